@@ -1,0 +1,65 @@
+# One command each: make demo, make test, make bench. Options go through ARGS, as in
+#   make demo ARGS="--duration 20 --json"
+# The environment is .venv, made from the lock files; stamps in it remember what has been installed.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+LOCKS := requirements
+ARGS ?=
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+UV ?= $(shell command -v uv || echo $(BIN)/uv)
+# bench.lock holds everything; the others are the same versions, fewer: test.lock without what `make bench`
+# compares with, demo.lock what it takes to install and run the project, runtime.lock what an image needs.
+COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
+
+.PHONY: help demo test check bench docs lock clean
+help: ## Show what there is
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+demo: $(STAMPS)/demo ## Run the whole loop on this machine for a minute
+	@$(BIN)/stream-learner demo $(ARGS)
+
+test: check ## Check everything: style, types, layers, tests (ARGS go to pytest)
+	@echo "== pytest" && $(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMPS)/test ## Check style, types and layers only
+	@echo "== ruff check" && $(BIN)/ruff check
+	@echo "== ruff format" && $(BIN)/ruff format --check
+	@echo "== mypy" && $(BIN)/mypy
+	@echo "== import-linter" && $(BIN)/lint-imports
+
+bench: $(STAMPS)/bench ## Measure, beside Vowpal Wabbit and River
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(STAMPS)/test ## Write the generated pages of docs/ anew
+	@$(BIN)/python -m tools.docs
+
+lock: ## Resolve the lock files anew (needs uv)
+	@command -v $(UV) >/dev/null || { echo "uv is missing: pip install uv" >&2; exit 1; }
+	@$(COMPILE) $(ARGS) pyproject.toml --group build --group test --group bench -o $(LOCKS)/bench.lock
+	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build --group test -o $(LOCKS)/test.lock
+	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build -o $(LOCKS)/demo.lock
+	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml -o $(LOCKS)/runtime.lock
+
+clean: ## Remove the environment, caches and what the demo left
+	@rm -rf $(VENV) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist state
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Everything below prints to stderr: stdout belongs to the command that was asked for.
+
+$(BIN)/python:
+	@tools/make-venv $(VENV) >&2
+
+$(STAMPS)/%: $(LOCKS)/%.lock pyproject.toml | $(BIN)/python
+	@echo "Setting up $(VENV) from $< …" >&2
+	@$(PIP) install --quiet --require-hashes -r $< >&2
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable . >&2
+	@mkdir -p $(@D) && touch $@

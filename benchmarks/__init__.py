@@ -1,0 +1,1 @@
+"""Measurements: each `bench_*.py` has `run(quick) -> rows` of name, value, unit and note."""

@@ -1,0 +1,83 @@
+"""`stream-learner inspect`: what is in a model, a tick, a record, a snapshot.
+
+In: what to look at. Out: tables or JSON. This file must never change anything.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
+from stream_learner.cli.output import print_fields, print_rows
+
+inspect_app = typer.Typer(help="Look into a model, a tick, a record, a snapshot.", no_args_is_help=True)
+
+Partition = Annotated[int, typer.Option("--partition", "-p", min=0, help="Partition of the training log.")]
+
+
+@inspect_app.command("weights")
+def weights(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many weights to show.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show the published weights of largest magnitude."""
+    from stream_learner.roles import commands
+
+    rows = commands.inspect_weights(load_for_role(config, overrides), limit)
+    print_rows(rows, title="top weights", as_json=as_json)
+
+
+@inspect_app.command("feature")
+def feature(
+    name: Annotated[
+        str,
+        typer.Argument(help="A feature as `name=value`, a number's `name`, or a key as 16 hex digits after 0x."),
+    ],
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one feature: its key, its published weight, and its state where the state directory is here."""
+    from stream_learner.roles import commands
+
+    print_fields(commands.inspect_feature(load_for_role(config, overrides), name), as_json=as_json)
+
+
+@inspect_app.command("tick")
+def tick(
+    number: Annotated[int, typer.Argument(min=0, metavar="TICK", help="Number of the tick.")],
+    partition: Partition,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the mark of a tick in the training log: positions, counts, and what it follows."""
+    from stream_learner.roles import commands
+
+    print_fields(commands.inspect_tick(load_for_role(config, overrides), partition, number), as_json=as_json)
+
+
+@inspect_app.command("record")
+def record(
+    offset: Annotated[int, typer.Argument(min=0, help="Offset of the record.")],
+    partition: Partition,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one record of the training log: header, and examples or mark."""
+    from stream_learner.roles import commands
+
+    print_fields(commands.inspect_record(load_for_role(config, overrides), partition, offset), as_json=as_json)
+
+
+@inspect_app.command("snapshot")
+def snapshot(config: ConfigFile = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Show the published model: version, sequence, pages and deltas of each shard, metrics."""
+    from stream_learner.roles import commands
+
+    print_fields(commands.inspect_snapshot(load_for_role(config, overrides)), as_json=as_json)

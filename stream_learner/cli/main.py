@@ -1,0 +1,153 @@
+"""The commands that run roles, and the frame around all commands.
+
+In: arguments. Out: a running role or its result, and an exit code (see `docs/errors.md`).
+This file must never let an error out as a bare traceback: it ends as a message with something to do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stream_learner import __version__
+from stream_learner.cli.config_commands import config_app
+from stream_learner.cli.inspect_commands import inspect_app
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role, seconds
+from stream_learner.cli.output import print_error, print_rows
+from stream_learner.errors import TopicsDiffer
+
+app = typer.Typer(
+    name="stream-learner",
+    help="An online learner for click-through rates that lives on Kafka.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+topics_app = typer.Typer(help="Make and check the model's topics.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+app.add_typer(topics_app, name="topics")
+app.add_typer(inspect_app, name="inspect")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and leave with its exit code."""
+    try:
+        app(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="stream-learner")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:  # every error ends here, ours with its own code, the rest as a bug
+        sys.exit(print_error(error))
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """An online learner for click-through rates that lives on Kafka."""
+    if version:
+        typer.echo(f"stream-learner {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(config: ConfigFile = None, overrides: Overrides = None) -> None:
+    """Run joiner and learner in one process, for a laptop or a small site."""
+    from stream_learner.roles import commands
+
+    commands.run(load_for_role(config, overrides))
+
+
+@app.command()
+def join(config: ConfigFile = None, overrides: Overrides = None) -> None:
+    """Join impressions and clicks into the training log; start as many as there are partitions."""
+    from stream_learner.roles import commands
+
+    commands.join(load_for_role(config, overrides))
+
+
+@app.command()
+def learn(config: ConfigFile = None, overrides: Overrides = None) -> None:
+    """Fold the training log into the model and publish it; one per model."""
+    from stream_learner.roles import commands
+
+    commands.learn(load_for_role(config, overrides))
+
+
+@app.command()
+def score(
+    events: Annotated[
+        Path | None, typer.Argument(metavar="[EVENTS]", help="JSON lines to predict; stdin if left out.")
+    ] = None,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; stdout if left out.")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Most lines predicted at once, with one version.")] = 1_000,
+) -> None:
+    """Predict events: reads JSON lines, writes a line {"p": …, "version": …} for each, in order.
+
+    A line that is no event gives {"error": …} in its place.
+    """
+    from stream_learner.roles import commands
+
+    commands.score(load_for_role(config, overrides), events, output, batch)
+
+
+@app.command()
+def demo(
+    duration: Annotated[
+        float, typer.Option(parser=seconds, metavar="TIME", help="How long to run: 60, 90s or 5m.")
+    ] = 60.0,
+    rate: Annotated[int, typer.Option(min=1, help="Impressions a second.")] = 2_000,
+    window: Annotated[
+        float, typer.Option(parser=seconds, metavar="TIME", help="The join window: how long clicks may take.")
+    ] = 5.0,
+    partitions: Annotated[int, typer.Option(min=1, max=64, help="Partitions of the input topics.")] = 4,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the traffic.")] = 1,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT,…", help="Run on this cluster instead of the embedded broker."),
+    ] = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the whole loop on generated traffic, with a broker inside this process, and show how it learns."""
+    from stream_learner.roles import commands
+
+    commands.demo(
+        duration_s=duration,
+        rate_per_s=rate,
+        window_s=window,
+        partitions=partitions,
+        seed=seed,
+        bootstrap_servers=bootstrap_servers,
+        overrides=overrides or [],
+        as_json=as_json,
+    )
+
+
+@topics_app.command("ensure")
+def topics_ensure(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, help="Make missing input topics too, with this many partitions."),
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Change settings of existing topics that differ.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Make and change nothing, only show.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the model's missing topics, and show where existing ones differ from what they should be."""
+    from stream_learner.roles import commands
+
+    rows = commands.ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
+    print_rows(rows, title="topics", as_json=as_json)
+    left = [row for row in rows if not row["done"]]
+    if left:
+        raise TopicsDiffer(f"{len(left)} settings of topics are not as they should be")

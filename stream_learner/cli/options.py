@@ -1,0 +1,87 @@
+"""Options that several commands share, and what they stand for.
+
+In: option values. Out: a configuration that can work, with logging set up by it.
+This file must never read configuration files itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from stream_learner.config import ENVIRONMENT_PREFIX, Config, check_secrets, load_config
+from stream_learner.config.values import parse_duration_ms
+from stream_learner.errors import ConfigError
+
+ConfigFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        envvar="STREAM_LEARNER_CONFIG",
+        metavar="FILE",
+        help="The configuration, YAML. Environment variables STREAM_LEARNER__A__B and --set win over it.",
+    ),
+]
+Overrides: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Set one setting, such as join.window=10m; repeatable."),
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
+
+
+def load(file: Path | None, overrides: Sequence[str] | None, *, secrets: bool = True) -> Config:
+    """The configuration, checked whole, librdkafka's part included, and logging set up as it says.
+
+    `secrets` False leaves out what needs the files and variables that `kafka` options refer to. Raises
+    ConfigError with every finding.
+    """
+    _need_settings(file, overrides)
+    config = load_config(file, environ=os.environ, overrides=overrides or ())
+    if secrets:
+        check_secrets(config)
+        check_kafka(config)
+    return config
+
+
+def check_kafka(config: Config) -> None:
+    """Ask the Kafka client about its options. Raises ConfigError with every finding."""
+    from stream_learner.edges.kafka import KafkaSettings
+
+    KafkaSettings(config.kafka_options(), group=config.group)
+
+
+def start_logging(config: Config) -> None:
+    """Log from now on as the configuration says, with the model's name in each line."""
+    from stream_learner.edges.telemetry import configure_logging
+
+    telemetry = config.telemetry
+    configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
+
+
+def load_for_role(file: Path | None, overrides: Sequence[str] | None) -> Config:
+    """`load`, then `start_logging`: how every command of a role begins."""
+    config = load(file, overrides)
+    start_logging(config)
+    return config
+
+
+def seconds(text: str) -> float:
+    """An option's duration in seconds: "20", "20s" or "2m". Raises typer.BadParameter."""
+    try:
+        return parse_duration_ms(f"{text}s" if text.replace(".", "", 1).isdigit() else text) / 1000
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _need_settings(file: Path | None, overrides: Sequence[str] | None) -> None:
+    given_in_environment = any(name.startswith(ENVIRONMENT_PREFIX) for name in os.environ)
+    if file is None and not overrides and not given_in_environment:
+        raise ConfigError(
+            "there is no configuration",
+            action="Give a file with -c; configs/minimal.yaml is one to begin with.",
+        )

@@ -1,0 +1,88 @@
+"""What a person or a script sees: results on stdout, errors on stderr.
+
+In: plain data, errors. Out: text, JSON, exit codes.
+This file must never print a secret: messages and shown configurations come without them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+
+from stream_learner import __version__
+from stream_learner.edges.telemetry import get_logger, logs_as_json
+from stream_learner.errors import BrokenInvariant, ConfigError, StreamLearnerError, operator_action
+
+Row = Mapping[str, Any]
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout, on one line where stdout is not a terminal."""
+    typer.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, default=str, ensure_ascii=False))
+
+
+def print_rows(rows: Sequence[Row], *, title: str = "", as_json: bool = False) -> None:
+    """Rows of the same columns as a table, or as a JSON list."""
+    if as_json:
+        print_json([dict(row) for row in rows])
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left")
+    for column in rows[0] if rows else ():
+        table.add_column(column.replace("_", " "))
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    console = Console(soft_wrap=not sys.stdout.isatty(), markup=False, emoji=False, highlight=False)
+    console.print(table if rows else f"{title}: nothing" if title else "nothing")
+
+
+def print_fields(fields: Row, *, as_json: bool = False) -> None:
+    """The fields of one thing, a line each, or as a JSON object."""
+    if as_json:
+        print_json(dict(fields))
+        return
+    width = max((len(name) for name in fields), default=0)
+    for name, value in fields.items():
+        typer.echo(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
+
+
+def print_error(error: BaseException) -> int:
+    """An error on stderr: what was found, what to do; one JSON event where logs are. Returns the exit code."""
+    if logs_as_json():
+        return _log_error(error)
+    if isinstance(error, StreamLearnerError) and not isinstance(error, BrokenInvariant):
+        typer.secho(f"error: {error.message}", err=True, fg="red")
+        if isinstance(error, ConfigError) and len(error.problems) > 1:
+            for problem in error.problems:
+                typer.echo(f"  - {problem}", err=True)
+        typer.echo(f"what to do: {error.action}", err=True)
+        return error.exit_code
+    traceback.print_exception(error)
+    typer.secho(f"error: this is a bug in stream-learner {__version__}", err=True, fg="red")
+    typer.echo(f"what to do: {operator_action(BrokenInvariant)}", err=True)
+    return BrokenInvariant.exit_code
+
+
+def _log_error(error: BaseException) -> int:
+    log = get_logger("cli")
+    if not isinstance(error, StreamLearnerError):
+        log.error("bug", error=str(error), action=operator_action(BrokenInvariant), exc_info=error)
+        return BrokenInvariant.exit_code
+    name, code = type(error).__name__, error.exit_code
+    log.error("stopped", error=name, message=error.message, action=error.action, exit_code=code)
+    return code
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return "" if value is None else str(value)

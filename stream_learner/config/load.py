@@ -1,0 +1,178 @@
+"""Reads the configuration: defaults, then the file, then the environment, then `--set`; the last one wins.
+
+In: a path, an environment, overrides. Out: a `Config` that can work, or a ConfigError with every finding.
+This is the only reader of configuration files and of `STREAM_LEARNER__…`. It must never put the value of a
+`kafka` option into a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from stream_learner.config.paths import (
+    Path,
+    Target,
+    UnknownSetting,
+    locate,
+    section_at,
+    settings_of,
+    unknown_message,
+)
+from stream_learner.config.tree import BrokenRules, Config
+from stream_learner.config.yaml import YamlError, read_yaml
+from stream_learner.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "STREAM_LEARNER__"
+_SHOWN_INPUT_CHARS = 60
+
+
+class _Draft:
+    """The tree as collected so far, where each value came from, and what was found wrong."""
+
+    def __init__(self) -> None:
+        self.tree: dict[str, Any] = {}
+        self.sources: dict[Path, str] = {}
+        self.problems: list[str] = []
+
+    def put(self, target: Target, value: Any, source: str) -> None:
+        place = self.tree
+        for part in target.path[:-1]:
+            inner = place.get(part)
+            if not isinstance(inner, dict):
+                inner = place[part] = {}
+            place = inner
+        name = target.path[-1]
+        if isinstance(value, dict) and isinstance(place.get(name), dict):
+            place[name] = place[name] | value
+        else:
+            place[name] = value
+        self.sources[target.path] = source
+
+    def source_of(self, path: Path) -> str:
+        """Where the value at `path`, or the nearest one above it, came from."""
+        ends = range(len(path), 0, -1)
+        return next((self.sources[path[:end]] for end in ends if path[:end] in self.sources), "")
+
+
+def load_config(
+    file: FilePath | str | None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+) -> Config:
+    """The configuration from a YAML file, `STREAM_LEARNER__A__B=…` in `environ` and `a.b=…` overrides.
+
+    Raises ConfigError, whose `problems` name every finding with its path and where it was written.
+    """
+    draft = _Draft()
+    if file is not None:
+        _read_file(draft, FilePath(file))
+    for name, text in sorted((environ or {}).items()):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            parts = name[len(ENVIRONMENT_PREFIX) :].split("__")
+            _override(draft, parts, text, f"environment variable {name}", environment=True)
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if equals and name:
+            _override(draft, name.strip().split("."), text, f"--set {name.strip()}")
+        else:
+            draft.problems.append("--set takes name=value, such as --set join.window=10m")
+    return _validate(draft)
+
+
+def check_secrets(config: Config) -> None:
+    """Read all files and variables that `kafka` refers to. Raises ConfigError naming what is missing."""
+    problems = list(config.kafka.unreadable())
+    if problems:
+        raise _config_error(problems)
+
+
+def _read_file(draft: _Draft, file: FilePath) -> None:
+    try:
+        text = file.read_text(encoding="utf-8")
+        document = read_yaml(text)
+    except OSError as error:
+        raise _config_error([f"cannot read {file}: {error.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise _config_error([f"cannot read {file}: it is not UTF-8 text"]) from None
+    except YamlError as error:
+        where = f"{file}, line {error.line}" if error.line else str(file)
+        raise _config_error([f"{error} ({where})"]) from None
+    if document.data is None:
+        return
+    if not isinstance(document.data, dict):
+        raise _config_error([f"{file} must hold settings, `name: value`"])
+    draft.tree = document.data
+    draft.sources = {path: f"{file}, line {line}" for path, line in document.lines.items() if path}
+
+
+def _override(draft: _Draft, parts: Sequence[str], text: str, source: str, *, environment: bool = False) -> None:
+    try:
+        target = locate(Config, parts, environment=environment)
+        draft.put(target, _typed(target, text), source)
+    except (UnknownSetting, YamlError) as error:
+        draft.problems.append(f"{error} ({source})")
+
+
+def _typed(target: Target, text: str) -> Any:
+    """The value an override's text stands for: text where the setting takes text, else read as YAML."""
+    stripped = text.strip()
+    if target.path[0] == "kafka":
+        reference = stripped.startswith(("{file:", "{env:")) and stripped.endswith("}")
+        return read_yaml(stripped).data if reference or len(target.path) == 1 else text
+    if target.takes_text:
+        return None if stripped in ("null", "~", "") else text
+    return read_yaml(text).data
+
+
+def _validate(draft: _Draft) -> Config:
+    try:
+        config = Config.model_validate(draft.tree)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            draft.problems.extend(_lines(draft, detail))
+    if draft.problems:
+        raise _config_error(draft.problems)
+    return config
+
+
+def _lines(draft: _Draft, detail: Any) -> list[str]:
+    path = tuple(str(part) for part in detail["loc"] if part != "[key]")
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, BrokenRules):
+        found = [(tuple(where.split(".")), f"{where}: {message}") for where, message in cause.problems]
+    elif detail["type"] == "extra_forbidden":
+        found = [(path, unknown_message(Config, section_at(Config, path[:-1]), path))]
+    else:
+        name = ".".join(path) or "the configuration"
+        found = [(path, f"{name}: {_message(detail, path, cause)}")]
+    sources = [(draft.source_of(where), line) for where, line in found]
+    return [f"{line} ({source})" if source else line for source, line in sources]
+
+
+def _message(detail: Any, path: Path, cause: Exception | None) -> str:
+    """What is wrong in plain words, with the value where it cannot be a secret."""
+    kind = detail["type"]
+    if kind == "missing":
+        section = section_at(Config, path[:-1])
+        about = settings_of(section)[path[-1]].description if section else ""
+        return f"is missing. {about}" if about else "is missing"
+    if cause is not None:
+        return str(cause)
+    if kind == "string_pattern_mismatch":
+        words = "may hold only letters, digits, `.`, `_` and `-`, not too many of them"
+    else:
+        words = str(detail["msg"]).replace("Input should be", "must be").replace("String should", "must")
+    value = detail["input"]
+    shown = isinstance(value, (str, int, float, bool)) and path[:1] != ("kafka",)
+    return f"{words}, not {str(value)[:_SHOWN_INPUT_CHARS]!r}" if shown else words
+
+
+def _config_error(problems: Sequence[str]) -> ConfigError:
+    count = len(problems)
+    first = problems[0] if count == 1 else f"{count} settings cannot work"
+    return ConfigError(first, problems=problems)

@@ -1,0 +1,104 @@
+"""Rules between settings: each is right by itself, together they cannot work.
+
+In: a configuration whose settings are each valid. Out: (path, message) for every rule broken.
+This file must never stop at the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from stream_learner.config.values import format_duration_ms, format_size_bytes
+
+if TYPE_CHECKING:
+    from stream_learner.config.tree import Config
+
+Problem = tuple[str, str]
+_KAFKA_DEFAULT_MAX_BYTES = 1_000_000
+_RECORD_OVERHEAD_BYTES = 4_096
+
+
+def broken_rules(config: Config) -> Iterator[Problem]:
+    """Every broken rule as (path of the setting to change, message)."""
+    yield from _join_rules(config)
+    yield from _core_rules(config)
+    yield from _size_rules(config)
+    yield from _topic_rules(config)
+
+
+def _join_rules(config: Config) -> Iterator[Problem]:
+    join = config.join
+    window = format_duration_ms(join.window_ms)
+    if join.tick_ms > join.window_ms:
+        yield "join.tick", f"must not be longer than join.window ({window})"
+    if join.skew_ms > join.window_ms:
+        yield "join.skew", f"must not be longer than join.window ({window})"
+    if config.topics.retention_ms < 2 * join.window_ms:
+        yield "topics.retention", f"must be at least twice join.window ({window})"
+    shards = config.snapshots.shards
+    if shards & (shards - 1):
+        yield "snapshots.shards", f"must be a power of two, not {shards}"
+    replication, in_sync = config.topics.replication, config.topics.min_insync_replicas
+    if replication is not None and in_sync is not None and in_sync > replication:
+        yield "topics.min_insync_replicas", f"must not be above topics.replication ({replication})"
+
+
+def _core_rules(config: Config) -> Iterator[Problem]:
+    """What `core` says of its own settings: it is the one that has to work with them."""
+    from stream_learner.core.events import ImpressionDecoder
+
+    try:
+        impressions, _ = config.event_specs()
+    except ValueError as error:
+        yield "input", str(error)
+        return
+    try:
+        ImpressionDecoder(impressions, config.feature_spec())
+    except ValueError as error:
+        yield "features", str(error)
+    try:
+        config.optimizer()
+    except ValueError as error:
+        yield "learner.optimizer", str(error)
+
+
+def _size_rules(config: Config) -> Iterator[Problem]:
+    join, kafka = config.join, config.kafka.root
+    least_bytes = 4 * max(join.record_bytes, join.max_event_bytes)
+    if join.buffer_bytes < least_bytes:
+        least = format_size_bytes(least_bytes)
+        yield "join.buffer", f"must be four times join.record_bytes and join.max_event_bytes or more: {least}"
+    if config.learner.buffer_bytes < 4 * join.record_bytes:
+        least = format_size_bytes(4 * join.record_bytes)
+        yield "learner.buffer", f"must be at least four times join.record_bytes: {least}"
+    limit_bytes = _message_limit_bytes(kafka.get("message.max.bytes", _KAFKA_DEFAULT_MAX_BYTES))
+    if limit_bytes is None:
+        yield "kafka", "message.max.bytes must be a number"
+        return
+    sizes = {"join.record_bytes": join.record_bytes, "snapshots.page_bytes": config.snapshots.page_bytes}
+    for path, size_bytes in sizes.items():
+        if size_bytes + _RECORD_OVERHEAD_BYTES > limit_bytes:
+            yield path, f"does not fit in a message of kafka.message.max.bytes ({limit_bytes} bytes)"
+
+
+def _message_limit_bytes(value: object) -> int | None:
+    try:
+        return int(str(value))
+    except ValueError:
+        return None
+
+
+def _topic_rules(config: Config) -> Iterator[Problem]:
+    paths = {
+        "input.impressions.topic": config.input.impressions.topic,
+        "input.clicks.topic": config.input.clicks.topic,
+        "topics.examples": config.examples_topic,
+        "topics.snapshots": config.snapshots_topic,
+        "topics.dead_letters": config.dead_letters_topic,
+    }
+    first_path: dict[str, str] = {}
+    for path, topic in paths.items():
+        if topic in first_path:
+            yield path, f"is the same topic as {first_path[topic]} ({topic})"
+        first_path.setdefault(topic, path)

@@ -1,0 +1,314 @@
+"""The sections of the configuration: every setting, its type, default and meaning.
+
+In: values as written. Out: typed values, units in the names (`window_ms` is written `window`).
+This file must never read a file or the environment, and no setting is without a description.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from stream_learner.config.values import (
+    DAY_MS,
+    KIB,
+    MIB,
+    MINUTE_MS,
+    SECOND_MS,
+    DurationMs,
+    Share,
+    SizeBytes,
+    Start,
+    TopicName,
+    counting,
+    lasting,
+    sized,
+)
+
+FieldName = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class Section(BaseModel):
+    """A part of the tree: read-only, and unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Impressions(Section):
+    """Where impressions come from, and which of their fields mean what."""
+
+    topic: TopicName = Field(description="Topic of the impressions, one JSON object per record.")
+    id: FieldName = Field("id", description="Field that holds the impression's id, a string or an integer.")
+    time: FieldName | None = Field(
+        None, description="Field that holds the event's time; null takes the Kafka record's timestamp."
+    )
+    weight: FieldName | None = Field(
+        None, description="Field that holds the example's importance weight, a number >= 0; null means 1."
+    )
+
+
+class Clicks(Section):
+    """Where clicks come from, and which of their fields mean what."""
+
+    topic: TopicName = Field(description="Topic of the clicks, one JSON object per record.")
+    id: FieldName = Field("id", description="Field that holds the id of the impression that was clicked.")
+    time: FieldName | None = Field(
+        None, description="Field that holds the event's time; null takes the Kafka record's timestamp."
+    )
+    value: FieldName | None = Field(
+        None, description="Field that holds a soft label in [0, 1]; null means that every click counts 1."
+    )
+
+
+class Input(Section):
+    """The two input topics."""
+
+    impressions: Impressions = Field(description="The impressions.")
+    clicks: Clicks = Field(description="The clicks: any positive feedback.")
+    time_unit: Literal["ms", "s", "us", "iso", "auto"] = Field(
+        "ms",
+        description=(
+            "Form of time fields: a number of milliseconds, seconds or microseconds since 1970, or iso for "
+            "text in ISO 8601. auto takes text as iso and goes by the size of a number."
+        ),
+    )
+
+
+class Join(Section):
+    """How impressions and clicks become examples."""
+
+    window_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
+        30 * MINUTE_MS,
+        alias="window",
+        description="How long after an impression a click still counts for it.",
+    )
+    skew_ms: Annotated[DurationMs, lasting("0", "1d")] = Field(
+        5 * SECOND_MS,
+        alias="skew",
+        description="How far a click's time may lie before its impression's, for clocks that disagree.",
+    )
+    tick_ms: Annotated[DurationMs, lasting("10ms", "1h")] = Field(
+        SECOND_MS,
+        alias="tick",
+        description="Length of a tick, the slot of event time in which windows close together.",
+    )
+    dedupe_ms: Annotated[DurationMs, lasting("0", "7d")] = Field(
+        5 * MINUTE_MS,
+        alias="dedupe",
+        description="An impression whose id was seen within this time before it is a duplicate; 0 keeps all.",
+    )
+    grace_ms: Annotated[DurationMs, lasting("0", "1d")] = Field(
+        2 * SECOND_MS,
+        alias="grace",
+        description=(
+            "At the end of a topic, how far the wall clock must have passed a tick to close it: "
+            "the longest delay from an event to its record in Kafka."
+        ),
+    )
+    close_idle: bool = Field(
+        True,
+        description="Whether the wall clock closes ticks at a topic's end; false waits for newer clicks.",
+    )
+    max_skew_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
+        5 * MINUTE_MS,
+        alias="max_skew",
+        description="An event with a time field further ahead of its record's timestamp is a dead letter.",
+    )
+    start: Start = Field(
+        "earliest",
+        description=(
+            "Where a model without a training log begins: earliest, latest, or a moment, in ISO 8601 with its zone."
+        ),
+    )
+    keep_negatives: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0,
+        description="Share of examples without a click that are kept; their weight is divided by it.",
+    )
+    max_bad_share: Share = Field(
+        0.1,
+        description="The joiner stops when more than this share of the records of a period are dead letters.",
+    )
+    bad_share_period_ms: Annotated[DurationMs, lasting("1s", "1d")] = Field(
+        MINUTE_MS,
+        alias="bad_share_period",
+        description="The period for `max_bad_share`.",
+    )
+    max_event_bytes: Annotated[SizeBytes, sized("256", "64MiB")] = Field(
+        MIB,
+        description="A larger input record is a dead letter.",
+    )
+    buffer_bytes: Annotated[SizeBytes, sized("1MiB", "64GiB")] = Field(
+        256 * MIB,
+        alias="buffer",
+        description="Bound of the input read ahead, over all partitions of a joiner.",
+    )
+    record_bytes: Annotated[SizeBytes, sized("16KiB", "16MiB")] = Field(
+        512 * KIB,
+        description="Size at which a tick is split into several records of the training log.",
+    )
+    group: TopicName | None = Field(None, description="Consumer group of the joiners; null means `<model>.joiner`.")
+    instance_id: TopicName | None = Field(
+        None,
+        description=(
+            "Name of this joiner for static membership, different for each one; it keeps its partitions "
+            "over a restart. null makes a member that gives them up."
+        ),
+    )
+
+
+class FieldSettings(Section):
+    """How one field of an impression becomes features."""
+
+    kind: Literal["auto", "category", "number", "log", "bucket", "ignore"] = Field(
+        "auto",
+        description=(
+            "What numbers become. auto and number: a feature of that value; category: integers are "
+            "categories; log: sgn(x) log(1 + |x|); bucket: the category between two `edges`. ignore leaves "
+            "the field and all below it out. Text and booleans are categories in any case."
+        ),
+    )
+    edges: Annotated[list[float], Field(max_length=1000)] = Field(
+        [], description="For kind bucket: ascending edges; the category is how many edges are <= the value."
+    )
+    missing: Literal["skip", "indicator"] = Field(
+        "skip", description="indicator gives a field without features a feature of its own, `name:missing`."
+    )
+
+
+class Features(Section):
+    """How an impression's fields become hashed features."""
+
+    include: list[FieldName] = Field(
+        [], description="Fields to use, nested ones as `a.b`; a name covers all below it; empty means all."
+    )
+    exclude: list[FieldName] = Field(
+        [], description="Fields to leave out, also from `include`; id, time and weight are never features."
+    )
+    categorical: list[FieldName] = Field(
+        [], description="Fields whose integers are categories, short for kind category."
+    )
+    fields: dict[FieldName, FieldSettings] = Field({}, description="Settings for single fields, by name.")
+    crosses: list[Annotated[list[FieldName], Field(min_length=2, max_length=8)]] = Field(
+        [], description="Crosses: each a list of two or more fields, such as `[[site, ad], [hour, device]]`."
+    )
+    max_features: Annotated[int, counting(1, 32_768)] = Field(
+        1_000, description="An impression with more features is a dead letter."
+    )
+    max_value_bytes: Annotated[SizeBytes, sized("1", "1MiB")] = Field(
+        4 * KIB, description="An impression with a longer name or text as a feature is a dead letter."
+    )
+
+
+class Ftrl(Section):
+    """FTRL-Proximal (McMahan et al. 2013, Algorithm 1)."""
+
+    name: Literal["ftrl_proximal"] = Field("ftrl_proximal", description="Which optimizer.")
+    alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(0.1, description="Scale of the learning rate.")
+    beta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        1.0, description="Smoothing of the learning rate's start."
+    )
+    l1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        1.0, description="L1 penalty; more makes more weights exactly zero."
+    )
+    l2: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(1.0, description="L2 penalty.")
+
+
+class Learner(Section):
+    """The learner: its state, its optimizer, its checkpoints."""
+
+    state_dir: str | None = Field(
+        None, min_length=1, description="Directory of the learner's state; null means `state/<model>`."
+    )
+    optimizer: Ftrl = Field(default_factory=Ftrl, description="The optimizer and its hyper-parameters.")
+    checkpoint_interval_ms: Annotated[DurationMs, lasting("1s", "1h")] = Field(
+        30 * SECOND_MS,
+        alias="checkpoint_interval",
+        description="Time between checkpoints; after a crash the ticks since the last one are folded again.",
+    )
+    publish: bool = Field(True, description="Whether this learner publishes snapshots; one learner per model does.")
+    buffer_bytes: Annotated[SizeBytes, sized("1MiB", "64GiB")] = Field(
+        256 * MIB, alias="buffer", description="Bound of the training log read ahead, over all partitions."
+    )
+    metrics_slice_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
+        5 * MINUTE_MS,
+        alias="metrics_slice",
+        description="Length of a slice of the progressive metrics, in event time.",
+    )
+
+
+class Snapshots(Section):
+    """How the model is published."""
+
+    interval_ms: Annotated[DurationMs, lasting("50ms", "1h")] = Field(
+        SECOND_MS, alias="interval", description="Time between publications, at least."
+    )
+    shards: Annotated[int, counting(1, 256)] = Field(
+        4,
+        description=(
+            "Shards of the model, a power of two: partitions of the snapshot topic and column families of "
+            "the store. It cannot be changed for an existing model."
+        ),
+    )
+    page_bytes: Annotated[SizeBytes, sized("4KiB", "16MiB")] = Field(
+        256 * KIB, description="A page that outgrows this size is split."
+    )
+    ring: Annotated[int, counting(4, 65_536)] = Field(
+        256,
+        description=(
+            "Number of deltas kept; every page is rewritten within fewer publications than this. "
+            "More makes a publication smaller and the topic larger."
+        ),
+    )
+
+
+class Topics(Section):
+    """The model's own topics, as `topics ensure` makes them."""
+
+    examples: TopicName | None = Field(None, description="The training log; null means `<model>.examples`.")
+    snapshots: TopicName | None = Field(None, description="The snapshots; null means `<model>.snapshots`.")
+    dead_letters: TopicName | None = Field(
+        None, description="Records that could not be read; null means `<model>.dead-letters`."
+    )
+    replication: Annotated[int, counting(1, 32)] | None = Field(
+        None, description="Replicas of each partition; null takes the broker's default."
+    )
+    min_insync_replicas: Annotated[int, counting(1, 32)] | None = Field(
+        None, description="Replicas that must have a record; null takes the broker's default."
+    )
+    retention_ms: Annotated[DurationMs, lasting("1h", "3650d")] = Field(
+        7 * DAY_MS, alias="retention", description="How long the training log is kept."
+    )
+    dead_letters_retention_ms: Annotated[DurationMs, lasting("1h", "3650d")] = Field(
+        7 * DAY_MS, alias="dead_letters_retention", description="How long dead letters are kept."
+    )
+
+
+class Scorer(Section):
+    """The scorer."""
+
+    max_staleness_ms: Annotated[DurationMs, lasting("1s", "7d")] | None = Field(
+        5 * MINUTE_MS,
+        alias="max_staleness",
+        description="A replica whose last version was applied longer ago is not ready; null never asks.",
+    )
+    ready_timeout_ms: Annotated[DurationMs, lasting("1s", "1d")] = Field(
+        MINUTE_MS,
+        alias="ready_timeout",
+        description="How long `score` waits for a complete replica before it gives up.",
+    )
+
+
+class Telemetry(Section):
+    """Logs, metrics and health."""
+
+    log_format: Literal["auto", "console", "json"] = Field(
+        "auto", description="Form of the log; auto is console on a terminal and json elsewhere."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    http_host: str = Field(
+        "0.0.0.0", min_length=1, description="Address to serve `/metrics`, `/healthz` and `/readyz` on."
+    )
+    http_port: Annotated[int, counting(0, 65_535)] = Field(
+        0, description="Port to serve `/metrics`, `/healthz` and `/readyz` on; 0 serves nothing."
+    )

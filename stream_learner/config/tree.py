@@ -1,0 +1,165 @@
+"""The whole configuration: one tree, checked as a whole, and what the parts of the program take from it.
+
+In: a mapping as read from a file. Out: `Config`, and from it the specs of `core`.
+This file must never read a file or the environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, model_validator
+
+from stream_learner.config.kafka import KafkaOptions, Scalar
+from stream_learner.config.rules import broken_rules
+from stream_learner.config.sections import (
+    Features,
+    Input,
+    Join,
+    Learner,
+    Scorer,
+    Section,
+    Snapshots,
+    Telemetry,
+    Topics,
+)
+
+if TYPE_CHECKING:
+    from stream_learner.core.events import EventSpec
+    from stream_learner.core.feature_spec import FeatureSpec
+    from stream_learner.core.join_spec import JoinSpec
+    from stream_learner.core.optimizers import Optimizer
+
+ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
+
+
+class BrokenRules(ValueError):
+    """Settings that are right by themselves and cannot work together; `problems` are (path, message)."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{path}: {message}" for path, message in problems))
+        self.problems = problems
+
+
+class Config(Section):
+    """The configuration of one model."""
+
+    model: ModelName = Field(
+        description="Name of the model; its topics, groups and state directory are called after it."
+    )
+    kafka: KafkaOptions = Field(
+        description=(
+            "Any option of librdkafka by its own name, `bootstrap.servers` first; a value may be written "
+            "`{file: PATH}` or `{env: NAME}` to be read from there."
+        )
+    )
+    input: Input = Field(description="The input topics.")
+    join: Join = Field(default_factory=Join, description="How impressions and clicks become examples.")
+    features: Features = Field(default_factory=Features, description="How fields become features.")
+    learner: Learner = Field(default_factory=Learner, description="The learner.")
+    snapshots: Snapshots = Field(default_factory=Snapshots, description="How the model is published.")
+    topics: Topics = Field(default_factory=Topics, description="The model's own topics.")
+    scorer: Scorer = Field(default_factory=Scorer, description="The scorer.")
+    telemetry: Telemetry = Field(default_factory=Telemetry, description="Logs, metrics and health.")
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Config:
+        problems = list(broken_rules(self))
+        if problems:
+            raise BrokenRules(problems)
+        return self
+
+    @property
+    def examples_topic(self) -> str:
+        """The training log."""
+        return self.topics.examples or f"{self.model}.examples"
+
+    @property
+    def snapshots_topic(self) -> str:
+        """The topic that scorers follow."""
+        return self.topics.snapshots or f"{self.model}.snapshots"
+
+    @property
+    def dead_letters_topic(self) -> str:
+        """Where unreadable input records go."""
+        return self.topics.dead_letters or f"{self.model}.dead-letters"
+
+    @property
+    def group(self) -> str:
+        """The consumer group of the joiners."""
+        return self.join.group or f"{self.model}.joiner"
+
+    @property
+    def publisher_id(self) -> str:
+        """The transactional id of the model's one publisher."""
+        return f"{self.model}.publisher"
+
+    @property
+    def state_dir(self) -> Path:
+        """The directory of the learner's state."""
+        return Path(self.learner.state_dir or f"state/{self.model}")
+
+    def kafka_options(self) -> dict[str, Scalar]:
+        """librdkafka's options, files and variables read now. It holds secrets: never log it.
+
+        Raises ConfigError where a file or a variable is missing.
+        """
+        return self.kafka.resolve()
+
+    def shown(self) -> dict[str, Any]:
+        """The tree as it would be written in a file, every default included, secrets as `***`."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def join_spec(self) -> JoinSpec:
+        """The rules of the join for `core`."""
+        from stream_learner.core.join_spec import JoinSpec
+
+        join = self.join
+        return JoinSpec(
+            window_ms=join.window_ms,
+            skew_ms=join.skew_ms,
+            tick_ms=join.tick_ms,
+            dedupe_ms=join.dedupe_ms,
+            keep_negatives=join.keep_negatives,
+        )
+
+    def event_specs(self) -> tuple[EventSpec, EventSpec]:
+        """Where impressions and clicks keep what, for `core`. Raises ValueError where settings contradict."""
+        from stream_learner.core.events import EventSpec
+
+        impressions, clicks = self.input.impressions, self.input.clicks
+        common = EventSpec(
+            time_unit=self.input.time_unit,
+            max_event_bytes=self.join.max_event_bytes,
+            max_skew_ms=self.join.max_skew_ms,
+        )
+        return (
+            replace(common, id=impressions.id, time=impressions.time, weight=impressions.weight),
+            replace(common, id=clicks.id, time=clicks.time, value=clicks.value),
+        )
+
+    def optimizer(self) -> Optimizer:
+        """The learner's optimizer. Raises ValueError for hyper-parameters it cannot work with."""
+        from stream_learner.core.optimizers import make_optimizer
+
+        return make_optimizer(self.learner.optimizer.model_dump())
+
+    def feature_spec(self) -> FeatureSpec:
+        """Which fields become features, and how, for `core`. Raises ValueError where settings contradict."""
+        from stream_learner.core.feature_spec import FeatureSpec, FieldSpec
+
+        features = self.features
+        return FeatureSpec(
+            include=tuple(features.include),
+            exclude=tuple(features.exclude),
+            fields={
+                name: FieldSpec(field.kind, tuple(field.edges), field.missing)
+                for name, field in features.fields.items()
+            },
+            crosses=tuple(tuple(cross) for cross in features.crosses),
+            max_features=features.max_features,
+            max_value_bytes=features.max_value_bytes,
+            categorical=tuple(features.categorical),
+        )

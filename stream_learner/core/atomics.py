@@ -1,0 +1,91 @@
+"""Words of memory that several threads share, inside kernels.
+
+In: byte addresses as int64, multiples of 8 for the atomic ones, scalars. Out: scalars.
+This file must never check an address, and never offer more than single words: what belongs together is put behind
+one pointer or one index. `atomic_*` are sequentially consistent: nothing moves across them, in the compiler or in
+the processor. `load_f32` and `store_f32` are only indivisible, where the address is a multiple of 4.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_WORD = ir.IntType(64)
+_SINGLE = ir.FloatType()
+_BYTE = ir.IntType(8)
+_ORDER = "seq_cst"
+
+
+def _pointer(builder: Any, address: Any, pointee: Any) -> Any:
+    return builder.inttoptr(address, pointee.as_pointer())
+
+
+@intrinsic
+def atomic_load(typingctx: Any, address: Any) -> Any:
+    """The int64 at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, args[0], _WORD), _ORDER, 8)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
+    """Put an int64 at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], _pointer(builder, args[0], _WORD), _ORDER, 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
+    """Add to the int64 at an address; gives what it was."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", _pointer(builder, args[0], _WORD), args[1], _ORDER)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def load_f32(typingctx: Any, address: Any) -> Any:
+    """The float32 at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_pointer(builder, args[0], _SINGLE), align=1)
+
+    return types.float32(types.int64), codegen
+
+
+@intrinsic
+def store_f32(typingctx: Any, address: Any, value: Any) -> Any:
+    """Put a float32 at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[1], _pointer(builder, args[0], _SINGLE), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32), codegen
+
+
+@intrinsic
+def prefetch_for_read(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line at an address; any address is allowed."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer, flag = _BYTE.as_pointer(), ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        )
+        builder.call(function, [_pointer(builder, args[0], _BYTE), flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen

@@ -1,0 +1,95 @@
+"""The balance of the fourth principle: every input record ends in exactly one counted outcome.
+
+In: accepted marks, in the order of each partition. Out: sums over all partitions, and what does not add up.
+This file must never look at examples: the marks alone must prove it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+
+from stream_learner.core.marks import ClickCounts, ImpressionCounts, Mark
+
+_OUTCOMES = ("matched", "duplicates", "orphans", "late", "dead")
+_PRINTED = {"dead": "dead_lettered"}
+
+
+class Balance:
+    """Sums the counts of marks and checks them.
+
+    For impressions `read = examples + duplicates + sampled_out + dead`; for clicks `read = matched +
+    duplicates + orphans + late + dead + waiting`, where those waiting are the ones pending after the last
+    mark of each partition. Both hold for every mark by itself as well, once the clicks pending before it are
+    counted in.
+    """
+
+    def __init__(self) -> None:
+        self._impressions: Counter[str] = Counter()
+        self._clicks: Counter[str] = Counter()
+        self._waiting: dict[int, int] = {}
+        self._opening = 0
+        self._problems: list[str] = []
+
+    def open(self, mark: Mark) -> None:
+        """Begin a partition after `mark`: clicks pending there count as read. Not needed after `GENESIS`."""
+        if mark.partition in self._waiting:
+            raise ValueError(f"partition {mark.partition} has begun already")
+        self._waiting[mark.partition] = mark.counts.clicks.waiting
+        self._opening += mark.counts.clicks.waiting
+
+    def add(self, mark: Mark) -> None:
+        """Count the next accepted mark of its partition."""
+        impressions, clicks = mark.counts.impressions, mark.counts.clicks
+        before = self._waiting.get(mark.partition, 0)
+        self._check(
+            mark,
+            "impressions",
+            impressions.read,
+            impressions.examples + impressions.duplicates + impressions.sampled_out + impressions.dead,
+        )
+        settled = sum(getattr(clicks, name) for name in _OUTCOMES)
+        self._check(mark, "clicks", before + clicks.read, settled + clicks.waiting)
+        for name in (f.name for f in fields(ImpressionCounts)):
+            self._impressions[name] += getattr(impressions, name)
+        for name in (f.name for f in fields(ClickCounts) if f.name != "waiting"):
+            self._clicks[name] += getattr(clicks, name)
+        self._waiting[mark.partition] = clicks.waiting
+
+    @property
+    def impressions(self) -> ImpressionCounts:
+        """Sums over all marks."""
+        return ImpressionCounts(**self._impressions)
+
+    @property
+    def clicks(self) -> ClickCounts:
+        """Sums over all marks; `read` includes those pending at `open`, `waiting` is of the last marks."""
+        sums = dict(self._clicks)
+        sums["read"] = sums.get("read", 0) + self._opening
+        return ClickCounts(**sums, waiting=sum(self._waiting.values()))
+
+    @property
+    def problems(self) -> list[str]:
+        """What does not add up, a line for each mark; empty if the balance holds."""
+        return list(self._problems)
+
+    def to_dict(self, impressions_waiting: int = 0) -> dict[str, dict[str, int]]:
+        """The sums as `--json` prints them.
+
+        `impressions_waiting`: further ones in the topic, which no mark counts yet. They are added to `read`
+        and `waiting` of the impressions, so that the sums still add up.
+        """
+        impressions = {f.name: getattr(self.impressions, f.name) for f in fields(ImpressionCounts)}
+        del impressions["positives"]
+        impressions["read"] += impressions_waiting
+        impressions["waiting"] = impressions_waiting
+        clicks = {f.name: getattr(self.clicks, f.name) for f in fields(ClickCounts)}
+        return {
+            side: {_PRINTED.get(name, name): count for name, count in counts.items()}
+            for side, counts in (("impressions", impressions), ("clicks", clicks))
+        }
+
+    def _check(self, mark: Mark, what: str, given: int, settled: int) -> None:
+        if given != settled:
+            ticks = f"partition {mark.partition}, ticks {mark.first_tick}..{mark.last_tick}"
+            self._problems.append(f"{ticks}: {given} {what} came in, {settled} are accounted for")

@@ -1,0 +1,156 @@
+"""Batches of raw events to columns, by the fast path where it can and by the plain path where it must.
+
+In: records back to back with their bounds. Out: one column per property of an event, and sparse rows of features.
+This file must never raise for what a record holds: every record has a status.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core import decode_layout as lay
+from stream_learner.core.decode_fields import FieldMemory
+from stream_learner.core.decode_plain import PlainRow, parse_event, read_event
+from stream_learner.core.decode_plan import Plan
+from stream_learner.core.hashing import address_of
+from stream_learner.core.json_kernel import decode_events
+from stream_learner.core.reasons import Refused
+
+_FIRST_GUESS = 48
+_REFUSED = PlainRow(number=0.0)
+
+
+@dataclass(slots=True)
+class Columns:
+    """status u8[n], time_ms i64[n], id_hash u64[n], number f64[n] (weight or value), row_start i64[n+1],
+    keys u64[m], values f64[m]."""
+
+    status: NDArray[np.uint8]
+    time_ms: NDArray[np.int64]
+    id_hash: NDArray[np.uint64]
+    number: NDArray[np.float64]
+    row_start: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    values: NDArray[np.float64]
+
+
+class BatchDecoder:
+    """Decodes batches of events by one plan. Not to be used by two threads at once.
+
+    handed_over: how many events so far went through orjson, because they were unusual or had new fields.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._memory = FieldMemory(plan)
+        self._most = plan.features.max_features + 1 if plan.features else 1
+        self._row_length = float(_FIRST_GUESS if plan.features else 0)
+        self.handed_over = 0
+
+    def decode(
+        self, data: bytes, bounds: NDArray[np.int64], times_ms: NDArray[np.int64] | None = None
+    ) -> Columns:
+        """Columns of the n events data[bounds[i]:bounds[i+1]] with Kafka timestamps i64[n] (None: not needed).
+
+        Raises ValueError if the bounds do not fit the data, or the timestamps the bounds.
+        """
+        bounds = np.ascontiguousarray(bounds, np.int64)
+        n = len(bounds) - 1
+        times = np.zeros(n, np.int64) if times_ms is None else np.ascontiguousarray(times_ms, np.int64)
+        _check_input(len(data), bounds, times)
+        out = self._new_columns(n)
+        inside = int(np.searchsorted(bounds[1:], len(data) - lay.PADDING, "right"))
+        if inside > 0:
+            self._decode_at(address_of(data), data, bounds, times, 0, inside, out)
+        if inside < n:
+            start = int(bounds[inside])
+            padded = np.frombuffer(bytes(data[start:]) + bytes(lay.PADDING), np.uint8)
+            self._decode_at(address_of(padded) - start, data, bounds, times, inside, n, out)
+        filled = self._memory.get(lay.CTX_FILLED)
+        out.keys, out.values = out.keys[:filled], out.values[:filled]
+        self._row_length = filled / max(n, 1)
+        return out
+
+    def _new_columns(self, n: int) -> Columns:
+        room = int(n * self._row_length * 1.02) + self._most
+        out = Columns(
+            status=np.zeros(n, np.uint8),
+            time_ms=np.empty(n, np.int64),
+            id_hash=np.empty(n, np.uint64),
+            number=np.empty(n, np.float64),
+            row_start=np.zeros(n + 1, np.int64),
+            keys=np.empty(room, np.uint64),
+            values=np.empty(room, np.float64),
+        )
+        memory = self._memory
+        memory.set(lay.CTX_TIMES, address_of(out.time_ms))
+        memory.set(lay.CTX_IDS, address_of(out.id_hash))
+        memory.set(lay.CTX_NUMBERS, address_of(out.number))
+        memory.set(lay.CTX_ROW_STARTS, address_of(out.row_start))
+        memory.set(lay.CTX_FILLED, 0)
+        self._set_room(out)
+        return out
+
+    def _set_room(self, out: Columns) -> None:
+        self._memory.set(lay.CTX_KEYS, address_of(out.keys))
+        self._memory.set(lay.CTX_VALUES, address_of(out.values))
+        self._memory.set(lay.CTX_CAPACITY, len(out.keys))
+
+    def _decode_at(
+        self,
+        address: int,
+        data: bytes,
+        bounds: NDArray[np.int64],
+        times: NDArray[np.int64],
+        first: int,
+        last: int,
+        out: Columns,
+    ) -> None:
+        """Events first to last - 1, whose bytes, counted by their bounds, lie from `address` on."""
+        memory = self._memory
+        places, stamps = address_of(bounds), address_of(times)
+        while True:
+            first = decode_events(memory.context, address, places, stamps, first, last)
+            if first == last:
+                return
+            if memory.get(lay.CTX_ANSWER) == lay.NO_ROOM:
+                self._make_room(out)
+                continue
+            raw = bytes(data[bounds[first] : bounds[first + 1]])
+            self._decode_plainly(raw, int(times[first]), first, out)
+            first += 1
+
+    def _make_room(self, out: Columns) -> None:
+        room = 2 * len(out.keys) + self._most
+        out.keys = np.concatenate([out.keys, np.empty(room, np.uint64)])
+        out.values = np.concatenate([out.values, np.empty(room, np.float64)])
+        self._set_room(out)
+
+    def _decode_plainly(self, raw: bytes, time_ms: int, i: int, out: Columns) -> None:
+        """Event i through orjson, and its fields into the kernel's memory if that did not know them."""
+        self.handed_over += 1
+        row = _REFUSED
+        try:
+            event = parse_event(raw, self._plan.max_event_bytes)
+            if self._memory.get(lay.CTX_ANSWER) == lay.UNKNOWN_FIELD:
+                self._memory.learn(event)
+            row = read_event(self._plan, event, time_ms)
+        except Refused as refused:
+            out.status[i] = refused.reason
+        filled = self._memory.get(lay.CTX_FILLED)
+        behind = filled + len(row.keys)
+        out.time_ms[i], out.id_hash[i], out.number[i] = row.time_ms, row.id_hash, row.number
+        out.keys[filled:behind] = row.keys
+        out.values[filled:behind] = row.values
+        out.row_start[i + 1] = behind
+        self._memory.set(lay.CTX_FILLED, behind)
+
+
+def _check_input(size: int, bounds: NDArray[np.int64], times: NDArray[np.int64]) -> None:
+    if bounds.ndim != 1 or len(bounds) == 0 or times.shape != (len(bounds) - 1,):
+        raise ValueError(f"bounds must be i64[n+1] and timestamps i64[n], not {bounds.shape} and {times.shape}")
+    if bounds[0] < 0 or bounds[-1] > size or (bounds[1:] < bounds[:-1]).any():
+        raise ValueError(f"bounds must rise from 0 or more to at most the {size} bytes of data")

@@ -1,0 +1,129 @@
+"""Where the kernel keeps what it knows: byte offsets into a field's row, the context, and the scratch space.
+
+In: nothing. Out: offsets and codes, shared by the kernels and the Python code that fills the memory they read.
+This file must never hold anything but numbers.
+
+A *row* describes one field, known by the row of the object around it and its key. Row 0 is the event itself.
+The *context* is one block of words that every step of the kernel is given the address of.
+"""
+
+from __future__ import annotations
+
+PADDING = 64
+"""Bytes the kernel may read, but never believes, behind a record."""
+
+MAX_DEPTH = 48
+"""Objects and lists inside each other; deeper events are left to orjson."""
+
+FAIL = -1
+"""Instead of an address: this event is not for the kernel."""
+
+# Row of a field. A pattern is the field's `"key":` as it stands in the JSON; a prefix is `name=`.
+ROW_WORD_0 = 0
+ROW_MASK_0 = 8
+ROW_WORD_1 = 16
+ROW_MASK_1 = 24
+ROW_PATTERN_LENGTH = 32
+ROW_PARENT = 40
+ROW_NEXT = 48
+ROW_SEEN = 56
+ROW_STRING = 64
+ROW_NUMBER = 72
+ROW_PREFIX_LENGTH = 80
+ROW_PREFIX_TAIL = 88
+ROW_PREFIX = 96
+ROW_SLOT = 104
+ROW_ROLE = 112
+ROW_ENTER = 120
+ROW_PATTERN = 128
+ROW_NUMBER_KEY = 136
+ROW_TRUE_KEY = 144
+ROW_FALSE_KEY = 152
+ROW_EDGES = 160
+ROW_EDGE_COUNT = 168
+ROW_UNKNOWN = 176
+ROW_BYTES = 192
+
+# ROW_STRING: what becomes of strings and booleans. ROW_NUMBER: of numbers.
+TAKE_NOTHING = 0
+TAKE_CATEGORY = 1
+TAKE_NUMBER = 2
+TAKE_LOG = 3
+TAKE_BUCKET = 4
+TAKE_ROLE = 5
+
+# ROW_UNKNOWN: what a key means that is not known inside this field.
+UNKNOWN_MATTERS = 0
+UNKNOWN_MATTERS_IF_DOTTED = 1
+UNKNOWN_IS_SKIPPED = 2
+
+# The event itself, and where everything belongs that does not matter.
+ROOT_ROW = 0
+NOWHERE_ROW = ROW_BYTES
+
+# ROW_ENTER: what happens to objects and lists. SKIP_INSIDE only makes sure that they are valid.
+SKIP_INSIDE = 0
+TAKE_INSIDE = 1
+REFUSE_INSIDE = 2
+
+# ROW_SLOT where no cross and no missing indicator asks for the field.
+NO_SLOT = -1
+
+# Context: memory, limits and plan, set by Python.
+CTX_ROWS = 0
+CTX_INDEX = 8
+CTX_INDEX_MASK = 16
+CTX_POOL = 24
+CTX_TEXT = 32
+CTX_TEXT_BYTES = 40
+CTX_STACK = 48
+CTX_LINKS = 56
+CTX_SLOTS = 64
+CTX_SLOT_COUNT = 72
+CTX_TABLE = 80
+CTX_TABLE_MASK = 88
+CTX_CROSSES = 96
+CTX_CROSS_COUNT = 104
+CTX_ABSENT = 112
+CTX_ABSENT_COUNT = 120
+CTX_MAX_FEATURES = 128
+CTX_MAX_VALUE_BYTES = 136
+CTX_MAX_EVENT_BYTES = 144
+CTX_MAX_SKEW_MS = 152
+CTX_TIME_UNIT = 160
+CTX_ROLES_NEEDED = 168
+CTX_BIAS = 176
+# Context: output columns, set by Python for each batch.
+CTX_STATUS = 184
+CTX_TIMES = 192
+CTX_IDS = 200
+CTX_NUMBERS = 208
+CTX_ROW_STARTS = 216
+CTX_KEYS = 224
+CTX_VALUES = 232
+CTX_CAPACITY = 240
+# Context: state of the event at hand, and what must never repeat from event to event.
+CTX_FILLED = 248
+CTX_COUNT = 256
+CTX_ROW_KEYS = 264
+CTX_ROW_VALUES = 272
+CTX_REPEATED = 280
+CTX_ROLES_FOUND = 288
+CTX_ID = 296
+CTX_TIME = 304
+CTX_NUMBER = 312
+CTX_STAMP = 320
+CTX_ANSWER = 328
+CTX_BITMAP = 384
+CTX_BYTES = CTX_BITMAP + 512
+
+# CTX_ANSWER: why the kernel stopped at an event.
+UNUSUAL = 0
+UNKNOWN_FIELD = 1
+NO_ROOM = 2
+
+# CTX_ROLES_NEEDED, CTX_ROLES_FOUND: bit r for role r. This is the time's.
+TIME_BIT = 1 << 2
+
+# CTX_TIME_UNIT
+UNIT_CODES = {"ms": 0, "s": 1, "us": 2, "iso": 3, "auto": 4}

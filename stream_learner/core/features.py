@@ -1,0 +1,87 @@
+"""Features of events: the specification that a model is trained and served with, and the encoder of a scorer.
+
+In: raw JSON events or dictionaries. Out: sparse rows of 64-bit keys and float64 values.
+This file must never give an event other features than the joiner's decoder does: both use one engine.
+
+| in the event | becomes |
+|---|---|
+| string, boolean, or integer of a categorical field | key `XXH64("name=value")`, value 1 (`true`, `false`, decimals) |
+| number | key `XXH64("name")`, value the number, or sgn(x) log1p(abs(x)); as bucket: `XXH64("name=b<i>")`, value 1 |
+| list | one feature per element; lists and objects inside are taken apart likewise |
+| object | its fields, names joined with `.` |
+| null, empty list, empty object | nothing; `XXH64("name:missing")`, value 1, where the indicator is asked for |
+| cross of a and b | key `XXH64(key_a || key_b)`, little-endian, value the product, for all combinations |
+| always | the bias: key `XXH64("")`, value 1 |
+
+Order: as the fields occur, depth first; then missing indicators, then crosses, in the order of the specification;
+the bias last. Equal keys are summed at the place of the first; what is then 0 is left out. The hash 0 becomes 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from stream_learner.core.decode_engine import BatchDecoder
+from stream_learner.core.decode_plan import Plan
+from stream_learner.core.feature_spec import FeatureSpec, FieldSpec, Kind, Missing
+
+__all__ = ["EncodedRows", "FeatureEncoder", "FeatureSpec", "FieldSpec", "Kind", "Missing"]
+
+_DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+
+
+@dataclass(slots=True)
+class EncodedRows:
+    """Features of n events: status u8[n] (`Reason`, 0 = OK; a bad event has an empty row), row_start i64[n+1],
+    keys u64[m] (distinct within a row, never 0), values f64[m] (finite, never 0)."""
+
+    status: NDArray[np.uint8]
+    row_start: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+
+class FeatureEncoder:
+    """Turns events into features for scoring: no id and no time are needed.
+
+    ignore_fields: paths of the event's id, time, weight and value, which are never features.
+    One encoder serves one thread at a time. Raises ValueError if the specification uses an ignored field.
+    """
+
+    def __init__(self, feature_spec: FeatureSpec, ignore_fields: Sequence[str] = ()) -> None:
+        self._decoder = BatchDecoder(Plan(roles={}, features=feature_spec, ignore=tuple(ignore_fields)))
+
+    def encode_json(self, data: bytes, bounds: NDArray[np.int64]) -> EncodedRows:
+        """Features of the n events data[bounds[i]:bounds[i+1]], bounds i64[n+1].
+
+        Raises ValueError if the bounds do not rise from 0 or more to len(data) or less.
+        """
+        columns = self._decoder.decode(data, bounds, None)
+        return EncodedRows(columns.status, columns.row_start, columns.keys, columns.values)
+
+    def encode_dicts(self, events: Sequence[dict[str, Any]]) -> EncodedRows:
+        """Features of events given as dictionaries: those of the JSON that orjson writes for them.
+
+        So NaN and infinities, which JSON has not, are as null; NumPy scalars and arrays are as numbers and lists.
+        Raises TypeError naming the event whose values have no JSON.
+        """
+        texts = [_dumps(event, position) for position, event in enumerate(events)]
+        bounds = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=bounds[1:])
+        return self.encode_json(b"".join(texts), bounds)
+
+
+def _dumps(event: dict[str, Any], position: int) -> bytes:
+    try:
+        return orjson.dumps(event, option=_DUMPS)
+    except TypeError as error:
+        raise TypeError(f"event {position}: {error}") from None

@@ -1,0 +1,383 @@
+"""The join of one partition: impressions and clicks in, ticks of examples out.
+
+In: decoded events of both input partitions in offset order, in batches of any size; how far progress has come at an
+end that was asked for. Out: cuts (which ticks may close, with which positions) and, for a cut, its examples, counts
+and dead records. What a cut emits is a pure function of the inputs and the cuts before it, never of what has been
+read ahead: that is what makes the training log a function of the input topics.
+This file must never ask for the time or the end of a partition, nor emit a record that a cut does not cover.
+
+Emitting a cut:
+  1. take the clicks before `click_cursor`: duplicate, late or unmatched; dead ones keep their place;
+  2. forget clicks that expired before `last_tick` began;
+  3. decide the impressions before `next_impression`: duplicate, dead, sampled out, or example with its label;
+  4. forget clicks that expired before `last_tick` ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.events import Clicks, Impressions
+from stream_learner.core.examples import ExampleBatch
+from stream_learner.core.join_clicks import ClickAhead, ClickMemory
+from stream_learner.core.join_columns import NO_LOG_TIME, DeadRecord
+from stream_learner.core.join_impressions import ImpressionBuffer
+from stream_learner.core.join_kernel import DEAD, DUPLICATE, LATE, MATCHED, UNMATCHED
+from stream_learner.core.join_rows import ExampleScratch
+from stream_learner.core.join_spec import Cut, JoinSpec
+from stream_learner.core.marks import ClickCounts, Mark, ResumePoint, TickCounts
+
+__all__ = [
+    "Cut",
+    "DeadRecord",
+    "ExampleScratch",
+    "JoinSpec",
+    "NotRead",
+    "PartitionJoin",
+    "TickOutput",
+    "WrongResume",
+]
+
+_RESUME_FIXED_BYTES = 96
+
+
+class NotRead(ValueError):
+    """A cut covers records that have not been added yet: add them, then emit it."""
+
+
+class WrongResume(ValueError):
+    """The clicks in the topic are not those the resume point was made of: records are missing or the topic is another.
+
+    Operator action: check that the input topics were not trimmed or made anew; restart from an older resume point.
+    """
+
+
+@dataclass(slots=True)
+class TickOutput:
+    """What a cut emits.
+
+    first_click: offset of the first click not expired, `cut.click_cursor` if there is none.
+    dead_impressions, dead_clicks: to be dead-lettered before the tick is appended; impressions where they are
+    counted, clicks when they are read (they are counted when they expire).
+    """
+
+    cut: Cut
+    examples: ExampleBatch
+    counts: TickCounts
+    first_click: int
+    dead_impressions: list[DeadRecord]
+    dead_clicks: list[DeadRecord]
+
+
+class PartitionJoin:
+    """The state of one partition's join: clicks of the last window, ids of the last `dedupe`, impressions waiting."""
+
+    def __init__(self, spec: JoinSpec, *, impression_start: int, click_start: int, first_tick: int = 0) -> None:
+        """Start without any state at these offsets; the first cut begins with `first_tick`."""
+        self.spec = spec
+        self.next_tick = first_tick
+        self._click_cursor = click_start
+        self._impressions = ImpressionBuffer(
+            position=impression_start,
+            log_time=NO_LOG_TIME,
+            keep_from=impression_start,
+            dedupe_ms=spec.dedupe_ms,
+        )
+        self._ahead = ClickAhead(click_start, NO_LOG_TIME)
+        self._clicks = ClickMemory(spec.memory_ms, spec.tick_ms, NO_LOG_TIME)
+        self._codes: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def resume(cls, spec: JoinSpec, mark: Mark) -> PartitionJoin:
+        """The state after a mark that is a resume point.
+
+        Feed it impressions from `resume.dedupe_from` and clicks from `mark.first_click` on; it is `rebuilt` when
+        they reach the mark's positions, and goes on from there. Raises ValueError if the mark has no resume point,
+        or one of another spec or without its codes.
+        """
+        point = mark.resume
+        if point is None:
+            raise ValueError("the mark is not a resume point")
+        if point.join_fingerprint != spec.fingerprint:
+            raise ValueError("the resume point was made by a join with other settings")
+        if point.detached:
+            raise ValueError("the resume point's codes have not been put back")
+        join = cls(spec, impression_start=point.dedupe_from, click_start=mark.first_click)
+        join.next_tick = mark.last_tick + 1
+        join._click_cursor = mark.click_cursor
+        join._impressions = ImpressionBuffer(
+            position=point.dedupe_from,
+            log_time=point.impression_log_time,
+            keep_from=mark.next_impression,
+            dedupe_ms=spec.dedupe_ms,
+        )
+        join._ahead = ClickAhead(mark.first_click, point.click_log_time)
+        join._clicks = ClickMemory(spec.memory_ms, spec.tick_ms, point.click_log_time)
+        join._codes = point.codes
+        join._restore_clicks()
+        return join
+
+    @property
+    def next_impression_to_read(self) -> int:
+        """Offset at which reading impressions goes on."""
+        return self._impressions.position
+
+    @property
+    def next_click_to_read(self) -> int:
+        """Offset at which reading clicks goes on."""
+        return self._ahead.position
+
+    @property
+    def next_impression(self) -> int:
+        """Offset of the first impression that no emitted cut covers."""
+        return self._impressions.next
+
+    @property
+    def click_cursor(self) -> int:
+        """Offset before which clicks have been taken by emitted cuts."""
+        return self._click_cursor
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether all that a resumed join must read again has been read. True from the start for a fresh one."""
+        return self._codes is None and self._impressions.position >= self._impressions.next
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory of impressions that wait and of clicks read ahead, bytes."""
+        return self._impressions.nbytes + self._ahead.nbytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the clicks remembered and of the ids by which duplicates are known, bytes."""
+        return self._clicks.nbytes + self._impressions.seen_nbytes
+
+    @property
+    def waiting_impressions(self) -> int:
+        """Impressions read and not emitted."""
+        return len(self._impressions)
+
+    @property
+    def waiting_clicks(self) -> int:
+        """Clicks taken whose outcome is not final."""
+        return len(self._clicks)
+
+    @property
+    def clicks_ahead(self) -> int:
+        """Clicks read that no emitted cut has taken."""
+        return len(self._ahead)
+
+    @property
+    def impression_log_time(self) -> int:
+        """Log time of the impressions read, ms; -1 before the first."""
+        return self._impressions.log_time
+
+    @property
+    def click_log_time(self) -> int:
+        """Log time of the clicks read, ahead or taken, ms; -1 before the first."""
+        return self._ahead.log_time
+
+    def add_impressions(self, offsets: NDArray[np.int64], batch: Impressions) -> None:
+        """Add impressions in offset order; gaps are allowed. Arrays are kept, not copied: do not change them.
+
+        Raises ValueError if offsets do not rise from `next_impression_to_read` on, or a time is negative.
+        """
+        self._impressions.add(offsets, batch)
+
+    def add_clicks(self, offsets: NDArray[np.int64], batch: Clicks) -> None:
+        """Add clicks in offset order; gaps are allowed. Arrays are kept, not copied: do not change them.
+
+        Raises ValueError as `add_impressions` does, and `WrongResume` if they do not fit the resume point.
+        """
+        self._ahead.add(offsets, batch)
+        self._restore_clicks()
+
+    def set_impression_position(self, offset: int) -> None:
+        """Reading impressions has reached this offset; those up to it that were not added are no records."""
+        self._impressions.position = max(self._impressions.position, offset)
+
+    def set_click_position(self, offset: int) -> None:
+        """Reading clicks has reached this offset; those up to it that were not added are no records."""
+        self._ahead.position = max(self._ahead.position, offset)
+        self._restore_clicks()
+
+    def wants_impressions(self, buffer_bytes: int, click_idle_ms: int | None = None) -> bool:
+        """Whether to read more impressions now.
+
+        Yes while the next tick's may not all be there; while only they hold back the first tick that is not empty;
+        and, as long as `buffered_bytes` is below `buffer_bytes`, as far as click progress has come.
+        """
+        if self._impressions.position < self._impressions.next:
+            return True
+        reach = self._reach(None)
+        progress = _latest(self._ahead.log_time, click_idle_ms)
+        goal = self._end_of(self._goal_tick())
+        if reach < self._end_of(self.next_tick) or reach < goal <= progress:
+            return True
+        return self.buffered_bytes < buffer_bytes and reach < progress // self.spec.tick_ms * self.spec.tick_ms
+
+    def wants_clicks(self, buffer_bytes: int) -> bool:
+        """Whether to read more clicks now: while the next tick needs them, else while the buffer has room."""
+        if self._codes is not None or self._ahead.log_time < self._end_of(self._goal_tick()):
+            return True
+        return self.buffered_bytes < buffer_bytes
+
+    def next_cut(
+        self,
+        click_idle_ms: int | None = None,
+        impression_idle_ms: int | None = None,
+        *,
+        allow_empty: bool = True,
+    ) -> Cut | None:
+        """The next cut that may be emitted, or None.
+
+        click_idle_ms, impression_idle_ms: progress by the wall clock at the end of the partition, ms since the
+        epoch, only while everything there is in it has been added; else None.
+        The cut ends with the first tick that is not empty, or, if `allow_empty` and that tick cannot close yet,
+        with the last one that can.
+        """
+        if not self.rebuilt:
+            return None
+        reach = self._reach(impression_idle_ms)
+        progress = _latest(self._ahead.log_time, click_idle_ms)
+        closeable = min(progress, reach) // self.spec.tick_ms - 1
+        tick = self._goal_tick() if self._impressions.first_log_time is not None else closeable + 1
+        if tick > closeable:
+            if not allow_empty or closeable < self.next_tick:
+                return None
+            tick = closeable
+        end = self._end_of(tick)
+        until = self._impressions.end_of_those_before(end - self.spec.window_ms)
+        return Cut(self.next_tick, tick, until, self._cursor_at(end))
+
+    def covers(self, cut: Cut) -> bool:
+        """Whether everything a cut needs has been added, so that `emit` will not raise `NotRead`."""
+        return (
+            self.rebuilt
+            and self._impressions.position >= cut.next_impression
+            and self._ahead.position >= cut.click_cursor
+        )
+
+    def emit(self, cut: Cut, scratch: ExampleScratch | None = None) -> TickOutput:
+        """Emit a cut: from `next_cut`, or one that a mark tells.
+
+        With `scratch`, which saves fresh memory for every tick, the examples are valid until it is used again.
+
+        Raises NotRead if `covers` is false, ValueError if the cut does not follow the last one. Nothing has changed
+        then; after any other error the join must be dropped.
+        """
+        self._check(cut)
+        dead_clicks, read = self._take_clicks(cut)
+        outcomes = np.zeros(5, np.int64)
+        self._clicks.forget(cut.last_tick * self.spec.tick_ms, outcomes)
+        emitted = self._impressions.emit(cut.next_impression, self._clicks, self.spec, scratch or ExampleScratch())
+        self._clicks.forget(self._end_of(cut.last_tick), outcomes)
+        self.next_tick = cut.last_tick + 1
+        counts = TickCounts(emitted.counts, self._click_counts(read, outcomes))
+        return TickOutput(cut, emitted.examples, counts, self._first_click(), emitted.dead, dead_clicks)
+
+    @property
+    def resume_bytes(self) -> int:
+        """About how many bytes a resume point would take now."""
+        return _RESUME_FIXED_BYTES + (len(self._clicks) + 3) // 4
+
+    def resume_point(self, impression_topic_id: bytes, click_topic_id: bytes, partitions: int) -> ResumePoint:
+        """The resume point for the mark of the cut emitted last. Topic ids are 16 bytes each."""
+        dedupe_from, impression_log_time = self._impressions.dedupe_point()
+        return ResumePoint(
+            impression_topic_id=impression_topic_id,
+            click_topic_id=click_topic_id,
+            partitions=partitions,
+            join_fingerprint=self.spec.fingerprint,
+            impression_log_time=impression_log_time,
+            dedupe_from=dedupe_from,
+            click_log_time=self._clicks.forgotten_log_time,
+            codes=self._clicks.codes(),
+        )
+
+    def _reach(self, idle_ms: int | None) -> int:
+        """The time before which no impression still to be read can close; below 0 if there is none."""
+        log_time = _latest(self._impressions.log_time, idle_ms)
+        return log_time + self.spec.window_ms if log_time >= 0 else NO_LOG_TIME
+
+    def _end_of(self, tick: int) -> int:
+        return (tick + 1) * self.spec.tick_ms
+
+    def _goal_tick(self) -> int:
+        """The first tick that is not empty as far as is known, the next one if nothing waits."""
+        first = self._impressions.first_log_time
+        if first is None:
+            return self.next_tick
+        return max(self.next_tick, (first + self.spec.window_ms) // self.spec.tick_ms)
+
+    def _cursor_at(self, end_ms: int) -> int:
+        """Where clicks are read up to for a tick that ends then: the first at which log time reaches it, or all."""
+        reaching = self._ahead.offset_reaching(end_ms)
+        if reaching is not None:
+            return reaching
+        return self._click_cursor if self._ahead.log_time >= end_ms else self._ahead.position
+
+    def _check(self, cut: Cut) -> None:
+        if (
+            cut.first_tick != self.next_tick
+            or cut.last_tick < cut.first_tick
+            or cut.next_impression < self._impressions.next
+            or cut.click_cursor < self._click_cursor
+        ):
+            raise ValueError(
+                f"{cut} does not follow tick {self.next_tick - 1}, impressions up to {self._impressions.next}"
+                f" and clicks up to {self._click_cursor}"
+            )
+        if not self.covers(cut):
+            raise NotRead(
+                f"{cut} needs more than impressions up to {self._impressions.position}"
+                f" and clicks up to {self._ahead.position}"
+            )
+
+    def _take_clicks(self, cut: Cut) -> tuple[list[DeadRecord], int]:
+        before = self._clicks.end
+        dead: list[DeadRecord] = []
+        for rows, stop in self._ahead.take_until(cut.click_cursor):
+            dead += rows.dead(stop)
+            self._clicks.take(rows, stop, cut.first_tick, cut.last_tick)
+        self._click_cursor = cut.click_cursor
+        return dead, self._clicks.end - before
+
+    def _click_counts(self, read: int, outcomes: NDArray[np.int64]) -> ClickCounts:
+        return ClickCounts(
+            read=read,
+            matched=int(outcomes[MATCHED]),
+            duplicates=int(outcomes[DUPLICATE]),
+            orphans=int(outcomes[UNMATCHED]),
+            late=int(outcomes[LATE]),
+            dead=int(outcomes[DEAD]),
+            waiting=len(self._clicks),
+        )
+
+    def _first_click(self) -> int:
+        first = self._clicks.first_offset
+        return self._click_cursor if first is None else first
+
+    def _restore_clicks(self) -> None:
+        """Give the clicks before the mark's cursor their codes back, as far as they have been read."""
+        if self._codes is None:
+            return
+        for rows, stop in self._ahead.take_until(self._click_cursor):
+            n = stop - rows.start
+            if n > len(self._codes):
+                raise WrongResume("more clicks between the mark's positions than it has codes")
+            codes = np.zeros(stop, np.uint8)
+            codes[rows.start :] = self._codes[:n]
+            self._codes = self._codes[n:]
+            self._clicks.take(rows, stop, 0, 0, codes)
+        if self._ahead.position >= self._click_cursor:
+            if len(self._codes):
+                raise WrongResume(f"{len(self._codes)} clicks between the mark's positions are gone")
+            self._codes = None
+
+
+def _latest(log_time: int, idle_ms: int | None) -> int:
+    return log_time if idle_ms is None else max(log_time, idle_ms)

@@ -1,0 +1,63 @@
+"""What both inputs of the join have in common: columns as kernels want them, log time, records that are dead.
+
+In: decoded columns in offset order. Out: the same, checked, with log time at each record.
+This file must never know impressions from clicks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.join_kernel import NEGATIVE_TIME, OUT_OF_ORDER, log_times
+from stream_learner.core.reasons import Reason
+
+NO_LOG_TIME = -1
+"""Log time where no good record has been read yet. Times are never negative."""
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class DeadRecord(NamedTuple):
+    """An input record that could not be used: its offset, and why."""
+
+    offset: int
+    reason: Reason
+
+
+def column(array: NDArray[Any], dtype: type[Scalar]) -> NDArray[Scalar]:
+    """The array as kernels are compiled for: one dtype, contiguous, aligned, writeable; copied only if it is not."""
+    if array.dtype == dtype and array.flags.carray:
+        return array
+    return np.require(array, dtype, ["C", "A", "W"])
+
+
+def running_log_time(
+    offsets: NDArray[np.int64],
+    status: NDArray[np.uint8],
+    times: NDArray[np.int64],
+    position: int,
+    log_time: int,
+) -> NDArray[np.int64]:
+    """Log time at each record, where it was `log_time` before the first; i64[n].
+
+    Raises ValueError if the columns differ in length, if offsets do not rise from `position` on, or if a good record
+    has a negative time.
+    """
+    if not len(offsets) == len(status) == len(times):
+        raise ValueError(f"{len(offsets)} offsets, {len(status)} records")
+    out = np.empty(len(offsets), np.int64)
+    wrong = log_times(offsets, status, times, position, log_time, out)
+    if wrong == OUT_OF_ORDER:
+        raise ValueError(f"offsets must rise from position {position} on")
+    if wrong == NEGATIVE_TIME:
+        raise ValueError("a good record has a negative time")
+    return out
+
+
+def dead_records(offsets: NDArray[np.int64], status: NDArray[np.uint8], start: int, stop: int) -> list[DeadRecord]:
+    """The rows `start..stop-1` that could not be used."""
+    rows = np.flatnonzero(status[start:stop]) + start
+    return [DeadRecord(int(offsets[i]), Reason(status[i])) for i in rows]

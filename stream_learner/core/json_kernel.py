@@ -1,0 +1,397 @@
+"""The fast path: ordinary JSON events to columns, in one pass over their bytes.
+
+In: the context (`decode_layout`), the address of records back to back, their bounds and timestamps.
+Out: columns written in place; the number of the first event that must be taken through orjson.
+This file must never accept an event that orjson refuses, nor read one differently: in doubt it hands over.
+It must never read more than PADDING bytes behind a record, nor let such a byte count.
+
+Every record is first cut back to its last `}`. That byte can be no part of a number, a literal or white space,
+so whatever is scanned ends before it or is found to lie behind `end`.
+The next field is guessed to be the one that followed last time, and its `"key":` compared as masked words; what
+cannot be guessed is looked up by hash. Every object has a number of its own, and a field that bears it already is a
+duplicate key.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stream_learner.core import decode_layout as lay
+from stream_learner.core.decode_layout import FAIL
+from stream_learner.core.decode_rows import emit, finish_row, start_row
+from stream_learner.core.decode_strings import QUOTE, category_key, find_special, string_end, unescape
+from stream_learner.core.decode_times import MAX_TIME_MS
+from stream_learner.core.decode_values import (
+    CLOSE_LIST,
+    CLOSE_OBJECT,
+    COLON,
+    COMMA,
+    MINUS,
+    OPEN_LIST,
+    OPEN_OBJECT,
+    literal_end,
+    read_number,
+    skip_inside,
+    skip_space,
+    take_number,
+    take_role_null,
+    take_role_number,
+    take_role_text,
+)
+from stream_learner.core.decode_words import inlined, load_byte, load_int, load_word, store_float, store_int
+from stream_learner.core.decode_words import store_word
+from stream_learner.core.kernels import kernel
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_SHIFT = np.uint64(29)
+
+
+@kernel
+def _word_of(at: int, left: int) -> np.uint64:
+    """Up to 8 bytes at an address, zeros behind them."""
+    word = load_word(at)
+    return word if left >= 8 else word & ~(_ALL << np.uint64(8 * left))
+
+
+@kernel
+def key_hash(parent: int, key: int, length: int) -> int:
+    """Hash of a field's place: its parent's row, and the key's bytes."""
+    state = np.uint64(parent + length) * _FACTOR
+    for i in range(0, length, 8):
+        state = (state ^ _word_of(key + i, length - i)) * _FACTOR
+        state ^= state >> _SHIFT
+    return np.int64(state >> np.uint64(20))
+
+
+@kernel
+def _same_bytes(a: int, b: int, length: int) -> bool:
+    for i in range(0, length, 8):
+        if _word_of(a + i, length - i) != _word_of(b + i, length - i):
+            return False
+    return True
+
+
+@kernel
+def look_up(context: int, parent: int, key: int, length: int) -> int:
+    """Row of a field by its parent's row and its key, FAIL if it is not known."""
+    rows = load_int(context + lay.CTX_ROWS)
+    index = load_int(context + lay.CTX_INDEX)
+    pool = load_int(context + lay.CTX_POOL)
+    mask = load_int(context + lay.CTX_INDEX_MASK)
+    entry = key_hash(parent, key, length) & mask
+    while True:
+        row = load_int(index + 8 * entry)
+        if row < 0:
+            return FAIL
+        at = rows + row
+        if load_int(at + lay.ROW_PARENT) == parent and load_int(at + lay.ROW_PATTERN_LENGTH) == length + 3:
+            if _same_bytes(pool + load_int(at + lay.ROW_PATTERN) + 1, key, length):
+                return row
+        entry = (entry + 1) & mask
+
+
+@kernel
+def _may_skip(context: int, parent: int, key: int, length: int) -> bool:
+    """Whether an unknown key inside this parent has no meaning."""
+    unknown = load_int(load_int(context + lay.CTX_ROWS) + parent + lay.ROW_UNKNOWN)
+    if unknown == lay.UNKNOWN_MATTERS_IF_DOTTED:
+        for i in range(length):
+            if load_byte(key + i) == 0x2E:
+                return False
+        return True
+    return unknown == lay.UNKNOWN_IS_SKIPPED
+
+
+@kernel
+def _find_field(context: int, parent: int, before: int, at: int, end: int):  # type: ignore[no-untyped-def]
+    """The field whose key stands at an address, found by hash: (its row or FAIL, address of its value)."""
+    if load_byte(at) != QUOTE:
+        return FAIL, at
+    close = string_end(at + 1, end)
+    if close < 0 or load_byte(close) != QUOTE:
+        return FAIL, at
+    behind = skip_space(close + 1)
+    if load_byte(behind) != COLON:
+        return FAIL, at
+    row = look_up(context, parent, at + 1, close - at - 1)
+    if row >= 0:
+        store_int(load_int(context + lay.CTX_ROWS) + before + lay.ROW_NEXT, row)
+    elif _may_skip(context, parent, at + 1, close - at - 1):
+        row = lay.NOWHERE_ROW
+    else:
+        store_int(context + lay.CTX_ANSWER, lay.UNKNOWN_FIELD)
+    return row, skip_space(behind + 1)
+
+
+@inlined
+def _is_guess(context, row, parent, at):  # type: ignore[no-untyped-def]
+    """Whether the key and colon at an address are those of the field of this row."""
+    first = (load_word(at) ^ load_word(row + lay.ROW_WORD_0)) & load_word(row + lay.ROW_MASK_0)
+    second = (load_word(at + 8) ^ load_word(row + lay.ROW_WORD_1)) & load_word(row + lay.ROW_MASK_1)
+    if first | second != 0 or load_int(row + lay.ROW_PARENT) != parent:
+        return False
+    length = load_int(row + lay.ROW_PATTERN_LENGTH)
+    if length <= 16:
+        return True
+    pattern = load_int(context + lay.CTX_POOL) + load_int(row + lay.ROW_PATTERN)
+    return _same_bytes(pattern + 16, at + 16, length - 16)
+
+
+@kernel
+def _unusual_text(context: int, text: int, end: int):  # type: ignore[no-untyped-def]
+    """A string that is not all ASCII, or has escapes: (its text, length, address behind its quote or FAIL).
+
+    Text with escapes is written out in scratch space.
+    """
+    close = string_end(text, end)
+    if close < 0:
+        return text, 0, FAIL
+    if load_byte(close) == QUOTE:
+        return text, close - text, close + 1
+    out = load_int(context + lay.CTX_TEXT)
+    length, close = unescape(text, end, out, load_int(context + lay.CTX_TEXT_BYTES))
+    return out, length, close + 1 if close >= 0 else FAIL
+
+
+@inlined
+def _open(context, stack, depth, parent, in_list, number):  # type: ignore[no-untyped-def]
+    """Keep what is open; returns the number of the object or list that opens now."""
+    at = stack + 24 * depth
+    store_int(at, parent)
+    store_int(at + 8, in_list)
+    store_int(at + 16, number)
+    stamp = load_int(context + lay.CTX_STAMP) + 1
+    store_int(context + lay.CTX_STAMP, stamp)
+    return stamp
+
+
+@inlined
+def _take_string(context, row, at, end):  # type: ignore[no-untyped-def]
+    """The string whose opening quote is at an address: the address behind it, or FAIL."""
+    text = at + 1
+    close = find_special(text, end)
+    length = close - text
+    at = close + 1
+    if close >= end:
+        return FAIL
+    if load_byte(close) != QUOTE:
+        text, length, at = _unusual_text(context, text, end)
+        if at < 0:
+            return FAIL
+    take = load_int(row + lay.ROW_STRING)
+    if take == lay.TAKE_CATEGORY:
+        return at if _take_category(context, row, text, length) else FAIL
+    if take == lay.TAKE_ROLE:
+        return at if take_role_text(context, row, text, length) else FAIL
+    return at
+
+
+@inlined
+def _take_category(context, row, text, length):  # type: ignore[no-untyped-def]
+    """The feature `name=text`; False if there are too many, or the text is too long."""
+    if length > load_int(context + lay.CTX_MAX_VALUE_BYTES):
+        return False
+    key = category_key(context, row, text, length)
+    return emit(context, load_int(row + lay.ROW_SLOT), key, 1.0)
+
+
+@inlined
+def _take_digits(context, row, at):  # type: ignore[no-untyped-def]
+    """The number at an address: the address behind it, or FAIL."""
+    behind, integer, _, value = read_number(at)
+    if behind < 0:
+        return FAIL
+    take = load_int(row + lay.ROW_NUMBER)
+    if take == lay.TAKE_CATEGORY and integer:
+        return behind if _take_category(context, row, at, behind - at) else FAIL
+    if take == lay.TAKE_ROLE:
+        return behind if take_role_number(context, row, at, behind - at, integer, value) else FAIL
+    return behind if take_number(context, row, value) else FAIL
+
+
+@inlined
+def _take_literal(context, row, at):  # type: ignore[no-untyped-def]
+    """`true`, `false` or `null` at an address: the address behind it, or FAIL."""
+    behind = literal_end(at)
+    take = load_int(row + lay.ROW_STRING)
+    if behind < 0 or take == lay.TAKE_NOTHING:
+        return behind
+    letter = load_byte(at)
+    if letter == 0x6E:
+        return behind if take != lay.TAKE_ROLE or take_role_null(context, row) else FAIL
+    if take == lay.TAKE_ROLE:
+        return FAIL
+    key = load_word(row + (lay.ROW_TRUE_KEY if letter == 0x74 else lay.ROW_FALSE_KEY))
+    return behind if emit(context, load_int(row + lay.ROW_SLOT), key, 1.0) else FAIL
+
+
+@inlined
+def _take_value(context, row, at, end):  # type: ignore[no-untyped-def]
+    """A value that is not entered: the address behind it, or FAIL."""
+    byte = load_byte(at)
+    if byte == QUOTE:
+        return _take_string(context, row, at, end)
+    if byte == MINUS or (byte >= 0x30 and byte <= 0x39):
+        return _take_digits(context, row, at)
+    if byte == OPEN_OBJECT or byte == OPEN_LIST:
+        skip = load_int(row + lay.ROW_ENTER) == lay.SKIP_INSIDE
+        return skip_inside(context, at, end) if skip else FAIL
+    return _take_literal(context, row, at)
+
+
+@inlined
+def _take_key(context, rows, parent, before, number, at, end):  # type: ignore[no-untyped-def]
+    """The key at an address: (row of its field, address of its value), FAIL for either if it cannot be taken."""
+    row = rows + load_int(rows + before + lay.ROW_NEXT)
+    if _is_guess(context, row, parent, at):
+        at += load_int(row + lay.ROW_PATTERN_LENGTH)
+    else:
+        offset, at = _find_field(context, parent, before, at, end)
+        row = rows + offset
+        if offset < 0:
+            return FAIL, FAIL
+    if at >= end or load_int(row + lay.ROW_SEEN) == number:
+        return FAIL, FAIL
+    if row != rows + lay.NOWHERE_ROW:
+        store_int(row + lay.ROW_SEEN, number)
+    return row, at
+
+
+@kernel
+def _read_event(context: int, at: int, end: int) -> bool:
+    """Take the object at an address, which ends right before `end`, into the context.
+
+    parent: the row, by its offset, of the field that the innermost open object or list is the value of;
+    before: of the field read last; number: of the innermost open object.
+    """
+    rows = load_int(context + lay.CTX_ROWS)
+    stack = load_int(context + lay.CTX_STACK)
+    row, parent, before, in_list, depth = rows, 0, 0, False, 1
+    number = _new_number(context)
+    at = skip_space(at + 1)
+    empty = load_byte(at) == CLOSE_OBJECT
+    while True:
+        if not empty:
+            if not in_list:
+                row, at = _take_key(context, rows, parent, before, number, at, end)
+                if at < 0:
+                    return False
+                before = row - rows
+            byte = load_byte(at)
+            if byte <= 0x20:
+                at = skip_space(at)
+                byte = load_byte(at)
+            if (byte == OPEN_OBJECT or byte == OPEN_LIST) and load_int(row + lay.ROW_ENTER) == lay.TAKE_INSIDE:
+                if depth >= lay.MAX_DEPTH:
+                    return False
+                _push(stack, depth, parent, in_list, number)
+                parent, in_list, number = row - rows, byte == OPEN_LIST, _new_number(context)
+                depth += 1
+                at = skip_space(at + 1)
+                empty = load_byte(at) == (CLOSE_LIST if in_list else CLOSE_OBJECT)
+                continue
+            at = _take_value(context, row, at, end)
+            if at < 0:
+                return False
+        empty = False
+        byte = load_byte(at)
+        if byte <= 0x20:
+            at = skip_space(at)
+            byte = load_byte(at)
+        while byte != COMMA:
+            at += 1
+            depth -= 1
+            if byte != (CLOSE_LIST if in_list else CLOSE_OBJECT) or at >= end or depth == 0:
+                return byte == CLOSE_OBJECT and at == end and depth == 0
+            parent, in_list, number = _pop(stack, depth)
+            row = rows + parent
+            at = skip_space(at)
+            byte = load_byte(at)
+        at += 1
+        if load_byte(at) <= 0x20:
+            at = skip_space(at)
+
+
+@inlined
+def _new_number(context):  # type: ignore[no-untyped-def]
+    """A number that no object before had."""
+    stamp = load_int(context + lay.CTX_STAMP) + 1
+    store_int(context + lay.CTX_STAMP, stamp)
+    return stamp
+
+
+@inlined
+def _push(stack, depth, parent, in_list, number):  # type: ignore[no-untyped-def]
+    store_int(stack + 24 * depth, parent)
+    store_int(stack + 24 * depth + 8, np.int64(in_list))
+    store_int(stack + 24 * depth + 16, number)
+
+
+@inlined
+def _pop(stack, depth):  # type: ignore[no-untyped-def]
+    at = stack + 24 * depth
+    return load_int(at), load_int(at + 8) != 0, load_int(at + 16)
+
+
+@kernel
+def _settle_roles(context: int, record_time_ms: int) -> bool:
+    """Whether all roles are there, and the time is one that may be."""
+    needed = load_int(context + lay.CTX_ROLES_NEEDED)
+    if load_int(context + lay.CTX_ROLES_FOUND) & needed != needed:
+        return False
+    if needed & lay.TIME_BIT != 0:
+        ahead = load_int(context + lay.CTX_TIME) - record_time_ms
+        return record_time_ms < 0 or ahead <= load_int(context + lay.CTX_MAX_SKEW_MS)
+    if needed != 0:
+        store_int(context + lay.CTX_TIME, record_time_ms)
+        return 0 <= record_time_ms <= MAX_TIME_MS
+    return True
+
+
+@kernel
+def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
+    """One event into the context; False, with nothing kept, if it is not for the kernel."""
+    store_int(context + lay.CTX_ANSWER, lay.UNUSUAL)
+    if end - at > load_int(context + lay.CTX_MAX_EVENT_BYTES):
+        return False
+    while end > at and skip_space(end - 1) >= end:
+        end -= 1
+    if end - at < 2 or load_byte(end - 1) != CLOSE_OBJECT:
+        return False
+    at = skip_space(at)
+    if load_byte(at) != OPEN_OBJECT:
+        return False
+    store_int(context + lay.CTX_ROLES_FOUND, 0)
+    store_word(context + lay.CTX_ID, np.uint64(0))
+    store_int(context + lay.CTX_TIME, 0)
+    store_float(context + lay.CTX_NUMBER, 1.0)
+    start_row(context)
+    if not _read_event(context, at, end) or not _settle_roles(context, record_time_ms):
+        return False
+    return finish_row(context)
+
+
+@kernel
+def decode_events(context: int, data: int, bounds: int, times: int, first: int, last: int) -> int:
+    """Events first to last - 1 into the columns, as far as they are ordinary and there is room.
+
+    data: address that bounds count from; bounds: address of i64 offsets; times: address of i64 timestamps.
+    Returns the event it stopped at, `last` if none; the context's answer then says why.
+    """
+    most = load_int(context + lay.CTX_MAX_FEATURES) + 1
+    for i in range(first, last):
+        filled = load_int(context + lay.CTX_FILLED)
+        if filled + most > load_int(context + lay.CTX_CAPACITY):
+            store_int(context + lay.CTX_ANSWER, lay.NO_ROOM)
+            return i
+        at, end = data + load_int(bounds + 8 * i), data + load_int(bounds + 8 * i + 8)
+        if not _decode_event(context, at, end, load_int(times + 8 * i)):
+            return i
+        filled += load_int(context + lay.CTX_COUNT)
+        store_int(context + lay.CTX_FILLED, filled)
+        store_int(load_int(context + lay.CTX_ROW_STARTS) + 8 * i + 8, filled)
+        store_word(load_int(context + lay.CTX_IDS) + 8 * i, load_word(context + lay.CTX_ID))
+        store_int(load_int(context + lay.CTX_TIMES) + 8 * i, load_int(context + lay.CTX_TIME))
+        store_word(load_int(context + lay.CTX_NUMBERS) + 8 * i, load_word(context + lay.CTX_NUMBER))
+    return last

@@ -1,0 +1,223 @@
+"""The fold: examples into weights, in one exact order.
+
+In: records of the training log in the order (tick, partition, sequence), each with its tick. Out: rows of the weight
+table, progressive metrics, the digest of the model.
+This file must never read a clock, draw a random number, or let the result depend on how examples are cut into
+records or on the order of a record's dictionary.
+
+A record is folded in four steps:
+1. resolve: every distinct feature of the record's dictionary finds its row, new ones get one, and all columns are
+   copied into local rows, where they stay in the cache;
+2. fold: the optimizer goes through the examples one by one on the local rows;
+3. write back: columns that changed return to the table, with the tick; digest and lists of changes follow;
+4. observe: the margins each example was predicted with go to the progressive metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core import digest as digests
+from stream_learner.core import losses, progress, weights
+from stream_learner.core.examples import ExampleRecord
+from stream_learner.core.kernels import kernel
+from stream_learner.core.memory import address_of, load_i64_at, load_u16_at, load_u32_at
+from stream_learner.core.optimizers import Optimizer, ftrl
+from stream_learner.core.optimizers.base import RECORD_FIELDS
+from stream_learner.core.optimizers.lanes import LOCAL_BYTES, SCRATCH_BYTES
+from stream_learner.core.progress import Progress
+from stream_learner.core.weights import WeightTable
+
+LARGEST_DICTIONARY: Final = 65_536
+
+_FAULTS: Final = (
+    "",
+    "the lengths of its rows do not add up to its indices",
+    "an index is beyond the dictionary",
+    "the positions of values do not rise within the indices",
+    "a feature has key 0",
+)
+
+
+@kernel
+def _fault(examples: int, row_len: int, m: int, indices: int, v: int, positions: int, k: int, keys: int) -> int:
+    """What makes a record unfit to be folded, as a place in `_FAULTS`; a wrong index would be a crash."""
+    total = 0
+    for e in range(examples):
+        total += load_u16_at(row_len, 2 * e)
+    if total != m:
+        return 1
+    largest = np.uint16(0)
+    for i in range(m):
+        largest = max(largest, load_u16_at(indices, 2 * i))
+    if m > 0 and largest >= k:
+        return 2
+    before = -1
+    for i in range(v):
+        position = np.int64(load_u32_at(positions, 4 * i))
+        if position <= before or position >= m:
+            return 3
+        before = position
+    missing = 0
+    for i in range(k):
+        missing += load_i64_at(keys, 8 * i) == 0
+    return 4 if missing > 0 else 0
+
+
+class Learner:
+    """One model being learned. Not for several threads at once.
+
+    `table` holds the rows, `progress` the progressive metrics, `examples` and `refused` count what was folded and what
+    was not: examples with a number that is not finite, a label the loss does not know, a negative importance, or
+    a step to a state that is not finite; they change nothing.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        *,
+        loss: str = "logistic",
+        slice_ms: int = 3_600_000,
+        slices_kept: int = 48,
+        rows_expected: int = 0,
+    ) -> None:
+        """`loss`: a name in `losses.LOSSES`; `rows_expected`: see `WeightTable`. Raises ValueError."""
+        if loss not in losses.LOSSES:
+            raise ValueError(f"unknown loss {loss!r}; known: {', '.join(losses.LOSSES)}")
+        self.optimizer = optimizer
+        self.loss = loss
+        self.table = WeightTable(len(optimizer.columns), rows_expected)
+        self.progress = Progress(losses.LOSSES[loss], slice_ms=slice_ms, slices_kept=slices_kept)
+        self.examples = 0
+        self.refused = 0
+        self.nonzero = 0
+        self._scalars = np.zeros(len(losses.LOSS_SCALARS) + len(optimizer.scalars))
+        self._record = np.zeros(RECORD_FIELDS, np.int64)
+        self._rows = np.empty(LARGEST_DICTIONARY, np.int64)
+        self._local = np.empty(LARGEST_DICTIONARY * LOCAL_BYTES // 8)
+        self._scratch = np.empty(SCRATCH_BYTES // 8)
+        self._margins = np.empty(0)
+
+    def fold(self, record: ExampleRecord, tick: int) -> NDArray[np.float64]:
+        """Learn from a record's examples in their order, as part of a tick (never less than the one before).
+
+        Returns the margins f64[n] each example was predicted with before it was learned from, NaN for one refused:
+        a view, good until the next call. Raises ValueError, with nothing changed, for a record whose arrays do not
+        agree; its keys must not repeat.
+        """
+        arrays, n, k = self._take(record)
+        if n > len(self._margins):
+            self._margins = np.empty(2 * n)
+        rows, local, margins = address_of(self._rows), address_of(self._local), address_of(self._margins)
+        self.table.resolve(self._record.item(9), k, rows, local, LOCAL_BYTES)
+        nonzero_before = self.optimizer.prepare(local, k)
+        refused = self.optimizer.fold(
+            address_of(self._record),
+            local,
+            address_of(self._scratch),
+            losses.LOSSES[self.loss],
+            address_of(self._scalars),
+            margins,
+        )
+        self.nonzero += self.table.write_back(rows, k, local, LOCAL_BYTES, tick) - nonzero_before
+        self.examples += n - refused
+        self.refused += refused
+        label, weight, log_time = (address_of(arrays[i]) for i in (4, 5, 7))
+        self.progress.observe(margins, label, weight, log_time, n)
+        return self._margins[:n]
+
+    def digest(self) -> int:
+        """Digest of the model: all rows, and the number of examples folded."""
+        return digests.model_digest(self.table.rows_digest, self.examples)
+
+    def digest_full(self) -> int:
+        """The same, made again from all rows."""
+        return digests.model_digest(self.table.rows_digest_full(), self.examples)
+
+    def weights(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weights f64[r] of rows with columns f64[r, ncols]."""
+        return self.optimizer.weights(columns, self._scalars)
+
+    def state_scalars(self) -> dict[str, Any]:
+        """All state that is not in rows, without loss, in JSON's types; `restore` takes it."""
+        return {
+            "optimizer": self.optimizer.to_dict(),
+            "loss": self.loss,
+            "examples": self.examples,
+            "refused": self.refused,
+            "nonzero": self.nonzero,
+            "scalars": [float(x).hex() for x in self._scalars],
+            "digest": f"{self.digest():016x}",
+            "progress": self.progress.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_scalars`, after all rows were loaded into `table`.
+
+        Raises ValueError, and the learner must not be used, when the state is of another optimizer or loss, or its
+        digest is not that of the rows loaded.
+        """
+        mine = {"optimizer": self.optimizer.to_dict(), "loss": self.loss}
+        for name, value in mine.items():
+            if state[name] != value:
+                raise ValueError(f"the state is of {name} {state[name]}, this learner has {value}")
+        self.examples, self.refused = state["examples"], state["refused"]
+        self.nonzero = state["nonzero"]
+        self._scalars[:] = [float.fromhex(x) for x in state["scalars"]]
+        self.progress.restore(state["progress"])
+        if f"{self.digest():016x}" != state["digest"]:
+            raise ValueError(f"the rows have digest {self.digest():016x}, the state says {state['digest']}")
+
+    def _take(self, record: ExampleRecord) -> tuple[tuple[NDArray[Any], ...], int, int]:
+        """Check a record and note its addresses; returns its arrays (to be kept alive), examples and features."""
+        arrays = (
+            _contiguous(record.row_len, np.uint16),
+            _contiguous(record.indices, np.uint16),
+            _contiguous(record.positions, np.uint32),
+            _contiguous(record.values, np.float64),
+            _contiguous(record.label, np.float64),
+            _contiguous(record.weight, np.float64),
+            _contiguous(record.keys, np.uint64),
+            _contiguous(record.log_time_ms, np.int64),
+        )
+        row_len, indices, positions, values, label, weight, keys, log_time = (len(a) for a in arrays)
+        if not (row_len == label == weight == log_time and positions == values and keys <= LARGEST_DICTIONARY):
+            raise ValueError("the record's columns differ in length, or its dictionary is too large")
+        places = [address_of(a) for a in arrays]
+        fault = _fault(row_len, places[0], indices, places[1], positions, places[2], keys, places[6])
+        if fault:
+            raise ValueError(f"the record cannot be folded: {_FAULTS[fault]}")
+        self._record[:] = (row_len, values, *places[:6], keys, places[6])
+        return arrays, row_len, keys
+
+
+def _contiguous(column: NDArray[Any], kind: Any) -> NDArray[Any]:
+    return np.ascontiguousarray(column, kind)
+
+
+def warm() -> None:
+    """Compile every kernel of the fold."""
+    for module in (digests, weights, progress, ftrl):
+        module.warm()
+    learner = Learner(ftrl.FtrlProximal())
+    one = np.ones(1)
+    record = ExampleRecord(
+        partition=0,
+        tick=0,
+        attempt=1,
+        sequence=0,
+        log_time_ms=np.zeros(1, np.int64),
+        id_hash=np.ones(1, np.uint64),
+        label=one,
+        weight=one,
+        keys=np.ones(1, np.uint64),
+        indices=np.zeros(1, np.uint16),
+        row_len=np.ones(1, np.uint16),
+        positions=np.zeros(0, np.uint32),
+        values=np.zeros(0),
+    )
+    learner.fold(record, 0)

@@ -1,0 +1,230 @@
+"""Marks, and the click codes of their resume points, as records of the training log.
+
+In: a `Mark`, or the bytes of a record whose header has been read. Out: bytes, or the `Mark`.
+This file must never decide whether a mark counts; that is rule R (`training_log`).
+
+Body of a mark, little-endian, after the header of `record_header`:
+
+    offset  type     field
+        40  u64      attempt of the predecessor
+        48  i64      last tick of the predecessor
+        56  i64      first tick
+        64  i64      next impression to emit (offset)
+        72  i64      first click not expired (offset)
+        80  i64      click cursor (offset)
+        88  i64[6]   impressions: read, examples, positives, duplicates, sampled out, dead
+       136  i64[7]   clicks: read, matched, duplicates, orphans, late, dead, waiting
+
+With flag 1 a resume point follows:
+
+       192  16s      topic id of the impressions
+       208  16s      topic id of the clicks
+       224  u64      fingerprint of the join's settings
+       232  i64      log time of the impressions before the next field, ms
+       240  i64      impression to read from to know the duplicates (offset)
+       248  i64      log time of the clicks before the first click not expired, ms
+       256  u64      number of codes
+       264  u32      partitions of each input topic
+       268  u8[]     the codes, two bits each, the first in the lowest bits; a last byte is filled with zeros
+
+With flag 2 the codes are not here but in records of kind 3 ahead of the mark, which follow the attempt's
+records of examples in the count of sequences. Body of such a record:
+
+        40  u64      number of codes
+        48  u8[]     the codes, packed as above
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
+from stream_learner.core.marks import ClickCounts, ImpressionCounts, Mark, ResumePoint, TickCounts
+from stream_learner.core.record_header import HEADER_BYTES, Kind, RecordHeader, check_body, seal
+
+HAS_RESUME = 1
+CODES_AHEAD = 2
+
+_BODY = struct.Struct("<Qqqqqq6q7q")
+_RESUME = struct.Struct("<16s16sQqqqQI")
+_CODE_COUNT = struct.Struct("<Q")
+_SHIFTS = np.array([0, 2, 4, 6], np.uint8)
+_RESUME_AT = HEADER_BYTES + _BODY.size
+_CODES_AT = _RESUME_AT + _RESUME.size
+_PART_AT = HEADER_BYTES + _CODE_COUNT.size
+
+MARK_BYTES = _CODES_AT
+"""Size of a mark with a resume point, its codes not counted."""
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """One record; codes that are not `detached` are inside. Raises ValueError where a field does not fit."""
+    flags, tail = 0, b""
+    if mark.resume is not None:
+        flags = HAS_RESUME | (CODES_AHEAD if mark.resume.detached else 0)
+        tail = _resume_bytes(mark.resume)
+    try:
+        body = _BODY.pack(
+            mark.pred_attempt,
+            mark.pred_tick,
+            mark.first_tick,
+            mark.next_impression,
+            mark.first_click,
+            mark.click_cursor,
+            *astuple(mark.counts.impressions),
+            *astuple(mark.counts.clicks),
+        )
+    except struct.error as error:
+        raise ValueError(f"{mark} does not fit a mark: {error}") from error
+    header = RecordHeader(Kind.MARK, flags, mark.partition, mark.records, mark.attempt, mark.last_tick)
+    return seal(header, body + tail)
+
+
+def detach_codes(mark: Mark, max_bytes: int) -> tuple[Mark, list[bytes]]:
+    """Move the codes of a mark that would be larger than `max_bytes` into records of their own ahead of it.
+
+    Returns the mark to encode, `records` counted up, and those records in order; a mark that fits is returned
+    as is.
+    """
+    resume = mark.resume
+    if resume is None or MARK_BYTES + packed_size(len(resume.codes)) <= max_bytes:
+        return mark, []
+    step = 4 * (max_bytes - _PART_AT)
+    if step <= 0:
+        raise ValueError(f"no codes fit into records of {max_bytes} bytes")
+    parts: list[bytes] = []
+    for begin in range(0, len(resume.codes), step):
+        sequence = mark.records + len(parts)
+        header = RecordHeader(Kind.CODES, 0, mark.partition, sequence, mark.attempt, mark.last_tick)
+        codes = resume.codes[begin : begin + step]
+        parts.append(seal(header, _CODE_COUNT.pack(len(codes)) + _pack(codes)))
+    bare = replace(resume, codes=np.zeros(0, np.uint8), detached=len(resume.codes))
+    return replace(mark, records=mark.records + len(parts), resume=bare), parts
+
+
+def attach_codes(mark: Mark, parts: list[NDArray[np.uint8]], where: Where = NOWHERE) -> Mark:
+    """Undo `detach_codes`; `parts` as `decode_codes` gives them, in order. `records` keeps counting them.
+
+    Raises DamagedRecord where there are more or fewer codes than the mark names.
+    """
+    expected = mark.resume.detached if mark.resume is not None else 0
+    found = sum(len(part) for part in parts)
+    if found != expected:
+        raise DamagedRecord(f"the mark names {expected} codes ahead of it, there are {found}", where)
+    if mark.resume is None or not parts:
+        return mark
+    return replace(mark, resume=replace(mark.resume, codes=np.concatenate(parts), detached=0))
+
+
+def decode_mark(header: RecordHeader, value: bytes, where: Where = NOWHERE) -> Mark:
+    """The mark of a record whose header is `header`. Raises DamagedRecord.
+
+    Codes that lie ahead of the mark are only counted, in `resume.detached`.
+    """
+    check_body(value, where)
+    has_resume = bool(header.flags & HAS_RESUME)
+    if header.flags & ~(HAS_RESUME | CODES_AHEAD) or (header.flags & CODES_AHEAD and not has_resume):
+        raise DamagedRecord(f"a mark with unknown flags {header.flags}", where)
+    if len(value) < _CODES_AT if has_resume else len(value) != _RESUME_AT:
+        raise DamagedRecord(f"a mark of {len(value)} bytes", where)
+    fields = _BODY.unpack_from(value, HEADER_BYTES)
+    mark = Mark(
+        partition=header.partition,
+        attempt=header.attempt,
+        first_tick=fields[2],
+        last_tick=header.tick,
+        next_impression=fields[3],
+        first_click=fields[4],
+        click_cursor=fields[5],
+        records=header.sequence,
+        pred_attempt=fields[0],
+        pred_tick=fields[1],
+        counts=TickCounts(ImpressionCounts(*fields[6:12]), ClickCounts(*fields[12:19])),
+        resume=_decode_resume(header.flags, value, where) if has_resume else None,
+    )
+    _check_order(mark, min(fields[3:]), where)
+    return mark
+
+
+def decode_codes(value: bytes, where: Where = NOWHERE) -> NDArray[np.uint8]:
+    """The codes u8[k] of a record of kind `CODES`. Raises DamagedRecord."""
+    check_body(value, where)
+    if len(value) < _PART_AT:
+        raise DamagedRecord(f"a record of codes of {len(value)} bytes", where)
+    return _unpack(value, _PART_AT, _CODE_COUNT.unpack_from(value, HEADER_BYTES)[0], where)
+
+
+def packed_size(codes: int) -> int:
+    """Bytes that many codes take."""
+    return (codes + 3) // 4
+
+
+def _check_order(mark: Mark, least: int, where: Where) -> None:
+    if not 0 <= mark.first_tick <= mark.last_tick or mark.pred_tick < -1:
+        ticks = f"{mark.first_tick}..{mark.last_tick}"
+        raise DamagedRecord(f"a mark of ticks {ticks} after {mark.pred_tick}", where)
+    if least < 0 or mark.first_click > mark.click_cursor:
+        raise DamagedRecord("a mark whose positions or counts are out of order", where)
+    codes = 0 if mark.resume is None else len(mark.resume.codes) + mark.resume.detached
+    if codes > mark.click_cursor - mark.first_click:
+        raise DamagedRecord(f"a mark with {codes} codes for fewer clicks", where)
+
+
+def _resume_bytes(resume: ResumePoint) -> bytes:
+    if len(resume.impression_topic_id) != 16 or len(resume.click_topic_id) != 16:
+        raise ValueError("a topic id has 16 bytes")
+    if resume.detached and len(resume.codes):
+        raise ValueError("codes lie in the mark or ahead of it, not both")
+    try:
+        fields = _RESUME.pack(
+            resume.impression_topic_id,
+            resume.click_topic_id,
+            resume.join_fingerprint,
+            resume.impression_log_time,
+            resume.dedupe_from,
+            resume.click_log_time,
+            resume.detached or len(resume.codes),
+            resume.partitions,
+        )
+    except struct.error as error:
+        raise ValueError(f"{resume} does not fit a resume point: {error}") from error
+    return fields + _pack(resume.codes)
+
+
+def _decode_resume(flags: int, value: bytes, where: Where) -> ResumePoint:
+    fields = _RESUME.unpack_from(value, _RESUME_AT)
+    ahead = bool(flags & CODES_AHEAD)
+    return ResumePoint(
+        impression_topic_id=fields[0],
+        click_topic_id=fields[1],
+        partitions=fields[7],
+        join_fingerprint=fields[2],
+        impression_log_time=fields[3],
+        dedupe_from=fields[4],
+        click_log_time=fields[5],
+        codes=_unpack(value, _CODES_AT, 0 if ahead else fields[6], where),
+        detached=fields[6] if ahead else 0,
+    )
+
+
+def _pack(codes: NDArray[np.uint8]) -> bytes:
+    if len(codes) and int(codes.max()) > 3:
+        raise ValueError("a click code has two bits")
+    padded = np.zeros(4 * packed_size(len(codes)), np.uint8)
+    padded[: len(codes)] = codes
+    quads = padded.reshape(-1, 4)
+    return (quads[:, 0] | quads[:, 1] << 2 | quads[:, 2] << 4 | quads[:, 3] << 6).astype(np.uint8).tobytes()
+
+
+def _unpack(value: bytes, begin: int, count: int, where: Where) -> NDArray[np.uint8]:
+    packed = np.frombuffer(value, np.uint8, offset=begin) if len(value) > begin else np.zeros(0, np.uint8)
+    if len(packed) != packed_size(count):
+        raise DamagedRecord(f"{count} codes in {len(packed)} bytes", where)
+    codes = ((packed[:, None] >> _SHIFTS) & np.uint8(3)).reshape(-1)
+    if codes[count:].any():
+        raise DamagedRecord("codes after the last click", where)
+    return codes[:count]

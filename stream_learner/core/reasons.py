@@ -1,0 +1,57 @@
+"""Why an event cannot be used.
+
+In: nothing. Out: one code per outcome, with the words that dead letters and metrics show.
+This file must never change the number of a code: they are written into dead letters' headers and metrics' labels.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Reason(IntEnum):
+    """Outcome of reading one event: OK, or the first thing found wrong, in the order the checks are made."""
+
+    OK = 0
+    NOT_JSON = 1
+    NOT_OBJECT = 2
+    NO_ID = 3
+    BAD_ID = 4
+    BAD_TIME = 5
+    TIME_AHEAD = 6
+    TOO_LARGE = 7
+    TOO_MANY_FEATURES = 8
+    VALUE_TOO_LONG = 9
+    BAD_WEIGHT = 10
+    BAD_VALUE = 11
+    NOT_FINITE = 12
+
+    @property
+    def text(self) -> str:
+        """What is wrong, for a person to read."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    Reason.OK: "accepted",
+    Reason.NOT_JSON: "not JSON",
+    Reason.NOT_OBJECT: "JSON, but not an object",
+    Reason.NO_ID: "the id field is missing or null",
+    Reason.BAD_ID: "the id is neither a string nor an integer of at most 64 bits",
+    Reason.BAD_TIME: "the time is missing, unreadable, negative or beyond the year 9999",
+    Reason.TIME_AHEAD: "the time is too far ahead of the record's timestamp",
+    Reason.TOO_LARGE: "more bytes than max_event_bytes",
+    Reason.TOO_MANY_FEATURES: "more features than max_features",
+    Reason.VALUE_TOO_LONG: "a feature's name or string value has more bytes than max_value_bytes",
+    Reason.BAD_WEIGHT: "the weight is not a finite number of 0 or more",
+    Reason.BAD_VALUE: "the value is not a number between 0 and 1",
+    Reason.NOT_FINITE: "a feature's value is not finite",
+}
+
+
+class Refused(Exception):
+    """Ends the reading of one event; `reason` is never OK."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.text)
+        self.reason = reason

@@ -1,0 +1,111 @@
+"""The 40 bytes every record of the training log begins with, and its two checksums.
+
+In: header fields and a body, or bytes of unknown origin. Out: a sealed record, or a header to be trusted.
+This file must never look into a body beyond its checksum.
+
+Layout, little-endian; magic and version lie where they are in every version to come:
+
+    offset  type  field
+         0  4s    magic, b"SLTL"
+         4  u16   version, 1
+         6  u8    kind: 1 examples, 2 mark, 3 codes of a resume point
+         7  u8    flags, by kind
+         8  u32   partition
+        12  u32   sequence: place among the attempt's records for the tick; in a mark their number
+        16  u64   attempt
+        24  i64   tick; in a mark the last one it covers
+        32  u32   CRC-32 (zlib) of bytes 0..31
+        36  u32   CRC-32 of bytes 40 to the end
+        40        body
+
+The header has a checksum of its own because rule R must know whose record it is before it knows whether
+anybody will ever read the body.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+from typing import NamedTuple
+
+from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, NewerVersion, Where
+
+MAGIC = b"SLTL"
+VERSION = 1
+HEADER_BYTES = 40
+
+_FIELDS = struct.Struct("<4sHBBIIQq")
+_CHECKSUMS = struct.Struct("<II")
+_KNOWN_VERSION = struct.Struct("<4sH")
+_MAX_U64 = (1 << 64) - 1
+
+
+class Kind(IntEnum):
+    """What a record's body is."""
+
+    EXAMPLES = 1
+    MARK = 2
+    CODES = 3
+
+
+class RecordHeader(NamedTuple):
+    """The fields of a header that was found whole."""
+
+    kind: Kind
+    flags: int
+    partition: int
+    sequence: int
+    attempt: int
+    tick: int
+
+
+def seal(header: RecordHeader, body: bytes | bytearray | memoryview) -> bytes:
+    """Header, checksums and body as one record. Raises ValueError where a field does not fit its type."""
+    if not 0 <= header.attempt <= _MAX_U64:
+        raise ValueError(f"attempt {header.attempt} is not an unsigned 64-bit number")
+    try:
+        fields = _FIELDS.pack(
+            MAGIC,
+            VERSION,
+            header.kind,
+            header.flags,
+            header.partition,
+            header.sequence,
+            header.attempt,
+            header.tick,
+        )
+    except struct.error as error:
+        raise ValueError(f"{header} does not fit the record's header: {error}") from error
+    return b"".join((fields, _CHECKSUMS.pack(zlib.crc32(fields), zlib.crc32(body)), body))
+
+
+def peek(value: bytes, where: Where = NOWHERE) -> RecordHeader:
+    """Read the header and check it; the body may still be anything.
+
+    Raises ForeignRecord (empty, too short, other magic), NewerVersion, DamagedRecord (header's checksum,
+    unknown kind).
+    """
+    if not value:
+        raise ForeignRecord("an empty value; the training log holds none", where)
+    if len(value) < _KNOWN_VERSION.size or value[:4] != MAGIC:
+        raise ForeignRecord("not a record of the training log", where)
+    version = _KNOWN_VERSION.unpack_from(value)[1]
+    if version > VERSION:
+        raise NewerVersion(f"version {version}; this program knows up to {VERSION}", where)
+    if version != VERSION or len(value) < HEADER_BYTES:
+        raise DamagedRecord(f"no whole header: version {version}, {len(value)} bytes", where)
+    if _CHECKSUMS.unpack_from(value, 32)[0] != zlib.crc32(value[:32]):
+        raise DamagedRecord("the header's checksum does not match", where)
+    _, _, kind, flags, partition, sequence, attempt, tick = _FIELDS.unpack_from(value)
+    try:
+        known = Kind(kind)
+    except ValueError as error:
+        raise DamagedRecord(f"unknown kind of record {kind}", where) from error
+    return RecordHeader(known, flags, partition, sequence, attempt, tick)
+
+
+def check_body(value: bytes, where: Where = NOWHERE) -> None:
+    """Raise DamagedRecord unless the body is the one that was sealed."""
+    if _CHECKSUMS.unpack_from(value, 32)[1] != zlib.crc32(memoryview(value)[HEADER_BYTES:]):
+        raise DamagedRecord("the body's checksum does not match", where)

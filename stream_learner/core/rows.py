@@ -1,0 +1,93 @@
+"""Rows of a model, sorted by key: what pages and deltas are made of.
+
+In: arrays. Out: the same arrays cut, filtered, measured. Two kinds: `WeightRows` for scorers, `StateRows` for learners.
+This file must never sort, or change an array that it was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+KEY_BYTES = 8
+WEIGHT_BYTES = 4
+TOUCHED_BYTES = 8
+COLUMN_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRows:
+    """Weights of a snapshot: keys u64[r], rising; weights f32[r]."""
+
+    keys: NDArray[np.uint64]
+    weights: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def ncols(self) -> int:
+        """Number of state columns: none."""
+        return 0
+
+    def part(self, start: int, stop: int) -> WeightRows:
+        """Rows start to stop - 1, as views."""
+        return WeightRows(self.keys[start:stop], self.weights[start:stop])
+
+    def where(self, mask: NDArray[np.bool_]) -> WeightRows:
+        """The rows whose place in `mask` bool[r] is true."""
+        return WeightRows(self.keys[mask], self.weights[mask])
+
+    def nonzero(self) -> WeightRows:
+        """The rows whose weight is not zero."""
+        kept = self.weights != 0
+        return self if kept.all() else self.where(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class StateRows:
+    """Optimizer state of a checkpoint: keys u64[r], rising; columns f64[r, ncols]; touched i64[r], a tick or -1."""
+
+    keys: NDArray[np.uint64]
+    columns: NDArray[np.float64]
+    touched: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def ncols(self) -> int:
+        """Number of state columns, at least 1."""
+        return int(self.columns.shape[1])
+
+    def part(self, start: int, stop: int) -> StateRows:
+        """Rows start to stop - 1, as views."""
+        return StateRows(self.keys[start:stop], self.columns[start:stop], self.touched[start:stop])
+
+    def where(self, mask: NDArray[np.bool_]) -> StateRows:
+        """The rows whose place in `mask` bool[r] is true."""
+        return StateRows(self.keys[mask], self.columns[mask], self.touched[mask])
+
+    def nonzero(self) -> StateRows:
+        """The rows of which at least one column is not zero."""
+        kept = self.columns.any(axis=1)
+        return self if kept.all() else self.where(kept)
+
+
+Rows = TypeVar("Rows", WeightRows, StateRows)
+AnyRows = WeightRows | StateRows
+
+
+def row_bytes(ncols: int) -> int:
+    """Bytes of one row in a record: with its weight if `ncols` is 0, else with its state columns."""
+    return KEY_BYTES + (TOUCHED_BYTES + COLUMN_BYTES * ncols if ncols else WEIGHT_BYTES)
+
+
+def rows_between(rows: Rows, first: int, last: int) -> Rows:
+    """The rows whose keys lie in [first, last], as views."""
+    start = int(np.searchsorted(rows.keys, np.uint64(first), side="left"))
+    stop = int(np.searchsorted(rows.keys, np.uint64(last), side="right"))
+    return rows.part(start, stop)

@@ -1,0 +1,46 @@
+"""Kafka: reading, appending, publishing, group membership, topics. The only user of confluent-kafka.
+
+In: settings, topics, offsets, records. Out: batches, delivery results, events, and errors that say what happens next.
+This package must never decide what is read or written when: that is the roles' business.
+"""
+
+from stream_learner.edges.kafka.admin import NO_TOPIC_ID, Admin, Difference, TopicInfo, TopicPlan
+from stream_learner.edges.kafka.appender import Appender, Delivery
+from stream_learner.edges.kafka.ends import BEYOND_END, End, EndWatch, OffsetQueries, Place
+from stream_learner.edges.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked
+from stream_learner.edges.kafka.mock_broker import EmbeddedBroker
+from stream_learner.edges.kafka.publisher import Record, TransactionalPublisher
+from stream_learner.edges.kafka.raw_batch import RawBatch
+from stream_learner.edges.kafka.reader import READ_COMMITTED, READ_UNCOMMITTED, PartitionReader
+from stream_learner.edges.kafka.settings import KafkaSettings
+from stream_learner.edges.kafka.topic_watch import TopicWatch
+
+__all__ = [
+    "BEYOND_END",
+    "NO_TOPIC_ID",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "Admin",
+    "Appender",
+    "Assigned",
+    "Committed",
+    "Delivery",
+    "Difference",
+    "EmbeddedBroker",
+    "End",
+    "EndWatch",
+    "Event",
+    "KafkaSettings",
+    "Lost",
+    "Membership",
+    "OffsetQueries",
+    "PartitionReader",
+    "Place",
+    "RawBatch",
+    "Record",
+    "Revoked",
+    "TopicInfo",
+    "TopicPlan",
+    "TopicWatch",
+    "TransactionalPublisher",
+]

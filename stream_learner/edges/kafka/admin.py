@@ -1,0 +1,247 @@
+"""Topics: what there is, what there should be, and making it so.
+
+In: names and plans of topics. Out: descriptions, differences, and (when told) new topics and settings.
+This file must never delete a topic, never change a partition count, and never change anything that it was not told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    TopicDescription,
+)
+
+from stream_learner.edges.kafka.client_log import log
+from stream_learner.edges.kafka.ends import OffsetQueries
+from stream_learner.edges.kafka.faults import MISSING, Doing, fault, kafka_error
+from stream_learner.edges.kafka.settings import KafkaSettings
+from stream_learner.errors import TopicMissing
+
+REQUEST_TIMEOUT_S = 15.0
+NO_TOPIC_ID = bytes(16)
+MOCK_CLUSTER = "mockCluster"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic as it is. `id` changes when a topic is deleted and made again; zeros where the brokers give none."""
+
+    name: str
+    id: bytes
+    partitions: int
+    replication: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """A topic as it should be. `replication` None leaves it to the brokers' default; only `configs` named count."""
+
+    name: str
+    partitions: int
+    replication: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a topic differs from its plan. `setting` is "topic" for a missing one, "partitions", "replication", or
+    the name of a topic setting. `done` tells whether it was put right; `note` says why not, where it cannot be.
+    """
+
+    topic: str
+    setting: str
+    planned: str
+    found: str
+    done: bool = False
+    note: str = ""
+
+    def __str__(self) -> str:
+        state = "set" if self.done else "differs"
+        return f"{self.topic}: {self.setting}: {self.found} -> {self.planned} ({self.note or state})"
+
+
+class Admin:
+    """Questions and orders about topics; thread-safe. `offsets` asks for the ends of partitions.
+
+    Every method raises BrokerUnreachable, RetryLater, NotAuthorised, AuthenticationFailed.
+    """
+
+    def __init__(self, settings: KafkaSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self._settings = settings
+        self._timeout_s = request_timeout_s
+        self._admin = AdminClient(settings.admin(), logger=log)
+        self._mock: bool | None = None
+        self.offsets = OffsetQueries(settings, request_timeout_s=request_timeout_s)
+
+    def describe(self, topics: Iterable[str], *, with_configs: bool = False) -> dict[str, TopicInfo]:
+        """The topics that exist, by name. A name that is not in the answer does not exist.
+
+        `configs` hold all settings, defaults included, when asked for; else nothing. The mock cluster has neither
+        ids nor settings.
+        """
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        if self.is_mock():
+            return self._describe_mock(names)
+        found = {name: self.described(name, answer) for name, answer in self.ask(names).items()}
+        known = {name: info for name, info in found.items() if info is not None}
+        if not with_configs:
+            return known
+        configs = self._configs(list(known))
+        return {n: TopicInfo(n, i.id, i.partitions, i.replication, configs[n]) for n, i in known.items()}
+
+    def require(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """As `describe`; raises TopicMissing that names every topic that does not exist."""
+        names = list(topics)
+        found = self.describe(names)
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise TopicMissing(f"missing on {self._settings.bootstrap}: {', '.join(missing)}")
+        return found
+
+    def is_mock(self) -> bool:
+        """Whether this is the cluster inside librdkafka."""
+        if self._mock is None:
+            try:
+                self._mock = (self._admin.list_topics(timeout=self._timeout_s).cluster_id or "").startswith(
+                    MOCK_CLUSTER
+                )
+            except KafkaException as error:
+                raise fault(error, self._doing("reach the cluster")) from error
+        return self._mock
+
+    def _describe_mock(self, names: list[str]) -> dict[str, TopicInfo]:
+        try:
+            known = self._admin.list_topics(timeout=self._timeout_s).topics
+        except KafkaException as error:
+            raise fault(error, self._doing("list topics")) from error
+        return {n: TopicInfo(n, NO_TOPIC_ID, len(known[n].partitions), 1) for n in names if n in known}
+
+    def ask(self, names: list[str]) -> dict[str, Future[TopicDescription]]:
+        """Begin to ask for descriptions; `described` takes the answers. Not on the mock cluster."""
+        self._admin.poll(0)
+        return self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+
+    def described(self, name: str, answer: Future[TopicDescription]) -> TopicInfo | None:
+        """An answer, waited for; None when the topic does not exist."""
+        try:
+            found = answer.result()
+        except KafkaException as error:
+            reported = kafka_error(error)
+            if reported is not None and reported.code() in MISSING:
+                return None
+            raise fault(error, self._doing("describe", name, "Describe")) from error
+        replication = len(found.partitions[0].replicas) if found.partitions else 0
+        return TopicInfo(name, _id_bytes(found.topic_id), len(found.partitions), replication)
+
+    def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        answers = self._admin.describe_configs(resources, request_timeout=self._timeout_s)
+        found = {}
+        for resource, answer in answers.items():
+            entries = self._result(answer, self._doing("describe settings of", resource.name, "DescribeConfigs"))
+            found[resource.name] = {name: entry.value or "" for name, entry in entries.items()}
+        return found
+
+    def ensure(self, plans: Iterable[TopicPlan], *, create: bool = False, change: bool = False) -> list[Difference]:
+        """Where topics differ from their plans, and what was done about it.
+
+        Missing topics are made only with `create`, settings of existing ones set only with `change`. Partition counts
+        and replication are only compared: more partitions would send ids elsewhere than before.
+        On the mock cluster only existence and partition counts are compared.
+        """
+        wanted = list(plans)
+        found = self.describe([plan.name for plan in wanted], with_configs=True)
+        missing = [plan for plan in wanted if plan.name not in found]
+        if create:
+            self.create(missing)
+        differences = [_missing(plan, create) for plan in missing]
+        for plan in wanted:
+            if plan.name in found:
+                differences += self._compare(plan, found[plan.name], change)
+        return differences
+
+    def create(self, plans: Iterable[TopicPlan]) -> None:
+        """Make topics; one that exists already is left as it is."""
+        new = [
+            NewTopic(p.name, p.partitions, -1 if p.replication is None else p.replication, config=dict(p.configs))
+            for p in plans
+        ]
+        if not new:
+            return
+        for name, answer in self._admin.create_topics(new, request_timeout=self._timeout_s).items():
+            try:
+                answer.result()
+            except KafkaException as error:
+                reported = kafka_error(error)
+                if reported is None or reported.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise fault(error, self._doing("create", name, "Create")) from error
+
+    def _compare(self, plan: TopicPlan, found: TopicInfo, change: bool) -> list[Difference]:
+        differences = []
+        if plan.partitions != found.partitions:
+            note = "a partition count is never changed: ids would move"
+            counts = str(plan.partitions), str(found.partitions)
+            differences.append(Difference(plan.name, "partitions", *counts, note=note))
+        if self.is_mock():
+            return differences
+        if plan.replication is not None and plan.replication != found.replication:
+            note = "move replicas with the brokers' own tools"
+            counts = str(plan.replication), str(found.replication)
+            differences.append(Difference(plan.name, "replication", *counts, note=note))
+        changed = {n: v for n, v in plan.configs.items() if found.configs.get(n) != v}
+        if changed and change:
+            self._set_configs(plan.name, changed)
+        differences += [
+            Difference(plan.name, n, v, found.configs.get(n, "unknown"), change) for n, v in changed.items()
+        ]
+        return differences
+
+    def _set_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        for answer in self._admin.incremental_alter_configs([resource], request_timeout=self._timeout_s).values():
+            self._result(answer, self._doing("change settings of", topic, "AlterConfigs"))
+
+    def _result(self, answer: Future[T], doing: Doing) -> T:
+        try:
+            return answer.result()
+        except KafkaException as error:
+            raise fault(error, doing) from error
+
+    def _doing(self, what: str, topic: str = "", right: str = "") -> Doing:
+        names = self._settings
+        return Doing(what, topic, right=right, principal=names.principal, bootstrap=names.bootstrap)
+
+
+def _missing(plan: TopicPlan, created: bool) -> Difference:
+    return Difference(
+        plan.name, "topic", f"{plan.partitions} partitions", "missing", created, "made" if created else ""
+    )
+
+
+def _id_bytes(topic_id: Uuid | None) -> bytes:
+    """A topic id as its 16 bytes, most significant first."""
+    if topic_id is None:
+        return NO_TOPIC_ID
+    high, low = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()  # type: ignore[attr-defined]
+    return b"".join((part & (2**64 - 1)).to_bytes(8, "big") for part in (high, low))

@@ -1,0 +1,210 @@
+"""What librdkafka reports, as errors that say what happens next.
+
+In: a `KafkaError` and what was being done, to what. Out: one of the classes of `stream_learner.errors`.
+This file must never raise by itself, and never treat an unknown code as harmless: what is not known to be
+retriable stops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+
+from stream_learner.errors import (
+    AssignmentRefused,
+    AuthenticationFailed,
+    BrokerUnreachable,
+    ConfigError,
+    Fenced,
+    LogTrimmed,
+    NotAuthorised,
+    RetryLater,
+    Stop,
+    StreamLearnerError,
+    TopicMissing,
+    TopicRecreated,
+)
+
+E = KafkaError
+
+UNREACHABLE = {
+    E._TRANSPORT,
+    E._ALL_BROKERS_DOWN,
+    E._TIMED_OUT,
+    E._TIMED_OUT_QUEUE,
+    E._MSG_TIMED_OUT,
+    E._RESOLVE,
+    E._UNKNOWN_BROKER,
+    E.REQUEST_TIMED_OUT,
+    E.NETWORK_EXCEPTION,
+    E.BROKER_NOT_AVAILABLE,
+}
+LATER = {
+    E._WAIT_COORD,
+    E._WAIT_CACHE,
+    E._RETRY,
+    E._IN_PROGRESS,
+    E._PREV_IN_PROGRESS,
+    E._QUEUE_FULL,
+    E._PURGE_QUEUE,
+    E._PURGE_INFLIGHT,
+    E._NO_OFFSET,
+    E._ASSIGNMENT_LOST,
+    E.LEADER_NOT_AVAILABLE,
+    E.NOT_LEADER_FOR_PARTITION,
+    E.REPLICA_NOT_AVAILABLE,
+    E.FENCED_LEADER_EPOCH,
+    E.UNKNOWN_LEADER_EPOCH,
+    E.KAFKA_STORAGE_ERROR,
+    E.NOT_ENOUGH_REPLICAS,
+    E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    E.COORDINATOR_LOAD_IN_PROGRESS,
+    E.COORDINATOR_NOT_AVAILABLE,
+    E.NOT_COORDINATOR,
+    E.NOT_CONTROLLER,
+    E.OFFSET_NOT_AVAILABLE,
+    E.UNSTABLE_OFFSET_COMMIT,
+    E.CONCURRENT_TRANSACTIONS,
+    E.REBALANCE_IN_PROGRESS,
+    E.ILLEGAL_GENERATION,
+    E.UNKNOWN_MEMBER_ID,
+    E.THROTTLING_QUOTA_EXCEEDED,
+    E.TRANSACTION_ABORTABLE,
+}
+RIGHTS = {
+    E.TOPIC_AUTHORIZATION_FAILED: "topic",
+    E.GROUP_AUTHORIZATION_FAILED: "group",
+    E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+    E.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+CREDENTIALS = {
+    E._AUTHENTICATION,
+    E.SASL_AUTHENTICATION_FAILED,
+    E.UNSUPPORTED_SASL_MECHANISM,
+    E.ILLEGAL_SASL_STATE,
+}
+MISSING = {E.UNKNOWN_TOPIC_OR_PART, E._UNKNOWN_TOPIC, E._UNKNOWN_PARTITION}
+RECREATED = {E.UNKNOWN_TOPIC_ID, E.INCONSISTENT_TOPIC_ID}
+TRIMMED = {E.OFFSET_OUT_OF_RANGE, E._AUTO_OFFSET_RESET}
+FENCED = {
+    E._FENCED,
+    E.PRODUCER_FENCED,
+    E.INVALID_PRODUCER_EPOCH,
+    E.FENCED_INSTANCE_ID,
+    E.UNRELEASED_INSTANCE_ID,
+    E.TRANSACTION_COORDINATOR_FENCED,
+}
+TOO_LARGE = {E.MSG_SIZE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE, E.INVALID_MSG_SIZE}
+CONFIGURATION = {
+    E._INVALID_ARG,
+    E._NOT_CONFIGURED,
+    E.INVALID_SESSION_TIMEOUT,
+    E.INVALID_GROUP_ID,
+    E.INVALID_TRANSACTION_TIMEOUT,
+    E.INVALID_CONFIG,
+    E.INVALID_PARTITIONS,
+    E.INVALID_REPLICATION_FACTOR,
+    E.POLICY_VIOLATION,
+    E.TOPIC_EXCEPTION,
+    E.UNSUPPORTED_VERSION,
+    E._UNSUPPORTED_FEATURE,
+}
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What was being done when Kafka reported an error: the words of the message.
+
+    `what` continues "could not": for example "read". `principal` is who the brokers see.
+    """
+
+    what: str
+    topic: str = ""
+    partition: int = -1
+    group: str = ""
+    transactional_id: str = ""
+    right: str = ""
+    principal: str = "this client"
+    bootstrap: str = ""
+
+    def __str__(self) -> str:
+        place = f" {self.topic}" if self.topic else ""
+        place += f" partition {self.partition}" if self.partition >= 0 else ""
+        place += f" (group {self.group})" if self.group else ""
+        return f"could not {self.what}{place}"
+
+
+def kafka_error(caught: object) -> KafkaError | None:
+    """The `KafkaError` in what was caught: itself, or the argument of a `KafkaException`; else None."""
+    if isinstance(caught, KafkaError):
+        return caught
+    if isinstance(caught, KafkaException) and caught.args and isinstance(caught.args[0], KafkaError):
+        return caught.args[0]
+    return None
+
+
+def fault(caught: object, doing: Doing) -> StreamLearnerError:
+    """The error to raise for a `KafkaError`, a `KafkaException`, or what a client raised in their place.
+
+    librdkafka's fatal errors of a group or of a publisher mean that a twin took over: Fenced.
+    """
+    error = kafka_error(caught)
+    if error is None:
+        return Stop(f"{doing}: the Kafka client failed: {caught}", action="Report this with the log.")
+    text = f"{doing}: {error.str()} ({error.name()})"
+    return _certain(error, doing, text) or _by_retriability(error, text)
+
+
+def _certain(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError | None:
+    """The error for a code that says by itself what happens next."""
+    code = error.code()
+    if code in RIGHTS:
+        return _not_authorised(code, doing, text)
+    if code == E._SSL and not _certificate(error):
+        return BrokerUnreachable(text)
+    if code == E._FATAL:
+        return _fatal(error, doing, text)
+    table: list[tuple[set[int], type[StreamLearnerError]]] = [
+        (FENCED, Fenced),
+        (UNREACHABLE, BrokerUnreachable),
+        (CREDENTIALS | {E._SSL}, AuthenticationFailed),
+        (MISSING, TopicMissing),
+        (RECREATED, TopicRecreated),
+        (TRIMMED, LogTrimmed),
+        (CONFIGURATION, ConfigError),
+        ({E.INCONSISTENT_GROUP_PROTOCOL, E.GROUP_SUBSCRIBED_TO_TOPIC}, AssignmentRefused),
+        (LATER, RetryLater),
+    ]
+    if code in TOO_LARGE:
+        return Stop(text, action="Raise `max.message.bytes` of the topic, and `message.max.bytes` under `kafka:`.")
+    kind = next((kind for codes, kind in table if code in codes), None)
+    if kind is BrokerUnreachable and doing.bootstrap:
+        text = f"{text}; brokers asked: {doing.bootstrap}"
+    return kind(text) if kind is not None else None
+
+
+def _certificate(error: KafkaError) -> bool:
+    """Whether a TLS error is about certificates or versions, and not a connection that merely broke."""
+    text = error.str().lower()
+    return any(word in text for word in ("certificate", "verif", "alert", "protocol version", "wrong version", "key"))
+
+
+def _fatal(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError:
+    """A client's own final state. For a group member and a publisher only a twin brings it about."""
+    if doing.group or doing.transactional_id or "fenced" in error.str().lower():
+        return Fenced(text)
+    return RetryLater(f"{text}; the client must be made anew")
+
+
+def _not_authorised(code: int, doing: Doing, text: str) -> NotAuthorised:
+    kind = RIGHTS[code]
+    names = {"topic": doing.topic, "group": doing.group, "transactional id": doing.transactional_id}
+    right = f"{doing.right or doing.what} on {kind} {names.get(kind, '')}".rstrip()
+    return NotAuthorised(f"{text}; {doing.principal} lacks the right: {right}")
+
+
+def _by_retriability(error: KafkaError, text: str) -> StreamLearnerError:
+    if error.retriable() or error.txn_requires_abort():
+        return RetryLater(text)
+    return Stop(text, action=f"Look up {error.name()} in the documentation of librdkafka and of the brokers.")

@@ -1,0 +1,222 @@
+"""Publishes records of several partitions as one transaction.
+
+In: records for topics and partitions. Out: all of them visible to `read_committed` readers, or none.
+This file must never begin a transaction while the outcome of the one before is unknown, and never take over
+silently from a twin: a fenced publisher stays fenced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from stream_learner.edges.kafka.appender import MAX_RECORD_BYTES
+from stream_learner.edges.kafka.client_log import log
+from stream_learner.edges.kafka.faults import Doing, fault, kafka_error
+from stream_learner.edges.kafka.settings import KafkaSettings
+from stream_learner.errors import Fenced, RetryLater, StreamLearnerError
+
+PAUSE_S = 0.01
+COMMIT_TIMEOUT_S = 60.0
+CALL_TIMEOUT_S = 10.0
+
+
+class Record(NamedTuple):
+    """A record to publish; a null value deletes its key from a compacted topic."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+
+
+class TransactionalPublisher:
+    """The one producer with this transactional id; used by one thread.
+
+    Call `init` once before the first `publish`. After Fenced it is of no use: another process has initialised
+    the same id, or a transaction outlived `transaction.timeout.ms`. Whoever wants to go on makes a new publisher, calls
+    `init` and reads what was published last, before it publishes again.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        transactional_id: str,
+        *,
+        pause_s: float = PAUSE_S,
+        clock_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._settings = settings
+        self._pause_s = pause_s
+        self._clock_s = clock_s
+        self._sleep = sleep
+        self._ready = False
+        self._not_before_s = 0.0
+        self._lost: StreamLearnerError | None = None
+        self._refused: KafkaError | None = None
+        self._offsets: dict[tuple[str, int], int] = {}
+        ours = settings.producer(
+            transactional__id=transactional_id,
+            client__id=settings.client_id("publisher"),
+            message__max__bytes=settings.get("message.max.bytes", str(MAX_RECORD_BYTES)),
+            on_delivery=self._on_delivery,
+            error_cb=self._on_error,
+        )
+        self._producer = Producer({"linger.ms": "5", **ours}, logger=log)
+
+    def init(self, timeout_s: float = 60.0) -> None:
+        """Fence every earlier publisher of this id and end its open transaction.
+
+        Raises BrokerUnreachable or RetryLater (call again), NotAuthorised, AuthenticationFailed, ConfigError.
+        """
+        self._retry(self._producer.init_transactions, "initialise transactions", timeout_s)
+        self._ready = True
+
+    def publish(
+        self, records: Iterable[Record | tuple[str, int, bytes | None, bytes | None]]
+    ) -> dict[tuple[str, int], int]:
+        """Publish all records in one transaction; per topic and partition, the offset of its last record.
+
+        Raises Fenced; RetryLater or BrokerUnreachable when the transaction was aborted (publish again: nothing is
+        visible) — or when its outcome stayed unknown for 60 s, in which case the publisher has become useless
+        and says so with Fenced next time; Stop and its kinds when the brokers refuse.
+        """
+        self._raise_lost()
+        self._wait_for_turn()
+        self._refused = None
+        self._offsets = {}
+        self._retry(lambda _timeout_s: self._producer.begin_transaction(), "begin a transaction", CALL_TIMEOUT_S)
+        try:
+            for topic, partition, key, value in records:
+                self._produce(topic, partition, key, value)
+            self._commit()
+        except StreamLearnerError as error:
+            self._abort(error)
+            raise
+        finally:
+            self._not_before_s = self._clock_s() + self._pause_s
+        return self._offsets
+
+    def close(self) -> None:
+        """Give the client back. No transaction is open then, unless its outcome is unknown."""
+        try:
+            self._producer.purge()
+            self._producer.poll(0)
+            if self._ready and self._lost is None:
+                self._producer.close()
+        except (KafkaException, SystemError) as error:
+            log.debug("closing the publisher: %s", error)
+
+    def _wait_for_turn(self) -> None:
+        """The coordinator still finishes the transaction before for some milliseconds; earlier it only says so."""
+        wait_s = self._not_before_s - self._clock_s()
+        if wait_s > 0:
+            self._sleep(wait_s)
+
+    def _produce(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
+        deadline_s = self._clock_s() + CALL_TIMEOUT_S
+        while True:
+            self._raise_lost()
+            try:
+                self._producer.produce(topic, value, key, partition)
+                return
+            except BufferError:
+                if self._clock_s() > deadline_s:
+                    raise RetryLater(f"could not publish to {topic}: the queue stays full") from None
+                self._serve(0.05)
+            except KafkaException as error:
+                raise self._found(error, f"publish to {topic}") from error
+
+    def _commit(self) -> None:
+        """Commit, again and again while the outcome is open: the broker takes a repeated commit for the first one."""
+        self._retry(self._producer.commit_transaction, "commit a transaction", COMMIT_TIMEOUT_S)
+        if self._refused is not None:
+            raise fault(self._refused, self._doing("publish"))
+
+    def _retry(self, call: Callable[..., Any], what: str, timeout_s: float) -> None:
+        deadline_s = self._clock_s() + timeout_s
+        while True:
+            try:
+                self._call(lambda: call(min(CALL_TIMEOUT_S, timeout_s)), what)
+                return
+            except _AgainError as again:
+                if self._clock_s() > deadline_s:
+                    raise again.error from again
+                self._sleep(0.02)
+
+    def _call(self, call: Callable[[], Any], what: str) -> None:
+        """One call of the transaction API. Raises _AgainError when the same call may simply be repeated."""
+        self._raise_lost()
+        try:
+            call()
+        except KafkaException as error:
+            reported = kafka_error(error)
+            found = self._found(error, what)
+            if reported is not None and reported.retriable() and not reported.fatal():
+                raise _AgainError(found) from error
+            raise found from error
+
+    def _found(self, error: KafkaException | SystemError, what: str) -> StreamLearnerError:
+        reported = kafka_error(error)
+        found = fault(error, self._doing(what))
+        if reported is not None and reported.fatal():
+            self._lost = found if isinstance(found, Fenced) else Fenced(str(found))
+            return self._lost
+        if reported is not None and reported.txn_requires_abort() and isinstance(found, Fenced):
+            return RetryLater(str(found))
+        return found
+
+    def _abort(self, error: StreamLearnerError) -> None:
+        """Leave nothing behind of a transaction that failed; what cannot be aborted ends this publisher."""
+        if self._lost is not None:
+            return
+        try:
+            self._retry(self._producer.abort_transaction, "abort a transaction", COMMIT_TIMEOUT_S)
+        except StreamLearnerError as failed:
+            self._lost = self._lost or Fenced(
+                f"publisher {self.transactional_id} cannot know the outcome of its last transaction: {failed}"
+            )
+            log.warning("%s; before that: %s", self._lost, error)
+
+    def _serve(self, timeout_s: float) -> None:
+        try:
+            self._producer.poll(timeout_s)
+        except (KafkaException, SystemError) as error:
+            self._found(error, "publish")
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._refused = self._refused or error
+        else:
+            self._offsets[message.topic() or "", message.partition() or 0] = message.offset() or 0
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._lost = self._lost or fault(error, self._doing("publish"))
+
+    def _raise_lost(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+
+    def _doing(self, what: str) -> Doing:
+        names = self._settings
+        return Doing(
+            what,
+            transactional_id=self.transactional_id,
+            right="Write",
+            principal=names.principal,
+            bootstrap=names.bootstrap,
+        )
+
+
+class _AgainError(Exception):
+    """A call that had no outcome and may be repeated as it is."""
+
+    def __init__(self, error: StreamLearnerError) -> None:
+        super().__init__(str(error))
+        self.error = error

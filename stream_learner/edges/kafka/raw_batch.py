@@ -1,0 +1,93 @@
+"""A batch of records as they came from one partition.
+
+In: lists of what librdkafka handed over. Out: the same as arrays and as one piece of bytes, made only when asked for.
+This file must never look into a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Headers = list[tuple[str, str | bytes | None]]
+
+
+class RawBatch:
+    """Consecutive records of one partition, n >= 1, with whatever gaps the log has between their offsets.
+
+    | field | |
+    |---|---|
+    | `offsets` | i64[n], ascending |
+    | `record_times_ms` | i64[n], the records' Kafka timestamps, epoch ms; -1 where there is none |
+    | `values` | list of n `bytes`, or None for a null value |
+    | `lengths` | i64[n], 0 for a null value |
+    | `is_null` | bool[n], or None when no value is null |
+    | `data`, `bounds` | the values back to back; i64[n+1], value i is `data[bounds[i]:bounds[i+1]]`; made when asked |
+    | `keys`, `headers` | lists of n, or None unless the reader was made with them |
+    """
+
+    __slots__ = (
+        "_bounds",
+        "_data",
+        "headers",
+        "is_null",
+        "keys",
+        "lengths",
+        "offsets",
+        "record_times_ms",
+        "values",
+    )
+
+    def __init__(
+        self,
+        offsets: npt.NDArray[np.int64],
+        record_times_ms: npt.NDArray[np.int64],
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        self.offsets = offsets
+        self.record_times_ms = record_times_ms
+        self.values = values
+        self.keys = keys
+        self.headers = headers
+        self.lengths, self.is_null = _lengths(values)
+        self._data: bytes | None = None
+        self._bounds: npt.NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def data(self) -> bytes:
+        """All values back to back; a null value contributes nothing."""
+        if self._data is None:
+            if self.is_null is None:
+                self._data = b"".join(self.values)  # type: ignore[arg-type]
+            else:
+                self._data = b"".join([value for value in self.values if value is not None])
+        return self._data
+
+    @property
+    def bounds(self) -> npt.NDArray[np.int64]:
+        """Where each value begins and ends in `data`."""
+        if self._bounds is None:
+            self._bounds = np.zeros(len(self.values) + 1, np.int64)
+            np.cumsum(self.lengths, out=self._bounds[1:])
+        return self._bounds
+
+    @property
+    def size_bytes(self) -> int:
+        """Sum of the lengths of the values."""
+        return int(self.lengths.sum())
+
+
+def _lengths(values: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
+    """Length of each value, and a mask of the null ones if there is any."""
+    try:
+        return np.fromiter(map(len, values), np.int64, len(values)), None  # type: ignore[arg-type]
+    except TypeError:
+        is_null = np.fromiter((value is None for value in values), np.bool_, len(values))
+        return np.fromiter((len(value or b"") for value in values), np.int64, len(values)), is_null

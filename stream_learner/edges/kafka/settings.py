@@ -1,0 +1,155 @@
+"""From the `kafka:` section to the properties of each kind of client.
+
+In: any librdkafka property, by name. Out: the dictionaries that consumers, producers and admin clients are made
+with, our own fixed properties included.
+This file must never print or log a secret, nor let a property through that breaks a protocol of this program.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from stream_learner.edges.kafka.properties import (
+    ALIASES,
+    CALLBACKS,
+    COMMON,
+    CONSUMER_ONLY,
+    FIXED,
+    OURS,
+    PRODUCER_ONLY,
+    SECRET_WORDS,
+)
+from stream_learner.errors import ConfigError
+
+DEFAULT_GROUP = "stream-learner"
+DEFAULTS = {"client.id": "stream-learner", "topic.metadata.propagation.max.ms": "5000"}
+"""What is not librdkafka's own default: a topic that does not exist is reported after 5 s, not 30."""
+
+
+class KafkaSettings:
+    """The properties every client of a role shares; immutable.
+
+    `properties` are librdkafka's own, values as text, numbers or booleans; `bootstrap.servers` is required.
+    `group` is the consumer group's id, which even readers outside the group must name.
+
+    Raises ConfigError with one problem a property: those in `OURS`, those in `FIXED` with another value,
+    callbacks, and whatever librdkafka does not know or accept. Making one takes some milliseconds.
+    """
+
+    def __init__(self, properties: Mapping[str, Any], *, group: str = DEFAULT_GROUP) -> None:
+        given = {str(name): _text(value) for name, value in properties.items() if value is not None}
+        self._properties = {ALIASES.get(name, name): value for name, value in given.items()}
+        self.group = group
+        problems = self._problems() or self._refused_by_library()
+        if problems:
+            raise ConfigError(f"the settings under `kafka:` cannot work: {'; '.join(problems)}", problems=problems)
+
+    def __repr__(self) -> str:
+        shown = {name: "***" if is_secret(name) else value for name, value in self._properties.items()}
+        return f"KafkaSettings({shown!r}, group={self.group!r})"
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of the brokers, comma-separated."""
+        return self._properties["bootstrap.servers"]
+
+    @property
+    def principal(self) -> str:
+        """Who the brokers see, as far as the settings tell."""
+        return self._properties.get("sasl.username") or f"client {self.get('client.id')}"
+
+    def with_group(self, group: str) -> KafkaSettings:
+        """The same properties for another consumer group."""
+        other = copy.copy(self)
+        other.group = group
+        return other
+
+    def get(self, name: str, default: str = "") -> str:
+        """A property as given, or our default, or the one given here."""
+        return self._properties.get(name, DEFAULTS.get(name, default))
+
+    def client_id(self, name: str) -> str:
+        """The `client.id` of one client among several."""
+        return f"{self.get('client.id')}-{name}"
+
+    def consumer(self, **ours: Any) -> dict[str, Any]:
+        """Properties of a consumer; `ours` (with `__` for `.`) win over what was given."""
+        fixed = {name: value for name, (value, _) in FIXED.items() if name in CONSUMER_ONLY}
+        return self._merged(PRODUCER_ONLY, {"group.id": self.group, **fixed, **_dotted(ours)})
+
+    def producer(self, **ours: Any) -> dict[str, Any]:
+        """Properties of a producer; idempotent, `acks=all`; `ours` win over what was given."""
+        return self._merged(CONSUMER_ONLY, {"enable.idempotence": "true", "acks": "all", **_dotted(ours)})
+
+    def admin(self, **ours: Any) -> dict[str, Any]:
+        """Properties of an admin client; `ours` win over what was given."""
+        return self._merged(PRODUCER_ONLY | CONSUMER_ONLY, _dotted(ours))
+
+    def _merged(self, not_for: frozenset[str], ours: dict[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in self._properties.items() if name not in not_for}
+        return {**DEFAULTS, **given, **ours}
+
+    def _problems(self) -> list[str]:
+        """What is wrong by our own rules."""
+        problems = []
+        if not self._properties.get("bootstrap.servers"):
+            problems.append("kafka.bootstrap.servers: required, as host:port[,host:port]")
+        for name, value in self._properties.items():
+            if name in OURS:
+                problems.append(f"kafka.{name}: not settable here: {OURS[name]}")
+            elif name in CALLBACKS:
+                problems.append(f"kafka.{name}: not a setting")
+            elif name in FIXED and value not in _accepted(name):
+                problems.append(f"kafka.{name}: must be {FIXED[name][0]}: {FIXED[name][1]}")
+        return problems
+
+    def _refused_by_library(self) -> list[str]:
+        """What librdkafka says about the properties, asked with clients that connect to nothing."""
+        offline = {"bootstrap.servers": "", "log_level": "0"}
+        try:
+            Consumer({**self.consumer(), **offline}).close()
+            Producer({**self.producer(), **offline}).close()
+            return []
+        except (KafkaException, ValueError, TypeError) as error:
+            return [self._named(error)]
+
+    def _named(self, error: Exception) -> str:
+        """librdkafka's refusal as a line that names the setting and holds no secret."""
+        cause = error.args[0] if error.args else error
+        text = (cause.str() if hasattr(cause, "str") else str(error)).strip()
+        for name, value in self._properties.items():
+            if is_secret(name) and value:
+                text = text.replace(value, "***")
+        named = next((name for name in self._properties if f'"{name}"' in text or f"`{name}`" in text), None)
+        if named is None:
+            return f"kafka: {text}"
+        return f"kafka.{named}: {text}{_nearest(named) if 'No such' in text else ''}"
+
+
+def _accepted(name: str) -> set[str]:
+    value = FIXED[name][0]
+    return {value, "-1"} if value == "all" else {value}
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, [*PRODUCER_ONLY, *CONSUMER_ONLY, *COMMON], n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def is_secret(name: str) -> bool:
+    """Whether a property's value must not be shown."""
+    return any(word in name for word in SECRET_WORDS)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _dotted(ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as properties; callbacks keep their underscore, since it is a single one."""
+    return {name.replace("__", "."): _text(value) if isinstance(value, bool) else value for name, value in ours.items()}

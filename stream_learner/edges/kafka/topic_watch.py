@@ -1,0 +1,77 @@
+"""Notices that a topic was deleted, or deleted and made again.
+
+In: topics as they were at the start. Out: an error once the brokers describe them otherwise.
+This file must never wait for an answer, and never take a single odd answer for the truth.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+
+from confluent_kafka.admin import TopicDescription  # type: ignore[attr-defined]
+
+from stream_learner.edges.kafka.admin import Admin, TopicInfo
+from stream_learner.errors import RetryLater, StreamLearnerError, TopicMissing, TopicRecreated
+
+PERIOD_S = 5.0
+ANSWERS = 2
+"""A topic counts as missing after so many answers in a row: a broker may be behind with its metadata."""
+
+
+class TopicWatch:
+    """Compares topics with what they were, about every `period_s`; used by one thread.
+
+    A reader goes on silently in a topic that was made again and has grown past its position: offsets of the old one
+    mean nothing there. On the mock cluster, which has no topic ids, nothing is compared.
+    """
+
+    def __init__(
+        self,
+        admin: Admin,
+        topics: Iterable[TopicInfo],
+        *,
+        period_s: float = PERIOD_S,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._admin = admin
+        self._topics = {topic.name: topic for topic in topics}
+        self._period_s = period_s
+        self._clock_s = clock_s
+        self._next_s = clock_s() + period_s
+        self._answers: dict[str, Future[TopicDescription]] = {}
+        self._missing: dict[str, int] = {}
+
+    def check(self) -> None:
+        """Ask when it is time, take answers that have come; never waits.
+
+        Raises TopicMissing, TopicRecreated, NotAuthorised, AuthenticationFailed.
+        """
+        if self._answers:
+            if all(answer.done() for answer in self._answers.values()):
+                answers, self._answers = self._answers, {}
+                self._compare(answers)
+        elif self._topics and self._clock_s() >= self._next_s and not self._admin.is_mock():
+            self._next_s = self._clock_s() + self._period_s
+            self._answers = dict(self._admin.ask(sorted(self._topics)))
+
+    def _compare(self, answers: dict[str, Future[TopicDescription]]) -> None:
+        for name, answer in answers.items():
+            try:
+                found = self._admin.described(name, answer)
+            except RetryLater:
+                continue
+            error = self._difference(self._topics[name], found)
+            if error is not None:
+                raise error
+
+    def _difference(self, known: TopicInfo, found: TopicInfo | None) -> StreamLearnerError | None:
+        self._missing[known.name] = self._missing.get(known.name, 0) + 1 if found is None else 0
+        if self._missing[known.name] >= ANSWERS:
+            return TopicMissing(f"topic {known.name} was deleted while in use")
+        if found is not None and found.id != known.id:
+            return TopicRecreated(
+                f"topic {known.name} was deleted and made again: its id was {known.id.hex()}, it is {found.id.hex()}"
+            )
+        return None

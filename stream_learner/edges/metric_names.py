@@ -1,0 +1,159 @@
+"""Every metric of every role: name, kind, labels, meaning.
+
+In: nothing. Out: declarations, and `CATALOGUE` of all of them; `docs/metrics.md` is made from it.
+This file must never hold a value. Names end in their unit (`_seconds`, `_bytes`, `_ratio`), those of counters in
+`_total`; each metric also has the label `model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+PREFIX = "stream_learner_"
+
+FAST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+SLOW_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A declared metric. `name` is without the prefix; `buckets` are a histogram's upper bounds in seconds."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    meaning: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The name as it is scraped."""
+        return PREFIX + self.name
+
+    @property
+    def role(self) -> str:
+        """The role it belongs to: joiner, learner, scorer, or process for all of them."""
+        first = self.name.split("_")[0]
+        return first if first in ("joiner", "learner", "scorer") else "process"
+
+
+def _counter(name: str, meaning: str, *labels: str) -> Metric:
+    return Metric(name, "counter", meaning, labels)
+
+
+def _gauge(name: str, meaning: str, *labels: str) -> Metric:
+    return Metric(name, "gauge", meaning, labels)
+
+
+def _histogram(name: str, buckets: tuple[float, ...], meaning: str, *labels: str) -> Metric:
+    return Metric(name, "histogram", meaning, labels, buckets)
+
+
+BUILD_INFO = _gauge(
+    "build_info", "Always 1; the labels say which version runs as which role.", "version", "role"
+)
+RETRIES = _counter(
+    "retries_total", "Times a role waited and tried again, by the class of the error.", "role", "error"
+)
+
+JOINER_PARTITIONS = _gauge("joiner_partitions", "Partitions this joiner writes.")
+JOINER_READ = _counter("joiner_read_total", "Records read; input is impressions or clicks.", "input")
+JOINER_READ_BYTES = _counter("joiner_read_bytes_total", "Bytes of the records read.", "input")
+JOINER_IMPRESSIONS = _counter(
+    "joiner_impressions_total",
+    "Impressions whose outcome is final: example, duplicate, sampled_out or dead_lettered.",
+    "outcome",
+)
+JOINER_CLICKS = _counter(
+    "joiner_clicks_total",
+    "Clicks whose outcome is final: matched, duplicate, orphan, late or dead_lettered.",
+    "outcome",
+)
+JOINER_CLICKS_WAITING = _gauge("joiner_clicks_waiting", "Clicks read whose outcome is not final yet.")
+JOINER_POSITIVES = _counter("joiner_positives_total", "Sum of the labels of the examples written.")
+JOINER_TICKS = _counter("joiner_ticks_total", "Ticks closed, empty ones included.")
+JOINER_MARKS = _counter("joiner_marks_total", "Marks appended to the training log.")
+JOINER_RESUME_POINTS = _counter("joiner_resume_points_total", "Marks that were also resume points.")
+JOINER_LOG_BYTES = _counter("joiner_log_bytes_total", "Bytes appended to the training log.")
+JOINER_LOG_TIME = _gauge(
+    "joiner_log_time_seconds",
+    "Log time of an input at the position read, in seconds since 1970.",
+    "input",
+    "partition",
+)
+JOINER_LAG = _gauge(
+    "joiner_lag_beyond_window_seconds",
+    "How far the last closed tick of a partition lies behind the wall clock. Impressions wait in Kafka for "
+    "their window, so consumer lag is no sign of trouble; this is.",
+    "partition",
+)
+JOINER_BUFFER_BYTES = _gauge("joiner_buffer_bytes", "Input read ahead and not emitted yet.")
+JOINER_BAD_SHARE = _gauge(
+    "joiner_bad_share_ratio", "Share of dead letters in the current period; see join.max_bad_share."
+)
+JOINER_ATTEMPTS = _counter("joiner_attempts_total", "Attempts begun: one for each assignment or recovery.")
+JOINER_ATTEMPTS_LOST = _counter(
+    "joiner_attempts_lost_total", "Attempts dropped: another writer, an error, a revocation.", "reason"
+)
+JOINER_APPEND = _histogram(
+    "joiner_append_seconds", FAST_SECONDS, "From handing a tick to the producer to its acknowledgement."
+)
+JOINER_RECOVERY = _histogram(
+    "joiner_recovery_seconds", SLOW_SECONDS, "From the assignment of a partition to its first own tick."
+)
+
+LEARNER_EXAMPLES = _counter("learner_examples_total", "Examples folded.")
+LEARNER_REFUSED = _counter(
+    "learner_examples_refused_total", "Examples refused because a value would not have been finite."
+)
+LEARNER_TICKS = _counter("learner_ticks_total", "Ticks folded.")
+LEARNER_LOG_BYTES = _counter("learner_log_bytes_total", "Bytes of the training log read.")
+LEARNER_IGNORED = _counter(
+    "learner_log_records_ignored_total", "Records of the training log that rule R ignored: lost attempts."
+)
+LEARNER_FOLD = _histogram("learner_fold_seconds", FAST_SECONDS, "Time to fold one tick of all partitions.")
+LEARNER_TICK_TIME = _gauge("learner_tick_time_seconds", "End of the last tick folded, in seconds since 1970.")
+LEARNER_LAG = _gauge(
+    "learner_lag_seconds", "How far the last tick folded lies behind the wall clock, the window not counted."
+)
+LEARNER_BUFFER_BYTES = _gauge("learner_buffer_bytes", "Training log read ahead and not folded yet.")
+LEARNER_FEATURES = _gauge("learner_features", "Features with state.")
+LEARNER_NONZERO = _gauge("learner_features_nonzero", "Features with a weight other than 0.")
+LEARNER_TABLE_BYTES = _gauge("learner_table_bytes", "Memory of the table of states.")
+LEARNER_LOG_LOSS = _gauge(
+    "learner_log_loss", "Progressive log-loss (nats, before the update) of the last whole slice."
+)
+LEARNER_ENTROPY = _gauge(
+    "learner_normalized_entropy", "Log-loss of the last whole slice over that of its own mean label."
+)
+LEARNER_CALIBRATION = _gauge(
+    "learner_calibration_ratio", "Sum of predictions over sum of labels of the last whole slice; 1 is right."
+)
+LEARNER_AUC = _gauge("learner_auc", "Area under the ROC curve of the last whole slice.")
+LEARNER_CHECKPOINTS = _counter("learner_checkpoints_total", "Checkpoints that became durable.")
+LEARNER_CHECKPOINT = _histogram(
+    "learner_checkpoint_seconds", SLOW_SECONDS, "From beginning a checkpoint until it counts."
+)
+LEARNER_CHECKPOINT_BYTES = _counter("learner_checkpoint_bytes_total", "Bytes written by checkpoints.")
+LEARNER_PUBLISH = _histogram(
+    "learner_publish_seconds", SLOW_SECONDS, "Time of one publication's transaction."
+)
+LEARNER_PUBLISH_BYTES = _counter("learner_publish_bytes_total", "Bytes published.")
+LEARNER_PUBLISHED_SEQUENCE = _gauge("learner_published_sequence", "Number of the last publication.")
+LEARNER_PUBLISHED_VERSION = _gauge("learner_published_version", "Version, a tick, of the last publication.")
+
+SCORER_VERSION = _gauge("scorer_version", "Version, a tick, that predictions are made with.")
+SCORER_READY = _gauge("scorer_ready", "1 where the replica is complete and fresh, else 0.")
+SCORER_FRESHNESS = _gauge(
+    "scorer_freshness_seconds", "Age of the version: wall clock minus the end of its tick."
+)
+SCORER_APPLIED = _counter("scorer_versions_applied_total", "Versions applied.")
+SCORER_APPLY = _histogram("scorer_apply_seconds", FAST_SECONDS, "Time to apply one version.")
+SCORER_LOAD = _histogram("scorer_load_seconds", SLOW_SECONDS, "From start to a complete replica.")
+SCORER_WEIGHTS = _gauge("scorer_weights", "Weights in the replica.")
+SCORER_PREDICTIONS = _counter("scorer_predictions_total", "Events predicted.")
+SCORER_BAD_EVENTS = _counter("scorer_bad_events_total", "Events that could not be predicted.")
+
+CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""Every metric declared above, in order."""

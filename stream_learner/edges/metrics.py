@@ -1,0 +1,95 @@
+"""The metrics of one process.
+
+In: increments, values and durations from the roles. Out: Prometheus text.
+This file must never make up a metric at run time: what `metric_names` does not declare is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from stream_learner.edges.metric_names import CATALOGUE, Metric
+from stream_learner.errors import BrokenInvariant
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class Metrics:
+    """Values of the declared metrics for one model. Thread-safe; each instance counts for itself.
+
+    Raises BrokenInvariant for a metric that is not declared, a label that is missing or too many, and an
+    operation that is not the metric's: counters go up, gauges are set, histograms observe.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._registry)
+        self._counters: dict[Metric, Counter] = {}
+        self._gauges: dict[Metric, Gauge] = {}
+        self._histograms: dict[Metric, Histogram] = {}
+        for metric in CATALOGUE:
+            self._make(metric)
+
+    def _make(self, metric: Metric) -> None:
+        name, meaning, labels = metric.full_name, metric.meaning, ("model", *metric.labels)
+        if metric.kind == "counter":
+            self._counters[metric] = Counter(name, meaning, labels, registry=self._registry)
+        elif metric.kind == "gauge":
+            self._gauges[metric] = Gauge(name, meaning, labels, registry=self._registry)
+        else:
+            self._histograms[metric] = Histogram(
+                name, meaning, labels, buckets=metric.buckets, registry=self._registry
+            )
+
+    def inc(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
+        """Add `amount` >= 0 to a counter."""
+        with _refusing(metric):
+            self._counters[metric].labels(model=self._model, **labels).inc(amount)
+
+    def set(self, metric: Metric, value: float, **labels: str) -> None:
+        """Set a gauge."""
+        with _refusing(metric):
+            self._gauges[metric].labels(model=self._model, **labels).set(value)
+
+    def follow(self, metric: Metric, value: Callable[[], float], **labels: str) -> None:
+        """Let a gauge ask `value` whenever it is scraped; it must be quick and must not raise."""
+        with _refusing(metric):
+            self._gauges[metric].labels(model=self._model, **labels).set_function(value)
+
+    def observe(self, metric: Metric, seconds: float, **labels: str) -> None:
+        """Add a duration to a histogram."""
+        with _refusing(metric):
+            self._histograms[metric].labels(model=self._model, **labels).observe(seconds)
+
+    def forget(self, metric: Metric, **labels: str) -> None:
+        """Stop showing a gauge with these labels, as for a partition given away."""
+        with _refusing(metric):
+            self._gauges[metric].remove(self._model, *(labels[name] for name in metric.labels))
+
+    @contextmanager
+    def timed(self, metric: Metric, **labels: str) -> Iterator[None]:
+        """Observe how long the body takes, also where it raises."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self.observe(metric, perf_counter() - began, **labels)
+
+    def text(self) -> bytes:
+        """All values in Prometheus's text format, `CONTENT_TYPE`."""
+        return generate_latest(self._registry)
+
+
+@contextmanager
+def _refusing(metric: Metric) -> Iterator[None]:
+    """Our own mistakes with metrics as BrokenInvariant."""
+    try:
+        yield
+    except (KeyError, ValueError) as error:
+        raise BrokenInvariant(f"metric {metric.name} is not declared for this use: {error}") from error

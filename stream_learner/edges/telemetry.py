@@ -1,0 +1,114 @@
+"""Logs: events with fields, on stderr, for people on a terminal and as JSON elsewhere.
+
+In: events from our loggers, records from the standard library's. Out: one line each, with time, level, model
+and role. This file must never write to stdout, which is for results, nor log per input record.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from typing import IO, Any, TypeAlias, cast
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+_ROOT = "stream_learner"
+
+Logger: TypeAlias = FilteringBoundLogger
+"""What `get_logger` gives: methods per level, keyword arguments become fields; `bind` adds fields for good."""
+
+
+@dataclass
+class _State:
+    as_json: bool = False
+
+
+_state = _State()
+
+
+def configure_logging(
+    *, log_format: str = "auto", log_level: str = "info", model: str = "", stream: IO[str] | None = None
+) -> None:
+    """Send every log of the process to `stream` (default stderr); a later call replaces an earlier one.
+
+    log_format: "json", "console", or "auto" (console where the stream is a terminal). log_level: least level
+    of our own events; those of other libraries are shown from warning on.
+    """
+    out = stream if stream is not None else sys.stderr
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        _adds_model(model),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(out)
+    as_json = log_format == "json" or (log_format == "auto" and not out.isatty())
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, _name_as_role],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *(_json_chain() if as_json else _console_chain(out)),
+            ],
+        )
+    )
+    _state.as_json = as_json
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger(_ROOT).setLevel(log_level.upper())
+
+
+def get_logger(role: str, **fields: Any) -> Logger:
+    """A logger whose events carry `role` and `fields`: `log.info("tick folded", tick=12, examples=800)`."""
+    logger = structlog.stdlib.get_logger(f"{_ROOT}.{role}", role=role, **fields)
+    return cast(Logger, logger)
+
+
+def logs_as_json() -> bool:
+    """Whether logs are JSON lines, so that whoever writes to stderr should write the same."""
+    return _state.as_json
+
+
+def _adds_model(model: str) -> Processor:
+    def add(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        if model:
+            event.setdefault("model", model)
+        return event
+
+    return add
+
+
+def _name_as_role(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Records of the standard library's loggers: the logger's name says who speaks."""
+    event.setdefault("role", event["_record"].name.removeprefix(f"{_ROOT}."))
+    return event
+
+
+def _json_chain() -> list[Processor]:
+    return [structlog.processors.format_exc_info, _ordered, structlog.processors.JSONRenderer(default=str)]
+
+
+def _console_chain(out: IO[str]) -> list[Processor]:
+    plain = structlog.dev.plain_traceback
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=out.isatty(), timestamp_key="time", exception_formatter=plain, pad_event_to=0
+        )
+    ]
+
+
+def _ordered(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """What every line has first, the event's own fields after it."""
+    first = [name for name in ("time", "level", "model", "role", "event") if name in event]
+    return {name: event[name] for name in first} | dict(event)

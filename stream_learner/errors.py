@@ -1,0 +1,288 @@
+"""Errors, sorted by what happens next.
+
+In: a message that names what was found, and what the operator can do. Out: an exception with an exit code.
+This file must never hold a message with a secret in it, or know how a message is shown.
+
+| next                                   | class                |
+|----------------------------------------|----------------------|
+| wait and try the same thing again      | `RetryLater`         |
+| stop; a person must act                | `Stop`               |
+| stop; the program is wrong             | `BrokenInvariant`    |
+
+Input bytes that make no sense are not errors: they become dead letters and are counted.
+Exit codes: 0 done, 2 wrong command line, 10–19 configuration, 20–39 Kafka, 40–49 state on disk,
+50–59 contents of topics, 60–69 this machine, 70 a bug, 75 try again, 130 and 143 stopped by a signal.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+_ACTION_MARK = "Operator action:"
+
+
+class StreamLearnerError(Exception):
+    """Base of everything this package raises on purpose.
+
+    `message` says what was found and where; `action` what to do about it (by default the class's own
+    "Operator action"). Neither may contain a secret.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, action: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.action = action or operator_action(type(self))
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class RetryLater(StreamLearnerError):
+    """Something outside is not available now; the same call may succeed later, and nothing was changed.
+
+    Operator action: none at first, the role waits and tries again by itself; if it lasts, look at the
+    brokers and the network.
+    """
+
+    exit_code = 75
+
+
+class BrokerUnreachable(RetryLater):
+    """No broker of `kafka.bootstrap.servers` answered in time.
+
+    Operator action: check `kafka.bootstrap.servers`, the network and the listener's protocol
+    (`kafka.security.protocol`).
+    """
+
+    exit_code = 20
+
+
+class Stop(StreamLearnerError):
+    """The role cannot go on until a person has acted; the subclass says on what."""
+
+
+class ConfigError(Stop):
+    """The configuration cannot work; nothing was started and no topic was touched.
+
+    `problems` holds one line per finding, each with the path of the setting.
+
+    Operator action: correct the settings named; `stream-learner config check` lists all findings and
+    `docs/configuration.md` describes every setting.
+    """
+
+    exit_code = 10
+
+    def __init__(self, message: str, *, action: str = "", problems: Sequence[str] = ()) -> None:
+        super().__init__(message, action=action)
+        self.problems = tuple(problems)
+
+
+class TopicMissing(Stop):
+    """A topic that the role reads or writes does not exist.
+
+    Operator action: create the input topics; create the model's own with `stream-learner topics ensure`.
+    """
+
+    exit_code = 21
+
+
+class PartitionCountsDiffer(Stop):
+    """Topics that belong together have different numbers of partitions, so equal ids do not meet.
+
+    Operator action: give impressions, clicks and the training log the same number of partitions and the
+    same partitioner; re-key one of the inputs where its count cannot be changed.
+    """
+
+    exit_code = 22
+
+
+class NotAuthorised(Stop):
+    """Kafka refused: the principal lacks a right on a topic, a group or a transactional id.
+
+    Operator action: grant the right that the message names, to the principal that it names.
+    """
+
+    exit_code = 23
+
+
+class AuthenticationFailed(Stop):
+    """Kafka did not accept the credentials or the certificate, or we did not accept the broker's.
+
+    Operator action: check the `kafka.sasl.*` and `kafka.ssl.*` settings and the files they name; look for
+    an expired certificate.
+    """
+
+    exit_code = 24
+
+
+class TopicsDiffer(Stop):
+    """Existing topics have other settings than the configuration asks for; nothing was changed.
+
+    Operator action: look at the differences; `stream-learner topics ensure --apply` sets what can be set.
+    """
+
+    exit_code = 25
+
+
+class TopicRecreated(Stop):
+    """A topic was deleted and made again: its id differs from the one that positions were recorded for.
+
+    Operator action: if the new topic is meant, start a model under another name, or give `join.start` and
+    remove the old training log; if it is not, restore the topic.
+    """
+
+    exit_code = 26
+
+
+class LogTrimmed(Stop):
+    """A position that is needed lies before the earliest record that a topic still holds.
+
+    Operator action: raise the topic's retention; then start again where the message says, or set
+    `join.start` to say from where.
+    """
+
+    exit_code = 27
+
+
+class Fenced(Stop):
+    """Another process has taken this one's place: the same publisher, or the same `join.instance_id`.
+
+    Operator action: leave only one of them running, or give each joiner its own `join.instance_id`.
+    """
+
+    exit_code = 28
+
+
+class AssignmentRefused(Stop):
+    """The consumer group gave out partitions in a way that parts the pairs of impressions and clicks.
+
+    Operator action: make sure that every member of the group runs this program with the same input
+    topics; nothing else may join the group.
+    """
+
+    exit_code = 29
+
+
+class DiskFull(Stop):
+    """There is no room left for the learner's state; what is on disk is whole.
+
+    Operator action: make room in `learner.state_dir` or move it to a larger volume, then start again.
+    """
+
+    exit_code = 40
+
+
+class StateInUse(Stop):
+    """Another process has the state directory open.
+
+    Operator action: stop the other process, or give this one its own `learner.state_dir`.
+    """
+
+    exit_code = 41
+
+
+class StateOfAnotherModel(Stop):
+    """The state directory belongs to another model, or to another optimizer than the one configured.
+
+    Operator action: give this model its own `learner.state_dir`, or set back what was changed.
+    """
+
+    exit_code = 42
+
+
+class StateDamaged(Stop):
+    """The state directory does not hold a whole checkpoint: a checksum or the digest is wrong.
+
+    Operator action: move the directory away; the learner folds the training log again into an empty one.
+    """
+
+    exit_code = 43
+
+
+class DamagedLog(Stop):
+    """A record of the training log or of the snapshots is not ours, or damaged; the message says which.
+
+    Operator action: find out who writes to the topic; nothing but this program may.
+    """
+
+    exit_code = 50
+
+
+class NewerFormat(Stop):
+    """A record or a state directory was written by a newer version of this program.
+
+    Operator action: run the version that wrote it, or a later one.
+    """
+
+    exit_code = 51
+
+
+class InputsChanged(Stop):
+    """The training log was begun with other inputs, another partition count, or another join.
+
+    Operator action: set back what was changed, or start under another `model` name.
+    """
+
+    exit_code = 52
+
+
+class TooManyBadRecords(Stop):
+    """More than `join.max_bad_share` of the records within `join.bad_share_period` were dead letters.
+
+    Operator action: look at the reasons in the dead-letter topic and mend the producer or the `input`
+    settings; raise `join.max_bad_share` only if the records are really to be dropped.
+    """
+
+    exit_code = 53
+
+
+class NotReady(Stop):
+    """No complete and fresh version of the model could be loaded in the time given.
+
+    Operator action: check that the learner runs and publishes (`stream-learner inspect snapshot`), and that
+    the model's name is right.
+    """
+
+    exit_code = 54
+
+
+class PortInUse(Stop):
+    """The address for `/metrics`, `/healthz` and `/readyz` cannot be listened on.
+
+    Operator action: set `telemetry.http_port` to a free port, or to 0 to switch it off.
+    """
+
+    exit_code = 60
+
+
+class BrokenInvariant(StreamLearnerError):
+    """Something that cannot be is: the program is wrong, the input is not to blame.
+
+    Operator action: keep the log and the topics as they are and report it, with the message and the
+    version.
+    """
+
+    exit_code = 70
+
+
+def operator_action(kind: type[StreamLearnerError]) -> str:
+    """The "Operator action" of an error class as one line, "" where its docstring has none."""
+    text = inspect.cleandoc(kind.__doc__ or "")
+    _, mark, action = text.partition(_ACTION_MARK)
+    return " ".join(action.split()) if mark else ""
+
+
+def meaning(kind: type[StreamLearnerError]) -> str:
+    """The first paragraph of an error class's docstring as one line."""
+    return " ".join(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split())
+
+
+def all_errors(base: type[StreamLearnerError] = StreamLearnerError) -> Iterator[type[StreamLearnerError]]:
+    """Every error class below `base`, in the order of this file, families before their members."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from all_errors(kind)

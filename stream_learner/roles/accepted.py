@@ -1,0 +1,213 @@
+"""Step 1 of rule W: find the last accepted mark of a partition of the training log, and a resume point before it.
+
+In: a partition, and a hint of where to begin. Out: `Accepted`, what the state can be made again from.
+This file must never trust a hint: one that does not lead to an accepted resume point is dropped, and the log is
+read from its earliest record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from stream_learner.core.errors import BrokenLog, RecordError
+from stream_learner.core.mark_codec import decode_mark
+from stream_learner.core.marks import GENESIS, Mark, MarkId
+from stream_learner.core.record_header import Kind, peek
+from stream_learner.core.training_log import AcceptedTick, RuleR, find_chain
+from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader
+from stream_learner.errors import LogTrimmed
+from stream_learner.roles.records import damaged
+
+READ_RECORDS = 500
+
+
+@dataclass(frozen=True)
+class Hint:
+    """Where rule R may begin so that the first mark it accepts is a resume point.
+
+    read_from: offset in the training log. known: the mark accepted before it, `GENESIS` at the beginning.
+    """
+
+    read_from: int
+    known: MarkId
+
+    def to_text(self) -> str:
+        """The hint as the metadata of a committed offset."""
+        return f"{self.read_from}:{self.known.attempt:x}:{self.known.last_tick}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Hint | None:
+        """The hint in the metadata of a committed offset; None where it is not one."""
+        parts = text.split(":")
+        try:
+            read_from, attempt, tick = int(parts[0]), int(parts[1], 16), int(parts[2])
+        except (IndexError, ValueError):
+            return None
+        return cls(read_from, MarkId(attempt, tick)) if read_from >= 0 else None
+
+
+@dataclass
+class Accepted:
+    """What rule R accepted up to `position`.
+
+    resume: the last accepted mark that is a resume point, None without one. since: the accepted marks after it, in
+    order. hint: leads to `resume`. after: leads on after the last mark. rule: goes on from `position`.
+    """
+
+    rule: RuleR
+    position: int
+    resume: Mark | None = None
+    hint: Hint | None = None
+    since: list[Mark] = field(default_factory=list)
+    after: Hint = Hint(0, GENESIS)
+
+    @property
+    def last(self) -> MarkId:
+        """The last accepted mark; `GENESIS` before the first."""
+        return self.rule.last
+
+    @property
+    def marks(self) -> int:
+        """How many marks are known from the resume point on."""
+        return len(self.since) + (self.resume is not None)
+
+    def take(self, tick: AcceptedTick) -> None:
+        """Note an accepted mark."""
+        mark = tick.mark
+        if mark.resume is not None:
+            self.resume, self.hint = mark, self.after
+            self.since.clear()
+        else:
+            self.since.append(mark)
+        self.after = Hint(tick.mark_offset + 1, mark.id)
+
+
+class LogTail:
+    """Reads one partition of the training log by rule R; used by one thread."""
+
+    def __init__(self, settings: KafkaSettings, queries: OffsetQueries, topic: str, partition: int) -> None:
+        self._settings = settings
+        self._queries = queries
+        self.topic = topic
+        self.partition = partition
+        self._reader: PartitionReader | None = None
+
+    def find(self, hint: Hint | None) -> Iterator[Accepted | None]:
+        """Yields None while there is more to read, then the `Accepted` as of the high watermark, once.
+
+        Raises LogTrimmed if the log has lost its beginning and holds no resume point, or is empty against the
+        hint; DamagedLog and NewerFormat for records that are not ours.
+        """
+        place = (self.topic, self.partition)
+        end = self._queries.high_watermarks([place])[place]
+        earliest = self._queries.earliest([place])[place]
+        if hint is not None and earliest <= hint.read_from < end:
+            yield from self._from_hint(hint, end)
+            return
+        if hint is not None or earliest > 0:
+            self._refuse_empty(hint, earliest, end)
+        yield from self._from_earliest(earliest, end)
+
+    def read_on(self, accepted: Accepted, end: int) -> Iterator[None]:
+        """Take the records up to `end`; yields after every piece of work."""
+        reader = self._reader_at(accepted.position)
+        while reader.position < end:
+            batch = reader.read(READ_RECORDS, 0.05)
+            if batch is not None:
+                for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True):
+                    tick = self._take(accepted.rule, offset, value)
+                    if tick is not None:
+                        accepted.take(tick)
+            yield
+        accepted.position = reader.position
+
+    def close(self) -> None:
+        """Give the consumer back."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _refuse_empty(self, hint: Hint | None, earliest: int, end: int) -> None:
+        if earliest == end:
+            before = f"; a mark at offset {hint.read_from} was expected" if hint else ""
+            raise LogTrimmed(
+                f"{self.topic} partition {self.partition} holds no record (offsets {earliest} to {end}){before}",
+                action="If the log was trimmed or made anew on purpose, start a model under another name; "
+                "the joiner does not begin again by itself, since ticks would be missing or made twice.",
+            )
+
+    def _from_hint(self, hint: Hint, end: int) -> Iterator[Accepted | None]:
+        known = None if hint.known == GENESIS else hint.known
+        accepted = Accepted(RuleR(known, partition=self.partition), hint.read_from, after=hint)
+        try:
+            for _ in self.read_on(accepted, end):
+                yield None
+        except (BrokenLog, LogTrimmed):
+            accepted.resume = None
+        if accepted.resume is not None:
+            yield accepted
+            return
+        place = (self.topic, self.partition)
+        yield from self._from_earliest(self._queries.earliest([place])[place], end)
+
+    def _from_earliest(self, earliest: int, end: int) -> Iterator[Accepted | None]:
+        rule = RuleR(partition=self.partition)
+        accepted = Accepted(rule, earliest)
+        if earliest > 0:
+            chain: list[tuple[int, Mark]] = []
+            for piece in self._marks(earliest, end):
+                chain += piece
+                yield None
+            first = find_chain(chain)
+            if first is None:
+                raise self._no_resume_point(earliest, end)
+            rule = RuleR(first[1].id, partition=self.partition)
+            accepted = Accepted(rule, first[0] + 1, after=Hint(first[0] + 1, first[1].id))
+        for _ in self.read_on(accepted, end):
+            yield None
+        if earliest > 0 and accepted.resume is None:
+            raise self._no_resume_point(earliest, end)
+        yield accepted
+
+    def _marks(self, start: int, end: int) -> Iterator[list[tuple[int, Mark]]]:
+        """The marks between two offsets, accepted or not, as they are read."""
+        reader = self._reader_at(start)
+        while reader.position < end:
+            batch = reader.read(READ_RECORDS, 0.05)
+            found = []
+            for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True) if batch else ():
+                try:
+                    header = peek(value or b"")
+                    if header.kind is Kind.MARK:
+                        found.append((offset, decode_mark(header, value or b"")))
+                except RecordError as error:
+                    raise damaged(error, self.topic, self.partition, offset) from error
+            yield found
+
+    def _reader_at(self, offset: int) -> PartitionReader:
+        if self._reader is None:
+            self._reader = PartitionReader(
+                self._settings, self.topic, self.partition, offset, isolation=READ_UNCOMMITTED, name="log-tail"
+            )
+        elif self._reader.position != offset:
+            self._reader.seek(offset)
+        return self._reader
+
+    def _take(self, rule: RuleR, offset: int, value: bytes | None) -> AcceptedTick | None:
+        try:
+            return rule.take(offset, value)
+        except BrokenLog:
+            raise
+        except RecordError as error:
+            raise damaged(error, self.topic, self.partition, offset) from error
+
+    def _no_resume_point(self, earliest: int, end: int) -> LogTrimmed:
+        return LogTrimmed(
+            f"{self.topic} partition {self.partition} has lost its beginning and holds no resume point "
+            f"(offsets {earliest} to {end})",
+            action="Raise the retention of the training log; start a model under another name to go on.",
+        )
+
+
+

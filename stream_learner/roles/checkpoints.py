@@ -1,0 +1,111 @@
+"""The learner's durable state: load it at the start, write it piece by piece while the fold goes on.
+
+In: the learner between two ticks, and its positions in the training log. Out: checkpoints in the state directory.
+This file must never let the rows and the positions of a checkpoint be of different ticks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stream_learner.core.learner import Learner
+from stream_learner.core.marks import MarkId
+from stream_learner.core.pages import Prefix
+from stream_learner.core.rows import StateRows
+from stream_learner.edges.store import CheckpointStore, CheckpointWriter
+from stream_learner.errors import StateDamaged, TopicRecreated
+from stream_learner.roles.log_follower import LOG_BEGINNING, LogPosition
+
+
+class Checkpoints:
+    """Checkpoints of one learner. Used by the learner's thread."""
+
+    def __init__(
+        self, path: Path, identity: Mapping[str, Any], *, shards: int, learner: Learner, log_topic_id: bytes
+    ) -> None:
+        """Open the state directory. Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull."""
+        self._path = path
+        self._learner = learner
+        self._log_topic_id = log_topic_id.hex()
+        self._store = CheckpointStore.open(path, identity, shards=shards, ncols=len(learner.optimizer.columns))
+        self._writer: CheckpointWriter | None = None
+        self._writing_tick = -1
+        self._began_s = 0.0
+        self.tick = -1
+        self.seconds = 0.0
+
+    def load(self, partitions: int) -> dict[int, LogPosition]:
+        """Put the last checkpoint into the learner; the positions to go on from, the log's beginning without one.
+
+        Raises StateDamaged if the rows do not have the digest of the head, TopicRecreated if the training log is not
+        the one that the positions are of.
+        """
+        loaded = self._store.load()
+        if loaded is None:
+            return dict.fromkeys(range(partitions), LOG_BEGINNING)
+        head = loaded.head
+        if head["log_topic_id"] != self._log_topic_id:
+            raise TopicRecreated(
+                f"{self._path} holds positions of another training log: the topic was deleted and made anew"
+            )
+        for rows in loaded.rows:
+            self._learner.table.load(rows.keys, rows.columns, rows.touched)
+        try:
+            self._learner.restore(head["learner"])
+        except ValueError as error:
+            raise StateDamaged(f"{self._path}: {error}") from error
+        self.tick = loaded.version
+        self._learner.table.restart_changes(self.tick, self.tick)
+        return {
+            int(partition): LogPosition(offset, MarkId(attempt, last_tick))
+            for partition, (offset, attempt, last_tick) in head["positions"].items()
+        }
+
+    def begin(self, tick: int, positions: Mapping[int, LogPosition]) -> None:
+        """Begin a checkpoint of the state as it is now, between two ticks: rows and positions of `tick`."""
+        table = self._learner.table
+        self._began_s = time.monotonic()
+        self._writing_tick = tick
+        changed = StateRows(*table.take_changed_for_checkpoint(tick))
+        head = {
+            "log_topic_id": self._log_topic_id,
+            "learner": self._learner.state_scalars(),
+            "positions": {
+                str(partition): [position.offset, *position.mark] for partition, position in positions.items()
+            },
+        }
+        self._writer = self._store.begin(
+            changed, self._rows_of, version=tick, digest=self._learner.digest(), head=head
+        )
+
+    @property
+    def writing(self) -> bool:
+        """Whether a checkpoint has begun and does not count yet."""
+        return self._writer is not None
+
+    def step(self) -> bool:
+        """Write the next piece, at last the head; True when the checkpoint counts. Raises DiskFull."""
+        assert self._writer is not None
+        if self._writer.step():
+            return False
+        self._writer.commit()
+        self._writer = None
+        self.tick = self._writing_tick
+        self.seconds = time.monotonic() - self._began_s
+        return True
+
+    def finish(self) -> None:
+        """Write what is left of a checkpoint that has begun."""
+        while self.writing:
+            self.step()
+
+    def _rows_of(self, prefix: Prefix) -> StateRows:
+        bits = prefix.bits >> (64 - prefix.nbits) if prefix.nbits else 0
+        return StateRows(*self._learner.table.rows_with_prefix(bits, prefix.nbits))
+
+    def close(self) -> None:
+        """Let go of the state directory."""
+        self._store.close()

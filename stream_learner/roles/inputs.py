@@ -1,0 +1,176 @@
+"""The two inputs of one partition: read, decoded, and handed to its join.
+
+In: the impression and the click partition, from the offsets that the join names. Out: a join that has what it wants;
+progress at the end of the partitions; the bytes of dead records until they are dead-lettered.
+This file must never read further ahead than the join's buffer allows, and never claim an end that was not asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stream_learner.core.events import ClickDecoder, ImpressionDecoder
+from stream_learner.core.join import DeadRecord, PartitionJoin
+from stream_learner.edges.kafka import End, KafkaSettings, PartitionReader, Place, RawBatch
+from stream_learner.errors import TooManyBadRecords
+
+READ_RECORDS = 2_000
+BAD_SHARE_RECORDS = 100
+"""Fewer records than this within a period say nothing about the share of bad ones."""
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """An input record that could not be used: its bytes, where it lies, and why."""
+
+    topic: str
+    partition: int
+    offset: int
+    time_ms: int
+    value: bytes | None
+    reason: str
+
+
+class BadShare:
+    """The share of bad records within the current period, over all partitions of a joiner."""
+
+    def __init__(self, limit: float, period_ms: int) -> None:
+        self._limit = limit
+        self._period_s = period_ms / 1000
+        self._until = 0.0
+        self._read = self._bad = 0
+
+    def note(self, topic: str, status: np.ndarray) -> None:
+        """Count the records of a batch. Raises TooManyBadRecords above the limit."""
+        now = time.monotonic()
+        if now > self._until:
+            self._until = now + self._period_s
+            self._read = self._bad = 0
+        self._read += len(status)
+        bad = int(np.count_nonzero(status))
+        self._bad += bad
+        if bad and self._read >= BAD_SHARE_RECORDS and self._bad > self._limit * self._read:
+            raise TooManyBadRecords(
+                f"{self._bad} of {self._read} records read in the last {self._period_s:g} s are bad, the latest from "
+                f"{topic}; join.max_bad_share allows {self._limit:.0%}"
+            )
+
+
+@dataclass(frozen=True)
+class InputPlan:
+    """What the inputs of every partition of a joiner have in common."""
+
+    settings: KafkaSettings
+    impressions_topic: str
+    clicks_topic: str
+    impression_decoder: ImpressionDecoder
+    click_decoder: ClickDecoder
+    bad_share: BadShare
+    grace_ms: int
+    close_idle: bool
+
+
+class Inputs:
+    """Reads both inputs of one partition for a join. Used by one thread."""
+
+    def __init__(self, plan: InputPlan, partition: int, join: PartitionJoin, buffer_bytes: int) -> None:
+        self._plan = plan
+        self._partition = partition
+        self._join = join
+        self._buffer_bytes = buffer_bytes
+        fetch_bytes = max(buffer_bytes // 4, 1 << 20)
+        self._impressions = PartitionReader(
+            plan.settings,
+            plan.impressions_topic,
+            partition,
+            join.next_impression_to_read,
+            buffer_bytes=min(fetch_bytes, 16 << 20),
+            name=f"impressions-{partition}",
+        )
+        self._clicks = PartitionReader(
+            plan.settings,
+            plan.clicks_topic,
+            partition,
+            join.next_click_to_read,
+            buffer_bytes=min(fetch_bytes, 4 << 20),
+            name=f"clicks-{partition}",
+        )
+        self._dead: dict[tuple[str, int], tuple[int, bytes | None]] = {}
+
+    def read(self, *, click_idle_ms: int | None = None) -> bool:
+        """Read once of each input that the join wants; whether anything came."""
+        came = False
+        if self._join.wants_clicks(self._buffer_bytes):
+            came |= self.read_clicks()
+        if self._join.wants_impressions(self._buffer_bytes, click_idle_ms):
+            came |= self.read_impressions()
+        return came
+
+    def read_clicks(self) -> bool:
+        """Read clicks once and add them; whether any came."""
+        batch = self._clicks.read(READ_RECORDS)
+        if batch is not None:
+            clicks = self._plan.click_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
+            self._keep_dead(self._plan.clicks_topic, batch, clicks.status)
+            self._join.add_clicks(batch.offsets, clicks)
+        self._join.set_click_position(self._clicks.position)
+        return batch is not None
+
+    def read_impressions(self) -> bool:
+        """Read impressions once and add them; whether any came."""
+        batch = self._impressions.read(READ_RECORDS)
+        if batch is not None:
+            impressions = self._plan.impression_decoder.decode(
+                batch.data, batch.bounds, batch.record_times_ms
+            )
+            self._keep_dead(self._plan.impressions_topic, batch, impressions.status)
+            self._join.add_impressions(batch.offsets, impressions)
+        self._join.set_impression_position(self._impressions.position)
+        return batch is not None
+
+    def idle_ms(self, ends: Mapping[Place, End]) -> tuple[int | None, int | None]:
+        """Progress by the wall clock at the end of clicks and of impressions; None where the end is not reached."""
+        if not self._plan.close_idle:
+            return None, None
+        clicks = self._at_end(ends, self._plan.clicks_topic, self._clicks.position)
+        impressions = self._at_end(ends, self._plan.impressions_topic, self._impressions.position)
+        return clicks, impressions
+
+    def _at_end(self, ends: Mapping[Place, End], topic: str, position: int) -> int | None:
+        end = ends.get((topic, self._partition))
+        if end is None or position < end.high_watermark:
+            return None
+        return end.asked_at_ms - self._plan.grace_ms
+
+    def dead_letters(self, impressions: list[DeadRecord], clicks: list[DeadRecord]) -> list[DeadLetter]:
+        """The dead letters of a tick, with their bytes, which are then forgotten here."""
+        plan = self._plan
+        found = [(plan.impressions_topic, record) for record in impressions]
+        found += [(plan.clicks_topic, record) for record in clicks]
+        return [self._letter(topic, record) for topic, record in found]
+
+    def forget_settled(self) -> None:
+        """Drop the bytes of dead records that a mark has counted already: they were read only to rebuild the join."""
+        settled = {
+            self._plan.impressions_topic: self._join.next_impression,
+            self._plan.clicks_topic: self._join.click_cursor,
+        }
+        self._dead = {at: kept for at, kept in self._dead.items() if at[1] >= settled[at[0]]}
+
+    def _letter(self, topic: str, record: DeadRecord) -> DeadLetter:
+        time_ms, value = self._dead.pop((topic, record.offset))
+        return DeadLetter(topic, self._partition, record.offset, time_ms, value, record.reason.text)
+
+    def _keep_dead(self, topic: str, batch: RawBatch, status: np.ndarray) -> None:
+        self._plan.bad_share.note(topic, status)
+        for i in np.flatnonzero(status).tolist():
+            self._dead[topic, int(batch.offsets[i])] = (int(batch.record_times_ms[i]), batch.values[i])
+
+    def close(self) -> None:
+        """Give both consumers back."""
+        self._impressions.close()
+        self._clicks.close()

@@ -1,0 +1,235 @@
+"""The joiner: a member of the group that turns impressions and clicks into the training log.
+
+In: the two input topics, and the partitions of them that the group gives to this process. Out: the training log,
+dead letters, committed offsets for lag displays. This file must never decide what a tick holds.
+
+1. Check that the topics exist and belong together.
+2. Join the group; for each pair of partitions given, begin a `PartitionJoiner`; for each taken, drop it.
+3. Turn every partition once; hand acknowledged offsets to the partition that appended the record.
+4. Now and then, commit the offsets of the durable marks: a hint, and what lag displays show.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stream_learner.core.events import ClickDecoder, ImpressionDecoder
+from stream_learner.edges import metric_names as names
+from stream_learner.edges.kafka import (
+    NO_TOPIC_ID,
+    Admin,
+    Appender,
+    Assigned,
+    EndWatch,
+    KafkaSettings,
+    Membership,
+    TopicInfo,
+)
+from stream_learner.edges.telemetry import get_logger
+from stream_learner.errors import BrokerUnreachable, PartitionCountsDiffer, RetryLater
+from stream_learner.roles.accepted import Hint
+from stream_learner.roles.clock import wall_clock_ms
+from stream_learner.roles.inputs import BadShare, InputPlan
+from stream_learner.roles.joiner_report import report_partition
+from stream_learner.roles.partition import PartitionJoiner, PartitionPlan, Start
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+    from stream_learner.edges.metrics import Metrics
+
+COMMIT_EVERY_S = 1.0
+MIN_PARTITION_BUFFER_BYTES = 1 << 20
+RESUMES_PER_RETENTION = 4
+DEFAULT_RETENTION_MS = 7 * 86_400_000
+
+
+class JoinerRole:
+    """Joins the partitions that the group gives to this process. Run it with `roles.lifecycle.run_role`."""
+
+    def __init__(
+        self,
+        config: Config,
+        metrics: Metrics,
+        *,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._clock_ms = clock_ms
+        self._log = get_logger("joiner").bind(model=config.model)
+        self._settings = KafkaSettings(config.kafka_options(), group=config.group)
+        self.partitions: dict[int, PartitionJoiner] = {}
+        self._plan: PartitionPlan | None = None
+        self._membership: Membership | None = None
+        self._appender: Appender | None = None
+        self._ends: EndWatch | None = None
+        self._committed_at_s = 0.0
+        self._unreachable = False
+
+    def open(self) -> None:
+        """Check the topics and join the group. Raises TopicMissing, PartitionCountsDiffer, ConfigError and others."""
+        # Step 1: check that the topics exist and belong together.
+        config = self._config
+        admin = Admin(self._settings)
+        impressions, clicks, log = self._check_topics(admin)
+        self._appender = Appender(self._settings, name="joiner")
+        period_s = min(max(config.join.tick_ms / 4000, 0.02), 0.2)
+        self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s).start()
+        self._plan = self._partition_plan(admin, impressions, clicks, log)
+        # Step 2: join the group.
+        self._membership = Membership(
+            self._settings, impressions.name, clicks.name, instance_id=config.join.instance_id
+        )
+        self._log.info(
+            "joiner_started", partitions=impressions.partitions, group=config.group, log=log.name
+        )
+
+    def _check_topics(self, admin: Admin) -> tuple[TopicInfo, TopicInfo, TopicInfo]:
+        config = self._config
+        topics = [config.input.impressions.topic, config.input.clicks.topic, config.examples_topic]
+        found = admin.require([*topics, config.dead_letters_topic])
+        impressions, clicks, log = (found[name] for name in topics)
+        if not impressions.partitions == clicks.partitions == log.partitions:
+            counts = ", ".join(f"{info.name} has {info.partitions}" for info in (impressions, clicks, log))
+            raise PartitionCountsDiffer(f"these topics must have the same number of partitions: {counts}")
+        if not admin.is_mock():
+            log = admin.describe([log.name], with_configs=True)[log.name]
+        return impressions, clicks, log
+
+    def _partition_plan(
+        self, admin: Admin, impressions: TopicInfo, clicks: TopicInfo, log: TopicInfo
+    ) -> PartitionPlan:
+        config = self._config
+        impression_spec, click_spec = config.event_specs()
+        assert self._appender is not None and self._ends is not None
+        retention_ms = int(log.configs.get("retention.ms", DEFAULT_RETENTION_MS))
+        inputs = InputPlan(
+            settings=self._settings,
+            impressions_topic=impressions.name,
+            clicks_topic=clicks.name,
+            impression_decoder=ImpressionDecoder(impression_spec, config.feature_spec()),
+            click_decoder=ClickDecoder(click_spec),
+            bad_share=BadShare(config.join.max_bad_share, config.join.bad_share_period_ms),
+            grace_ms=config.join.grace_ms,
+            close_idle=config.join.close_idle,
+        )
+        return PartitionPlan(
+            settings=self._settings,
+            queries=admin.offsets,
+            appender=self._appender,
+            ends=self._ends,
+            inputs=inputs,
+            spec=config.join_spec(),
+            log_topic=log.name,
+            dead_letters_topic=config.dead_letters_topic,
+            start=Start(admin.offsets, config.join.start),
+            impression_topic_id=impressions.id or NO_TOPIC_ID,
+            click_topic_id=clicks.id or NO_TOPIC_ID,
+            partitions=impressions.partitions,
+            record_bytes=config.join.record_bytes,
+            resume_within_s=(retention_ms if retention_ms > 0 else DEFAULT_RETENTION_MS)
+            / (RESUMES_PER_RETENTION * 1000),
+            log=self._log,
+        )
+
+    def turn(self) -> bool:
+        """Steps 2 to 4, once. False if there was nothing to do."""
+        self._follow_group()
+        # Step 3: turn every partition once.
+        did = [joiner.turn() for joiner in self.partitions.values()]
+        did.append(self._deliver())
+        if time.monotonic() - self._committed_at_s > COMMIT_EVERY_S:
+            self._commit()
+        return any(did)
+
+    def _deliver(self) -> bool:
+        """Hand what the brokers acknowledged to the partitions that appended it."""
+        assert self._appender is not None
+        try:
+            deliveries = self._appender.poll()
+        except RetryLater as error:
+            self._renew_appender(error)
+            return True
+        for delivery in deliveries:
+            delivery.tag[0].deliver(delivery)
+        return bool(deliveries)
+
+    def _renew_appender(self, error: RetryLater) -> None:
+        """The producer is of no use any more: drop every attempt and begin again with a new one."""
+        assert self._appender is not None and self._plan is not None
+        self._log.warning("producer_renewed", reason=str(error))
+        held = frozenset(self.partitions)
+        self._drop(held)
+        self._appender.close()
+        self._appender = Appender(self._settings, name="joiner")
+        self._plan = replace(self._plan, appender=self._appender)
+        self._begin(held)
+
+    def _follow_group(self) -> None:
+        """Step 2: begin the partitions that are given, drop those that are taken."""
+        assert self._membership is not None
+        try:
+            events = self._membership.poll()
+            self._unreachable = False
+        except (BrokerUnreachable, RetryLater) as error:
+            if not self._unreachable:
+                self._log.warning("group_unreachable", reason=str(error))
+            self._unreachable = True
+            return
+        for event in events:
+            self._log.info(type(event).__name__.lower(), partitions=sorted(event.partitions))
+            if isinstance(event, Assigned):
+                self._begin(event.partitions)
+            else:
+                self._drop(event.partitions)
+        if events:
+            self._watch_ends()
+
+    def _begin(self, partitions: frozenset[int]) -> None:
+        assert self._plan is not None and self._membership is not None
+        held = len(self.partitions) + len(partitions)
+        buffer_bytes = max(self._config.join.buffer_bytes // max(held, 1), MIN_PARTITION_BUFFER_BYTES)
+        for partition in sorted(partitions):
+            hint = Hint.from_text(self._membership.committed(partition).metadata)
+            self.partitions[partition] = PartitionJoiner(self._plan, partition, hint, buffer_bytes)
+
+    def _drop(self, partitions: frozenset[int]) -> None:
+        for partition in partitions:
+            joiner = self.partitions.pop(partition, None)
+            if joiner is not None:
+                joiner.close()
+
+    def _watch_ends(self) -> None:
+        assert self._ends is not None
+        topics = (self._config.input.impressions.topic, self._config.input.clicks.topic)
+        self._ends.watch((topic, partition) for topic in topics for partition in self.partitions)
+
+    def _commit(self) -> None:
+        """Step 4: commit the offsets of the durable marks, with the hint for the next owner; update the metrics."""
+        assert self._membership is not None
+        self._committed_at_s = time.monotonic()
+        for partition, joiner in self.partitions.items():
+            progress = joiner.progress
+            if progress.last is not None and progress.hint is not None:
+                last = progress.last
+                self._membership.commit(
+                    partition, last.next_impression, last.click_cursor, progress.hint.to_text()
+                )
+            report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
+        self._metrics.set(names.JOINER_PARTITIONS, len(self.partitions))
+
+    def close(self) -> None:
+        """Drop all attempts, commit what is durable, and fall silent; a static member keeps its partitions."""
+        if self._appender is not None:
+            self._appender.close(timeout_s=5.0)
+        if self._membership is not None:
+            self._commit()
+            self._membership.close()
+        self._drop(frozenset(self.partitions))
+        if self._ends is not None:
+            self._ends.stop()
+        self._log.info("joiner_stopped")
+

@@ -1,0 +1,56 @@
+"""What a partition's progress looks like as metrics.
+
+In: a partition's joiner, the time. Out: counters and gauges. This file must never be called per record.
+"""
+
+from __future__ import annotations
+
+from stream_learner.core.marks import TickCounts
+from stream_learner.edges import metric_names as names
+from stream_learner.edges.metrics import Metrics
+from stream_learner.roles.partition import PartitionJoiner
+
+
+def report_partition(metrics: Metrics, joiner: PartitionJoiner, now_ms: int, tick_ms: int) -> None:
+    """Put what has become durable since the last call into the metrics."""
+    progress = joiner.progress
+    for counts in progress.unreported:
+        _report_counts(metrics, counts)
+    metrics.inc(names.JOINER_MARKS, len(progress.unreported))
+    progress.unreported.clear()
+    for metric, name in (
+        (names.JOINER_TICKS, "ticks"),
+        (names.JOINER_ATTEMPTS, "attempts"),
+        (names.JOINER_RESUME_POINTS, "resume_points"),
+        (names.JOINER_LOG_BYTES, "log_bytes"),
+    ):
+        metrics.inc(metric, getattr(progress, name))
+        setattr(progress, name, 0)
+    for reason, times in progress.lost.items():
+        metrics.inc(names.JOINER_ATTEMPTS_LOST, times, reason=reason)
+    progress.lost.clear()
+    if progress.last is not None:
+        lag_s = max(now_ms - (progress.last.last_tick + 1) * tick_ms, 0) / 1000
+        metrics.set(names.JOINER_LAG, lag_s, partition=str(joiner.partition))
+
+
+def _report_counts(metrics: Metrics, counts: TickCounts) -> None:
+    impressions, clicks = counts.impressions, counts.clicks
+    metrics.inc(names.JOINER_READ, impressions.read, input="impressions")
+    metrics.inc(names.JOINER_READ, clicks.read, input="clicks")
+    metrics.inc(names.JOINER_POSITIVES, impressions.positives)
+    for outcome, count in (
+        ("example", impressions.examples),
+        ("duplicate", impressions.duplicates),
+        ("sampled_out", impressions.sampled_out),
+        ("dead_lettered", impressions.dead),
+    ):
+        metrics.inc(names.JOINER_IMPRESSIONS, count, outcome=outcome)
+    for outcome, count in (
+        ("matched", clicks.matched),
+        ("duplicate", clicks.duplicates),
+        ("orphan", clicks.orphans),
+        ("late", clicks.late),
+        ("dead_lettered", clicks.dead),
+    ):
+        metrics.inc(names.JOINER_CLICKS, count, outcome=outcome)

@@ -1,0 +1,115 @@
+"""Start, turn, stop: what every role's loop has in common.
+
+In: signals and a role. Out: a loop that turns until it is told to stop. This file must never know what a
+role does in its turns.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Protocol
+
+IDLE_S = 0.004
+"""How long a loop rests after a turn in which nothing was done."""
+
+
+class Role(Protocol):
+    """What `run_role` turns: `open`, then `turn` again and again, then `close`, in one thread."""
+
+    def open(self) -> None:
+        """Take what the role needs: state, membership, connections."""
+
+    def turn(self) -> bool:
+        """Do a bounded piece of work; False if there was nothing to do."""
+
+    def close(self) -> None:
+        """Leave everything whole. Called once, also after an error."""
+
+
+class Stopping:
+    """Says when to stop: on the first SIGINT or SIGTERM, or when anyone calls `set`.
+
+    A second signal ends the process at once, with the signal's usual exit code; nothing that was promised
+    is lost by that, because every role recovers from a kill.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.signal: int | None = None
+
+    def set(self) -> None:
+        self._event.set()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._event.wait(timeout_s)
+
+    def listen(self) -> Stopping:
+        """Take over SIGINT and SIGTERM. Call from the main thread."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+        return self
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._event.is_set():
+            os._exit(128 + number)
+        self.signal = number
+        self._event.set()
+
+
+class Heartbeat:
+    """When the loop last turned, for the liveness probe: a loop that hangs is not alive."""
+
+    def __init__(self, limit_s: float = 60.0) -> None:
+        self._limit_s = limit_s
+        self._last = time.monotonic()
+
+    def beat(self) -> None:
+        self._last = time.monotonic()
+
+    def alive(self) -> bool:
+        return time.monotonic() - self._last < self._limit_s
+
+
+def run_role(role: Role, stopping: Stopping, heartbeat: Heartbeat | None = None) -> None:
+    """Open a role, turn it until `stopping`, close it. Errors of a turn pass on after the close."""
+    pulse = heartbeat or Heartbeat()
+    try:
+        role.open()
+        while not stopping.is_set():
+            pulse.beat()
+            if not role.turn():
+                stopping.wait(IDLE_S)
+    finally:
+        role.close()
+
+
+def run_roles(roles: Sequence[Role], stopping: Stopping, heartbeat: Heartbeat | None = None) -> None:
+    """Run several roles side by side, a thread each; the first error stops all and is raised.
+
+    The calling thread waits, so that signals reach it.
+    """
+    errors: list[BaseException] = []
+
+    def run(role: Role) -> None:
+        try:
+            run_role(role, stopping, heartbeat)
+        except BaseException as error:  # noqa: BLE001 -- handed to the caller, whatever it is
+            errors.append(error)
+            stopping.set()
+
+    threads = [threading.Thread(target=run, args=(role,), name=type(role).__name__) for role in roles]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(timeout=0.2)
+    if errors:
+        raise errors[0]

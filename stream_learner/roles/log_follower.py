@@ -1,0 +1,174 @@
+"""The training log as the learner reads it: every accepted tick of every partition, once, in the order of the fold.
+
+In: positions in all partitions. Out: ticks in the order (tick, partition), and the positions they lead to.
+This file must never hand out a tick before every partition has passed it, nor let a fast partition run ahead
+without bound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from stream_learner.core.errors import BrokenLog, RecordError
+from stream_learner.core.marks import GENESIS, MarkId
+from stream_learner.core.training_log import AcceptedTick, RuleR
+from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, PartitionReader
+from stream_learner.errors import LogTrimmed
+from stream_learner.roles.records import damaged
+
+READ_RECORDS = 200
+
+
+class LogPosition(NamedTuple):
+    """Where to go on in a partition: `offset` is the next to read, `mark` the last one accepted before it."""
+
+    offset: int
+    mark: MarkId
+
+
+LOG_BEGINNING = LogPosition(0, GENESIS)
+
+
+class _PartitionLog:
+    """One partition: its reader, rule R, and the accepted ticks that are not folded yet."""
+
+    def __init__(
+        self, settings: KafkaSettings, topic: str, partition: int, start: LogPosition, buffer_bytes: int
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.folded = start
+        self.waiting: deque[AcceptedTick] = deque()
+        self.waiting_bytes = 0
+        self.read_bytes = 0
+        known = None if start.mark == GENESIS else start.mark
+        self.rule = RuleR(known, partition=partition)
+        self._sizes: deque[int] = deque()
+        self._reader = PartitionReader(
+            settings,
+            topic,
+            partition,
+            start.offset,
+            isolation=READ_UNCOMMITTED,
+            buffer_bytes=buffer_bytes,
+            name=f"log-{partition}",
+        )
+
+    @property
+    def passed(self) -> int:
+        """The last tick of the last accepted mark, folded or not."""
+        return self.rule.last.last_tick
+
+    def read(self) -> bool:
+        """Read once; whether anything came."""
+        batch = self._reader.read(READ_RECORDS)
+        if batch is None:
+            return False
+        self.read_bytes += batch.size_bytes
+        for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True):
+            self._take(offset, value)
+        return True
+
+    def _take(self, offset: int, value: bytes | None) -> None:
+        try:
+            tick = self.rule.take(offset, value)
+        except BrokenLog as error:
+            raise LogTrimmed(
+                f"{self.topic} partition {self.partition} offset {offset}: {error.what}",
+                action="Ticks before this offset are missing. Restore the log, or begin again with an empty state "
+                "directory under another model name.",
+            ) from error
+        except RecordError as error:
+            raise damaged(error, self.topic, self.partition, offset) from error
+        if tick is not None:
+            size = sum(record.keys.nbytes + record.indices.nbytes for _, record in tick.records)
+            self.waiting.append(tick)
+            self._sizes.append(size)
+            self.waiting_bytes += size
+
+    def next_examples(self) -> int | None:
+        """The tick of the first examples that wait."""
+        return next((tick.mark.last_tick for tick in self.waiting if tick.records), None)
+
+    def take_up_to(self, tick: int) -> Iterator[AcceptedTick]:
+        """The accepted ticks up to `tick`, which count as folded when the next one is asked for."""
+        while self.waiting and self.waiting[0].mark.last_tick <= tick:
+            taken = self.waiting.popleft()
+            self.waiting_bytes -= self._sizes.popleft()
+            yield taken
+            self.folded = LogPosition(taken.mark_offset + 1, taken.mark.id)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class LogFollower:
+    """Reads all partitions of a training log. Used by one thread."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        start: Mapping[int, LogPosition],
+        *,
+        buffer_bytes: int,
+    ) -> None:
+        """start: a position for every partition."""
+        share = max(buffer_bytes // (2 * len(start)), 1 << 20)
+        self._limit_bytes = share
+        self._logs = [
+            _PartitionLog(settings, topic, partition, start[partition], min(share, 8 << 20))
+            for partition in sorted(start)
+        ]
+
+    def read(self) -> bool:
+        """Read once from every partition that others wait for, or whose buffer has room; whether anything came."""
+        passed = self.passed
+        came = False
+        for log in self._logs:
+            if log.waiting_bytes < self._limit_bytes or log.passed <= passed:
+                came |= log.read()
+        return came
+
+    @property
+    def passed(self) -> int:
+        """The last tick that every partition has passed, -1 before the first."""
+        return min(log.passed for log in self._logs)
+
+    def next_tick(self) -> int:
+        """The first tick with examples that may be folded, or, without one, the last that may."""
+        passed = self.passed
+        waiting = [tick for log in self._logs if (tick := log.next_examples()) is not None]
+        return min([*waiting, passed])
+
+    def take(self, tick: int) -> Iterator[AcceptedTick]:
+        """The accepted ticks up to `tick` of every partition, in the order of partitions."""
+        for log in self._logs:
+            yield from log.take_up_to(tick)
+
+    @property
+    def positions(self) -> dict[int, LogPosition]:
+        """Where each partition goes on after what was taken."""
+        return {log.partition: log.folded for log in self._logs}
+
+    @property
+    def ignored(self) -> int:
+        """Records and marks that rule R ignored."""
+        return sum(log.rule.ignored_marks + log.rule.ignored_records for log in self._logs)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read."""
+        return sum(log.read_bytes for log in self._logs)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of accepted ticks that wait."""
+        return sum(log.waiting_bytes for log in self._logs)
+
+    def close(self) -> None:
+        """Give the consumers back."""
+        for log in self._logs:
+            log.close()

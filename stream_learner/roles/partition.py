@@ -1,0 +1,434 @@
+"""The joiner of one partition: rule W of `core.attempt`, step by step.
+
+In: a partition that the group has given to this process. Out: its ticks, appended to the training log.
+This file must never append a tick that does not follow the last accepted mark, nor before the tick's dead letters
+are in their topic.
+
+| a crash after                    | leaves                                 | the next owner                          |
+|----------------------------------|----------------------------------------|-----------------------------------------|
+| step 1 or 2                      | nothing new                            | begins at step 1                        |
+| step 3                           | nothing: an attempt is only a number   | begins at step 1                        |
+| step 4, dead letters only        | letters that will be written again     | writes them again under the same keys   |
+| step 4, records without a mark   | records that rule R ignores            | makes the tick again                    |
+| step 4, a mark                   | an accepted tick                       | goes on after it                        |
+| step 4, before the commit        | an old hint                            | reads more of the log and the inputs    |
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter, deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+
+from structlog.typing import FilteringBoundLogger
+
+from stream_learner.core.attempt import Ack, Attempt, Verdict
+from stream_learner.core.examples import Scratch
+from stream_learner.core.join import Cut, JoinSpec, PartitionJoin, TickOutput, WrongResume
+from stream_learner.core.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts
+from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
+from stream_learner.errors import InputsChanged, RetryLater, TopicRecreated
+from stream_learner.roles.accepted import Accepted, Hint, LogTail
+from stream_learner.roles.inputs import DeadLetter, InputPlan, Inputs
+
+RESUME_SHARE = 0.05
+"""A resume point is written when it costs less than this share of the bytes since the last one."""
+MAX_OUTSTANDING = 64
+"""Records appended and not acknowledged, at most, before the next tick is made."""
+RETRY_S = 1.0
+EMPTY_AFTER_S = 1.0
+"""While input keeps coming, empty ticks wait this long to share a mark with the next that is not empty."""
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """What all partitions of a joiner have in common."""
+
+    settings: KafkaSettings
+    queries: OffsetQueries
+    appender: Appender
+    ends: EndWatch
+    inputs: InputPlan
+    spec: JoinSpec
+    log_topic: str
+    dead_letters_topic: str
+    start: Start
+    impression_topic_id: bytes
+    click_topic_id: bytes
+    partitions: int
+    record_bytes: int
+    resume_within_s: float
+    log: FilteringBoundLogger
+
+
+class Start:
+    """Where a partition without a training log begins: `earliest`, `latest`, or a time in ms."""
+
+    def __init__(self, queries: OffsetQueries, where: str | int) -> None:
+        self._queries = queries
+        self._where = where
+
+    def offset(self, topic: str, partition: int) -> int:
+        """The offset to begin at, asked of the brokers."""
+        place = (topic, partition)
+        if self._where == "earliest":
+            return self._queries.earliest([place])[place]
+        if isinstance(self._where, int):
+            found = self._queries.at_time([place], self._where)[place]
+            if found >= 0:
+                return found
+        return self._queries.high_watermarks([place])[place]
+
+
+@dataclass(frozen=True)
+class Appended:
+    """A mark that was appended, acknowledged or not."""
+
+    id: MarkId
+    predecessor: MarkId
+    cut: Cut
+    counts: TickCounts
+    is_resume_point: bool
+
+
+@dataclass
+class Progress:
+    """What a partition has appended durably, for offsets and metrics.
+
+    hint: leads to the last durable resume point. last: what the last durable mark covers. The others count since
+    they were last reported: unreported holds the counts of durable marks, lost the attempts dropped, by reason.
+    """
+
+    hint: Hint | None
+    last: Cut | None = None
+    unreported: list[TickCounts] = field(default_factory=list)
+    ticks: int = 0
+    attempts: int = 0
+    resume_points: int = 0
+    log_bytes: int = 0
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def note(self, tick: Appended) -> None:
+        """Add a durable mark."""
+        self.last = tick.cut
+        self.ticks += tick.cut.last_tick - tick.cut.first_tick + 1
+        self.resume_points += tick.is_resume_point
+        self.unreported.append(tick.counts)
+
+
+class _Lost(Exception):
+    """The attempt does not stand any more: back to step 1."""
+
+
+class PartitionJoiner:
+    """Joins one partition. `turn` does a bounded piece of work, so that one thread can serve many partitions."""
+
+    def __init__(self, plan: PartitionPlan, partition: int, hint: Hint | None, buffer_bytes: int) -> None:
+        self.partition = partition
+        self.progress = Progress(hint=hint)
+        self._plan = plan
+        self._buffer_bytes = buffer_bytes
+        self._log = plan.log.bind(partition=partition)
+        self._tail = LogTail(plan.settings, plan.queries, plan.log_topic, partition)
+        self._scratch = Scratch()
+        self._inputs: Inputs | None = None
+        self._attempt: Attempt | None = None
+        self._accepted: Accepted | None = None
+        self._deliveries: deque[Delivery] = deque()
+        self._letters_waiting = 0
+        self._bytes_since_resume = 0
+        self._resumed_at_s = 0.0
+        self._appended: deque[Appended] = deque()
+        self._appended_at_s = 0.0
+        self._after = Hint(0, GENESIS)
+        self._steps = self._rule_w()
+
+    def turn(self) -> bool:
+        """Do the next piece of work; False if there was nothing to do."""
+        return next(self._steps)
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Take what became of a record that this partition appended."""
+        self._deliveries.append(delivery)
+
+    def close(self) -> None:
+        """Drop the attempt and give the consumers back. What is still in flight is for rule R to judge."""
+        self._steps.close()
+        self._drop_attempt()
+        self._tail.close()
+
+    def _rule_w(self) -> Iterator[bool]:
+        while True:
+            try:
+                # Step 1: find the last resume point, and read on to the high watermark by rule R.
+                yield from self._find_accepted()
+                # Step 2: read both inputs from the resume point; make the ticks again; emit nothing.
+                join = yield from self._make_again()
+                # Step 3: begin an attempt.
+                self._begin_attempt()
+                # Steps 4 and 5: append tick after tick; watch the offsets that are acknowledged.
+                yield from self._append_ticks(join)
+            except (_Lost, RetryLater) as error:
+                # Step 6: anything unusual drops the attempt; the partition is still owned, so back to step 1.
+                self.progress.lost["other_writer" if isinstance(error, _Lost) else "retry"] += 1
+                self._log.warning("attempt_dropped", reason=str(error))
+                self._drop_attempt()
+                yield from self._rest(0.0 if isinstance(error, _Lost) else RETRY_S)
+
+    def _rest(self, seconds: float) -> Iterator[bool]:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            yield False
+
+    # Step 1
+
+    def _find_accepted(self) -> Iterator[bool]:
+        for accepted in self._tail.find(self.progress.hint):
+            self._accepted = accepted
+            yield True
+        self._tail.close()
+        self._check_topics()
+
+    def _check_topics(self) -> None:
+        """The resume point must be of these very topics, with these very settings."""
+        mark = self._known.resume
+        if mark is None or mark.resume is None:
+            return
+        point, plan = mark.resume, self._plan
+        where = f"{plan.log_topic} partition {self.partition}"
+        if point.join_fingerprint != plan.spec.fingerprint:
+            raise InputsChanged(
+                f"{where} was made with other settings of the join "
+                "(window, skew, tick, dedupe or keep_negatives)"
+            )
+        if point.partitions != plan.partitions:
+            raise InputsChanged(
+                f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}"
+            )
+        pairs = (
+            (plan.inputs.impressions_topic, point.impression_topic_id, plan.impression_topic_id),
+            (plan.inputs.clicks_topic, point.click_topic_id, plan.click_topic_id),
+        )
+        for topic, then, now in pairs:
+            if then != now:
+                raise TopicRecreated(f"{topic} is not the topic that {where} was made from: its id has changed")
+
+    @property
+    def _known(self) -> Accepted:
+        assert self._accepted is not None  # step 1 has ended
+        return self._accepted
+
+    # Step 2
+
+    def _make_again(self) -> Generator[bool, None, PartitionJoin]:
+        known = self._known
+        join = self._fresh_join() if known.resume is None else PartitionJoin.resume(self._plan.spec, known.resume)
+        inputs = Inputs(self._plan.inputs, self.partition, join, self._buffer_bytes)
+        self._inputs = inputs
+        try:
+            while not join.rebuilt:
+                yield self._read_towards(join, inputs, join.next_impression, join.click_cursor)
+            inputs.forget_settled()
+            for mark in known.since:
+                yield from self._make_tick_again(join, inputs, mark)
+        except WrongResume as error:
+            raise InputsChanged(f"{self._plan.log_topic} partition {self.partition}: {error}") from error
+        self._log.info(
+            "partition_resumed" if known.marks else "partition_begun",
+            tick=join.next_tick,
+            impressions_offset=join.next_impression,
+            clicks_offset=join.click_cursor,
+            marks_made_again=len(known.since),
+        )
+        return join
+
+    def _fresh_join(self) -> PartitionJoin:
+        plan, start = self._plan, self._plan.start
+        if self._known.since:
+            first = self._known.since[0]
+            raise InputsChanged(
+                f"{plan.log_topic} partition {self.partition} begins with tick {first.first_tick} "
+                "and without a resume point: it was not written by this program"
+            )
+        return PartitionJoin(
+            plan.spec,
+            impression_start=start.offset(plan.inputs.impressions_topic, self.partition),
+            click_start=start.offset(plan.inputs.clicks_topic, self.partition),
+        )
+
+    def _make_tick_again(self, join: PartitionJoin, inputs: Inputs, mark: Mark) -> Iterator[bool]:
+        """Make a tick of an accepted mark once more and compare; what it holds is in the log already."""
+        cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
+        while not join.covers(cut):
+            yield self._read_towards(join, inputs, cut.next_impression, cut.click_cursor)
+        output = join.emit(cut)
+        if (output.counts, output.first_click) != (mark.counts, mark.first_click):
+            raise InputsChanged(
+                f"the ticks {mark.first_tick} to {mark.last_tick} of {self._plan.log_topic} partition "
+                f"{self.partition} cannot be made again: the log counts {mark.counts}, the inputs now give "
+                f"{output.counts}"
+            )
+        inputs.forget_settled()
+
+    def _read_towards(
+        self, join: PartitionJoin, inputs: Inputs, next_impression: int, click_cursor: int
+    ) -> bool:
+        came = False
+        if join.next_click_to_read < click_cursor:
+            came |= inputs.read_clicks()
+        if join.next_impression_to_read < next_impression:
+            came |= inputs.read_impressions()
+        return came
+
+    # Step 3
+
+    def _begin_attempt(self) -> None:
+        known = self._known
+        self._deliveries.clear()
+        self._letters_waiting = 0
+        self._resumed_at_s = 0.0 if known.resume is None else time.monotonic()
+        self._bytes_since_resume = 0
+        self.progress.attempts += 1
+        self.progress.hint = known.hint or self.progress.hint
+        self._appended.clear()
+        self._after = known.after
+        self._attempt = Attempt(
+            self.partition,
+            secrets.randbelow(2**64 - 1) + 1,
+            known.last,
+            known.position,
+            max_bytes=self._plan.record_bytes,
+            scratch=self._scratch,
+        )
+
+    # Steps 4 and 5
+
+    def _append_ticks(self, join: PartitionJoin) -> Iterator[bool]:
+        assert self._attempt is not None and self._inputs is not None
+        attempt, inputs = self._attempt, self._inputs
+        while True:
+            yield from self._take_deliveries(attempt)
+            click_idle, impression_idle = inputs.idle_ms(self._plan.ends.snapshot)
+            came = inputs.read(click_idle_ms=click_idle)
+            made = False
+            while attempt.outstanding < MAX_OUTSTANDING:
+                cut = join.next_cut(click_idle, impression_idle, allow_empty=not came or self._silent_s() > EMPTY_AFTER_S)
+                if cut is None:
+                    break
+                output = join.emit(cut)
+                yield from self._append_dead_letters(inputs, output)
+                self._append(attempt, join, output)
+                made = True
+            yield came or made
+
+    def _silent_s(self) -> float:
+        return time.monotonic() - self._appended_at_s
+
+    def _append_dead_letters(self, inputs: Inputs, output: TickOutput) -> Iterator[bool]:
+        """Append the tick's dead letters and wait for them: they must be there before the tick that counts them."""
+        letters = inputs.dead_letters(output.dead_impressions, output.dead_clicks)
+        for letter in letters:
+            self._append_dead_letter(letter)
+        while self._letters_waiting:
+            yield False
+            yield from self._take_deliveries(self._attempt)
+
+    def _append_dead_letter(self, letter: DeadLetter) -> None:
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("topic", letter.topic),
+            ("partition", str(letter.partition)),
+            ("offset", str(letter.offset)),
+            ("time_ms", str(letter.time_ms)),
+            ("reason", letter.reason),
+        ]
+        self._plan.appender.append(
+            self._plan.dead_letters_topic,
+            -1,
+            letter.value,
+            key=f"{letter.topic}/{letter.partition}/{letter.offset}".encode(),
+            headers=headers,
+            tag=(self, self._attempt, False),
+        )
+        self._letters_waiting += 1
+
+    def _append(self, attempt: Attempt, join: PartitionJoin, output: TickOutput) -> None:
+        resume = self._resume_point(join)
+        cut = output.cut
+        records = attempt.stamp(
+            output.examples,
+            first_tick=cut.first_tick,
+            last_tick=cut.last_tick,
+            next_impression=cut.next_impression,
+            first_click=output.first_click,
+            click_cursor=cut.click_cursor,
+            counts=output.counts,
+            resume=resume,
+        )
+        for value in records:
+            self._plan.appender.append(
+                self._plan.log_topic, self.partition, value, tag=(self, attempt, True)
+            )
+        size = sum(map(len, records))
+        self._bytes_since_resume += size
+        self.progress.log_bytes += size
+        before = self._appended[-1].id if self._appended else attempt.durable
+        self._appended.append(
+            Appended(MarkId(attempt.id, cut.last_tick), before, cut, output.counts, resume is not None)
+        )
+        self._appended_at_s = time.monotonic()
+
+    def _resume_point(self, join: PartitionJoin) -> ResumePoint | None:
+        """A resume point, where it costs little or the last one is too old."""
+        cheap = join.resume_bytes < RESUME_SHARE * self._bytes_since_resume
+        if not cheap and time.monotonic() - self._resumed_at_s < self._plan.resume_within_s and self._resumed_at_s:
+            return None
+        self._resumed_at_s = time.monotonic()
+        self._bytes_since_resume = 0
+        return join.resume_point(
+            self._plan.impression_topic_id, self._plan.click_topic_id, self._plan.partitions
+        )
+
+    def _take_deliveries(self, attempt: Attempt | None) -> Iterator[bool]:
+        """Watch what comes back. An error drops the attempt; a foreign offset means that somebody else wrote."""
+        while self._deliveries:
+            delivery = self._deliveries.popleft()
+            _, of, in_log = delivery.tag
+            if of is not attempt or attempt is None:
+                continue
+            if delivery.error is not None:
+                raise _Lost(f"a record was not appended: {delivery.error}")
+            if not in_log:
+                self._letters_waiting -= 1
+                continue
+            foreign = attempt.acknowledged(delivery.offset) is Ack.FOREIGN
+            if foreign:
+                yield from self._decide(attempt)
+            self._note_durable(attempt)
+
+    def _decide(self, attempt: Attempt) -> Iterator[bool]:
+        """Step 5: read on by rule R; still one's own mark: go on; another's: back to step 1."""
+        known = self._known
+        for _ in self._tail.read_on(known, attempt.expected_offset):
+            yield True
+        self._tail.close()
+        if attempt.decide(known.rule) is Verdict.BEGIN_AGAIN:
+            raise _Lost(f"another joiner wrote tick {known.last.last_tick}")
+
+    def _note_durable(self, attempt: Attempt) -> None:
+        """Move the progress to the last durable mark, and the hint to the last durable resume point."""
+        progress = self.progress
+        while self._appended and self._appended[0].id.last_tick <= attempt.durable.last_tick:
+            tick = self._appended.popleft()
+            progress.note(tick)
+            if tick.is_resume_point and tick.predecessor == self._after.known:
+                progress.hint = self._after
+            if tick.id == attempt.durable and attempt.durable_offset is not None:
+                self._after = Hint(attempt.durable_offset + 1, tick.id)
+
+    def _drop_attempt(self) -> None:
+        self._attempt = None
+        if self._inputs is not None:
+            self._inputs.close()
+            self._inputs = None

@@ -1,0 +1,145 @@
+"""Publishes the model: what changed since the last publication, and the next few pages, in one transaction.
+
+In: the learner between two ticks. Out: `<model>.snapshots`. This file must never publish a version that is not
+beyond the last one in the topic, nor go on after another process has taken over the transactional id.
+
+1. `init_transactions`: whoever published before is fenced, its open transaction ends.
+2. Read the last version record of every shard: sequence, pages and version go on from there.
+3. Publish nothing until the fold has passed the latest version in the topic.
+4. Publish: delta and pages of every shard, the version records last, in one transaction.
+
+| a crash after   | leaves                          | the next publisher                                           |
+|-----------------|---------------------------------|--------------------------------------------------------------|
+| step 1, 2 or 3  | nothing new                     | begins at step 1                                             |
+| step 4, partly  | an open transaction             | aborts it in its step 1; rows are listed by their last tick  |
+| step 4          | a version readers may have seen | passes it in its step 3, with the same bits                  |
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stream_learner.core.learner import Learner
+from stream_learner.core.pages import PagePlan, PagePlanner, PagePolicy, Prefix, shard_prefix
+from stream_learner.core.rows import WeightRows, rows_between
+from stream_learner.core.snapshots import MODEL_SHARD, Stamp, publication
+from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, Record, TransactionalPublisher
+from stream_learner.errors import StateOfAnotherModel
+from stream_learner.roles.last_published import LastPublished, last_published
+
+
+class Publication:
+    """The one publisher of a model. Used by the learner's thread, between two ticks."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        queries: OffsetQueries,
+        *,
+        topic: str,
+        transactional_id: str,
+        shards: int,
+        policy: PagePolicy,
+        learner: Learner,
+    ) -> None:
+        self._settings = settings
+        self._queries = queries
+        self._topic = topic
+        self._shards = shards
+        self._policy = policy
+        self._learner = learner
+        self._publisher = TransactionalPublisher(settings, transactional_id)
+        self._planners: list[PagePlanner[WeightRows]] = []
+        self._must_pass = -1
+        self._relist = False
+        self.version = -1
+        self.sequence = 0
+        self.bytes = 0
+
+    def begin(self) -> LastPublished:
+        """Steps 1 and 2.
+
+        Raises BrokerUnreachable, Fenced, StateOfAnotherModel, DamagedLog.
+        """
+        # Step 1: fence whoever published before.
+        self._publisher.init()
+        # Step 2: go on from what the topic holds.
+        last = last_published(self._settings, self._queries, self._topic, self._shards)
+        self._check_model(last)
+        self._planners = [
+            PagePlanner(
+                shard_prefix(shard, self._shards), self._policy, version.state if version is not None else None
+            )
+            for shard, version in enumerate(last.versions)
+        ]
+        self.version = last.complete_up_to
+        self._must_pass = last.latest
+        self._relist = True
+        return last
+
+    def _check_model(self, last: LastPublished) -> None:
+        if last.model is None:
+            return
+        found = last.model.content["optimizer"]
+        mine = self._learner.optimizer.to_dict()
+        if found != mine:
+            raise StateOfAnotherModel(f"{self._topic} was published by a learner with {found}, this one has {mine}")
+
+    def may_publish(self, tick: int) -> bool:
+        """Step 3: whether the fold has passed every version in the topic, and this one would be new."""
+        return bool(self._planners) and tick > max(self._must_pass, self.version)
+
+    def publish(self, tick: int, checkpoint_tick: int, content: Mapping[str, Any]) -> int:
+        """Step 4: publish the model as of `tick`; returns the bytes.
+
+        Raises RetryLater or BrokerUnreachable where nothing became visible (publish again later), Fenced where
+        another process has taken over.
+        """
+        table = self._learner.table
+        if self._relist:
+            table.restart_changes(checkpoint_tick, self.version)
+            self._relist = False
+        changed = self._weights(*table.take_changed_for_publication(tick)[:2])
+        self._relist = True  # until the transaction is through
+        plans = [self._plan(shard, changed) for shard in range(self._shards)]
+        records = self._records(plans, tick, content)
+        self._publisher.publish(records)
+        self._relist = False
+        for planner, plan in zip(self._planners, plans, strict=True):
+            planner.commit(plan)
+        self.version = tick
+        self.sequence = max(plan.sequence for plan in plans)
+        return sum(len(record.value or b"") for record in records)
+
+    def _plan(self, shard: int, changed: WeightRows) -> PagePlan[WeightRows]:
+        root = shard_prefix(shard, self._shards)
+        return self._planners[shard].plan(rows_between(changed, root.bits, root.last), self._rows_of)
+
+    def _rows_of(self, prefix: Prefix) -> WeightRows:
+        bits = prefix.bits >> (64 - prefix.nbits) if prefix.nbits else 0
+        rows = self._learner.table.rows_with_prefix(bits, prefix.nbits)
+        return self._weights(rows.keys, rows.columns)
+
+    def _weights(self, keys: np.ndarray, columns: np.ndarray) -> WeightRows:
+        return WeightRows(keys, self._learner.weights(columns).astype(np.float32))
+
+    def _records(
+        self, plans: list[PagePlan[WeightRows]], tick: int, content: Mapping[str, Any]
+    ) -> list[Record]:
+        attempt = secrets.randbits(64)
+        digest = self._learner.digest()
+        records = []
+        for shard, plan in enumerate(plans):
+            stamp = Stamp(shard, self._shards, plan.sequence, attempt, tick)
+            described = content if shard == MODEL_SHARD else None
+            for key, value in publication(plan, stamp, digest, described):
+                records.append(Record(self._topic, shard, key, value))
+        return records
+
+    def close(self) -> None:
+        """Drop the producer; an open transaction is left to the brokers' time-out."""
+        self._publisher.close()

@@ -1,0 +1,111 @@
+"""Follows `<model>.snapshots` into a replica, in a thread of its own.
+
+In: the snapshot topic. Out: a `Replica` that is kept current, and a call for every version served.
+This file must never make a thread that predicts wait, and never end because of a record that cannot be used: the
+replica keeps its last whole version and says why it is not ready.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from structlog.typing import FilteringBoundLogger
+
+from stream_learner.core.errors import RecordError
+from stream_learner.core.replica import Replica
+from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader
+from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
+
+READ_RECORDS = 500
+IDLE_S = 0.003
+GRACE_S = 0.0005
+
+
+class SnapshotReader:
+    """Reads every partition of the snapshot topic. `replica` may be asked from any thread."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        log: FilteringBoundLogger,
+        on_version: Callable[[int], None] = lambda version: None,
+    ) -> None:
+        """on_version: called in the reader's thread with every new version, once it is served.
+
+        Raises TopicMissing, BrokerUnreachable, NotAuthorised.
+        """
+        admin = Admin(settings)
+        shards = admin.require([topic])[topic].partitions
+        places = [(topic, shard) for shard in range(shards)]
+        ends = admin.offsets.last_stable_offsets(places)
+        starts = admin.offsets.earliest(places)
+        self._log = log
+        self._on_version = on_version
+        self._readers = [
+            PartitionReader(
+                settings, topic, shard, starts[place], with_keys=True, buffer_bytes=4 << 20, name=f"shard-{shard}"
+            )
+            for shard, place in enumerate(places)
+        ]
+        self.replica = Replica([ends[place] for place in places], topic=topic, pause=lambda: time.sleep(GRACE_S))
+        self.applied_at_s = time.monotonic()
+        self.failure: StreamLearnerError | None = None
+        self._unreachable = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="snapshot-reader", daemon=True)
+
+    def start(self) -> SnapshotReader:
+        """Begin to follow."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End the thread and give the consumers back; the replica goes on answering."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                came = [self._read(shard) for shard in range(len(self._readers))]
+                if not any(came):
+                    self._stop.wait(IDLE_S)
+        except StreamLearnerError as error:
+            self.failure = error
+            self._log.error("snapshot_reader_stopped", reason=str(error), action=error.action)
+        finally:
+            for reader in self._readers:
+                reader.close()
+
+    def _read(self, shard: int) -> bool:
+        """Read one partition once; whether anything came."""
+        reader = self._readers[shard]
+        try:
+            batch = reader.read(READ_RECORDS)
+        except (BrokerUnreachable, RetryLater) as error:
+            if not self._unreachable:
+                self._log.warning("snapshots_unreachable", reason=str(error))
+            self._unreachable = True
+            return False
+        if batch is None:
+            self._served(self.replica.reached(shard, reader.position))
+            return False
+        self._unreachable = False
+        for offset, key, value in zip(batch.offsets.tolist(), batch.keys or (), batch.values, strict=True):
+            self._take(shard, offset, key, value)
+        return True
+
+    def _take(self, shard: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        try:
+            self._served(self.replica.take(shard, offset, key, value))
+        except RecordError as error:
+            self._log.error("snapshot_record_unusable", reason=str(error))
+
+    def _served(self, version: int | None) -> None:
+        if version is not None:
+            self.applied_at_s = time.monotonic()
+            self._on_version(version)

@@ -1,0 +1,62 @@
+"""What tests of every area share: a real Kafka, and topics of their own on it.
+
+In: KAFKA_BOOTSTRAP, or a machine that can run a broker. Out: the fixtures `kafka` and `topics`.
+This file must never let a test pass or be skipped because there is no broker: it fails with what to install.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
+from tests.kafka_broker.broker import Broker, NoKafka, delete_topics
+
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """Bootstrap address of a real broker that lasts for the test session."""
+    given = os.environ.get("KAFKA_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    broker = Broker()
+    try:
+        broker.start()
+    except NoKafka as error:
+        pytest.fail(str(error), pytrace=False)
+    yield broker.bootstrap
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_settings(kafka: str) -> KafkaSettings:
+    """Settings of clients of the real broker, in a group of this session's own."""
+    return KafkaSettings({"bootstrap.servers": kafka}, group=f"test-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture(scope="session")
+def admin(kafka_settings: KafkaSettings) -> Admin:
+    """An admin client of the real broker."""
+    return Admin(kafka_settings)
+
+
+@pytest.fixture(scope="session")
+def topics(kafka: str, admin: Admin) -> Iterator[MakeTopic]:
+    """Makes a topic: `topics("clicks", partitions=2, **{"cleanup.policy": "compact"})` gives its unique name."""
+    made: list[str] = []
+
+    def make(label: str = "topic", partitions: int = 1, **configs: str) -> str:
+        name = f"{label}-{uuid.uuid4().hex[:12]}"
+        admin.create([TopicPlan(name, partitions, configs=configs)])
+        made.append(name)
+        return name
+
+    yield make
+    if os.environ.get("KAFKA_BOOTSTRAP"):
+        delete_topics(kafka, made)

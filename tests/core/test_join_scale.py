@@ -1,0 +1,283 @@
+"""The join at a size where its tables grow, its blocks of clicks come and go, and batches cut across everything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stream_learner.core import id_table, join_kernel
+from stream_learner.core.events import Clicks, Impressions
+from stream_learner.core.join import ExampleScratch, JoinSpec, Mark, PartitionJoin, TickOutput, WrongResume
+from stream_learner.core.join_kernel import BLOCK
+
+IMPRESSIONS = 60_000
+CLICKS = 25_000
+SPEC = JoinSpec(window_ms=20_000, skew_ms=100, tick_ms=250, dedupe_ms=5_000)
+START = 1_000_000
+
+
+class Traffic:
+    """A minute of random impressions and clicks as columns, ids repeated, one of them very often."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        pool = rng.integers(0, 2**64, IMPRESSIONS // 2, np.uint64)
+        pool[0] = 7
+        times = START + np.sort(rng.integers(0, 60_000, IMPRESSIONS)) - rng.integers(0, 300, IMPRESSIONS)
+        ids = pool[rng.integers(0, len(pool), IMPRESSIONS)]
+        ids[rng.random(IMPRESSIONS) < 0.01] = 7
+        status = (rng.random(IMPRESSIONS) < 0.01).astype(np.uint8) * 3
+        lengths = np.where(status == 0, rng.integers(0, 4, IMPRESSIONS), 0)
+        row_start = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        keys = np.arange(row_start[-1], dtype=np.uint64) + np.uint64(1)
+        weights = np.arange(IMPRESSIONS, dtype=np.float64)
+        self.offsets = np.cumsum(rng.integers(1, 3, IMPRESSIONS)).astype(np.int64)
+        self.impressions = Impressions(status, times, ids, weights, row_start, keys, keys / 2.0)
+        of = rng.integers(0, IMPRESSIONS, CLICKS)
+        click_times = times[of] + rng.integers(-150, 21_000, CLICKS)
+        order = np.argsort(click_times + rng.integers(0, 200, CLICKS))
+        clicked = ids[of]
+        clicked[rng.random(CLICKS) < 0.05] = 7
+        self.clicks = Clicks(
+            (rng.random(CLICKS) < 0.01).astype(np.uint8) * 2,
+            click_times[order],
+            clicked[order],
+            rng.choice([0.25, 1.0], CLICKS),
+        )
+        self.click_offsets = np.cumsum(rng.integers(1, 3, CLICKS)).astype(np.int64)
+
+    def impressions_at(self, a: int, b: int) -> tuple[np.ndarray, Impressions]:
+        """Rows a..b-1."""
+        i, r = self.impressions, self.impressions.row_start[a : b + 1]
+        columns = [c[a:b].copy() for c in (i.status, i.time_ms, i.id_hash, i.weight)]
+        return self.offsets[a:b], Impressions(*columns, r - r[0], i.keys[r[0] : r[-1]], i.values[r[0] : r[-1]])
+
+    def clicks_at(self, a: int, b: int) -> tuple[np.ndarray, Clicks]:
+        """Rows a..b-1."""
+        c = self.clicks
+        return self.click_offsets[a:b], Clicks(c.status[a:b], c.time_ms[a:b], c.id_hash[a:b], c.value[a:b])
+
+
+def feed(join: PartitionJoin, traffic: Traffic, batch: int, until: tuple[int, int] | None = None) -> None:
+    """Add everything from the join's positions on, or what lies before these offsets."""
+    ends = until or (int(traffic.offsets[-1]) + 1, int(traffic.click_offsets[-1]) + 1)
+    a, b = np.searchsorted(traffic.offsets, (join.next_impression_to_read, ends[0]))
+    for i in range(a, b, batch):
+        join.add_impressions(*traffic.impressions_at(i, min(i + batch, b)))
+    a, b = np.searchsorted(traffic.click_offsets, (join.next_click_to_read, ends[1]))
+    for i in range(a, b, batch):
+        join.add_clicks(*traffic.clicks_at(i, min(i + batch, b)))
+    join.set_impression_position(ends[0])
+    join.set_click_position(ends[1])
+
+
+def emit_all(join: PartitionJoin) -> list[TickOutput]:
+    outputs = []
+    while cut := join.next_cut():
+        outputs.append(join.emit(cut))
+    return outputs
+
+
+def expected_labels(traffic: Traffic) -> dict[int, float]:
+    """Row of each example and its label, from dictionaries of all clicks by id."""
+    c, i = traffic.clicks, traffic.impressions
+    logs, log, clicks = [], -1, {}
+    for k in range(CLICKS):
+        if c.status[k] == 0:
+            log = max(log, int(c.time_ms[k]))
+            clicks.setdefault(int(c.id_hash[k]), []).append((int(c.time_ms[k]), log, float(c.value[k])))
+        logs.append(log)
+    labels, seen, log = {}, {}, -1
+    for k in range(IMPRESSIONS):
+        time, key = int(i.time_ms[k]), int(i.id_hash[k])
+        if i.status[k]:
+            continue
+        log = max(log, time)
+        repeats = seen.get(key, -(10**9)) >= log - SPEC.dedupe_ms
+        seen[key] = log
+        begin = (log + SPEC.window_ms) // SPEC.tick_ms * SPEC.tick_ms
+        end = begin + SPEC.tick_ms
+        if repeats or end > logs[-1]:
+            continue
+        labels[k] = max(
+            (
+                value
+                for u, at, value in clicks.get(key, ())
+                if time - 100 <= u <= time + 20_000 and at < end and at + 20_100 >= begin
+            ),
+            default=0.0,
+        )
+    return labels
+
+
+@pytest.fixture(scope="module")
+def traffic() -> Traffic:
+    return Traffic(5)
+
+
+@pytest.fixture(scope="module")
+def outputs(traffic: Traffic) -> list[TickOutput]:
+    """All ticks that the traffic closes, fed in one go."""
+    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    feed(join, traffic, IMPRESSIONS)
+    return emit_all(join)
+
+
+def same(a: TickOutput, b: TickOutput) -> bool:
+    columns = ("log_time_ms", "id_hash", "label", "weight", "row_start", "keys", "values")
+    return (
+        (a.cut, a.counts, a.first_click, a.dead_impressions, a.dead_clicks)
+        == (b.cut, b.counts, b.first_click, b.dead_impressions, b.dead_clicks)
+    ) and all(np.array_equal(getattr(a.examples, name), getattr(b.examples, name)) for name in columns)
+
+
+def test_labels_are_those_of_dictionaries(traffic: Traffic, outputs: list[TickOutput]) -> None:
+    """Every example, its label, and its features, in order; ids with very many clicks included."""
+    made = [(int(w), float(y)) for o in outputs for w, y in zip(o.examples.weight, o.examples.label, strict=True)]
+    rows = [row for row, _ in made]
+    complete = [row for row in expected_labels(traffic) if traffic.offsets[row] < outputs[-1].cut.next_impression]
+    assert rows == complete
+    labels = expected_labels(traffic)
+    assert made == [(row, labels[row]) for row in rows]
+    assert sum(y > 0 for _, y in made) > 5_000
+    starts = traffic.impressions.row_start
+    features = np.concatenate([traffic.impressions.keys[starts[row] : starts[row + 1]] for row in rows])
+    assert np.array_equal(np.concatenate([o.examples.keys for o in outputs]), features)
+    assert np.array_equal(np.concatenate([o.examples.values for o in outputs]), features / 2.0)
+
+
+def test_more_clicks_are_remembered_than_a_block_holds(outputs: list[TickOutput]) -> None:
+    """The traffic fills and empties several blocks, so the other tests here mean something."""
+    waiting = [o.counts.clicks.waiting for o in outputs]
+    assert max(waiting) > 2 * BLOCK
+    assert sum(o.counts.clicks.read for o in outputs) - waiting[-1] > 2 * BLOCK
+
+
+@pytest.mark.parametrize("batch", [97, 1000])
+def test_batches_and_scratch_make_no_difference(traffic: Traffic, outputs: list[TickOutput], batch: int) -> None:
+    """Small batches, ticks emitted in between into memory used again: the same ticks, bit for bit."""
+    join, scratch, k = PartitionJoin(SPEC, impression_start=0, click_start=0), ExampleScratch(), 0
+    ends = (traffic.offsets[-1] + 1, traffic.click_offsets[-1] + 1)
+    total = 0
+    for step in range(1, 41):
+        feed(join, traffic, batch, (int(ends[0] * step // 40), int(ends[1] * step // 40)))
+        while cut := join.next_cut(allow_empty=step == 40):
+            output = join.emit(cut, scratch)
+            total += len(output.examples)
+            if output.cut == outputs[k].cut:
+                assert same(output, outputs[k])
+            k += 1
+    assert total == sum(len(o.examples) for o in outputs)
+
+
+def mark_at(join: PartitionJoin, output: TickOutput) -> Mark:
+    cut = output.cut
+    return Mark(
+        partition=0,
+        attempt=1,
+        first_tick=cut.first_tick,
+        last_tick=cut.last_tick,
+        next_impression=cut.next_impression,
+        first_click=output.first_click,
+        click_cursor=cut.click_cursor,
+        records=1,
+        pred_attempt=1,
+        pred_tick=cut.first_tick - 1,
+        counts=output.counts,
+        resume=join.resume_point(b"i" * 16, b"c" * 16, 1),
+    )
+
+
+@pytest.mark.parametrize("at", [3, 60, 120])
+def test_a_resumed_join_goes_on_as_if_it_had_never_stopped(
+    traffic: Traffic, outputs: list[TickOutput], at: int
+) -> None:
+    """From a resume point in the middle, fed in small batches, all later ticks are the same."""
+    first = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    feed(first, traffic, 500)
+    for output in outputs[: at + 1]:
+        first.emit(output.cut)
+    mark = mark_at(first, outputs[at])
+    assert len(mark.resume.codes) == outputs[at].counts.clicks.waiting == first.waiting_clicks
+    assert abs(first.resume_bytes - (96 + len(mark.resume.codes) / 4)) <= 1
+    join = PartitionJoin.resume(SPEC, mark)
+    assert (join.next_impression_to_read, join.next_click_to_read) == (mark.resume.dedupe_from, mark.first_click)
+    assert not join.rebuilt and join.next_cut() is None
+    assert join.wants_impressions(0) and join.wants_clicks(0)
+    feed(join, traffic, 250)
+    assert join.rebuilt
+    assert join.next_impression == mark.next_impression
+    assert join.click_cursor == mark.click_cursor
+    again = emit_all(join)
+    assert len(again) == len(outputs) - at - 1
+    assert all(same(a, b) for a, b in zip(again, outputs[at + 1 :], strict=True))
+
+
+def test_to_know_the_duplicates_little_more_than_the_dedupe_span_is_read_again(
+    traffic: Traffic, outputs: list[TickOutput]
+) -> None:
+    """A resume point reaches back about `dedupe` of log time, not to the beginning."""
+    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    feed(join, traffic, 500)
+    for output in outputs[:120]:
+        join.emit(output.cut)
+    point = join.resume_point(b"i" * 16, b"c" * 16, 1)
+    behind = outputs[119].examples.log_time_ms[-1] - point.impression_log_time
+    assert SPEC.dedupe_ms < behind < 3 * SPEC.dedupe_ms
+
+
+def test_clicks_that_are_gone_are_noticed(traffic: Traffic, outputs: list[TickOutput]) -> None:
+    """A resume point does not fit a topic with fewer or more clicks between its positions."""
+    first = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    feed(first, traffic, 500)
+    for output in outputs[:60]:
+        first.emit(output.cut)
+    mark = mark_at(first, outputs[59])
+    a, b = np.searchsorted(traffic.click_offsets, (mark.first_click, mark.click_cursor))
+    join = PartitionJoin.resume(SPEC, mark)
+    join.add_clicks(*traffic.clicks_at(int(a) + 1, int(b)))
+    with pytest.raises(WrongResume, match="1 clicks"):
+        join.set_click_position(mark.click_cursor)
+    join = PartitionJoin.resume(SPEC, mark)
+    join.add_clicks(*traffic.clicks_at(int(a), int(b) - 1))
+    _, last_two = traffic.clicks_at(int(b) - 2, int(b))
+    before_cursor = np.array([mark.click_cursor - 1, mark.click_cursor], np.int64) - 1
+    fits = before_cursor[0] >= join.next_click_to_read
+    with pytest.raises((WrongResume, ValueError)):
+        join.add_clicks(before_cursor + (0 if fits else 0), last_two)
+        join.set_click_position(mark.click_cursor)
+
+
+def test_state_does_not_grow_with_the_length_of_the_stream() -> None:
+    """Ten windows later, memory is what it was; and it shrinks when nothing comes any more."""
+    spec = JoinSpec(window_ms=1000, skew_ms=0, tick_ms=100, dedupe_ms=500)
+    join, sizes = PartitionJoin(spec, impression_start=0, click_start=0), []
+    n = 5000
+    for k in range(30):
+        ids = np.arange(k * n, (k + 1) * n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        times = START + k * 1000 + np.arange(n) // 5
+        offsets = np.arange(k * n, (k + 1) * n, dtype=np.int64)
+        ok = np.zeros(n, np.uint8)
+        row_start = np.zeros(n + 1, np.int64)
+        none = np.zeros(0)
+        join.add_impressions(offsets, Impressions(ok, times, ids, np.ones(n), row_start, none.view(np.uint64), none))
+        join.add_clicks(offsets, Clicks(ok, times, ids, np.ones(n)))
+        emit_all(join)
+        sizes.append(join.state_bytes)
+    assert sizes[-1] == sizes[9]
+    assert join.waiting_clicks < 3 * n
+    assert join.waiting_impressions < 3 * n
+
+
+def test_every_kernel_is_compiled_for_one_set_of_types(outputs: list[TickOutput]) -> None:
+    """What `warm` compiles is what the join runs: nothing more is compiled at the first tick."""
+    id_table.warm()
+    join_kernel.warm()
+    kernels = [
+        f
+        for module in (id_table, join_kernel)
+        for f in vars(module).values()
+        if hasattr(f, "signatures") and f.__module__ == module.__name__
+    ]
+    assert len(kernels) > 15
+    assert {f.__name__: f.signatures for f in kernels if len(f.signatures) > 1} == {}

@@ -1,0 +1,105 @@
+"""Small helpers of the Kafka tests: wait for something, read to an end, run a member of a group as a process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import Producer
+
+from stream_learner.edges.kafka import Appender, KafkaSettings, PartitionReader
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], timeout_s: float = 15.0, pause_s: float = 0.01) -> T:
+    """What `look` returns once it is true; fails when the time is up."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        found = look()
+        if found:
+            return found
+        time.sleep(pause_s)
+    raise AssertionError(f"not within {timeout_s} s")
+
+
+def raises_within(
+    kind: type[Exception], call: Callable[[], object], timeout_s: float = 15.0, pause_s: float = 0.01
+) -> Exception:
+    """The error of this kind that `call` raises sooner or later; others pass through."""
+
+    def look() -> Exception | None:
+        try:
+            call()
+        except kind as error:
+            return error
+        return None
+
+    error = until(look, timeout_s, pause_s)
+    assert error is not None
+    return error
+
+
+def append(settings: KafkaSettings, topic: str, partition: int, values: list[bytes | None]) -> list[int]:
+    """Append plain values and return their offsets."""
+    appender = Appender(settings)
+    for value in values:
+        appender.append(topic, partition, value)
+    offsets = [delivery.offset for delivery in appender.flush(10.0)]
+    appender.close()
+    return offsets
+
+
+def read(reader: PartitionReader, count: int, timeout_s: float = 10.0) -> tuple[list[int], list[bytes | None]]:
+    """Offsets and values of the next so many records."""
+    offsets: list[int] = []
+    values: list[bytes | None] = []
+
+    def look() -> bool:
+        batch = reader.read(count - len(values), 0.05)
+        if batch is not None:
+            offsets.extend(batch.offsets.tolist())
+            values.extend(batch.values)
+        return len(values) >= count
+
+    until(look, timeout_s, 0.0)
+    return offsets, values
+
+
+def read_to(reader: PartitionReader, end: int, timeout_s: float = 10.0) -> list[int]:
+    """Offsets of the records met until the reader's position has reached `end`."""
+    offsets: list[int] = []
+
+    def look() -> bool:
+        batch = reader.read(1000, 0.02)
+        if batch is not None:
+            offsets.extend(batch.offsets.tolist())
+        return reader.position >= end
+
+    until(look, timeout_s, 0.0)
+    return offsets
+
+
+def transaction(settings: KafkaSettings, topic: str, count: int, *, commit: bool, partition: int = 0) -> Producer:
+    """One transaction of so many records by a producer of its own, committed or aborted."""
+    producer = open_transaction(settings, topic, count, partition=partition)
+    if commit:
+        producer.commit_transaction(10.0)
+    else:
+        producer.abort_transaction(10.0)
+    return producer
+
+
+def open_transaction(
+    settings: KafkaSettings, topic: str, count: int, *, partition: int = 0, transactional_id: str = ""
+) -> Producer:
+    """A transaction of so many records that is left open."""
+    name = transactional_id or f"open-{topic}-{time.monotonic_ns()}"
+    producer = Producer(settings.producer(transactional__id=name))
+    producer.init_transactions(20.0)
+    producer.begin_transaction()
+    for i in range(count):
+        producer.produce(topic, b"t%d" % i, partition=partition)
+    producer.flush(10.0)
+    return producer

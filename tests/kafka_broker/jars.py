@@ -1,0 +1,74 @@
+"""Brings the broker's jars, once, into the project's cache.
+
+In: `pom.xml` beside this file, Java 17 and Maven. Out: a folder of jars, complete or absent.
+This file must never leave a half-filled folder under the final name, nor fetch twice when tests start side by side.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROJECT = HERE.parent.parent
+POM = HERE / "pom.xml"
+JAVA_MIN = 17
+
+
+def kafka_version() -> str:
+    """The version of Apache Kafka in the shopping list."""
+    found = re.search(r"<kafka\.version>([^<]+)</kafka\.version>", POM.read_text())
+    if found is None:
+        raise ValueError(f"{POM} names no kafka.version")
+    return found.group(1)
+
+
+def java_found() -> str | None:
+    """Path of a Java of at least version 17, or None."""
+    java = shutil.which("java")
+    if java is None:
+        return None
+    run = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', run.stderr + run.stdout)
+    return java if found is not None and int(found.group(1)) >= JAVA_MIN else None
+
+
+def cached_jars() -> Path:
+    """Where the jars are, or will be."""
+    return PROJECT / ".build" / "kafka" / kafka_version()
+
+
+def jars() -> Path:
+    """The folder of jars, fetched with Maven if it is not there yet (about 45 MB, 10–60 s).
+
+    Raises RuntimeError with Maven's last lines when the fetch fails.
+    """
+    folder = cached_jars()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _fetch(folder)
+    return folder
+
+
+def _fetch(folder: Path) -> None:
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    command = [
+        "mvn",
+        "-q",
+        "-B",
+        "-f",
+        str(POM),
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={partial}",
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode != 0 or not list(partial.glob("kafka_*.jar")):
+        last = "\n".join((run.stdout + run.stderr).strip().splitlines()[-15:])
+        raise RuntimeError(f"Maven could not fetch the broker's jars:\n{last}")
+    partial.rename(folder)

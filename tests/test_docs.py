@@ -1,0 +1,59 @@
+"""The generated pages of docs/ are what the code says now, and say everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from stream_learner.config import Config
+from stream_learner.config.paths import leaves
+from stream_learner.edges.metric_names import CATALOGUE
+from stream_learner.errors import Stop, StreamLearnerError, all_errors, meaning, operator_action
+from tools.docs import DOCS, NOTE, pages
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_a_generated_page_is_current(name: str) -> None:
+    """The page in docs/ is what `make docs` would write."""
+    assert (DOCS / name).read_text(encoding="utf-8") == NOTE + pages()[name], "run `make docs`"
+
+
+def test_every_setting_is_on_its_page() -> None:
+    """Each setting has a row in the table of its section."""
+    text = pages()["configuration.md"]
+    for path, _ in leaves(Config):
+        section = text.split(f"## `{'.'.join(path[:-1])}`\n" if len(path) > 1 else "## Top level\n")[1]
+        assert f"| `{path[-1]}` |" in section.split("\n## ")[0], path
+
+
+def test_every_metric_is_on_its_page() -> None:
+    """Each metric has a row."""
+    for metric in CATALOGUE:
+        assert f"| `{metric.full_name}` | {metric.kind} |" in pages()["metrics.md"]
+
+
+def test_every_error_is_on_its_page() -> None:
+    """Each error has a row with its exit code, its meaning and something to do."""
+    for kind in set(all_errors()) - {Stop}:
+        row = f"| {kind.exit_code} | `{kind.__name__}` |"
+        assert row in pages()["errors.md"]
+        assert meaning(kind)
+        assert operator_action(kind)
+
+
+def test_exit_codes_tell_errors_apart() -> None:
+    """No two errors share an exit code, and none has one of success, usage or a shell."""
+    kinds = [kind for kind in all_errors() if kind is not Stop]
+    codes = [kind.exit_code for kind in kinds]
+    assert len(set(codes)) == len(codes)
+    assert all(3 <= code < 126 for code in codes)
+
+
+def test_an_error_keeps_what_it_was_given() -> None:
+    """An action of its own wins over the class's; the text of an error is its message."""
+
+    class Odd(StreamLearnerError):
+        """Odd. Operator action: none."""
+
+    assert Odd("found x").action == "none."
+    assert Odd("found x", action="look at x").action == "look at x"
+    assert str(Odd("found x")) == "found x"

@@ -1,0 +1,232 @@
+"""Writes the pages of `docs/` that are made from the code: configuration, metrics, errors.
+
+In: the definitions of settings, metrics and errors. Out: Markdown; `make docs` writes the files, and a test
+compares them. This file must never say anything of a single setting: that is its description's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from stream_learner.config import Config
+from stream_learner.config.paths import items_of, section_in, settings_of
+from stream_learner.config.sections import Section
+from stream_learner.config.values import Between, format_duration_ms, format_size_bytes, format_start
+from stream_learner.edges.metric_names import CATALOGUE
+from stream_learner.errors import Stop, StreamLearnerError, all_errors, meaning, operator_action
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTE = "<!-- Made from the code by `make docs`; changes belong there. -->\n"
+
+CONFIGURATION_INTRO = """# Configuration
+
+One YAML file describes one model, and every role takes the same file. `configs/` has examples to begin with.
+
+A setting's value is, the last one winning,
+
+1. the default below,
+2. what the file says (`-c FILE`, or the environment variable `STREAM_LEARNER_CONFIG`),
+3. an environment variable: `STREAM_LEARNER__JOIN__WINDOW=10m` sets `join.window`; below `KAFKA__`, `_` stands for
+   `.`, so that `STREAM_LEARNER__KAFKA__SASL_USERNAME` sets `sasl.username`,
+4. `--set join.window=10m` on the command line.
+
+A mapping given later (`--set 'features.fields={site: {missing: indicator}}'`) is merged into the one before it,
+anything else replaces it.
+
+- Durations carry their unit: `500ms`, `1.5s`, `10m`, `1h30m`, `7d`. Sizes are bytes or carry one: `512KiB`, `64MiB`.
+- YAML is read as version 1.2 says: only `true` and `false` are booleans, dates stay text, names are not repeated.
+- Everything is checked before anything starts: unknown names, types, ranges, what does not go together, and what the
+  Kafka client thinks of its options. `stream-learner config check` lists all findings, `config show` the result,
+  `config schema` a JSON schema for editors.
+
+## Secrets
+
+Any option below `kafka` may be `{file: PATH}` or `{env: NAME}` instead of a value; it is read when a client is made.
+Values of `sasl.*` options and of whatever is called a password, secret, key or token are shown as `***` everywhere.
+
+```yaml
+kafka:
+  bootstrap.servers: kafka:9093
+  security.protocol: SASL_SSL
+  sasl.mechanisms: SCRAM-SHA-512
+  sasl.username: {env: KAFKA_USER}
+  sasl.password: {file: /run/secrets/kafka-password}
+```
+
+Options that would break what the program promises (acknowledgements, isolation, assignment, offsets, group and
+transactional ids) are refused with the reason.
+"""
+
+METRICS_INTRO = """# Metrics
+
+Served in Prometheus's text format at `/metrics` on `telemetry.http_port`, beside `/healthz` (the role's loop turns)
+and `/readyz` (it can do its work). Every metric carries the label `model`; the labels below come on top. The usual
+`process_*` metrics are there too.
+
+Consumer lag on the impressions is the join window, by design. Alert on
+`stream_learner_joiner_lag_beyond_window_seconds`, never on consumer lag.
+"""
+
+ERRORS_INTRO = """# Errors and exit codes
+
+An error says what was found and what to do; it never holds a secret. What a role does by itself is in its family:
+
+- **RetryLater**: it waits and tries again, and says so once. One-shot commands end with the exit code.
+- **Stop**: it ends, because a person must act. Nothing is damaged, and starting again is always safe.
+- **BrokenInvariant**: a bug of this program.
+
+Other exit codes: 0 done, also after SIGINT or SIGTERM; 2 wrong command line; 130 and 143 stopped at once by a second
+signal. Records that cannot be read are not errors: they are counted and go to the dead-letter topic.
+"""
+
+ROLE_TITLES = {"joiner": "Joiner", "learner": "Learner", "scorer": "Scorer", "process": "All roles"}
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name."""
+    return {
+        "configuration.md": "\n".join([CONFIGURATION_INTRO, *_sections(Config, ()), ""]).replace("\n\n\n", "\n\n"),
+        "metrics.md": "\n".join([METRICS_INTRO, *_metrics()]),
+        "errors.md": "\n".join([ERRORS_INTRO, *_errors()]),
+    }
+
+
+def main() -> None:
+    """Write the pages."""
+    DOCS.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (DOCS / name).write_text(NOTE + text, encoding="utf-8")
+        print(f"docs/{name}")
+
+
+def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
+    """The table of a section's own settings, then its subsections."""
+    settings = settings_of(section)
+    own = {name: info for name, info in settings.items() if section_in(info.annotation) is None}
+    if path:
+        yield f"\n## `{'.'.join(path)}`\n\n{_first_line(section)}\n"
+    else:
+        yield "## Top level\n"
+    if own:
+        rows = [
+            (f"`{name}`", _type_text(info), _default_text(info), info.description or "") for name, info in own.items()
+        ]
+        yield _table(("setting", "value", "default", "meaning"), rows)
+    for name, info in settings.items():
+        inner = section_in(info.annotation)
+        if inner:
+            yield from _sections(inner, (*path, name))
+        items = items_of(info.annotation)
+        if items:
+            yield from _sections(items, (*path, name, "<name>"))
+
+
+def _first_line(section: type[Section]) -> str:
+    return (section.__doc__ or "").strip().splitlines()[0]
+
+
+def _type_text(info: FieldInfo) -> str:
+    """What may be written, in words."""
+    metadata = _metadata(info)
+    between = next((m.func for m in metadata if isinstance(getattr(m, "func", None), Between)), None)
+    optional = " or null" if type(None) in get_args(info.annotation) else ""
+    choices = _choices(info.annotation)
+    if choices:
+        text = ", ".join(f"`{choice}`" for choice in choices)
+    elif between:
+        text = f"{_kind(metadata, info)}, {between.text}"
+    else:
+        text = _kind(metadata, info) + _numeric_range(metadata)
+    return text + optional
+
+
+def _metadata(info: FieldInfo) -> list[Any]:
+    """The annotations of a field's type, those of the part that is not None included."""
+    inner = [part for part in get_args(info.annotation) if part is not type(None)]
+    return [*info.metadata, *(m for part in inner for m in getattr(part, "__metadata__", ()))]
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if str(get_origin(annotation)) == "typing.Literal" else ()
+
+
+def _kind(metadata: Sequence[Any], info: FieldInfo) -> str:
+    written = {
+        format_duration_ms: "duration",
+        format_size_bytes: "size",
+        format_start: "`earliest`, `latest` or a moment",
+    }
+    functions = [getattr(m, "func", None) for m in metadata]
+    found = [written[function] for function in functions if function in written]
+    if found:
+        return found[0]
+    annotation = info.annotation
+    if get_origin(annotation) in (list, dict):
+        return "list" if get_origin(annotation) is list else "mapping"
+    parts = {annotation, *(getattr(part, "__origin__", part) for part in get_args(annotation))}
+    names = {bool: "`true` or `false`", str: "text", int: "whole number", float: "number"}
+    return next((names[kind] for kind in names if kind in parts), "mapping")
+
+
+def _numeric_range(metadata: Iterable[Any]) -> str:
+    signs = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+    bounds = [f"{sign} {getattr(m, name):g}" for name, sign in signs for m in metadata if hasattr(m, name)]
+    return f", {' and '.join(bounds)}" if bounds else ""
+
+
+def _default_text(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    value = info.get_default(call_default_factory=True)
+    functions = {getattr(m, "func", None) for m in _metadata(info)}
+    writer = next((w for w in (format_duration_ms, format_size_bytes) if w in functions), None)
+    if value is PydanticUndefined or value is None:
+        return "`null`"
+    if writer:
+        return f"`{writer(value)}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _metrics() -> Iterator[str]:
+    for role, title in ROLE_TITLES.items():
+        rows = [
+            (f"`{metric.full_name}`", metric.kind, ", ".join(metric.labels), metric.meaning)
+            for metric in CATALOGUE
+            if metric.role == role
+        ]
+        yield f"\n## {title}\n\n{_table(('metric', 'kind', 'labels', 'meaning'), rows)}"
+    yield ""
+
+
+def _errors() -> Iterator[str]:
+    families = {StreamLearnerError, Stop}
+    rows = [
+        (str(kind.exit_code), f"`{kind.__name__}`", _family(kind), meaning(kind), _sentence(operator_action(kind)))
+        for kind in sorted(all_errors(), key=lambda kind: kind.exit_code)
+        if kind not in families
+    ]
+    yield _table(("exit code", "error", "family", "meaning", "what to do"), rows)
+    yield ""
+
+
+def _family(kind: type[StreamLearnerError]) -> str:
+    base = kind.__mro__[1]
+    return "" if base is StreamLearnerError else base.__name__
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
