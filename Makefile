@@ -49,8 +49,8 @@ lock: ## Resolve the lock files anew (needs uv)
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build -o $(LOCKS)/demo.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml -o $(LOCKS)/runtime.lock
 
-clean: ## Remove the environment, caches and what the demo left
-	@rm -rf $(VENV) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist state
+clean: ## Remove the environment, caches and what was built; never a model's state
+	@rm -rf $(VENV) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Everything below prints to stderr: stdout belongs to the command that was asked for.

@@ -49,7 +49,7 @@ def measure(name: str, quick: bool, log: Console) -> tuple[list[Row], str]:
     log.print(f"{name} …", highlight=False)
     try:
         rows = importlib.import_module(f"benchmarks.bench_{name}").run(quick)
-    except Exception as error:  # the others still run; the exit code tells
+    except Exception as error:  # noqa: BLE001 - the others still run; the exit code tells
         return [], f"{type(error).__name__}: {error}"
     log.print(f"{name}: {time.perf_counter() - began:.1f} s", highlight=False)
     return [{"benchmark": name, **row} for row in rows], ""

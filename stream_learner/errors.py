@@ -250,6 +250,25 @@ class NotReady(Stop):
     exit_code = 54
 
 
+class NotFound(Stop):
+    """What was asked for is not there: a tick, a record, a feature, a published version.
+
+    Operator action: check the number, the partition and the model's name; older records may have passed
+    their retention.
+    """
+
+    exit_code = 55
+
+
+class NotFound(Stop):
+    """What was asked for is not there: a tick, a record, a version.
+
+    Operator action: check partition and number; the topic may not reach back that far, or not yet that far.
+    """
+
+    exit_code = 55
+
+
 class PortInUse(Stop):
     """The address for `/metrics`, `/healthz` and `/readyz` cannot be listened on.
 

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="stream-learner")
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as error:  # every error ends here, ours with its own code, the rest as a bug
+    except Exception as error:  # noqa: BLE001 - every error ends here, with a message and a code
         sys.exit(print_error(error))
 
 

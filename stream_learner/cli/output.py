@@ -75,9 +75,11 @@ def _log_error(error: BaseException) -> int:
     if not isinstance(error, StreamLearnerError):
         log.error("bug", error=str(error), action=operator_action(BrokenInvariant), exc_info=error)
         return BrokenInvariant.exit_code
-    name, code = type(error).__name__, error.exit_code
-    log.error("stopped", error=name, message=error.message, action=error.action, exit_code=code)
-    return code
+    fields: dict[str, Any] = {"error": type(error).__name__, "message": error.message, "action": error.action}
+    if isinstance(error, ConfigError):
+        fields["problems"] = list(error.problems)
+    log.error("stopped", **fields, exit_code=error.exit_code)
+    return error.exit_code
 
 
 def _cell(value: Any) -> str:

@@ -123,9 +123,7 @@ def softplus(x: float) -> float:
 
 
 @kernel
-def sum_lanes(
-    l0: float, l1: float, l2: float, l3: float, l4: float, l5: float, l6: float, l7: float
-) -> float:
+def sum_lanes(l0: float, l1: float, l2: float, l3: float, l4: float, l5: float, l6: float, l7: float) -> float:
     """The total of the eight lanes of a dot product; lane j holds w_i x_i for i = j mod 8, added in order from 0.0."""
     return ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7))
 

@@ -16,10 +16,11 @@ from stream_learner.core.decode_fields import FieldMemory
 from stream_learner.core.decode_plain import PlainRow, parse_event, read_event
 from stream_learner.core.decode_plan import Plan
 from stream_learner.core.hashing import address_of
-from stream_learner.core.json_kernel import decode_events
+from stream_learner.core.json_kernel import count_inside, decode_events
 from stream_learner.core.reasons import Refused
 
 _FIRST_GUESS = 48
+_PADDING = bytes(lay.PADDING)
 _REFUSED = PlainRow(number=0.0)
 
 
@@ -60,44 +61,34 @@ class BatchDecoder:
         bounds = np.ascontiguousarray(bounds, np.int64)
         n = len(bounds) - 1
         times = np.zeros(n, np.int64) if times_ms is None else np.ascontiguousarray(times_ms, np.int64)
-        _check_input(len(data), bounds, times)
+        if n < 0 or bounds.ndim != 1 or times.shape != (n,):
+            raise ValueError(f"bounds must be i64[n+1] and timestamps i64[n], not {bounds.shape} and {times.shape}")
+        inside = count_inside(address_of(bounds), n, len(data))
+        if inside < 0:
+            raise ValueError(f"bounds must rise from 0 or more to at most the {len(data)} bytes of data")
         out = self._new_columns(n)
-        inside = int(np.searchsorted(bounds[1:], len(data) - lay.PADDING, "right"))
         if inside > 0:
             self._decode_at(address_of(data), data, bounds, times, 0, inside, out)
         if inside < n:
             start = int(bounds[inside])
-            padded = np.frombuffer(bytes(data[start:]) + bytes(lay.PADDING), np.uint8)
+            padded = np.frombuffer(bytes(data[start:]) + _PADDING, np.uint8)
             self._decode_at(address_of(padded) - start, data, bounds, times, inside, n, out)
-        filled = self._memory.get(lay.CTX_FILLED)
+        filled = int(out.row_start[n])
         out.keys, out.values = out.keys[:filled], out.values[:filled]
         self._row_length = filled / max(n, 1)
         return out
 
     def _new_columns(self, n: int) -> Columns:
         room = int(n * self._row_length * 1.02) + self._most
-        out = Columns(
-            status=np.zeros(n, np.uint8),
-            time_ms=np.empty(n, np.int64),
-            id_hash=np.empty(n, np.uint64),
-            number=np.empty(n, np.float64),
-            row_start=np.zeros(n + 1, np.int64),
-            keys=np.empty(room, np.uint64),
-            values=np.empty(room, np.float64),
+        return Columns(
+            np.zeros(n, np.uint8),
+            np.empty(n, np.int64),
+            np.empty(n, np.uint64),
+            np.empty(n, np.float64),
+            np.zeros(n + 1, np.int64),
+            np.empty(room, np.uint64),
+            np.empty(room, np.float64),
         )
-        memory = self._memory
-        memory.set(lay.CTX_TIMES, address_of(out.time_ms))
-        memory.set(lay.CTX_IDS, address_of(out.id_hash))
-        memory.set(lay.CTX_NUMBERS, address_of(out.number))
-        memory.set(lay.CTX_ROW_STARTS, address_of(out.row_start))
-        memory.set(lay.CTX_FILLED, 0)
-        self._set_room(out)
-        return out
-
-    def _set_room(self, out: Columns) -> None:
-        self._memory.set(lay.CTX_KEYS, address_of(out.keys))
-        self._memory.set(lay.CTX_VALUES, address_of(out.values))
-        self._memory.set(lay.CTX_CAPACITY, len(out.keys))
 
     def _decode_at(
         self,
@@ -110,24 +101,24 @@ class BatchDecoder:
         out: Columns,
     ) -> None:
         """Events first to last - 1, whose bytes, counted by their bounds, lie from `address` on."""
-        memory = self._memory
+        context = self._memory.context
         places, stamps = address_of(bounds), address_of(times)
         while True:
-            first = decode_events(memory.context, address, places, stamps, first, last)
+            arrays = (out.time_ms, out.id_hash, out.number, out.row_start, out.keys, out.values)
+            first = decode_events(context, address, places, stamps, first, last, *arrays)
             if first == last:
                 return
-            if memory.get(lay.CTX_ANSWER) == lay.NO_ROOM:
+            if self._memory.get(lay.CTX_ANSWER) != lay.NO_ROOM:
+                raw = bytes(data[bounds[first] : bounds[first + 1]])
+                self._decode_plainly(raw, int(times[first]), first, out)
+                first += 1
+            if len(out.keys) - out.row_start[first] < self._most:
                 self._make_room(out)
-                continue
-            raw = bytes(data[bounds[first] : bounds[first + 1]])
-            self._decode_plainly(raw, int(times[first]), first, out)
-            first += 1
 
     def _make_room(self, out: Columns) -> None:
-        room = 2 * len(out.keys) + self._most
+        room = len(out.keys) + self._most
         out.keys = np.concatenate([out.keys, np.empty(room, np.uint64)])
         out.values = np.concatenate([out.values, np.empty(room, np.float64)])
-        self._set_room(out)
 
     def _decode_plainly(self, raw: bytes, time_ms: int, i: int, out: Columns) -> None:
         """Event i through orjson, and its fields into the kernel's memory if that did not know them."""
@@ -140,17 +131,9 @@ class BatchDecoder:
             row = read_event(self._plan, event, time_ms)
         except Refused as refused:
             out.status[i] = refused.reason
-        filled = self._memory.get(lay.CTX_FILLED)
+        filled = int(out.row_start[i])
         behind = filled + len(row.keys)
         out.time_ms[i], out.id_hash[i], out.number[i] = row.time_ms, row.id_hash, row.number
         out.keys[filled:behind] = row.keys
         out.values[filled:behind] = row.values
         out.row_start[i + 1] = behind
-        self._memory.set(lay.CTX_FILLED, behind)
-
-
-def _check_input(size: int, bounds: NDArray[np.int64], times: NDArray[np.int64]) -> None:
-    if bounds.ndim != 1 or len(bounds) == 0 or times.shape != (len(bounds) - 1,):
-        raise ValueError(f"bounds must be i64[n+1] and timestamps i64[n], not {bounds.shape} and {times.shape}")
-    if bounds[0] < 0 or bounds[-1] > size or (bounds[1:] < bounds[:-1]).any():
-        raise ValueError(f"bounds must rise from 0 or more to at most the {size} bytes of data")

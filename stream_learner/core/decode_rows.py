@@ -12,15 +12,15 @@ from stream_learner.core.decode_layout import (
     CTX_ABSENT,
     CTX_ABSENT_COUNT,
     CTX_BIAS,
-    CTX_BITMAP,
     CTX_COUNT,
     CTX_CROSS_COUNT,
     CTX_CROSSES,
     CTX_FILLED,
+    CTX_GENERATION,
     CTX_KEYS,
     CTX_LINKS,
     CTX_MAX_FEATURES,
-    CTX_REPEATED,
+    CTX_RECENT,
     CTX_ROW_KEYS,
     CTX_ROW_VALUES,
     CTX_SLOT_COUNT,
@@ -31,19 +31,17 @@ from stream_learner.core.decode_layout import (
     CTX_TABLE_MASK,
     CTX_TEXT,
     CTX_VALUES,
+    CTX_ZEROS,
     NO_SLOT,
+    RECENT_BYTES,
 )
-from stream_learner.core.decode_words import inlined, load_float, load_int, load_word, store_float, store_int
-from stream_learner.core.decode_words import store_word
+from stream_learner.core.decode_words import inlined, load_byte, load_float, load_int, load_word
+from stream_learner.core.decode_words import store_byte, store_float, store_int, store_word
 from stream_learner.core.hashing import BIAS_KEY, not_zero, xxh64_at
 from stream_learner.core.kernels import kernel
 
 _BIAS = np.uint64(BIAS_KEY)
-_WORD_BITS = np.uint64(58)
-_BIT_BITS = np.uint64(52)
-_63 = np.uint64(63)
-_1 = np.uint64(1)
-BITMAP_BYTES = 512
+_ENTRY_BITS = np.uint64(51)
 
 
 @inlined
@@ -51,11 +49,9 @@ def start_row(context):  # type: ignore[no-untyped-def]
     """Begin a row behind the features there are."""
     filled = load_int(context + CTX_FILLED)
     store_int(context + CTX_COUNT, 0)
-    store_int(context + CTX_REPEATED, 0)
+    store_int(context + CTX_ZEROS, 0)
     store_int(context + CTX_ROW_KEYS, load_int(context + CTX_KEYS) + 8 * filled)
     store_int(context + CTX_ROW_VALUES, load_int(context + CTX_VALUES) + 8 * filled)
-    for i in range(0, BITMAP_BYTES, 8):
-        store_word(context + CTX_BITMAP + i, np.uint64(0))
     slots = load_int(context + CTX_SLOTS)
     for slot in range(load_int(context + CTX_SLOT_COUNT)):
         store_int(slots + 16 * slot, -1)
@@ -63,18 +59,11 @@ def start_row(context):  # type: ignore[no-untyped-def]
 
 @inlined
 def append(context, key, value):  # type: ignore[no-untyped-def]
-    """One more feature; whoever calls has made sure of the room. Twelve bits of the key, in a map of 4,096, tell
-    most rows apart from those that may hold a key twice."""
+    """One more feature; whoever calls has made sure of the room."""
     count = load_int(context + CTX_COUNT)
     store_word(load_int(context + CTX_ROW_KEYS) + 8 * count, key)
     store_float(load_int(context + CTX_ROW_VALUES) + 8 * count, value)
     store_int(context + CTX_COUNT, count + 1)
-    word = context + CTX_BITMAP + 8 * np.int64(key >> _WORD_BITS)
-    bit = _1 << ((key >> _BIT_BITS) & _63)
-    seen = load_word(word)
-    store_word(word, seen | bit)
-    if seen & bit != 0 or value == 0.0:
-        store_int(context + CTX_REPEATED, 1)
 
 
 @inlined
@@ -150,6 +139,25 @@ def _add_cross(context: int, cross: int, size: int) -> bool:
 
 
 @kernel
+def _may_repeat(context: int) -> bool:
+    """Whether two keys of the row agree in 13 bits: each marks its byte of a table with this row's generation."""
+    recent = load_int(context + CTX_RECENT)
+    generation = load_int(context + CTX_GENERATION) + 1
+    if generation > 255:
+        for i in range(0, RECENT_BYTES, 8):
+            store_int(recent + i, 0)
+        generation = 1
+    store_int(context + CTX_GENERATION, generation)
+    keys = load_int(context + CTX_ROW_KEYS)
+    repeated = False
+    for i in range(load_int(context + CTX_COUNT)):
+        at = recent + np.int64(load_word(keys + 8 * i) >> _ENTRY_BITS)
+        repeated |= load_byte(at) == generation
+        store_byte(at, generation)
+    return repeated
+
+
+@kernel
 def _find(context: int, keys: int, key: np.uint64, stamp: int) -> int:
     """Place of a key among those kept, negative with the table's entry for it where it is new."""
     mask = load_int(context + CTX_TABLE_MASK)
@@ -221,8 +229,9 @@ def finish_row(context: int) -> bool:
         cross += 8 + 8 * size
     if load_int(context + CTX_BIAS) != 0:
         append(context, _BIAS, 1.0)
-    if load_int(context + CTX_REPEATED) != 0:
+    repeated = _may_repeat(context)
+    if repeated:
         _sum_repeats(context)
-    if load_int(context + CTX_REPEATED) != 0 or crosses > 0:
+    if repeated or crosses > 0 or load_int(context + CTX_ZEROS) != 0:
         return _drop_zeros(context)
     return True

@@ -19,14 +19,16 @@ from stream_learner.core.kernels import kernel
 QUOTE, BACKSLASH = 0x22, 0x5C
 
 _ONES = np.uint64(0x0101010101010101)
-_HIGHS = np.uint64(0x8080808080808080)
-_QUOTES = np.uint64(0x2222222222222222)
+_TWOS = np.uint64(0x0202020202020202)
+_UP_TO_SPACE = np.uint64(0x2121212121212121)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
-_SPACES = np.uint64(0x2020202020202020)
+_HIGHS = np.uint64(0x8080808080808080)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _BYTE = np.uint64(0xFF)
+_0 = np.uint64(0)
 _8 = np.uint64(8)
+_16 = np.uint64(16)
 _32 = np.uint64(32)
 
 _HEX = np.full(256, -1, np.int64)
@@ -39,11 +41,13 @@ for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 
 @inlined
 def special_bytes(word):  # type: ignore[no-untyped-def]
-    """Marks the bytes that end plain text: quote, backslash, control, not ASCII. Exact up to the lowest mark."""
-    controls = word - _SPACES
-    quotes = (word ^ _QUOTES) - _ONES
+    """Marks the bytes that end plain text: quote, backslash, control, not ASCII. Exact up to the lowest mark.
+
+    Flipping bit 1 turns the quote, 0x22, into 0x20 and leaves the controls below it, so one test finds both.
+    """
+    quotes_and_controls = (word ^ _TWOS) - _UP_TO_SPACE
     backslashes = (word ^ _BACKSLASHES) - _ONES
-    return (controls | quotes | backslashes | word) & _HIGHS
+    return (quotes_and_controls | backslashes | word) & _HIGHS
 
 
 @inlined
@@ -197,7 +201,48 @@ def _hash_long(context: int, row: int, text: int, length: int) -> np.uint64:
 
 
 @inlined
-def category_key(context, row, text, length):  # type: ignore[no-untyped-def]
+def _if(condition, then, otherwise):  # type: ignore[no-untyped-def]
+    """One of two words, without a branch that could be guessed wrong."""
+    return otherwise ^ ((then ^ otherwise) & (_0 - np.uint64(condition)))
+
+
+@inlined
+def _take_tail(state, word, left, even):  # type: ignore[no-untyped-def]
+    """XXH64's steps for the last 0 to 7 bytes, the lowest of a word.
+
+    Where lengths are `even` from event to event, as strings' often are, the branches are guessed right and cost
+    nothing; where not, as with digits, all steps are made and those that count are kept.
+    """
+    if left >= 4:
+        state = take_half(state, word & _LOW_HALF)
+        word >>= _32
+        left -= 4
+    if even:
+        if left > 0:
+            state = take_byte(state, word & _BYTE)
+            if left > 1:
+                state = take_byte(state, (word >> _8) & _BYTE)
+                if left > 2:
+                    state = take_byte(state, (word >> _16) & _BYTE)
+        return state
+    state = _if(left > 0, take_byte(state, word & _BYTE), state)
+    state = _if(left > 1, take_byte(state, (word >> _8) & _BYTE), state)
+    return _if(left > 2, take_byte(state, (word >> _16) & _BYTE), state)
+
+
+@inlined
+def _take_prefix(state, prefix, length):  # type: ignore[no-untyped-def]
+    """XXH64's steps for the whole words, one to three, of a prefix."""
+    state = take_word(state, load_word(prefix))
+    if length >= 16:
+        state = take_word(state, load_word(prefix + 8))
+        if length >= 24:
+            state = take_word(state, load_word(prefix + 16))
+    return state
+
+
+@inlined
+def category_key(context, row, text, length, even):  # type: ignore[no-untyped-def]
     """The key `XXH64(name=text)`. The 7 bytes before the text must be readable, they are not used.
 
     The prefix's whole words are taken from the pool; its last bytes are laid over the bytes before the text, so
@@ -208,25 +253,19 @@ def category_key(context, row, text, length):  # type: ignore[no-untyped-def]
     if total >= 32:
         return not_zero(_hash_long(context, row, text, length))
     state = P5 + np.uint64(total)
-    prefix = load_int(context + CTX_POOL) + load_int(row + ROW_PREFIX)
-    while prefix_length >= 8:
-        state = take_word(state, load_word(prefix))
-        prefix += 8
-        prefix_length -= 8
+    if prefix_length >= 8:
+        state = _take_prefix(state, load_int(context + CTX_POOL) + load_int(row + ROW_PREFIX), prefix_length)
+        prefix_length &= 7
     at = text - prefix_length
     left = prefix_length + length
     word = (load_word(at) & (_ALL << np.uint64(8 * prefix_length))) | load_word(row + ROW_PREFIX_TAIL)
-    while left >= 8:
+    if left >= 8:
         state = take_word(state, word)
-        at += 8
-        left -= 8
-        word = load_word(at)
-    if left >= 4:
-        state = take_half(state, word & _LOW_HALF)
-        word >>= _32
-        left -= 4
-    while left > 0:
-        state = take_byte(state, word & _BYTE)
-        word >>= _8
-        left -= 1
-    return not_zero(avalanche(state))
+        word = load_word(at + 8)
+        if left >= 16:
+            state = take_word(state, word)
+            word = load_word(at + 16)
+            if left >= 24:
+                state = take_word(state, word)
+                word = load_word(at + 24)
+    return not_zero(avalanche(_take_tail(state, word, left & 7, even)))

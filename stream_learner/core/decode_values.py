@@ -99,6 +99,8 @@ def take_number(context: int, row: int, value: float) -> bool:
                 high = middle
         key = load_word(edges + 8 * (count + low))
         value = 1.0
+    if value == 0.0:
+        store_int(context + lay.CTX_ZEROS, 1)
     return emit(context, load_int(row + lay.ROW_SLOT), key, value)
 
 

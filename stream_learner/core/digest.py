@@ -23,7 +23,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 @kernel
-def row_digest(key: int, columns: int, ncols: int) -> int:
+def row_digest(key: np.uint64, columns: int, ncols: int) -> np.uint64:
     """Digest of one row: its key (uint64) and `ncols` float64 at address `columns`."""
     h = mix(key)
     nonzero = _ZERO
@@ -35,7 +35,7 @@ def row_digest(key: int, columns: int, ncols: int) -> int:
 
 
 @kernel
-def row_digest_change(key: int, before: int, after: int, shape: tuple[int, ...]) -> int:
+def row_digest_change(key: np.uint64, before: int, after: int, shape: tuple[int, ...]) -> np.uint64:
     """`row_digest` of the columns at address `after`, less that of the columns at `before`, modulo 2^64.
 
     `shape` is a tuple as long as there are columns: its length is known to the compiler, which unrolls the loop.

@@ -9,6 +9,7 @@ The algorithm: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md; `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,10 +143,14 @@ def hash_spans(data: int, bounds: int, n: int, out: int) -> None:
         store_word(out + 8 * i, not_zero(xxh64_at(data + first, last - first)))
 
 
-def address_of(data: bytes | bytearray | memoryview | NDArray[np.generic]) -> int:
-    """Address of the first byte of a buffer, which the caller keeps alive and in place."""
-    array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-    return int(array.__array_interface__["data"][0])
+@kernel
+def _array_address(array):  # type: ignore[no-untyped-def]
+    return array.ctypes.data
+
+
+def address_of(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
+    """Address of the first byte of a buffer that is not empty; the caller keeps it alive and in place."""
+    return int(_array_address(data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)))
 
 
 def xxh64(data: bytes) -> int:

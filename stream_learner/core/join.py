@@ -8,7 +8,8 @@ This file must never ask for the time or the end of a partition, nor emit a reco
 
 Emitting a cut:
   1. take the clicks before `click_cursor`: duplicate, late or unmatched; dead ones keep their place;
-  2. forget clicks that expired before `last_tick` began;
+  2. in a run of several ticks, forget clicks that expired before `last_tick` began; those that a single tick takes
+     live to its end;
   3. decide the impressions before `next_impression`: duplicate, dead, sampled out, or example with its label;
   4. forget clicks that expired before `last_tick` ended.
 """
@@ -272,7 +273,8 @@ class PartitionJoin:
         self._check(cut)
         dead_clicks, read = self._take_clicks(cut)
         outcomes = np.zeros(5, np.int64)
-        self._clicks.forget(cut.last_tick * self.spec.tick_ms, outcomes)
+        if cut.first_tick < cut.last_tick:
+            self._clicks.forget(cut.last_tick * self.spec.tick_ms, outcomes)
         emitted = self._impressions.emit(cut.next_impression, self._clicks, self.spec, scratch or ExampleScratch())
         self._clicks.forget(self._end_of(cut.last_tick), outcomes)
         self.next_tick = cut.last_tick + 1

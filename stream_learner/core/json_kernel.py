@@ -119,6 +119,7 @@ def _find_field(context: int, parent: int, before: int, at: int, end: int):  # t
         store_int(load_int(context + lay.CTX_ROWS) + before + lay.ROW_NEXT, row)
     elif _may_skip(context, parent, at + 1, close - at - 1):
         row = lay.NOWHERE_ROW
+        store_int(load_int(context + lay.CTX_ROWS) + row + lay.ROW_SEEN, 0)
     else:
         store_int(context + lay.CTX_ANSWER, lay.UNKNOWN_FIELD)
     return row, skip_space(behind + 1)
@@ -181,18 +182,18 @@ def _take_string(context, row, at, end):  # type: ignore[no-untyped-def]
             return FAIL
     take = load_int(row + lay.ROW_STRING)
     if take == lay.TAKE_CATEGORY:
-        return at if _take_category(context, row, text, length) else FAIL
+        return at if _take_category(context, row, text, length, True) else FAIL
     if take == lay.TAKE_ROLE:
         return at if take_role_text(context, row, text, length) else FAIL
     return at
 
 
 @inlined
-def _take_category(context, row, text, length):  # type: ignore[no-untyped-def]
+def _take_category(context, row, text, length, even):  # type: ignore[no-untyped-def]
     """The feature `name=text`; False if there are too many, or the text is too long."""
     if length > load_int(context + lay.CTX_MAX_VALUE_BYTES):
         return False
-    key = category_key(context, row, text, length)
+    key = category_key(context, row, text, length, even)
     return emit(context, load_int(row + lay.ROW_SLOT), key, 1.0)
 
 
@@ -204,7 +205,7 @@ def _take_digits(context, row, at):  # type: ignore[no-untyped-def]
         return FAIL
     take = load_int(row + lay.ROW_NUMBER)
     if take == lay.TAKE_CATEGORY and integer:
-        return behind if _take_category(context, row, at, behind - at) else FAIL
+        return behind if _take_category(context, row, at, behind - at, False) else FAIL
     if take == lay.TAKE_ROLE:
         return behind if take_role_number(context, row, at, behind - at, integer, value) else FAIL
     return behind if take_number(context, row, value) else FAIL
@@ -240,24 +241,6 @@ def _take_value(context, row, at, end):  # type: ignore[no-untyped-def]
     return _take_literal(context, row, at)
 
 
-@inlined
-def _take_key(context, rows, parent, before, number, at, end):  # type: ignore[no-untyped-def]
-    """The key at an address: (row of its field, address of its value), FAIL for either if it cannot be taken."""
-    row = rows + load_int(rows + before + lay.ROW_NEXT)
-    if _is_guess(context, row, parent, at):
-        at += load_int(row + lay.ROW_PATTERN_LENGTH)
-    else:
-        offset, at = _find_field(context, parent, before, at, end)
-        row = rows + offset
-        if offset < 0:
-            return FAIL, FAIL
-    if at >= end or load_int(row + lay.ROW_SEEN) == number:
-        return FAIL, FAIL
-    if row != rows + lay.NOWHERE_ROW:
-        store_int(row + lay.ROW_SEEN, number)
-    return row, at
-
-
 @kernel
 def _read_event(context: int, at: int, end: int) -> bool:
     """Take the object at an address, which ends right before `end`, into the context.
@@ -274,10 +257,18 @@ def _read_event(context: int, at: int, end: int) -> bool:
     while True:
         if not empty:
             if not in_list:
-                row, at = _take_key(context, rows, parent, before, number, at, end)
-                if at < 0:
-                    return False
+                row = rows + load_int(rows + before + lay.ROW_NEXT)
+                if _is_guess(context, row, parent, at):
+                    at += load_int(row + lay.ROW_PATTERN_LENGTH)
+                else:
+                    before, at = _find_field(context, parent, before, at, end)
+                    row = rows + before
+                    if before < 0:
+                        return False
                 before = row - rows
+                if at >= end or load_int(row + lay.ROW_SEEN) == number:
+                    return False
+                store_int(row + lay.ROW_SEEN, number)
             byte = load_byte(at)
             if byte <= 0x20:
                 at = skip_space(at)
@@ -373,12 +364,43 @@ def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
 
 
 @kernel
-def decode_events(context: int, data: int, bounds: int, times: int, first: int, last: int) -> int:
+def count_inside(bounds: int, n: int, size: int) -> int:
+    """How many of n records end PADDING bytes or more before the end of `size` bytes; FAIL if one is not inside,
+    or ends before it begins. bounds: address of i64[n+1]."""
+    before = load_int(bounds)
+    if before < 0 or load_int(bounds + 8 * n) > size:
+        return FAIL
+    inside = 0
+    for i in range(n):
+        bound = load_int(bounds + 8 * i + 8)
+        if bound < before:
+            return FAIL
+        inside += bound <= size - lay.PADDING
+        before = bound
+    return inside
+
+
+@kernel
+def decode_events(context, data, bounds, times, first, last, time_ms, id_hash, number, row_start, keys, values):  # type: ignore[no-untyped-def]
     """Events first to last - 1 into the columns, as far as they are ordinary and there is room.
 
-    data: address that bounds count from; bounds: address of i64 offsets; times: address of i64 timestamps.
-    Returns the event it stopped at, `last` if none; the context's answer then says why.
+    data: address that bounds count from; bounds, times: addresses of i64 offsets and timestamps. The columns are
+    arrays: time_ms i64, id_hash u64, number f64, row_start i64 filled up to `first`, keys u64 and values f64 with
+    the room there is. Returns the event it stopped at, `last` if none; the context's answer then says why.
     """
+    store_int(context + lay.CTX_TIMES, time_ms.ctypes.data)
+    store_int(context + lay.CTX_IDS, id_hash.ctypes.data)
+    store_int(context + lay.CTX_NUMBERS, number.ctypes.data)
+    store_int(context + lay.CTX_ROW_STARTS, row_start.ctypes.data)
+    store_int(context + lay.CTX_KEYS, keys.ctypes.data)
+    store_int(context + lay.CTX_VALUES, values.ctypes.data)
+    store_int(context + lay.CTX_FILLED, row_start[first])
+    store_int(context + lay.CTX_CAPACITY, len(keys))
+    return _decode_all(context, data, bounds, times, first, last)
+
+
+@kernel
+def _decode_all(context: int, data: int, bounds: int, times: int, first: int, last: int) -> int:
     most = load_int(context + lay.CTX_MAX_FEATURES) + 1
     for i in range(first, last):
         filled = load_int(context + lay.CTX_FILLED)

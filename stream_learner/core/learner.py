@@ -16,7 +16,7 @@ A record is folded in four steps:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,15 @@ from stream_learner.core.examples import ExampleRecord
 from stream_learner.core.kernels import kernel
 from stream_learner.core.memory import address_of, load_i64_at, load_u16_at, load_u32_at
 from stream_learner.core.optimizers import Optimizer, ftrl
-from stream_learner.core.optimizers.base import RECORD_FIELDS
-from stream_learner.core.optimizers.lanes import LOCAL_BYTES, SCRATCH_BYTES
+from stream_learner.core.optimizers.base import (
+    EXAMPLES,
+    FEATURES,
+    KEYS,
+    LABEL,
+    LOG_TIME,
+    RECORD_FIELDS,
+    WEIGHT,
+)
 from stream_learner.core.progress import Progress
 from stream_learner.core.weights import WeightTable
 
@@ -68,6 +75,16 @@ def _fault(examples: int, row_len: int, m: int, indices: int, v: int, positions:
     return 4 if missing > 0 else 0
 
 
+class _Addresses(NamedTuple):
+    """Where the learner's own buffers lie."""
+
+    scalars: int
+    record: int
+    rows: int
+    local: int
+    scratch: int
+
+
 class Learner:
     """One model being learned. Not for several threads at once.
 
@@ -83,14 +100,13 @@ class Learner:
         loss: str = "logistic",
         slice_ms: int = 3_600_000,
         slices_kept: int = 48,
-        rows_expected: int = 0,
     ) -> None:
-        """`loss`: a name in `losses.LOSSES`; `rows_expected`: see `WeightTable`. Raises ValueError."""
+        """`loss`: a name in `losses.LOSSES`; `slice_ms`, `slices_kept`: see `Progress`. Raises ValueError."""
         if loss not in losses.LOSSES:
             raise ValueError(f"unknown loss {loss!r}; known: {', '.join(losses.LOSSES)}")
         self.optimizer = optimizer
         self.loss = loss
-        self.table = WeightTable(len(optimizer.columns), rows_expected)
+        self.table = WeightTable(len(optimizer.columns))
         self.progress = Progress(losses.LOSSES[loss], slice_ms=slice_ms, slices_kept=slices_kept)
         self.examples = 0
         self.refused = 0
@@ -98,36 +114,34 @@ class Learner:
         self._scalars = np.zeros(len(losses.LOSS_SCALARS) + len(optimizer.scalars))
         self._record = np.zeros(RECORD_FIELDS, np.int64)
         self._rows = np.empty(LARGEST_DICTIONARY, np.int64)
-        self._local = np.empty(LARGEST_DICTIONARY * LOCAL_BYTES // 8)
-        self._scratch = np.empty(SCRATCH_BYTES // 8)
+        self._local = np.empty(LARGEST_DICTIONARY * optimizer.local_bytes // 8)
+        self._scratch = np.empty(optimizer.scratch_bytes // 8)
         self._margins = np.empty(0)
+        fixed = (self._scalars, self._record, self._rows, self._local, self._scratch)
+        self._at = _Addresses(*(address_of(buffer) for buffer in fixed))
 
     def fold(self, record: ExampleRecord, tick: int) -> NDArray[np.float64]:
         """Learn from a record's examples in their order, as part of a tick (never less than the one before).
 
         Returns the margins f64[n] each example was predicted with before it was learned from, NaN for one refused:
         a view, good until the next call. Raises ValueError, with nothing changed, for a record whose arrays do not
-        agree; its keys must not repeat.
+        agree, or a tick whose changes were already taken; its keys must not repeat.
         """
-        arrays, n, k = self._take(record)
+        self.table.check_tick(tick)
+        arrays = _columns(record)
+        fields = _fields(arrays)
+        n, k = fields[EXAMPLES], fields[FEATURES]
         if n > len(self._margins):
             self._margins = np.empty(2 * n)
-        rows, local, margins = address_of(self._rows), address_of(self._local), address_of(self._margins)
-        self.table.resolve(self._record.item(9), k, rows, local, LOCAL_BYTES)
-        nonzero_before = self.optimizer.prepare(local, k)
-        refused = self.optimizer.fold(
-            address_of(self._record),
-            local,
-            address_of(self._scratch),
-            losses.LOSSES[self.loss],
-            address_of(self._scalars),
-            margins,
-        )
-        self.nonzero += self.table.write_back(rows, k, local, LOCAL_BYTES, tick) - nonzero_before
+        self._record[:] = fields
+        at, margins, width = self._at, address_of(self._margins), self.optimizer.local_bytes
+        self.table.resolve(fields[KEYS], k, at.rows, at.local, width)
+        nonzero_before = self.optimizer.prepare(at.local, k, at.scalars)
+        refused = self.optimizer.fold(at.record, at.local, at.scratch, losses.LOSSES[self.loss], at.scalars, margins)
+        self.nonzero += self.table.write_back(at.rows, k, at.local, width, tick) - nonzero_before
         self.examples += n - refused
         self.refused += refused
-        label, weight, log_time = (address_of(arrays[i]) for i in (4, 5, 7))
-        self.progress.observe(margins, label, weight, log_time, n)
+        self.progress.observe(margins, fields[LABEL], fields[WEIGHT], fields[LOG_TIME], n)
         return self._margins[:n]
 
     def digest(self) -> int:
@@ -172,31 +186,31 @@ class Learner:
         if f"{self.digest():016x}" != state["digest"]:
             raise ValueError(f"the rows have digest {self.digest():016x}, the state says {state['digest']}")
 
-    def _take(self, record: ExampleRecord) -> tuple[tuple[NDArray[Any], ...], int, int]:
-        """Check a record and note its addresses; returns its arrays (to be kept alive), examples and features."""
-        arrays = (
-            _contiguous(record.row_len, np.uint16),
-            _contiguous(record.indices, np.uint16),
-            _contiguous(record.positions, np.uint32),
-            _contiguous(record.values, np.float64),
-            _contiguous(record.label, np.float64),
-            _contiguous(record.weight, np.float64),
-            _contiguous(record.keys, np.uint64),
-            _contiguous(record.log_time_ms, np.int64),
-        )
-        row_len, indices, positions, values, label, weight, keys, log_time = (len(a) for a in arrays)
-        if not (row_len == label == weight == log_time and positions == values and keys <= LARGEST_DICTIONARY):
-            raise ValueError("the record's columns differ in length, or its dictionary is too large")
-        places = [address_of(a) for a in arrays]
-        fault = _fault(row_len, places[0], indices, places[1], positions, places[2], keys, places[6])
-        if fault:
-            raise ValueError(f"the record cannot be folded: {_FAULTS[fault]}")
-        self._record[:] = (row_len, values, *places[:6], keys, places[6])
-        return arrays, row_len, keys
+
+def _columns(record: ExampleRecord) -> tuple[NDArray[Any], ...]:
+    """A record's columns as the kernels read them, in the order of `RECORD_FIELDS`' addresses; to be kept alive."""
+    return (
+        np.ascontiguousarray(record.row_len, np.uint16),
+        np.ascontiguousarray(record.indices, np.uint16),
+        np.ascontiguousarray(record.positions, np.uint32),
+        np.ascontiguousarray(record.values, np.float64),
+        np.ascontiguousarray(record.label, np.float64),
+        np.ascontiguousarray(record.weight, np.float64),
+        np.ascontiguousarray(record.keys, np.uint64),
+        np.ascontiguousarray(record.log_time_ms, np.int64),
+    )
 
 
-def _contiguous(column: NDArray[Any], kind: Any) -> NDArray[Any]:
-    return np.ascontiguousarray(column, kind)
+def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
+    """Check a record's columns; returns the `RECORD_FIELDS` numbers that kernels take. Raises ValueError."""
+    n, m, v, values, labels, importances, k, log_times = (len(column) for column in columns)
+    if not (n == labels == importances == log_times and v == values and k <= LARGEST_DICTIONARY):
+        raise ValueError("the record's columns differ in length, or its dictionary is too large")
+    places = [address_of(column) for column in columns]
+    fault = _fault(n, places[0], m, places[1], v, places[2], k, places[6])
+    if fault:
+        raise ValueError(f"the record cannot be folded: {_FAULTS[fault]}")
+    return [n, v, k, *places]
 
 
 def warm() -> None:

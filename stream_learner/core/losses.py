@@ -3,13 +3,13 @@
 In: the margin p = w.x, the label y. Out: loss l(p, y), slope dl/dp, and the prediction the margin stands for.
 This file must never know an optimizer, or weigh an example: importance is the optimizer's and the metrics' affair.
 
-| loss     | l(p, y)                              | dl/dp        | labels | prediction | margin        |
-|----------|--------------------------------------|--------------|--------|------------|---------------|
-| logistic | y softplus(-p) + (1 - y) softplus(p) | sigmoid(p)-y | [0, 1] | sigmoid(p) | as it is      |
-| squared  | (p - y)^2                            | 2 (p - y)    | finite | p          | clipped to [lowest, highest label seen] |
+| loss     | l(p, y)                              | dl/dp        | labels | prediction |
+|----------|--------------------------------------|--------------|--------|------------|
+| logistic | y softplus(-p) + (1 - y) softplus(p) | sigmoid(p)-y | [0, 1] | sigmoid(p) |
+| squared  | (p - y)^2                            | 2 (p - y)    | finite | p          |
 
-Squared is as Vowpal Wabbit has it: the factor 2, and the margin clipped to the range of the labels up to and
-including the current one, which starts at [0, 0]. The range is model state: two scalars.
+Squared is as Vowpal Wabbit has it: the factor 2, and the margin clipped, when it is read, to the range of the labels
+up to and including the current one, which starts at [0, 0]. The range is model state: two scalars.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 In: byte addresses as int64, scalars. Out: scalars.
 This file must never check an address: whoever computes it has bounded it, in the same kernel, before.
-Loads and stores assume no alignment. Array arguments handed to helpers in hot loops cost reference counting; addresses cost nothing.
+Loads and stores assume no alignment. Array arguments handed to helpers in hot loops cost reference counting;
+addresses cost nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
 
 def address_of(array: NDArray[Any]) -> int:
     """Address of an array's first element. The array must be contiguous, and outlive every use of the address."""

@@ -41,13 +41,18 @@ class Prefix(NamedTuple):
         return self.bits | (_ALL_KEYS >> self.nbits)
 
     @property
+    def number(self) -> int:
+        """The bits as a number of `nbits` bits."""
+        return self.bits >> (KEY_BITS - self.nbits)
+
+    @property
     def text(self) -> str:
         """The bits as characters 0 and 1, "" for all keys.
 
         >>> Prefix(0xA << 60, 3).text
         '101'
         """
-        return format(self.bits >> (KEY_BITS - self.nbits), f"0{self.nbits}b") if self.nbits else ""
+        return format(self.number, f"0{self.nbits}b") if self.nbits else ""
 
     @classmethod
     def parse(cls, text: str) -> Prefix:

@@ -98,11 +98,11 @@ def _observe(
 
 def area_under_curve(histogram: NDArray[np.float64]) -> float | None:
     """AUC of f64[2, bins] (negatives, positives, by rising margin), ties counted half; None without one of them."""
-    negatives, positives = histogram
+    negatives, positives = (side / total if (total := side.sum()) > 0.0 else None for side in histogram)
+    if negatives is None or positives is None:
+        return None
     below = np.cumsum(negatives) - negatives
-    pairs = float(negatives.sum()) * float(positives.sum())
-    won = float((positives * (below + 0.5 * negatives)).sum())
-    return won / pairs if pairs > 0.0 else None
+    return float((positives * (below + 0.5 * negatives)).sum())
 
 
 def entropy(rate: float) -> float:
@@ -142,19 +142,18 @@ class Progress:
         self._slice_ms = slice_ms
         self._slices_kept = slices_kept
         self._blocks = np.zeros((3, BLOCK))
+        self._total, self._open_slices = address_of(self._blocks), address_of(self._blocks[1])
         self._newest = _NO_SLICE
         self._older = _NO_SLICE
         self._closed: list[tuple[int, NDArray[np.float64], float | None]] = []
 
     def observe(self, margins: int, labels: int, importances: int, log_times: int, count: int) -> None:
         """Count `count` examples: addresses of f64 margins (NaN: refused), labels, importances, i64 log times (ms)."""
-        total, open_slices = address_of(self._blocks), address_of(self._blocks) + 8 * BLOCK
         columns = (margins, labels, importances, log_times)
+        places = (self._total, self._open_slices)
         done = 0
         while True:
-            done = _observe(
-                done, count, self._loss, *columns, self._slice_ms, self._newest, total, open_slices
-            )
+            done = _observe(done, count, self._loss, *columns, self._slice_ms, self._newest, *places)
             if done == count:
                 return
             self._open(_time_at(log_times + 8 * done) // self._slice_ms)
@@ -180,14 +179,12 @@ class Progress:
             "newest": self._newest,
             "older": self._older,
             "blocks": _packed(self._blocks),
-            "closed": [
-                [start, _packed(sums), None if auc is None else auc.hex()] for start, sums, auc in self._closed
-            ],
+            "closed": [[start, _packed(sums), None if auc is None else auc.hex()] for start, sums, auc in self._closed],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become what `state` was of. Another slice length ends the slices so far: only the total goes on."""
-        self._blocks = _unpacked(state["blocks"]).reshape(3, BLOCK)
+        self._blocks[:] = _unpacked(state["blocks"]).reshape(3, BLOCK)
         self._newest, self._older, self._closed = _NO_SLICE, _NO_SLICE, []
         if state["slice_ms"] != self._slice_ms:
             self._blocks[1:] = 0.0

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stream_learner.core.errors import DamagedRecord, RecordError, Where
+from stream_learner.core.errors import ForeignRecord, RecordError, Where
 from stream_learner.core.follower import Follower, VersionId
 from stream_learner.core.pages import shard_prefix
-from stream_learner.core.replica_table import BAD_ROWS, NO_VERSION, Change, ReplicaTable
+from stream_learner.core.replica_kernels import BAD_ROWS, NO_VERSION
+from stream_learner.core.replica_table import Change, ReplicaTable
 from stream_learner.core.replica_table import warm as warm_table
-from stream_learner.core.snapshots import decode
+from stream_learner.core.snapshots import Record, decode
 
 _U64, _F64, _I64 = np.dtype(np.uint64), np.dtype(np.float64), np.dtype(np.int64)
 
@@ -72,7 +73,9 @@ class Replica:
         follower = self._followers[partition]
         if value is not None:
             try:
-                self._make(follower.take(key or b"", self._decode(key, value, where), where))
+                record = decode(key or b"", value, where)
+                self._check_shards(record, where)
+                self._make(follower.take(key or b"", record, where))
             except RecordError as error:
                 follower.fail(str(error))
                 raise
@@ -149,13 +152,10 @@ class Replica:
         """The weight of a key in the version served, 0.0 if it has none."""
         return self._table.weight(key)
 
-    def _decode(self, key: bytes | None, value: bytes, where: Where) -> Any:
-        record = decode(key or b"", value, where)
-        if record.stamp.shards != len(self._followers):
-            raise DamagedRecord(
-                f"a record of {record.stamp.shards} shards in a topic of {len(self._followers)}", where
-            )
-        return record
+    def _check_shards(self, record: Record, where: Where) -> None:
+        shards = len(self._followers)
+        if record.stamp.shards != shards:
+            raise ForeignRecord(f"a record of {record.stamp.shards} shards in a topic of {shards}", where)
 
     def _make(self, changes: list[Change]) -> None:
         """Make changes while loading, when nobody predicts."""

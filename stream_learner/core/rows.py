@@ -73,7 +73,7 @@ class StateRows:
 
     def nonzero(self) -> StateRows:
         """The rows of which at least one column is not zero."""
-        kept = self.columns.any(axis=1)
+        kept = np.asarray(self.columns.any(axis=1))
         return self if kept.all() else self.where(kept)
 
 

@@ -11,7 +11,7 @@ A null value deletes its key. Values are little-endian; offsets in bytes:
      4  u16  format version, 1
      6  u8   kind: 1 model, 2 version, 3 delta, 4 page, 5 head of a checkpoint
      7  u8   ncols: 0 for weights, else the number of state columns
-     8  u32  CRC-32 (zlib) of everything from offset 12 on
+     8  u32  CRC-32 (zlib) of all other bytes: 0 to 7, then 12 to the end
     12  u32  count: rows; of a version its pages; of a model or head the bytes of its body
     16  u16  shard
     18  u16  shards
@@ -42,7 +42,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, NewerVersion, Where
 from stream_learner.core.pages import PagePlan, PageState, Prefix, is_partition, shard_prefix
@@ -58,7 +57,7 @@ MODEL_SHARD = 0
 MODEL_FIELDS = ("name", "tick_ms", "features", "optimizer", "inputs", "metrics")
 
 _HEADER = struct.Struct("<4sHBBIIHHIIIQQqQ")
-_CHECKED_FROM = 12
+_CRC_AT = 8
 
 
 class Kind(IntEnum):
@@ -227,7 +226,7 @@ def decode(key: bytes | None, value: bytes, where: Where = NOWHERE) -> Record:
     header = _opened(value, where)
     stamp = Stamp(header.shard, header.shards, header.sequence, header.attempt, header.version)
     try:
-        record = _DECODERS[header.kind](header, stamp, memoryview(value)[HEADER_BYTES:])
+        record = _DECODERS[Kind(header.kind)](header, stamp, memoryview(value)[HEADER_BYTES:])
     except (ValueError, KeyError, OverflowError) as error:
         raise DamagedRecord(f"a snapshot record that contradicts itself: {error}", where) from error
     if key is not None and not _belongs(key, record):
@@ -241,7 +240,7 @@ class _Header(NamedTuple):
     kind: int
     ncols: int
     crc: int
-    count: int
+    size: int
     shard: int
     shards: int
     part: int
@@ -273,9 +272,13 @@ def _sealed(
         )
     )  # fmt: skip
     record += body
-    crc = zlib.crc32(memoryview(record)[_CHECKED_FROM:])
-    struct.pack_into("<I", record, 8, crc)
+    struct.pack_into("<I", record, _CRC_AT, _checksum(record))
     return bytes(record)
+
+
+def _checksum(record: bytes | bytearray) -> int:
+    view = memoryview(record)
+    return zlib.crc32(view[_CRC_AT + 4 :], zlib.crc32(view[:_CRC_AT]))
 
 
 def _opened(value: bytes, where: Where) -> _Header:
@@ -287,7 +290,7 @@ def _opened(value: bytes, where: Where) -> _Header:
     if len(value) < HEADER_BYTES:
         raise DamagedRecord(f"a snapshot record of {len(value)} bytes", where)
     header = _Header(*_HEADER.unpack_from(value))
-    if header.format != FORMAT_VERSION or zlib.crc32(memoryview(value)[_CHECKED_FROM:]) != header.crc:
+    if header.format != FORMAT_VERSION or _checksum(value) != header.crc:
         raise DamagedRecord("a snapshot record whose checksum is wrong", where)
     return header
 
@@ -302,7 +305,7 @@ def _body(rows: AnyRows) -> bytes:
 
 def _rows(header: _Header, body: memoryview, prefix: Prefix) -> AnyRows:
     """The rows of a delta or page, all of whose keys have the prefix."""
-    count, ncols = header.count, header.ncols
+    count, ncols = header.size, header.ncols
     if len(body) != count * row_bytes(ncols):
         raise ValueError(f"{len(body)} bytes for {count} rows")
     keys = np.frombuffer(body, "<u8", count)
@@ -317,7 +320,7 @@ def _rows(header: _Header, body: memoryview, prefix: Prefix) -> AnyRows:
 
 def _decode_json(header: _Header, stamp: Stamp, body: memoryview) -> dict[str, Any]:
     content = orjson.loads(body)
-    if len(body) != header.count or not isinstance(content, dict) or stamp.shard != MODEL_SHARD:
+    if len(body) != header.size or not isinstance(content, dict) or stamp.shard != MODEL_SHARD:
         raise ValueError("not one JSON object in shard 0")
     return content
 
@@ -335,7 +338,7 @@ def _decode_model(header: _Header, stamp: Stamp, body: memoryview) -> Record:
 
 
 def _decode_version(header: _Header, stamp: Stamp, body: memoryview) -> Record:
-    count, ring = header.count, header.parts
+    count, ring = header.size, header.parts
     if len(body) != 17 * count + 4 * ring:
         raise ValueError(f"{len(body)} bytes for {count} pages and {ring} slots")
     firsts = np.frombuffer(body, "<u8", count).tolist()

@@ -11,7 +11,8 @@ Layout of a row, little-endian, 8 (2 + ncols) bytes; a key of 0 is an empty slot
 
 A key belongs to the sub-table of its top 8 bits; its home slot there is the next 32 bits scaled to the capacity,
 so slots rise with keys. Collisions go to the next slot; the spare slots after the capacity take what runs past it.
-`places` is int64[4, 256]: address, capacity, slots (capacity and spare), rows used, per sub-table.
+`places` is int64[5, 256]: address, capacity, slots (capacity and spare), how many rows are allowed, how many there
+are, per sub-table.
 Keys are carried as int64 bits here, except where their order counts.
 
 The kernels of the fold take `shape`, a tuple as long as there are columns, where the others take `ncols`: its length
@@ -32,7 +33,8 @@ SUB_TABLES: Final = 256
 ADDRESS: Final = 0
 CAPACITY: Final = 1
 SLOTS: Final = 2
-USED: Final = 3
+ALLOWED: Final = 3
+USED: Final = 4
 NEVER: Final = -1
 """`touched` of a row that was inserted but never changed."""
 
@@ -63,11 +65,18 @@ def sub_table_of(key: int) -> int:
 
 
 @kernel
-def count_incoming(keys: int, count: int, incoming: int) -> None:
-    """Add to int64[256] at `incoming` how many of the keys each sub-table would take."""
+def count_incoming(places: int, keys: int, count: int, incoming: int) -> bool:
+    """Set int64[256] at `incoming` to how many of the keys each sub-table would take; False if one may get too full."""
+    for sub in range(SUB_TABLES):
+        store_i64(incoming + 8 * sub, 0)
     for i in range(count):
         at = incoming + 8 * ((load_i64(keys + 8 * i) >> 56) & 255)
         store_i64(at, load_i64(at) + 1)
+    fits = True
+    for sub in range(SUB_TABLES):
+        used = load_i64(places + 8 * (USED * SUB_TABLES + sub)) + load_i64(incoming + 8 * sub)
+        fits &= used <= load_i64(places + 8 * (ALLOWED * SUB_TABLES + sub))
+    return fits
 
 
 @kernel
@@ -89,9 +98,7 @@ def _insert(places: int, key: int, row: int, row_bytes: int) -> int:
 
 
 @kernel
-def resolve(
-    places: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int, local_bytes: int
-) -> int:
+def resolve(places: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int, local_bytes: int) -> int:
     """Find or insert every key; its row's address goes to int64[count] at `rows`, its columns to its local row.
 
     A local row, `local_bytes` long, starts with its weight, then the columns; local = 0 copies nothing.
@@ -238,7 +245,7 @@ def write_back(
             store_i64(row + 8 + 8 * c, load_i64(source + 8 * c))
         touched = load_i64(row + 8 + 8 * len(shape))
         for which in range(2):
-            if touched <= load_i64(since + 8 * which):
+            if touched <= load_i64(since + 8 * which) < tick:
                 end = load_i64(lists + 8 * which)
                 store_u64(end, key)
                 store_i64(lists + 8 * which, end + 8)

@@ -4,23 +4,37 @@ In: how many rows each sub-table must hold. Out: addresses.
 This file must never know what a row holds.
 
 A generation is one anonymous mapping, in huge pages where the system has them, with a place for every sub-table.
-When one sub-table is full, the next generation is laid out a quarter larger, and sub-tables move to it one at a time,
-each when it is full itself; the pages it leaves are given back. Growth so costs the move of one sub-table at a time,
-and no second copy of the whole.
+When one sub-table is full, the next generation is laid out larger by a quarter, and sub-tables move to it one by one,
+each when it is full itself; the pages it leaves are given back. Hashes fill all sub-tables alike, so within a
+generation their sizes rise, from the first to the last, by that much too: they get full one after the other, evenly
+over a generation's life. Growth so costs the move of one sub-table at a time, and no second copy of the whole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.weight_kernels import ADDRESS, CAPACITY, SLOTS, SUB_TABLES, USED, move
+from stream_learner.core.weight_kernels import (
+    ADDRESS,
+    ALLOWED,
+    CAPACITY,
+    SLOTS,
+    SUB_TABLES,
+    USED,
+    move,
+)
 
 MAX_LOAD: Final = 0.8
 GROWTH: Final = 1.25
+SMALL_GROWTH: Final = 1.5
+SMALL_ROWS: Final = 1 << 20
+"""Below so many rows a table grows by a half instead: moving rows costs more there than memory does."""
+EXPECTED_SLACK: Final = 1.02
 SMALLEST_CAPACITY: Final = 16
 SPARE_SLOTS: Final = 64
 
@@ -29,7 +43,6 @@ class Region:
     """Zeroed memory from the system, given back when the object goes."""
 
     def __init__(self, size_bytes: int) -> None:
-        self.held_bytes = size_bytes
         self._mapping = mmap.mmap(-1, size_bytes, **_PRIVATE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             _advise(self._mapping, mmap.MADV_HUGEPAGE, 0, size_bytes)
@@ -42,24 +55,20 @@ class Region:
         last = (start + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
         if last <= first or not hasattr(mmap, "MADV_DONTNEED"):
             return
-        if _advise(self._mapping, mmap.MADV_DONTNEED, first, last - first):
-            self.held_bytes -= last - first
+        _advise(self._mapping, mmap.MADV_DONTNEED, first, last - first)
 
 
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
-def _advise(mapping: mmap.mmap, advice: int, start: int, size_bytes: int) -> bool:
-    """Advice is only advice: a system built without it says so, and nothing else changes."""
-    try:
+def _advise(mapping: mmap.mmap, advice: int, start: int, size_bytes: int) -> None:
+    """Advice is only advice: where the system was built without it, nothing else changes."""
+    with contextlib.suppress(OSError):
         mapping.madvise(advice, start, size_bytes)
-    except OSError:
-        return False
-    return True
 
 
 class Generation:
-    """One layout of all sub-tables in one region. `places` is int64[3, 256]: address, capacity, slots."""
+    """One layout of all sub-tables in one region. `places` is int64[4, 256]: address, capacity, slots, rows allowed."""
 
     def __init__(self, rows: NDArray[np.int64], spare: NDArray[np.int64], row_bytes: int) -> None:
         """`rows`: int64[256], how many rows each sub-table can take before it is full."""
@@ -67,17 +76,23 @@ class Generation:
         slots = capacity + spare
         ends = np.cumsum(slots * row_bytes)
         self.region = Region(int(ends[-1]))
-        self.places = np.stack([self.region.address + ends - slots * row_bytes, capacity, slots])
+        starts = self.region.address + ends - slots * row_bytes
+        self.places = np.stack([starts, capacity, slots, (capacity * MAX_LOAD).astype(np.int64)])
+
+
+def _growth(rows: NDArray[Any]) -> float:
+    """By what factor a table of int64[256] rows grows."""
+    return SMALL_GROWTH if float(rows.sum()) < SMALL_ROWS else GROWTH
 
 
 class SubTables:
-    """The 256 sub-tables. `places` is int64[4, 256] as the kernels take it: the fourth row counts rows used."""
+    """The 256 sub-tables. `places` is int64[5, 256], as the kernels take it; it never moves."""
 
-    def __init__(self, ncols: int, rows_expected: int = 0) -> None:
+    def __init__(self, ncols: int) -> None:
         self._ncols = ncols
         self._row_bytes = 8 * (2 + ncols)
         self._spare = np.full(SUB_TABLES, SPARE_SLOTS, np.int64)
-        self._next = self._lay_out(np.full(SUB_TABLES, rows_expected / SUB_TABLES))
+        self._next = self._lay_out(np.zeros(SUB_TABLES))
         self._waiting = np.zeros(SUB_TABLES, np.bool_)
         self._regions = [self._next.region] * SUB_TABLES
         self.places = np.concatenate([self._next.places, np.zeros((1, SUB_TABLES), np.int64)])
@@ -89,53 +104,68 @@ class SubTables:
 
     @property
     def held_bytes(self) -> int:
-        """Memory mapped and not given back."""
-        return sum(region.held_bytes for region in {id(r): r for r in self._regions}.values())
+        """Memory in use; places that no sub-table has moved to yet are mapped, but have no memory."""
+        return int(self.places[SLOTS].sum()) * self._row_bytes
 
     def reserve(self, incoming: NDArray[np.int64]) -> None:
         """Make room for int64[256] more rows; rows may move."""
         needed = self.used + incoming
-        for sub in np.flatnonzero(needed > self.places[CAPACITY] * MAX_LOAD):
-            if not self._waiting[sub] or needed[sub] > self._next.places[CAPACITY, sub] * MAX_LOAD:
-                self._begin_generation(needed)
+        for sub in np.flatnonzero(needed > self.places[ALLOWED]):
+            if not self._waiting[sub] or needed[sub] > self._next.places[ALLOWED, sub]:
+                self._begin_generation(needed * _growth(needed))
             if self._waiting[sub]:
                 self._move(int(sub))
+
+    def expect(self, rows: int) -> None:
+        """Make room for so many more rows, spread evenly, in one step; rows may move."""
+        needed = self.used + EXPECTED_SLACK * rows / SUB_TABLES
+        if (needed > self.places[ALLOWED]).any():
+            self._begin_generation(needed)
+            self._finish_generation()
 
     def widen(self, sub: int) -> None:
         """Give a sub-table that ran out of spare slots more of them: many keys share their first 40 bits."""
         self._waiting[sub] = False
-        moved = False
-        while not moved:
-            self._spare[sub] *= 2
-            capacity = int(self.places[CAPACITY, sub])
-            slots = capacity + int(self._spare[sub])
-            region = Region(slots * self._row_bytes)
-            moved = self._copy(sub, region, (region.address, capacity, slots))
+        self._move_alone(sub, int(self.places[CAPACITY, sub]))
 
-    def _lay_out(self, needed: NDArray[np.float64]) -> Generation:
-        """Room for a quarter more than needed; hashes spread evenly, so nobody gets less than the average."""
-        rows = np.ceil(np.maximum(needed, needed.mean()) * GROWTH).astype(np.int64)
-        return Generation(rows, self._spare, self._row_bytes)
+    def _lay_out(self, needed: NDArray[Any]) -> Generation:
+        """Room for what is needed, and no less than the average; up to a whole growth more towards the last."""
+        growth = _growth(needed)
+        rows = np.maximum(needed, needed.mean()) * growth ** (np.arange(SUB_TABLES) / SUB_TABLES)
+        return Generation(np.ceil(rows).astype(np.int64), self._spare, self._row_bytes)
 
-    def _begin_generation(self, needed: NDArray[np.int64]) -> None:
+    def _begin_generation(self, rows: NDArray[Any]) -> None:
+        self._finish_generation()
+        self._next = self._lay_out(rows)
+        self._waiting[:] = True
+
+    def _finish_generation(self) -> None:
         for sub in np.flatnonzero(self._waiting):
             self._move(int(sub))
-        self._next = self._lay_out(needed.astype(np.float64))
-        self._waiting[:] = True
 
     def _move(self, sub: int) -> None:
         """Move a sub-table to its place in the newest generation, or to one of its own where it does not fit."""
-        address, capacity, slots = (int(x) for x in self._next.places[:, sub])
+        address, capacity, slots, allowed = (int(x) for x in self._next.places[:, sub])
         self._waiting[sub] = False
-        if not self._copy(sub, self._next.region, (address, capacity, slots)):
+        if not self._copy(sub, self._next.region, (address, capacity, slots, allowed)):
             self._next.region.release(address, slots * self._row_bytes)
-            self.widen(sub)
+            self._move_alone(sub, capacity)
 
-    def _copy(self, sub: int, region: Region, place: tuple[int, int, int]) -> bool:
+    def _move_alone(self, sub: int, capacity: int) -> None:
+        """Move a sub-table to a region of its own, with twice as many spare slots as before, or more."""
+        moved = False
+        while not moved:
+            self._spare[sub] *= 2
+            slots = capacity + int(self._spare[sub])
+            region = Region(slots * self._row_bytes)
+            moved = self._copy(sub, region, (region.address, capacity, slots, int(capacity * MAX_LOAD)))
+
+    def _copy(self, sub: int, region: Region, place: tuple[int, int, int, int]) -> bool:
+        """Copy a sub-table to a place (address, capacity, slots, rows allowed) and use that, if it fits there."""
         source, slots = int(self.places[ADDRESS, sub]), int(self.places[SLOTS, sub])
-        if not move(source, slots, *place, self._ncols):
+        if not move(source, slots, place[ADDRESS], place[CAPACITY], place[SLOTS], self._ncols):
             return False
         self._regions[sub].release(source, slots * self._row_bytes)
         self._regions[sub] = region
-        self.places[: SLOTS + 1, sub] = place
+        self.places[:USED, sub] = place
         return True

@@ -46,6 +46,7 @@ class ChangeList:
     def __init__(self) -> None:
         self.since = NEVER
         self._keys = np.empty(0, np.uint64)
+        self._address = address_of(self._keys)
         self._count = 0
 
     def __len__(self) -> int:
@@ -56,16 +57,16 @@ class ChangeList:
         if self._count + more > len(self._keys):
             grown = np.empty(max(2 * len(self._keys), self._count + more), np.uint64)
             grown[: self._count] = self._keys[: self._count]
-            self._keys = grown
-        return address_of(self._keys) + 8 * self._count
+            self._keys, self._address = grown, address_of(grown)
+        return self._address + 8 * self._count
 
     def appended_to(self, end: int) -> None:
         """Keys were written up to address `end`."""
-        self._count = (end - address_of(self._keys)) // 8
+        self._count = (end - self._address) // 8
 
     def restart(self, since: int, keys: NDArray[np.uint64]) -> None:
         """Forget what was listed; `keys` changed after tick `since`."""
-        self.since, self._keys, self._count = since, keys, len(keys)
+        self.since, self._keys, self._address, self._count = since, keys, address_of(keys), len(keys)
 
     def sorted_keys(self) -> NDArray[np.uint64]:
         """A copy of the keys, rising."""
@@ -79,17 +80,21 @@ class WeightTable:
     changed. Not for several threads at once.
     """
 
-    def __init__(self, ncols: int, rows_expected: int = 0) -> None:
-        """`rows_expected` spares the growth while that many rows are loaded; it is no limit."""
+    def __init__(self, ncols: int) -> None:
         self.ncols = ncols
         self.count = 0
         self._shape = (0,) * ncols
-        self._tables = SubTables(ncols, rows_expected)
+        self._tables = SubTables(ncols)
         self._digest = 0
+        self._last_tick = NEVER
+        self._closed_tick = NEVER
         self._changes = (ChangeList(), ChangeList())
         self._incoming = np.zeros(SUB_TABLES, np.int64)
         self._since = np.full(2, NEVER, np.int64)
         self._ends = np.zeros(4, np.int64)
+        self._places = address_of(self._tables.places)
+        self._incoming_at, self._since_at = address_of(self._incoming), address_of(self._since)
+        self._ends_at = address_of(self._ends)
 
     @property
     def bytes(self) -> int:
@@ -105,9 +110,11 @@ class WeightTable:
         """The same, made again from all rows."""
         return int(kernels.scan_digest(self._places, self.ncols))
 
-    @property
-    def _places(self) -> int:
-        return address_of(self._tables.places)
+    def check_tick(self, tick: int) -> None:
+        """Raise ValueError unless changes of this tick may be written: not before the last, nor in one taken."""
+        if tick < self._last_tick or tick <= self._closed_tick:
+            last, closed = self._last_tick, self._closed_tick
+            raise ValueError(f"tick {tick} after tick {last}; changes up to tick {closed} were taken")
 
     def resolve(self, keys: int, count: int, rows: int, local: int = 0, local_bytes: int = 0) -> None:
         """Find or insert u64[count] at address `keys`; int64[count] at `rows` gets addresses of rows.
@@ -115,9 +122,8 @@ class WeightTable:
         They hold until the next call that can insert. Keys must not be 0, and not repeat. With `local`, the columns
         are copied into local rows there, `local_bytes` apart, after a place for the weight.
         """
-        self._incoming[:] = 0
-        kernels.count_incoming(keys, count, address_of(self._incoming))
-        self._tables.reserve(self._incoming)
+        if not kernels.count_incoming(self._places, keys, count, self._incoming_at):
+            self._tables.reserve(self._incoming)
         done = kernels.resolve(self._places, keys, count, self._shape, rows, local, local_bytes)
         while done < count:
             self._tables.widen(int(kernels.sub_table_of(keys + 8 * done)))
@@ -126,13 +132,13 @@ class WeightTable:
     def write_back(self, rows: int, count: int, local: int, local_bytes: int, tick: int) -> int:
         """Carry changed columns of local rows (a weight, then the columns) into the rows just resolved.
 
-        Returns how many of the local rows have a weight that is not 0.
+        Returns how many of the local rows have a weight that is not 0. `check_tick` says which ticks are allowed.
         """
         for which, changes in enumerate(self._changes):
             self._ends[which] = changes.room_for(count)
         self._ends[2:] = self.count, 0
-        since, ends = address_of(self._since), address_of(self._ends)
-        grown = kernels.write_back(rows, count, self._shape, local, local_bytes, tick, since, ends)
+        self._last_tick = tick
+        grown = kernels.write_back(rows, count, self._shape, local, local_bytes, tick, self._since_at, self._ends_at)
         self._digest = (self._digest + int(grown)) & _MASK
         for which, changes in enumerate(self._changes):
             changes.appended_to(int(self._ends[which]))
@@ -164,11 +170,15 @@ class WeightTable:
         for sub in range(SUB_TABLES):
             yield self.rows_with_prefix(sub, 8)
 
+    def expect(self, rows: int) -> None:
+        """Take memory for so many more rows at once, before they are loaded; a hint, no limit."""
+        self._tables.expect(rows)
+
     def load(self, keys: NDArray[np.uint64], columns: NDArray[np.float64], touched: NDArray[np.int64]) -> None:
         """Set rows: u64[r] keys without repeats, f64[r, ncols], i64[r] ticks >= 0.
 
-        Fastest with rising keys, and with `rows_expected` given at the start. Loaded rows are not listed as changed:
-        call `restart_changes` when all are in. Raises ValueError for other shapes, or a key of 0.
+        Fastest with rising keys, and after `expect`. Loaded rows are not listed as changed: call `restart_changes`
+        when all are in. Raises ValueError for other shapes, or a key of 0.
         """
         keys = np.ascontiguousarray(keys, np.uint64)
         columns = np.ascontiguousarray(columns, np.float64)
@@ -179,6 +189,7 @@ class WeightTable:
             raise ValueError("a row to load has key 0, or was never touched")
         places = np.empty(len(keys), np.int64)
         self.resolve(address_of(keys), len(keys), address_of(places))
+        self._last_tick = max(self._last_tick, int(touched.max(initial=NEVER)))
         self._ends[2] = self.count
         grown = kernels.fill_rows(
             address_of(places),
@@ -186,13 +197,16 @@ class WeightTable:
             self._shape,
             address_of(columns),
             address_of(touched),
-            address_of(self._ends) + 16,
+            self._ends_at + 16,
         )
         self.count = int(self._ends[2])
         self._digest = (self._digest + int(grown)) & _MASK
 
     def restart_changes(self, checkpoint_tick: int, publication_tick: int) -> None:
-        """List anew, by a scan, what changed after the last checkpoint's and the last publication's tick (-1: none)."""
+        """List anew, by a scan, what changed after the last checkpoint's and the last publication's tick (-1: none).
+
+        Either may be ahead of the rows: what the fold changes up to it is made again, not changed, and is not listed.
+        """
         for which, since in ((_CHECKPOINT, checkpoint_tick), (_PUBLICATION, publication_tick)):
             count = kernels.scan_touched(self._places, self.ncols, since, 0)
             keys = np.empty(count, np.uint64)
@@ -213,7 +227,7 @@ class WeightTable:
     def take_changed_for_checkpoint(self, tick: int) -> Rows:
         """Copies of the rows changed since the last checkpoint; the next starts after `tick`, the last one folded.
 
-        Only between ticks: every change up to now belongs to `tick` or one before it.
+        Only between ticks: every change up to now belongs to `tick` or one before it, else ValueError is raised.
         """
         return self._take(_CHECKPOINT, tick)
 
@@ -222,10 +236,11 @@ class WeightTable:
         return self._take(_PUBLICATION, tick)
 
     def _take(self, which: int, tick: int) -> Rows:
-        if tick < self._changes[which].since:
-            raise ValueError(f"tick {tick} was taken before; the last one was {self._changes[which].since}")
+        if tick < max(self._changes[which].since, self._last_tick):
+            raise ValueError(f"tick {tick} cannot be taken: there are changes of, or were taken up to, a later one")
         rows = self.rows_of(self._changes[which].sorted_keys())
         self._restart(which, tick, np.empty(0, np.uint64))
+        self._closed_tick = max(self._closed_tick, tick)
         return rows
 
     def _restart(self, which: int, since: int, keys: NDArray[np.uint64]) -> None:

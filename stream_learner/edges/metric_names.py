@@ -50,16 +50,11 @@ def _histogram(name: str, buckets: tuple[float, ...], meaning: str, *labels: str
     return Metric(name, "histogram", meaning, labels, buckets)
 
 
-BUILD_INFO = _gauge(
-    "build_info", "Always 1; the labels say which version runs as which role.", "version", "role"
-)
-RETRIES = _counter(
-    "retries_total", "Times a role waited and tried again, by the class of the error.", "role", "error"
-)
+BUILD_INFO = _gauge("build_info", "Always 1; the labels say which version runs as which role.", "version", "role")
+RETRIES = _counter("retries_total", "Times a role waited and tried again, by the class of the error.", "role", "error")
 
 JOINER_PARTITIONS = _gauge("joiner_partitions", "Partitions this joiner writes.")
 JOINER_READ = _counter("joiner_read_total", "Records read; input is impressions or clicks.", "input")
-JOINER_READ_BYTES = _counter("joiner_read_bytes_total", "Bytes of the records read.", "input")
 JOINER_IMPRESSIONS = _counter(
     "joiner_impressions_total",
     "Impressions whose outcome is final: example, duplicate, sampled_out or dead_lettered.",
@@ -121,9 +116,7 @@ LEARNER_BUFFER_BYTES = _gauge("learner_buffer_bytes", "Training log read ahead a
 LEARNER_FEATURES = _gauge("learner_features", "Features with state.")
 LEARNER_NONZERO = _gauge("learner_features_nonzero", "Features with a weight other than 0.")
 LEARNER_TABLE_BYTES = _gauge("learner_table_bytes", "Memory of the table of states.")
-LEARNER_LOG_LOSS = _gauge(
-    "learner_log_loss", "Progressive log-loss (nats, before the update) of the last whole slice."
-)
+LEARNER_LOG_LOSS = _gauge("learner_log_loss", "Progressive log-loss (nats, before the update) of the last whole slice.")
 LEARNER_ENTROPY = _gauge(
     "learner_normalized_entropy", "Log-loss of the last whole slice over that of its own mean label."
 )
@@ -135,25 +128,17 @@ LEARNER_CHECKPOINTS = _counter("learner_checkpoints_total", "Checkpoints that be
 LEARNER_CHECKPOINT = _histogram(
     "learner_checkpoint_seconds", SLOW_SECONDS, "From beginning a checkpoint until it counts."
 )
-LEARNER_CHECKPOINT_BYTES = _counter("learner_checkpoint_bytes_total", "Bytes written by checkpoints.")
-LEARNER_PUBLISH = _histogram(
-    "learner_publish_seconds", SLOW_SECONDS, "Time of one publication's transaction."
-)
+LEARNER_PUBLISH = _histogram("learner_publish_seconds", SLOW_SECONDS, "Time of one publication's transaction.")
 LEARNER_PUBLISH_BYTES = _counter("learner_publish_bytes_total", "Bytes published.")
 LEARNER_PUBLISHED_SEQUENCE = _gauge("learner_published_sequence", "Number of the last publication.")
 LEARNER_PUBLISHED_VERSION = _gauge("learner_published_version", "Version, a tick, of the last publication.")
 
 SCORER_VERSION = _gauge("scorer_version", "Version, a tick, that predictions are made with.")
 SCORER_READY = _gauge("scorer_ready", "1 where the replica is complete and fresh, else 0.")
-SCORER_FRESHNESS = _gauge(
-    "scorer_freshness_seconds", "Age of the version: wall clock minus the end of its tick."
-)
+SCORER_FRESHNESS = _gauge("scorer_freshness_seconds", "Age of the version: wall clock minus the end of its tick.")
 SCORER_APPLIED = _counter("scorer_versions_applied_total", "Versions applied.")
-SCORER_APPLY = _histogram("scorer_apply_seconds", FAST_SECONDS, "Time to apply one version.")
 SCORER_LOAD = _histogram("scorer_load_seconds", SLOW_SECONDS, "From start to a complete replica.")
 SCORER_WEIGHTS = _gauge("scorer_weights", "Weights in the replica.")
-SCORER_PREDICTIONS = _counter("scorer_predictions_total", "Events predicted.")
-SCORER_BAD_EVENTS = _counter("scorer_bad_events_total", "Events that could not be predicted.")
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """Every metric declared above, in order."""

@@ -7,7 +7,7 @@ This file must never make up a metric at run time: what `metric_names` does not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -43,9 +43,7 @@ class Metrics:
         elif metric.kind == "gauge":
             self._gauges[metric] = Gauge(name, meaning, labels, registry=self._registry)
         else:
-            self._histograms[metric] = Histogram(
-                name, meaning, labels, buckets=metric.buckets, registry=self._registry
-            )
+            self._histograms[metric] = Histogram(name, meaning, labels, buckets=metric.buckets, registry=self._registry)
 
     def inc(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
         """Add `amount` >= 0 to a counter."""
@@ -68,9 +66,11 @@ class Metrics:
             self._histograms[metric].labels(model=self._model, **labels).observe(seconds)
 
     def forget(self, metric: Metric, **labels: str) -> None:
-        """Stop showing a gauge with these labels, as for a partition given away."""
+        """Stop showing a gauge with these labels, as for a partition given away; nothing if it was never set."""
         with _refusing(metric):
-            self._gauges[metric].remove(self._model, *(labels[name] for name in metric.labels))
+            gauge, values = self._gauges[metric], [labels[name] for name in metric.labels]
+        with suppress(KeyError):
+            gauge.remove(self._model, *values)
 
     @contextmanager
     def timed(self, metric: Metric, **labels: str) -> Iterator[None]:

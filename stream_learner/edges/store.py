@@ -29,7 +29,7 @@ A checkpoint consists of pages and deltas, planned and encoded as those of the s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -199,22 +199,26 @@ class CheckpointStore:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _read_head(self) -> None:
+        head = self._db.get(_HEAD)
+        if head is None:
+            return
+        self._head = _expect(HeadRecord, self._decode(_HEAD, head))
+        self._versions = [
+            _expect(VersionRecord, self._decode(_VERSION, family.get(_VERSION) or b""))
+            for family in self._families
+        ]
+        for shard, version in enumerate(self._versions):
+            if version.stamp != self._head.stamp._replace(shard=shard):
+                raise StateDamaged(f"{self._path}: shard {shard} is not of the checkpoint of the head")
+
     def _recover(self, policy: PagePolicy) -> None:
         """Read what the last head says, and delete what is newer than it."""
-        head = self._db.get(_HEAD)
-        if head is not None:
-            self._head = _expect(HeadRecord, self._decode(_HEAD, head))
-            self._versions = [
-                _expect(VersionRecord, self._decode(_VERSION, family.get(_VERSION) or b""))
-                for family in self._families
-            ]
-            for shard, version in enumerate(self._versions):
-                stamp = self._head.stamp
-                if version.stamp != stamp._replace(shard=shard):
-                    raise StateDamaged(f"{self._path}: shard {shard} is not of the checkpoint of the head")
-        states = [version.state for version in self._versions] or [None] * len(self._families)
+        self._read_head()
+        shards = len(self._families)
+        states: Sequence[PageState | None] = [v.state for v in self._versions] or [None] * shards
         self._planners = [
-            PagePlanner(shard_prefix(shard, len(states)), policy, state) for shard, state in enumerate(states)
+            PagePlanner(shard_prefix(shard, shards), policy, state) for shard, state in enumerate(states)
         ]
         self._delete_unfinished()
 
@@ -324,6 +328,7 @@ class CheckpointWriter:
         for planner, plan in zip(store._planners, self._plans, strict=True):
             planner.commit(plan)
         store._unfinished = False
+        store._read_head()
 
 
 def _open_database(path: Path, shards: int, memory_bytes: int) -> Rdict:
@@ -449,7 +454,8 @@ def _attachment_pieces(sequence: int, attachments: Mapping[str, bytes]) -> Itera
 
 
 def _between(family: Rdict, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-    for key, value in family.items(from_key=begin):
+    entries: Iterator[tuple[Any, Any]] = family.items(from_key=begin)
+    for key, value in entries:
         if key >= end:
             return
         yield key, value

@@ -164,6 +164,8 @@ class LogTail:
                 raise self._no_resume_point(earliest, end)
             rule = RuleR(first[1].id, partition=self.partition)
             accepted = Accepted(rule, first[0] + 1, after=Hint(first[0] + 1, first[1].id))
+            point = first[1].resume
+            accepted.resume = first[1] if point is not None and not point.detached else None
         for _ in self.read_on(accepted, end):
             yield None
         if earliest > 0 and accepted.resume is None:

@@ -8,36 +8,55 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from stream_learner.core.learner import Learner
 from stream_learner.core.marks import MarkId
 from stream_learner.core.pages import Prefix
 from stream_learner.core.rows import StateRows
+from stream_learner.edges.kafka import TopicInfo
 from stream_learner.edges.store import CheckpointStore, CheckpointWriter
 from stream_learner.errors import StateDamaged, TopicRecreated
 from stream_learner.roles.log_follower import LOG_BEGINNING, LogPosition
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+
+
+def open_store(config: Config, learner: Learner, partitions: int) -> CheckpointStore:
+    """The state directory of a model, made if it is not there.
+
+    Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
+    """
+    identity = {
+        "model": config.model,
+        "optimizer": learner.optimizer.to_dict(),
+        "log": config.examples_topic,
+        "partitions": partitions,
+        "tick_ms": config.join.tick_ms,
+    }
+    return CheckpointStore.open(
+        config.state_dir, identity, shards=config.snapshots.shards, ncols=len(learner.optimizer.columns)
+    )
 
 
 class Checkpoints:
     """Checkpoints of one learner. Used by the learner's thread."""
 
-    def __init__(
-        self, path: Path, identity: Mapping[str, Any], *, shards: int, learner: Learner, log_topic_id: bytes
-    ) -> None:
-        """Open the state directory. Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull."""
-        self._path = path
+    def __init__(self, config: Config, learner: Learner, log: TopicInfo) -> None:
+        """Open the state directory, with positions in the training log `log`. Raises what `open_store` does."""
+        self._path = config.state_dir
         self._learner = learner
-        self._log_topic_id = log_topic_id.hex()
-        self._store = CheckpointStore.open(path, identity, shards=shards, ncols=len(learner.optimizer.columns))
+        self._partitions = log.partitions
+        self._log_topic_id = log.id.hex()
+        self._store = open_store(config, learner, log.partitions)
         self._writer: CheckpointWriter | None = None
         self._writing_tick = -1
         self._began_s = 0.0
         self.tick = -1
         self.seconds = 0.0
 
-    def load(self, partitions: int) -> dict[int, LogPosition]:
+    def load(self) -> dict[int, LogPosition]:
         """Put the last checkpoint into the learner; the positions to go on from, the log's beginning without one.
 
         Raises StateDamaged if the rows do not have the digest of the head, TopicRecreated if the training log is not
@@ -45,7 +64,7 @@ class Checkpoints:
         """
         loaded = self._store.load()
         if loaded is None:
-            return dict.fromkeys(range(partitions), LOG_BEGINNING)
+            return dict.fromkeys(range(self._partitions), LOG_BEGINNING)
         head = loaded.head
         if head["log_topic_id"] != self._log_topic_id:
             raise TopicRecreated(

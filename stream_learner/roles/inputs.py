@@ -44,6 +44,11 @@ class BadShare:
         self._until = 0.0
         self._read = self._bad = 0
 
+    @property
+    def share(self) -> float:
+        """Share of bad records in the current period, 0.0 without records."""
+        return self._bad / self._read if self._read else 0.0
+
     def note(self, topic: str, status: np.ndarray) -> None:
         """Count the records of a batch. Raises TooManyBadRecords above the limit."""
         now = time.monotonic()

@@ -33,7 +33,7 @@ from stream_learner.errors import BrokerUnreachable, PartitionCountsDiffer, Retr
 from stream_learner.roles.accepted import Hint
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.inputs import BadShare, InputPlan
-from stream_learner.roles.joiner_report import report_partition
+from stream_learner.roles.joiner_report import forget_partition, report_partition
 from stream_learner.roles.partition import PartitionJoiner, PartitionPlan, Start
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ DEFAULT_RETENTION_MS = 7 * 86_400_000
 
 class JoinerRole:
     """Joins the partitions that the group gives to this process. Run it with `roles.lifecycle.run_role`."""
+
+    name = "joiner"
 
     def __init__(
         self,
@@ -68,6 +70,13 @@ class JoinerRole:
         self._ends: EndWatch | None = None
         self._committed_at_s = 0.0
         self._unreachable = False
+
+    @property
+    def why_not_ready(self) -> str:
+        """What is missing before this joiner does its part, "" if nothing."""
+        if self._membership is None:
+            return "the joiner has not joined its group"
+        return "the joiner cannot reach its group" if self._unreachable else ""
 
     def open(self) -> None:
         """Check the topics and join the group. Raises TopicMissing, PartitionCountsDiffer, ConfigError and others."""
@@ -177,6 +186,7 @@ class JoinerRole:
         except (BrokerUnreachable, RetryLater) as error:
             if not self._unreachable:
                 self._log.warning("group_unreachable", reason=str(error))
+                self._metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
             self._unreachable = True
             return
         for event in events:
@@ -201,6 +211,7 @@ class JoinerRole:
             joiner = self.partitions.pop(partition, None)
             if joiner is not None:
                 joiner.close()
+                forget_partition(self._metrics, partition)
 
     def _watch_ends(self) -> None:
         assert self._ends is not None
@@ -219,7 +230,16 @@ class JoinerRole:
                     partition, last.next_impression, last.click_cursor, progress.hint.to_text()
                 )
             report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
-        self._metrics.set(names.JOINER_PARTITIONS, len(self.partitions))
+        self._report()
+
+    def _report(self) -> None:
+        """Figures over all partitions."""
+        joiners = self.partitions.values()
+        self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
+        self._metrics.set(names.JOINER_CLICKS_WAITING, sum(j.progress.clicks_waiting for j in joiners))
+        self._metrics.set(names.JOINER_BUFFER_BYTES, sum(j.join.buffered_bytes for j in joiners if j.join))
+        if self._plan is not None:
+            self._metrics.set(names.JOINER_BAD_SHARE, self._plan.inputs.bad_share.share)
 
     def close(self) -> None:
         """Drop all attempts, commit what is durable, and fall silent; a static member keeps its partitions."""

@@ -29,9 +29,33 @@ def report_partition(metrics: Metrics, joiner: PartitionJoiner, now_ms: int, tic
     for reason, times in progress.lost.items():
         metrics.inc(names.JOINER_ATTEMPTS_LOST, times, reason=reason)
     progress.lost.clear()
+    for metric, durations in ((names.JOINER_APPEND, progress.append_s), (names.JOINER_RECOVERY, progress.recovery_s)):
+        for seconds in durations:
+            metrics.observe(metric, seconds)
+        durations.clear()
+    _report_place(metrics, joiner)
     if progress.last is not None:
         lag_s = max(now_ms - (progress.last.last_tick + 1) * tick_ms, 0) / 1000
         metrics.set(names.JOINER_LAG, lag_s, partition=str(joiner.partition))
+
+
+def forget_partition(metrics: Metrics, partition: int) -> None:
+    """Stop showing the gauges of a partition given away."""
+    for metric in (names.JOINER_LAG, names.JOINER_LOG_TIME):
+        for labels in ({"input": "impressions"}, {"input": "clicks"}) if metric is names.JOINER_LOG_TIME else ({},):
+            metrics.forget(metric, partition=str(partition), **labels)
+
+
+def _report_place(metrics: Metrics, joiner: PartitionJoiner) -> None:
+    """How far the inputs of a partition have been read."""
+    if joiner.join is None:
+        return
+    for side, log_time_ms in (
+        ("impressions", joiner.join.impression_log_time),
+        ("clicks", joiner.join.click_log_time),
+    ):
+        if log_time_ms >= 0:
+            metrics.set(names.JOINER_LOG_TIME, log_time_ms / 1000, input=side, partition=str(joiner.partition))
 
 
 def _report_counts(metrics: Metrics, counts: TickCounts) -> None:

@@ -49,6 +49,8 @@ RETRY_S = 1.0
 class LearnerRole:
     """Learns one model. Run it with `roles.lifecycle.run_role`."""
 
+    name = "learner"
+
     def __init__(
         self, config: Config, metrics: Metrics, *, clock_ms: Callable[[], int] = wall_clock_ms
     ) -> None:
@@ -68,6 +70,13 @@ class LearnerRole:
         self._published_s = self._checkpointed_s = self._reported_s = time.monotonic()
         self._retry_s = 0.0
         self._unreachable = False
+
+    @property
+    def why_not_ready(self) -> str:
+        """What is missing before the learner does its part, "" if nothing."""
+        if self._follower is None:
+            return "the learner has not loaded its state"
+        return "the learner cannot read the training log" if self._unreachable else ""
 
     def open(self) -> None:
         """Steps 1 and 2. Raises what `Checkpoints`, `Publication` and the topics' checks raise."""
@@ -94,21 +103,8 @@ class LearnerRole:
     def _load(self, admin: Admin) -> dict[int, LogPosition]:
         config = self._config
         log = admin.require([config.examples_topic])[config.examples_topic]
-        identity = {
-            "model": config.model,
-            "optimizer": self.learner.optimizer.to_dict(),
-            "log": config.examples_topic,
-            "partitions": log.partitions,
-            "tick_ms": config.join.tick_ms,
-        }
-        self._checkpoints = Checkpoints(
-            config.state_dir,
-            identity,
-            shards=config.snapshots.shards,
-            learner=self.learner,
-            log_topic_id=log.id,
-        )
-        positions = self._checkpoints.load(log.partitions)
+        self._checkpoints = Checkpoints(config, self.learner, log)
+        positions = self._checkpoints.load()
         self.tick = self._checkpoints.tick
         return positions
 
@@ -157,6 +153,7 @@ class LearnerRole:
         except (BrokerUnreachable, RetryLater) as error:
             if not self._unreachable:
                 self._log.warning("log_unreachable", reason=str(error))
+                self._metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
             self._unreachable = True
             return False
         return came

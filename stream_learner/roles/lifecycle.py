@@ -91,21 +91,24 @@ def run_role(role: Role, stopping: Stopping, heartbeat: Heartbeat | None = None)
         role.close()
 
 
-def run_roles(roles: Sequence[Role], stopping: Stopping, heartbeat: Heartbeat | None = None) -> None:
+def run_roles(roles: Sequence[Role], stopping: Stopping, heartbeats: Sequence[Heartbeat] = ()) -> None:
     """Run several roles side by side, a thread each; the first error stops all and is raised.
 
     The calling thread waits, so that signals reach it.
     """
     errors: list[BaseException] = []
 
-    def run(role: Role) -> None:
+    def run(role: Role, heartbeat: Heartbeat | None) -> None:
         try:
             run_role(role, stopping, heartbeat)
         except BaseException as error:  # noqa: BLE001 -- handed to the caller, whatever it is
             errors.append(error)
             stopping.set()
 
-    threads = [threading.Thread(target=run, args=(role,), name=type(role).__name__) for role in roles]
+    pulses = [*heartbeats, *([None] * (len(roles) - len(heartbeats)))]
+    threads = [
+        threading.Thread(target=run, args=pair, name=type(pair[0]).__name__) for pair in zip(roles, pulses, strict=True)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

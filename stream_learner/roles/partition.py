@@ -19,16 +19,15 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
-
-from structlog.typing import FilteringBoundLogger
 
 from stream_learner.core.attempt import Ack, Attempt, Verdict
 from stream_learner.core.examples import Scratch
-from stream_learner.core.join import Cut, JoinSpec, PartitionJoin, TickOutput, WrongResume
+from stream_learner.core.join import Cut, ExampleScratch, JoinSpec, PartitionJoin, TickOutput, WrongResume
 from stream_learner.core.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts
 from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
+from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import InputsChanged, RetryLater, TopicRecreated
 from stream_learner.roles.accepted import Accepted, Hint, LogTail
 from stream_learner.roles.inputs import DeadLetter, InputPlan, Inputs
@@ -60,7 +59,7 @@ class PartitionPlan:
     partitions: int
     record_bytes: int
     resume_within_s: float
-    log: FilteringBoundLogger
+    log: Logger
 
 
 class Start:
@@ -84,8 +83,9 @@ class Start:
 
 @dataclass(frozen=True)
 class Appended:
-    """A mark that was appended, acknowledged or not."""
+    """A mark that was appended, acknowledged or not; `at_s` is when, by the monotonic clock."""
 
+    at_s: float
     id: MarkId
     predecessor: MarkId
     cut: Cut
@@ -98,12 +98,16 @@ class Progress:
     """What a partition has appended durably, for offsets and metrics.
 
     hint: leads to the last durable resume point. last: what the last durable mark covers. The others count since
-    they were last reported: unreported holds the counts of durable marks, lost the attempts dropped, by reason.
+    they were last reported: unreported holds the counts of durable marks, append_s how long each took to become
+    durable, recovery_s how long step 1 and 2 took, lost the attempts dropped, by reason.
     """
 
     hint: Hint | None
     last: Cut | None = None
     unreported: list[TickCounts] = field(default_factory=list)
+    append_s: list[float] = field(default_factory=list)
+    recovery_s: list[float] = field(default_factory=list)
+    clicks_waiting: int = 0
     ticks: int = 0
     attempts: int = 0
     resume_points: int = 0
@@ -116,6 +120,8 @@ class Progress:
         self.ticks += tick.cut.last_tick - tick.cut.first_tick + 1
         self.resume_points += tick.is_resume_point
         self.unreported.append(tick.counts)
+        self.append_s.append(time.monotonic() - tick.at_s)
+        self.clicks_waiting = tick.counts.clicks.waiting
 
 
 class _Lost(Exception):
@@ -133,7 +139,9 @@ class PartitionJoiner:
         self._log = plan.log.bind(partition=partition)
         self._tail = LogTail(plan.settings, plan.queries, plan.log_topic, partition)
         self._scratch = Scratch()
+        self._rows = ExampleScratch()
         self._inputs: Inputs | None = None
+        self._join: PartitionJoin | None = None
         self._attempt: Attempt | None = None
         self._accepted: Accepted | None = None
         self._deliveries: deque[Delivery] = deque()
@@ -144,6 +152,11 @@ class PartitionJoiner:
         self._appended_at_s = 0.0
         self._after = Hint(0, GENESIS)
         self._steps = self._rule_w()
+
+    @property
+    def join(self) -> PartitionJoin | None:
+        """The state of the join, None before step 2 has made it."""
+        return self._join
 
     def turn(self) -> bool:
         """Do the next piece of work; False if there was nothing to do."""
@@ -159,8 +172,9 @@ class PartitionJoiner:
         self._drop_attempt()
         self._tail.close()
 
-    def _rule_w(self) -> Iterator[bool]:
+    def _rule_w(self) -> Generator[bool, None, None]:
         while True:
+            began_s = time.monotonic()
             try:
                 # Step 1: find the last resume point, and read on to the high watermark by rule R.
                 yield from self._find_accepted()
@@ -168,6 +182,7 @@ class PartitionJoiner:
                 join = yield from self._make_again()
                 # Step 3: begin an attempt.
                 self._begin_attempt()
+                self.progress.recovery_s.append(time.monotonic() - began_s)
                 # Steps 4 and 5: append tick after tick; watch the offsets that are acknowledged.
                 yield from self._append_ticks(join)
             except (_Lost, RetryLater) as error:
@@ -177,14 +192,14 @@ class PartitionJoiner:
                 self._drop_attempt()
                 yield from self._rest(0.0 if isinstance(error, _Lost) else RETRY_S)
 
-    def _rest(self, seconds: float) -> Iterator[bool]:
+    def _rest(self, seconds: float) -> Generator[bool, None, None]:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             yield False
 
     # Step 1
 
-    def _find_accepted(self) -> Iterator[bool]:
+    def _find_accepted(self) -> Generator[bool, None, None]:
         for accepted in self._tail.find(self.progress.hint):
             self._accepted = accepted
             yield True
@@ -225,6 +240,7 @@ class PartitionJoiner:
     def _make_again(self) -> Generator[bool, None, PartitionJoin]:
         known = self._known
         join = self._fresh_join() if known.resume is None else PartitionJoin.resume(self._plan.spec, known.resume)
+        self._join = join
         inputs = Inputs(self._plan.inputs, self.partition, join, self._buffer_bytes)
         self._inputs = inputs
         try:
@@ -258,12 +274,12 @@ class PartitionJoiner:
             click_start=start.offset(plan.inputs.clicks_topic, self.partition),
         )
 
-    def _make_tick_again(self, join: PartitionJoin, inputs: Inputs, mark: Mark) -> Iterator[bool]:
+    def _make_tick_again(self, join: PartitionJoin, inputs: Inputs, mark: Mark) -> Generator[bool, None, None]:
         """Make a tick of an accepted mark once more and compare; what it holds is in the log already."""
         cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
         while not join.covers(cut):
             yield self._read_towards(join, inputs, cut.next_impression, cut.click_cursor)
-        output = join.emit(cut)
+        output = join.emit(cut, self._rows)
         if (output.counts, output.first_click) != (mark.counts, mark.first_click):
             raise InputsChanged(
                 f"the ticks {mark.first_tick} to {mark.last_tick} of {self._plan.log_topic} partition "
@@ -305,7 +321,7 @@ class PartitionJoiner:
 
     # Steps 4 and 5
 
-    def _append_ticks(self, join: PartitionJoin) -> Iterator[bool]:
+    def _append_ticks(self, join: PartitionJoin) -> Generator[bool, None, None]:
         assert self._attempt is not None and self._inputs is not None
         attempt, inputs = self._attempt, self._inputs
         while True:
@@ -314,10 +330,11 @@ class PartitionJoiner:
             came = inputs.read(click_idle_ms=click_idle)
             made = False
             while attempt.outstanding < MAX_OUTSTANDING:
-                cut = join.next_cut(click_idle, impression_idle, allow_empty=not came or self._silent_s() > EMPTY_AFTER_S)
+                alone = not came or self._silent_s() > EMPTY_AFTER_S
+                cut = join.next_cut(click_idle, impression_idle, allow_empty=alone)
                 if cut is None:
                     break
-                output = join.emit(cut)
+                output = join.emit(cut, self._rows)
                 yield from self._append_dead_letters(inputs, output)
                 self._append(attempt, join, output)
                 made = True
@@ -326,7 +343,7 @@ class PartitionJoiner:
     def _silent_s(self) -> float:
         return time.monotonic() - self._appended_at_s
 
-    def _append_dead_letters(self, inputs: Inputs, output: TickOutput) -> Iterator[bool]:
+    def _append_dead_letters(self, inputs: Inputs, output: TickOutput) -> Generator[bool, None, None]:
         """Append the tick's dead letters and wait for them: they must be there before the tick that counts them."""
         letters = inputs.dead_letters(output.dead_impressions, output.dead_clicks)
         for letter in letters:
@@ -373,11 +390,12 @@ class PartitionJoiner:
         size = sum(map(len, records))
         self._bytes_since_resume += size
         self.progress.log_bytes += size
-        before = self._appended[-1].id if self._appended else attempt.durable
-        self._appended.append(
-            Appended(MarkId(attempt.id, cut.last_tick), before, cut, output.counts, resume is not None)
-        )
         self._appended_at_s = time.monotonic()
+        before = self._appended[-1].id if self._appended else attempt.durable
+        mark = MarkId(attempt.id, cut.last_tick)
+        self._appended.append(
+            Appended(self._appended_at_s, mark, before, cut, output.counts, resume is not None)
+        )
 
     def _resume_point(self, join: PartitionJoin) -> ResumePoint | None:
         """A resume point, where it costs little or the last one is too old."""
@@ -390,7 +408,7 @@ class PartitionJoiner:
             self._plan.impression_topic_id, self._plan.click_topic_id, self._plan.partitions
         )
 
-    def _take_deliveries(self, attempt: Attempt | None) -> Iterator[bool]:
+    def _take_deliveries(self, attempt: Attempt | None) -> Generator[bool, None, None]:
         """Watch what comes back. An error drops the attempt; a foreign offset means that somebody else wrote."""
         while self._deliveries:
             delivery = self._deliveries.popleft()
@@ -407,7 +425,7 @@ class PartitionJoiner:
                 yield from self._decide(attempt)
             self._note_durable(attempt)
 
-    def _decide(self, attempt: Attempt) -> Iterator[bool]:
+    def _decide(self, attempt: Attempt) -> Generator[bool, None, None]:
         """Step 5: read on by rule R; still one's own mark: go on; another's: back to step 1."""
         known = self._known
         for _ in self._tail.read_on(known, attempt.expected_offset):
@@ -428,7 +446,7 @@ class PartitionJoiner:
                 self._after = Hint(attempt.durable_offset + 1, tick.id)
 
     def _drop_attempt(self) -> None:
-        self._attempt = None
+        self._attempt = self._join = None
         if self._inputs is not None:
             self._inputs.close()
             self._inputs = None

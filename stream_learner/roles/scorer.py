@@ -21,10 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stream_learner.core.features import EncodedRows, FeatureEncoder
 from stream_learner.core.feature_spec import FeatureSpec
+from stream_learner.core.features import EncodedRows, FeatureEncoder
 from stream_learner.core.reasons import Reason
+from stream_learner.edges import metric_names as names
 from stream_learner.edges.kafka import KafkaSettings
+from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import NotReady
 from stream_learner.roles.snapshot_reader import SnapshotReader
@@ -91,12 +93,13 @@ class Scorer:
         topic: str | None = None,
         max_staleness_ms: int | None = 300_000,
         on_version: Callable[[int], None] | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """bootstrap_servers: "host:port[,host:port]". model: its name. kafka: further options of librdkafka.
 
         topic: the snapshot topic, where it is not `<model>.snapshots`. max_staleness_ms: a replica whose last version
         was applied longer ago is not ready; None never asks. on_version: called with every new version, in the
-        thread that applies them: it must be quick.
+        thread that applies them: it must be quick. metrics: where to count; by default nowhere that is seen.
         """
         options = dict(kafka or {})
         if bootstrap_servers:
@@ -106,6 +109,10 @@ class Scorer:
         self._topic = topic or f"{model}.snapshots"
         self._max_staleness_ms = max_staleness_ms
         self._notify = on_version
+        self._metrics = metrics or Metrics(model)
+        self._started_s = time.monotonic()
+        self._metrics.follow(names.SCORER_READY, lambda: float(self.ready))
+        self._metrics.follow(names.SCORER_FRESHNESS, lambda: (self.freshness_ms or 0.0) / 1000)
         self._log = get_logger("scorer").bind(model=model)
         self._reader: SnapshotReader | None = None
         self._encoding: _Encoding | None = None
@@ -186,6 +193,10 @@ class Scorer:
         """The weight of a hashed feature, 0.0 if it has none."""
         return self._following.replica.weight(key)
 
+    def largest_weights(self, count: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+        """Keys and weights of the `count` largest weights by magnitude, largest first."""
+        return self._following.replica.largest_weights(count)
+
     def predict(self, event: Event) -> Prediction:
         """The probability that this event is clicked. Raises BadEvent for what is no event, NotReady before the first
         version."""
@@ -255,6 +266,11 @@ class Scorer:
                 tuple(model["inputs"]["ignored_fields"]),
                 int(model["tick_ms"]),
             )
+        if known is None:
+            self._metrics.observe(names.SCORER_LOAD, time.monotonic() - self._started_s)
+        self._metrics.inc(names.SCORER_APPLIED)
+        self._metrics.set(names.SCORER_VERSION, version)
+        self._metrics.set(names.SCORER_WEIGHTS, self._following.replica.rows)
         if self._notify is not None:
             self._notify(version)
 

@@ -11,11 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from structlog.typing import FilteringBoundLogger
-
 from stream_learner.core.errors import RecordError
 from stream_learner.core.replica import Replica
 from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader
+from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
 
 READ_RECORDS = 500
@@ -30,7 +29,7 @@ class SnapshotReader:
         self,
         settings: KafkaSettings,
         topic: str,
-        log: FilteringBoundLogger,
+        log: Logger,
         on_version: Callable[[int], None] = lambda version: None,
     ) -> None:
         """on_version: called in the reader's thread with every new version, once it is served.

@@ -153,7 +153,8 @@ class PlainJoin:
         """The outcome of a cut, by its definition as a pure function."""
         spec, n = self.spec, Counter()
         dead_clicks = self._read_clicks(cut, n)
-        self._expire(cut.last_tick * spec.tick_ms, n)
+        if cut.first_tick < cut.last_tick:
+            self._expire(cut.last_tick * spec.tick_ms, n)
         examples, dead = [], []
         for i, r in enumerate(self.impressions):
             if self.next_impression <= r.offset < cut.next_impression:

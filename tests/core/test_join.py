@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import xxhash
 
 from stream_learner.core.join import Cut, JoinSpec, NotRead, PartitionJoin
 from stream_learner.core.marks import ClickCounts, ImpressionCounts
@@ -259,6 +260,18 @@ def test_an_impression_too_late_for_its_tick_goes_into_the_next() -> None:
     assert output.counts.clicks == ClickCounts(matched=1)
 
 
+@pytest.mark.parametrize(("first_tick", "labels"), [(62, [0.0, 1.0]), (61, [0.0, 0.0])])
+def test_what_a_single_tick_reads_lives_to_its_end(first_tick: int, labels: list[float]) -> None:
+    """A click that expired before the tick began, but is read for it, counts; in a run of ticks it does not."""
+    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join.emit(Cut(0, first_tick - 1, 0, 0))
+    join.add_impressions(*impressions_batch([at(0, 5250, 2), at(1, 5000)]))
+    join.add_clicks(*clicks_batch([at(0, 5040)]))
+    output = join.emit(Cut(first_tick, 62, 2, 1))
+    assert output.examples.label.tolist() == labels
+    assert output.counts.clicks == ClickCounts(read=1, matched=labels[1] == 1, late=labels[1] == 0)
+
+
 def test_runs_of_empty_ticks_are_cut_only_when_asked_for() -> None:
     """Without `allow_empty` the empty ticks wait for the first tick that holds something."""
     join = PartitionJoin(SPEC, impression_start=0, click_start=0)
@@ -276,7 +289,6 @@ def test_a_cut_that_cannot_be_emitted_changes_nothing() -> None:
     join.add_impressions(*impressions_batch([at(5, 5000), at(6, 9000, 2)]))
     join.add_clicks(*clicks_batch([at(3, 5100), at(4, 9000, 9)]))
     cut = join.next_cut()
-    untouched = copy.copy(cut)
     with pytest.raises(NotRead):
         join.emit(cut._replace(click_cursor=9))
     with pytest.raises(NotRead):
@@ -284,7 +296,7 @@ def test_a_cut_that_cannot_be_emitted_changes_nothing() -> None:
     for wrong in ({"first_tick": 1}, {"last_tick": -1}, {"next_impression": 4}, {"click_cursor": 2}):
         with pytest.raises(ValueError, match="does not follow"):
             join.emit(cut._replace(**wrong))
-    assert join.next_cut() == untouched
+    assert join.next_cut() == cut
     assert len(join.emit(cut).examples) == 1
 
 
@@ -326,3 +338,47 @@ def test_buffered_bytes_return_to_what_waits() -> None:
     assert join.waiting_impressions == 1
     assert join.clicks_ahead == 1
     assert join.waiting_clicks == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"window_ms": 0},
+        {"skew_ms": -1},
+        {"tick_ms": 0},
+        {"dedupe_ms": -1},
+        {"keep_negatives": 0.0},
+        {"keep_negatives": 1.5},
+        {"keep_negatives": float("nan")},
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(wrong: dict) -> None:
+    """Spans are positive, or not negative; the share of negatives to keep lies in (0, 1]."""
+    with pytest.raises(ValueError, match="must"):
+        replace(SPEC, **wrong)
+
+
+def test_the_fingerprint_tells_settings_apart() -> None:
+    """Every setting changes it; 1 and 1.0 are the same share. Its value is part of the training log's format."""
+    others = [
+        replace(SPEC, window_ms=1001),
+        replace(SPEC, skew_ms=51),
+        replace(SPEC, tick_ms=101),
+        replace(SPEC, dedupe_ms=301),
+        replace(SPEC, keep_negatives=0.5),
+    ]
+    assert len({spec.fingerprint for spec in [SPEC, *others]}) == 6
+    assert replace(SPEC, keep_negatives=1).fingerprint == SPEC.fingerprint
+    text = b"join 1: window_ms=1000 skew_ms=50 tick_ms=100 dedupe_ms=300 keep_negatives=1.0"
+    assert SPEC.fingerprint == xxhash.xxh64_intdigest(text)
+
+
+def test_columns_of_another_type_or_read_only_are_taken_all_the_same() -> None:
+    """What kernels are not compiled for is copied first."""
+    offsets, batch = impressions_batch([at(0, 5000)])
+    batch.time_ms = batch.time_ms.astype(np.int32)
+    offsets.flags.writeable = False
+    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join.add_impressions(offsets, batch)
+    join.add_clicks(*clicks_batch([at(0, 9000, 2)]))
+    assert join.emit(join.next_cut(impression_idle_ms=9000)).examples.log_time_ms.tolist() == [5000]

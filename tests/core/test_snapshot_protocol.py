@@ -251,9 +251,9 @@ def run(seed: int, steps: int, torn: float | None = None) -> World:
 
 def test_every_version_served_is_exactly_the_model_at_that_version() -> None:
     """Over random histories no reader ever serves anything but the model at the version it names."""
-    worlds = [run(seed, 15 + 5 * (seed % 12)) for seed in range(60)]
-    assert sum(world.checks for world in worlds) > 5_000
-    assert sum(world.unready for world in worlds) > 100
+    worlds = [run(seed, 15 + 5 * (seed % 12)) for seed in range(24)]
+    assert sum(world.checks for world in worlds) > 1_500
+    assert sum(world.unready for world in worlds) > 40
 
 
 @pytest.mark.parametrize("mutation", ["pages", "deltas", "attempts"])
@@ -271,7 +271,7 @@ def test_the_histories_find_a_reader_that_leaves_out_a_rule(
         monkeypatch.setattr(follower_module.Follower, "_settle", _let_everything_out)
     with pytest.raises((AssertionError, KeyError)):
         for seed in range(200):
-            run(seed, 40, torn=0.5)
+            run(seed, 25, torn=0.5)
 
 
 def _let_everything_out(follower: follower_module.Follower, stamp: Stamp, *, is_last: bool) -> list[Change]:

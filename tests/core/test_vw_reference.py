@@ -71,9 +71,7 @@ def test_a_line_of_vw_text_is_read_as_documented() -> None:
 
 
 @pytest.mark.parametrize(("name", "optimizer", "passes", "loss"), REFERENCES)
-def test_the_loss_is_vws_in_every_printed_digit(
-    name: str, optimizer: FtrlProximal, passes: int, loss: str
-) -> None:
+def test_the_loss_is_vws_in_every_printed_digit(name: str, optimizer: FtrlProximal, passes: int, loss: str) -> None:
     """The documented losses of `vw --ftrl` come out of our fold."""
     assert f"{our_loss(data_file(name), optimizer, passes):.6f}" == loss
 

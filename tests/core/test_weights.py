@@ -120,8 +120,21 @@ def test_keys_that_all_share_their_slot_only_cost_time() -> None:
     table = WeightTable(2)
     load(table, model)
     assert all_rows(table) == model
-    load(table, {key: ((1.0, 2.0), 3) for key in random_model(20_000, 9)})
+    load(table, random_model(20_000, 9))
     assert as_model(table.rows_of(keys_of(list(model)))) == model
+
+
+@given(st.integers(0, 2000), st.integers(0, 2000), st.integers(0, 5000))
+@settings(max_examples=10, deadline=None)
+def test_a_hint_of_what_will_be_loaded_changes_no_row(before: int, after: int, expected: int) -> None:
+    """Too small or too large, with rows in the table or none."""
+    first, second = random_model(before, 1), random_model(after, 2)
+    table = WeightTable(2)
+    load(table, first)
+    table.expect(expected)
+    assert all_rows(table) == first
+    load(table, second)
+    assert all_rows(table) == {**first, **second}
 
 
 def test_growth_keeps_memory_in_proportion() -> None:
@@ -170,12 +183,33 @@ def test_a_restart_lists_again_what_a_crash_forgot() -> None:
     assert table.take_changed_for_publication(10).keys.tolist() == [3, 7, 11, 1 << 60]
 
 
-def test_a_tick_cannot_be_taken_before_one_that_was() -> None:
-    """It would list changes twice, or never."""
+def test_what_was_published_before_a_crash_is_not_published_again() -> None:
+    """A publication may be ahead of the last checkpoint: the ticks up to it are folded again, and list nothing."""
+    table = WeightTable(1)
+    load(table, {3: ((1.0,), 2), 4: ((1.0,), 2)})
+    table.restart_changes(2, 5)
+    for tick in (3, 4, 5):
+        change(table, {3: ((float(tick),), 0), 7: ((float(tick),), 0)}, tick)
+    assert table.changed_for_publication == 0
+    assert table.changed_for_checkpoint == 2
+    change(table, {3: ((9.0,), 0), 4: ((2.0,), 0)}, 6)
+    change(table, {3: ((8.0,), 0)}, 7)
+    assert table.take_changed_for_publication(7).keys.tolist() == [3, 4]
+    assert table.take_changed_for_checkpoint(7).keys.tolist() == [3, 4, 7]
+
+
+def test_changes_are_taken_only_between_ticks() -> None:
+    """Not up to a tick before one taken or written; nor may a tick change that was taken."""
     table = WeightTable(2)
+    change(table, {3: ((1.0, 1.0), 0)}, 4)
+    with pytest.raises(ValueError, match="tick 3"):
+        table.take_changed_for_checkpoint(3)
     table.take_changed_for_checkpoint(5)
     with pytest.raises(ValueError, match="tick 4"):
         table.take_changed_for_checkpoint(4)
+    with pytest.raises(ValueError, match="tick 5"):
+        table.check_tick(5)
+    table.check_tick(6)
 
 
 @given(st.lists(st.dictionaries(st.integers(1, 9), st.sampled_from([0.0, -0.0, 1.5, -2.0]), max_size=5), max_size=9))
@@ -207,9 +241,7 @@ def test_loading_a_row_again_replaces_it() -> None:
     ("keys", "columns", "touched"),
     [([0], [[1.0, 1.0]], [1]), ([1], [[1.0, 1.0]], [-1]), ([1], [[1.0]], [1]), ([1, 2], [[1.0, 1.0]], [1])],
 )
-def test_rows_that_cannot_be_are_not_loaded(
-    keys: list[int], columns: list[list[float]], touched: list[int]
-) -> None:
+def test_rows_that_cannot_be_are_not_loaded(keys: list[int], columns: list[list[float]], touched: list[int]) -> None:
     """Key 0, a row never touched, or columns of another shape."""
     with pytest.raises(ValueError, match=r"row|agree"):
         WeightTable(2).load(keys_of(keys), np.array(columns), np.array(touched))

@@ -6,6 +6,7 @@ never reach into a role: what it cannot see in a topic, a metric or a store, a u
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -18,46 +19,60 @@ from confluent_kafka import Producer
 
 from stream_learner.config import Config
 from stream_learner.core.marks import Mark
-from stream_learner.core.training_log import AcceptedTick, RuleR
-from stream_learner.edges.kafka import (
-    READ_UNCOMMITTED,
-    Admin,
-    KafkaSettings,
-    PartitionReader,
-    TopicPlan,
-)
+from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, TopicPlan
 from stream_learner.edges.metrics import Metrics
 from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.lifecycle import Role, Stopping, run_role
 from stream_learner.roles.scorer import Scorer
-from tests import oracle
-from tests.oracle import Settings
-from tests.scenarios import SENTINEL, Message, Scenario
+from tests.e2e.configuration import Tree, tree_of
+from tests.e2e.training_log import LogReader
+from tests.scenarios import Message, Scenario
 
 PATIENCE_S = 60.0
+LOOK_S = 0.03
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"}
 
 
 class Site:
-    """One model on a broker. `close_idle` is off unless asked for, so that the log depends on the input alone."""
+    """One model on a broker, and the input of its scenario. With `inputs_of` it reads the input topics of that one."""
 
-    def __init__(self, bootstrap: str, scenario: Scenario, state_dir: Path, **tree: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        scenario: Scenario,
+        folder: Path,
+        *,
+        inputs_of: Site | None = None,
+        **changes: Tree,
+    ) -> None:
         self.model = f"m{uuid.uuid4().hex[:10]}"
         self.scenario = scenario
         self.partitions = scenario.partitions
+        self.folder = folder
         self.settings = KafkaSettings({"bootstrap.servers": bootstrap}, group=f"{self.model}.test")
         self.admin = Admin(self.settings)
-        self.config = Config.model_validate(_tree(self.model, bootstrap, scenario.settings, state_dir, tree))
-        self._make_topics()
+        inputs = inputs_of.model if inputs_of else self.model
+        self.tree = tree_of(inputs, bootstrap, scenario.settings, folder / "state", changes) | {"model": self.model}
+        self.config = self.changed()
+        self._readers: dict[int, LogReader] = {}
+        self.topics = self._make_topics(with_inputs=inputs_of is None)
 
-    def _make_topics(self) -> None:
-        c, stamps = self.config, {"message.timestamp.after.max.ms": str(2**62)}
-        inputs = {"retention.ms": "-1", **stamps}
-        plans = [TopicPlan(t, self.partitions, configs=inputs) for t in (self.impressions, self.clicks)]
-        plans.append(TopicPlan(c.examples_topic, self.partitions))
-        plans.append(TopicPlan(c.dead_letters_topic, self.partitions))
+    def changed(self, **changes: Tree) -> Config:
+        """The configuration with other entries in some sections."""
+        tree = {**self.tree}
+        for section, values in changes.items():
+            tree[section] = {**tree.get(section, {}), **values}
+        return Config.model_validate(tree)
+
+    def _make_topics(self, *, with_inputs: bool) -> list[str]:
+        c = self.config
+        inputs = (self.impressions, self.clicks) if with_inputs else ()
+        plans = [TopicPlan(name, self.partitions, configs=ANY_TIME) for name in inputs]
+        plans += [TopicPlan(name, self.partitions) for name in (c.examples_topic, c.dead_letters_topic)]
         plans.append(TopicPlan(c.snapshots_topic, c.snapshots.shards, configs={"cleanup.policy": "compact"}))
         self.admin.create(plans)
+        return [plan.name for plan in plans]
 
     @property
     def impressions(self) -> str:
@@ -72,52 +87,82 @@ class Site:
         producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 5})
         for topic, parts in ((self.impressions, self.scenario.impressions), (self.clicks, self.scenario.clicks)):
             for partition, messages in enumerate(parts):
-                _send(producer, topic, partition, messages[_at(start, messages) : _at(stop, messages)])
+                send(producer, topic, partition, messages[_at(start, messages) : _at(stop, messages)])
         assert producer.flush(30) == 0
 
-    def joiner(self, config: Config | None = None) -> JoinerRole:
+    def append(self, topic: str, partition: int, *values: bytes | None) -> None:
+        """Append plain values to any topic."""
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "message.max.bytes": 16 << 20})
+        for value in values:
+            producer.produce(topic, value, None, partition)
+        assert producer.flush(30) == 0
+
+    def joiner(self, config: Config | None = None, metrics: Metrics | None = None) -> JoinerRole:
         """A joiner of this model."""
-        return JoinerRole(config or self.config, Metrics(self.model))
+        return JoinerRole(config or self.config, metrics or Metrics(self.model))
 
-    def learner(self, config: Config | None = None) -> LearnerRole:
+    def learner(self, config: Config | None = None, metrics: Metrics | None = None) -> LearnerRole:
         """A learner of this model."""
-        return LearnerRole(config or self.config, Metrics(self.model))
+        return LearnerRole(config or self.config, metrics or Metrics(self.model))
 
-    def scorer(self) -> Scorer:
-        """A scorer of this model."""
-        return Scorer(self.settings.bootstrap, self.model, max_staleness_ms=None)
+    def scorer(self, **options: Any) -> Scorer:
+        """A scorer of this model, to be used in a `with` block."""
+        return Scorer(self.settings.bootstrap, self.model, **{"max_staleness_ms": None, **options})
 
-    def last_tick(self) -> int:
-        """The last tick that every partition has closed."""
-        return min(marks[-1].last_tick if marks else -1 for marks in self.marks())
+    def log(self, partition: int) -> LogReader:
+        """A partition of the training log, read up to now."""
+        if partition not in self._readers:
+            self._readers[partition] = LogReader(self.settings, self.config.examples_topic, partition)
+        return self._readers[partition].read()
 
-    def accepted(self, partition: int) -> list[AcceptedTick]:
-        """The accepted ticks of a partition of the training log, as they are now."""
-        topic = self.config.examples_topic
-        end = self.admin.offsets.high_watermarks([(topic, partition)])[topic, partition]
-        rule = RuleR(partition=partition)
-        found = []
-        with PartitionReader(self.settings, topic, partition, 0, isolation=READ_UNCOMMITTED) as reader:
-            while reader.position < end:
-                batch = reader.read(1000, 1.0)
-                for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True) if batch else ():
-                    tick = rule.take(offset, value)
-                    if tick is not None:
-                        found.append(tick)
-        return found
+    def logs(self) -> list[LogReader]:
+        """All partitions of the training log, read up to now."""
+        return [self.log(partition) for partition in range(self.partitions)]
 
     def marks(self) -> list[list[Mark]]:
         """The accepted marks of every partition."""
-        return [[tick.mark for tick in self.accepted(p)] for p in range(self.partitions)]
+        return [log.marks for log in self.logs()]
+
+    def marks_seen(self) -> int:
+        """How many marks are accepted in all partitions together."""
+        return sum(log.rule.accepted_marks for log in self.logs())
+
+    def last_tick(self) -> int:
+        """The last tick that every partition has closed."""
+        return min(log.last_tick for log in self.logs())
+
+    def end_tick(self, partition: int) -> int:
+        """The last tick that log time closes: the sentinel of the clicks comes in the one after it."""
+        return self.scenario.clicks[partition][-1].timestamp_ms // self.scenario.settings["tick_ms"] - 1
 
     def closed(self) -> bool:
-        """Whether every partition has emitted all but the sentinel, and every click before it has expired."""
-        return all(self._closed(p) for p in range(self.partitions))
+        """Whether every partition has closed every tick that its sentinels close."""
+        return all(log.last_tick >= self.end_tick(log.partition) for log in self.logs())
 
-    def _closed(self, partition: int) -> bool:
-        ticks = self.accepted(partition)
-        wanted = len(self.scenario.impressions[partition]) - 1
-        return bool(ticks) and ticks[-1].mark.next_impression >= wanted
+    def records(self, topic: str, partition: int, *, headers: bool = True) -> Iterator[tuple[int, Any, Any, Any]]:
+        """Offset, key, value and headers of everything in a partition as of now."""
+        end = self.admin.offsets.high_watermarks([(topic, partition)])[topic, partition]
+        with PartitionReader(
+            self.settings, topic, partition, 0, isolation=READ_UNCOMMITTED, with_keys=True, with_headers=headers
+        ) as reader:
+            while reader.position < end:
+                batch = reader.read(1_000, 1.0)
+                if batch is not None:
+                    heads = batch.headers or [None] * len(batch.values)
+                    yield from zip(batch.offsets.tolist(), batch.keys or (), batch.values, heads, strict=True)
+
+    def write_config(self, **changes: Tree) -> Path:
+        """The configuration as a file, for another process."""
+        tree = self.changed(**changes).model_dump(mode="json", by_alias=True)
+        tree["kafka"] = self.tree["kafka"]
+        path = self.folder / f"config-{uuid.uuid4().hex[:6]}.yaml"
+        path.write_text(json.dumps(tree), encoding="utf-8")
+        return path
+
+    def close(self) -> None:
+        """Give the readers back."""
+        for reader in self._readers.values():
+            reader.close()
 
 
 def wait_until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
@@ -125,72 +170,59 @@ def wait_until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE
     until = time.monotonic() + patience_s
     while not true():
         assert time.monotonic() < until, f"not within {patience_s:g} s: {what}"
-        time.sleep(0.1)
+        time.sleep(LOOK_S)
+
+
+class Running:
+    """Roles in threads. `error` is the first error that one of them raised."""
+
+    def __init__(self, roles: Sequence[Role]) -> None:
+        self.error: BaseException | None = None
+        self._stopping = Stopping()
+        self._threads = [threading.Thread(target=self._run, args=(role,)) for role in roles]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, role: Role) -> None:
+        try:
+            run_role(role, self._stopping)
+        except BaseException as error:  # noqa: BLE001 -- shown by the test
+            self.error = self.error or error
+
+    def stop(self) -> None:
+        """Tell the roles to stop, and wait until they have."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in self._threads), "a role does not stop"
 
 
 @contextmanager
-def running(*roles: Role) -> Iterator[None]:
+def running(*roles: Role) -> Iterator[Running]:
     """The roles, a thread each, for as long as the block lasts; an error of one fails the test."""
-    stopping = Stopping()
-    errors: list[BaseException] = []
-
-    def run(role: Role) -> None:
-        try:
-            run_role(role, stopping)
-        except BaseException as error:  # noqa: BLE001 -- shown by the test
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(role,)) for role in roles]
-    for thread in threads:
-        thread.start()
+    them = Running(roles)
     try:
-        yield
+        yield them
     finally:
-        stopping.set()
-        for thread in threads:
-            thread.join(30)
-    if errors:
-        raise errors[0]
+        them.stop()
+        if them.error is not None:
+            raise them.error
 
 
-def logged_examples(ticks: Sequence[AcceptedTick]) -> Iterator[tuple[Any, ...]]:
-    """Examples of accepted ticks as (tick, log time, id hash, label, weight, features)."""
-    for tick in ticks:
-        for _, r in tick.records:
-            values = _values(r)
-            start = 0
-            for i in range(len(r)):
-                stop = start + int(r.row_len[i])
-                keys = r.keys[r.indices[start:stop]].tolist()
-                yield (
-                    tick.mark.last_tick,
-                    int(r.log_time_ms[i]),
-                    int(r.id_hash[i]),
-                    float(r.label[i]),
-                    float(r.weight[i]),
-                    tuple(zip(keys, values[start:stop], strict=True)),
-                )
-                start = stop
+def failure_of(role: Role, kind: type[BaseException], patience_s: float = PATIENCE_S) -> Any:
+    """The error of this kind that a role stops with."""
+    them = Running([role])
+    try:
+        wait_until(lambda: them.error is not None, f"{kind.__name__}", patience_s)
+    finally:
+        them.stop()
+    if not isinstance(them.error, kind):
+        raise them.error or AssertionError("no error")
+    return them.error
 
 
-def expected_examples(joined: oracle.Joined) -> Iterator[tuple[Any, ...]]:
-    """The oracle's examples in the same form."""
-    for e in joined.examples:
-        yield e.tick, e.log_time_ms, e.id_hash, e.label, e.weight, e.features
-
-
-def _values(record: Any) -> list[float]:
-    values = [1.0] * len(record.indices)
-    for place, value in zip(record.positions.tolist(), record.values.tolist(), strict=True):
-        values[place] = value
-    return values
-
-
-def _at(share: float, messages: Sequence[Message]) -> int:
-    return int(share * len(messages) + 0.5)
-
-
-def _send(producer: Producer, topic: str, partition: int, messages: Sequence[Message]) -> None:
+def send(producer: Producer, topic: str, partition: int, messages: Sequence[Message]) -> None:
+    """Hand messages to a producer, waiting while its queue is full."""
     for m in messages:
         while True:
             try:
@@ -200,60 +232,5 @@ def _send(producer: Producer, topic: str, partition: int, messages: Sequence[Mes
                 producer.poll(0.1)
 
 
-def _tree(model: str, bootstrap: str, s: Settings, state_dir: Path, changes: dict[str, Any]) -> dict[str, Any]:
-    """The configuration that a scenario's settings stand for; `changes` are sections to update."""
-    fields: dict[str, dict[str, Any]] = {}
-    for name in s["log"]:
-        fields.setdefault(name, {})["kind"] = "log"
-    for name, edges in s["buckets"].items():
-        fields.setdefault(name, {}).update(kind="bucket", edges=list(edges))
-    for name in s["missing"]:
-        fields.setdefault(name, {})["missing"] = True
-    tree: dict[str, Any] = {
-        "model": model,
-        "kafka": {"bootstrap.servers": bootstrap, "session.timeout.ms": 6000},
-        "input": {
-            "impressions": {
-                "topic": f"{model}-impressions",
-                "id": s["id"],
-                "time": s["time"],
-                "weight": s["weight"],
-            },
-            "clicks": {
-                "topic": f"{model}-clicks",
-                "id": s["click_id"],
-                "time": s["click_time"],
-                "value": s["value"],
-            },
-            "time_unit": "ms" if s["time_unit"] == "iso" else s["time_unit"],
-        },
-        "join": {
-            "window": f"{s['window_ms']}ms",
-            "skew": f"{s['skew_ms']}ms",
-            "tick": f"{s['tick_ms']}ms",
-            "dedupe": f"{s['dedupe_ms']}ms",
-            "max_skew": f"{s['max_skew_ms']}ms",
-            "keep_negatives": s["keep_negatives"],
-            "close_idle": False,
-            "max_bad_share": 1.0,
-        },
-        "features": {
-            "include": list(s["include"] or ()),
-            "exclude": list(s["exclude"]),
-            "categorical": list(s["categorical"]),
-            "fields": fields,
-            "crosses": [list(cross) for cross in s["crosses"]],
-        },
-        "learner": {
-            "state_dir": str(state_dir),
-            "optimizer": {k: s[k] for k in ("alpha", "beta", "l1", "l2")},
-        },
-    }
-    if s["limit_bytes"] is not None:
-        tree["join"]["max_event_bytes"] = s["limit_bytes"]
-    for section, values in changes.items():
-        tree[section] = {**tree.get(section, {}), **values}
-    return tree
-
-
-__all__ = ["SENTINEL", "Site", "expected_examples", "logged_examples", "running", "wait_until"]
+def _at(share: float, messages: Sequence[Message]) -> int:
+    return int(share * len(messages) + 0.5)

@@ -38,6 +38,12 @@ def queries(admin: Admin) -> OffsetQueries:
     return admin.offsets
 
 
+@pytest.fixture(scope="module")
+def impatient(kafka: str) -> KafkaSettings:
+    """Settings with which a topic that is not there is reported after 1 s."""
+    return KafkaSettings({"bootstrap.servers": kafka, "topic.metadata.propagation.max.ms": 1000})
+
+
 def test_batch_holds_offsets_times_and_values(kafka_settings: KafkaSettings, topics: MakeTopic) -> None:
     """A batch gives every record's offset, wall-clock time and value; nulls are empty slices under a mask."""
     topic = topics("batch")
@@ -93,8 +99,8 @@ def test_position_passes_transaction_markers_at_the_end(
     """After a committed transaction the position reaches the high watermark, which no record has."""
     topic = topics("markers")
     transaction(kafka_settings, topic, 3, commit=True)
-    end = queries.high_watermarks([(topic, 0)])[topic, 0]
-    assert end == 4
+    end = 4
+    until(lambda: queries.high_watermarks([(topic, 0)])[topic, 0] == end)
     for isolation in ("read_committed", READ_UNCOMMITTED):
         with PartitionReader(kafka_settings, topic, 0, 0, isolation=isolation) as reader:
             assert read_to(reader, end) == [0, 1, 2]
@@ -110,9 +116,8 @@ def test_aborted_records_are_passed_unseen(
     with PartitionReader(kafka_settings, topic, 0, 0) as reader:
         assert read_to(reader, 1) == [0]
         transaction(kafka_settings, topic, 5, commit=False)
-        end = queries.high_watermarks([(topic, 0)])[topic, 0]
-        assert read_to(reader, end) == []
-        assert reader.position == end == 7
+        assert read_to(reader, 7) == []
+        assert reader.position == queries.high_watermarks([(topic, 0)])[topic, 0] == 7
 
 
 def test_an_open_transaction_holds_committed_readers_at_the_last_stable_offset(
@@ -133,9 +138,7 @@ def test_an_open_transaction_holds_committed_readers_at_the_last_stable_offset(
         assert read_to(reader, 5) == [1, 2, 3]
 
 
-def test_a_compacted_topic_has_gaps(
-    kafka_settings: KafkaSettings, topics: MakeTopic, queries: OffsetQueries
-) -> None:
+def test_a_compacted_topic_has_gaps(kafka_settings: KafkaSettings, topics: MakeTopic, queries: OffsetQueries) -> None:
     """Of a compacted topic the latest record of each key is read, and the position still reaches the end."""
     fast = {
         "cleanup.policy": "compact",
@@ -184,22 +187,20 @@ def _delete_records_before(bootstrap: str, topic: str, offset: int) -> None:
         answer.result()
 
 
-def test_a_missing_topic_or_partition_is_named(kafka_settings: KafkaSettings, topics: MakeTopic) -> None:
+def test_a_missing_topic_or_partition_is_named(impatient: KafkaSettings, topics: MakeTopic) -> None:
     """Reading what does not exist stops with a message that names it."""
     topic = topics("one-partition")
-    with PartitionReader(kafka_settings, topic, 5, 0) as reader:
+    with PartitionReader(impatient, topic, 5, 0) as reader:
         assert f"{topic} partition 5" in str(raises_within(TopicMissing, lambda: reader.read(1, 0.1)))
-    with PartitionReader(kafka_settings, "no-such-topic", 0, 0) as reader:
+    with PartitionReader(impatient, "no-such-topic", 0, 0) as reader:
         assert "no-such-topic partition 0" in str(raises_within(TopicMissing, lambda: reader.read(1, 0.1)))
 
 
-def test_a_topic_deleted_while_read_is_reported(
-    kafka_settings: KafkaSettings, topics: MakeTopic, kafka: str
-) -> None:
+def test_a_topic_deleted_while_read_is_reported(impatient: KafkaSettings, topics: MakeTopic, kafka: str) -> None:
     """The reader of a deleted topic does not wait for ever."""
     topic = topics("deleted")
-    append(kafka_settings, topic, 0, [b"x"])
-    with PartitionReader(kafka_settings, topic, 0, 0) as reader:
+    append(impatient, topic, 0, [b"x"])
+    with PartitionReader(impatient, topic, 0, 0) as reader:
         read(reader, 1)
         delete_topics(kafka, [topic])
         raises_within(TopicMissing, lambda: reader.read(1, 0.1))
@@ -207,7 +208,7 @@ def test_a_topic_deleted_while_read_is_reported(
 
 def test_no_broker_is_an_error_to_retry() -> None:
     """Where nobody listens the reader says so, names the address, and goes on trying."""
-    settings = KafkaSettings({"bootstrap.servers": "127.0.0.1:1"})
+    settings = KafkaSettings({"bootstrap.servers": "127.0.0.1:1", "reconnect.backoff.max.ms": 300})
     with PartitionReader(settings, "any", 0, 0) as reader:
         for _ in range(2):
             error = raises_within(BrokerUnreachable, lambda: reader.read(1, 0.1))

@@ -232,16 +232,26 @@ def _node_class() -> type[JavaNode] | type[DockerNode]:
 class Broker:
     """A cluster for as long as the `with` block, or until `stop`.
 
-    `nodes` is 1, or 3 with replication 3 and a minimum of 2 in sync. `properties` override broker settings.
+    `nodes` is 1, or 3 with replication 3 and a minimum of 2 in sync. `properties` override broker settings,
+    `client` is what a client needs besides the address. Start it from a thread that lives as long as the broker
+    must: on Linux the nodes die with the thread that started them.
     Raises NoKafka when the machine has neither Java with Maven nor Docker.
     """
 
-    def __init__(self, nodes: int = 1, *, heap_mb: int = HEAP_MB, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        heap_mb: int = HEAP_MB,
+        properties: Mapping[str, str] | None = None,
+        client: Mapping[str, str] | None = None,
+    ) -> None:
         self.node_count = nodes
         self.nodes: list[JavaNode | DockerNode] = []
         self.bootstrap = ""
         self._heap_mb = heap_mb
         self._properties = dict(properties or {})
+        self._client = dict(client or {})
         self._folder: Path | None = None
 
     def __enter__(self) -> Broker:
@@ -310,7 +320,8 @@ class Broker:
         """
         wanted = sum(node.running() for node in self.nodes)
         deadline = time.monotonic() + timeout_s
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200})
+        quick = {"log_level": 0, "reconnect.backoff.max.ms": 200}
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **quick, **self._client})
         while time.monotonic() < deadline:
             dead = [node for node in self.nodes if not node.running()]
             if len(dead) > self.node_count - wanted:

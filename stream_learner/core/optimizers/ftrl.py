@@ -98,9 +98,7 @@ def _prepare(local: int, count: int, parameters: int) -> int:
 
 
 @kernel
-def _update(
-    scratch: int, length: int, d: float, inverse_alpha: float, beta: float, l1: float, l2: float
-) -> bool:
+def _update(scratch: int, length: int, d: float, inverse_alpha: float, beta: float, l1: float, l2: float) -> bool:
     """One step on the planes w, z, n, sqrt n of `length` features; False if a z or n is no longer finite."""
     finite = True
     for j in range(min(length, LONGEST_ROW)):
@@ -119,9 +117,7 @@ def _update(
 
 
 @kernel
-def _fold(
-    record: int, local: int, scratch: int, loss: int, scalars: int, margins: int, parameters: int
-) -> int:
+def _fold(record: int, local: int, scratch: int, loss: int, scalars: int, margins: int, parameters: int) -> int:
     """See `Optimizer.fold`."""
     inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
     l1, l2 = load_f64(parameters + 8 * _L1), load_f64(parameters + 8 * _L2)
@@ -188,7 +184,7 @@ class FtrlProximal(base.Optimizer):
         _weights(address_of(columns), len(columns), address_of(parameters), address_of(out))
         return out
 
-    def prepare(self, local: int, count: int) -> int:
+    def prepare(self, local: int, count: int, scalars: int) -> int:
         """See `Optimizer.prepare`."""
         parameters = self._parameters()
         return int(_prepare(local, count, address_of(parameters)))
@@ -202,8 +198,7 @@ class FtrlProximal(base.Optimizer):
 def warm() -> None:
     """Compile every kernel of this module."""
     optimizer = FtrlProximal()
-    record, local = np.zeros(base.RECORD_FIELDS, np.int64), np.zeros(4)
-    optimizer.weights(np.zeros((1, 2)), np.zeros(0))
-    optimizer.prepare(address_of(local), 1)
-    scalars = np.zeros(2)
+    record, local, scalars = np.zeros(base.RECORD_FIELDS, np.int64), np.zeros(4), np.zeros(2)
+    optimizer.weights(np.zeros((1, 2)), scalars)
+    optimizer.prepare(address_of(local), 1, address_of(scalars))
     optimizer.fold(address_of(record), address_of(local), 0, LOGISTIC, address_of(scalars), 0)

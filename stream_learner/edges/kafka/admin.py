@@ -24,9 +24,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.ends import OffsetQueries
-from stream_learner.edges.kafka.faults import MISSING, Doing, fault, kafka_error
+from stream_learner.edges.kafka.faults import MISSING, Doing, Reports, fault, kafka_error
 from stream_learner.edges.kafka.settings import KafkaSettings
-from stream_learner.errors import TopicMissing
+from stream_learner.errors import StreamLearnerError, TopicMissing
 
 REQUEST_TIMEOUT_S = 15.0
 NO_TOPIC_ID = bytes(16)
@@ -83,7 +83,8 @@ class Admin:
     def __init__(self, settings: KafkaSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._settings = settings
         self._timeout_s = request_timeout_s
-        self._admin = AdminClient(settings.admin(), logger=log)
+        self._reports = Reports(self._doing("reach the cluster"))
+        self._admin = AdminClient(settings.admin(error_cb=self._reports), logger=log)
         self._mock: bool | None = None
         self.offsets = OffsetQueries(settings, request_timeout_s=request_timeout_s)
 
@@ -122,14 +123,14 @@ class Admin:
                     MOCK_CLUSTER
                 )
             except KafkaException as error:
-                raise fault(error, self._doing("reach the cluster")) from error
+                raise self._fault(error, self._doing("reach the cluster")) from error
         return self._mock
 
     def _describe_mock(self, names: list[str]) -> dict[str, TopicInfo]:
         try:
             known = self._admin.list_topics(timeout=self._timeout_s).topics
         except KafkaException as error:
-            raise fault(error, self._doing("list topics")) from error
+            raise self._fault(error, self._doing("list topics")) from error
         return {n: TopicInfo(n, NO_TOPIC_ID, len(known[n].partitions), 1) for n in names if n in known}
 
     def ask(self, names: list[str]) -> dict[str, Future[TopicDescription]]:
@@ -145,7 +146,7 @@ class Admin:
             reported = kafka_error(error)
             if reported is not None and reported.code() in MISSING:
                 return None
-            raise fault(error, self._doing("describe", name, "Describe")) from error
+            raise self._fault(error, self._doing("describe", name, "Describe")) from error
         replication = len(found.partitions[0].replicas) if found.partitions else 0
         return TopicInfo(name, _id_bytes(found.topic_id), len(found.partitions), replication)
 
@@ -192,7 +193,7 @@ class Admin:
             except KafkaException as error:
                 reported = kafka_error(error)
                 if reported is None or reported.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise fault(error, self._doing("create", name, "Create")) from error
+                    raise self._fault(error, self._doing("create", name, "Create")) from error
 
     def _compare(self, plan: TopicPlan, found: TopicInfo, change: bool) -> list[Difference]:
         differences = []
@@ -226,7 +227,11 @@ class Admin:
         try:
             return answer.result()
         except KafkaException as error:
-            raise fault(error, doing) from error
+            raise self._fault(error, doing) from error
+
+    def _fault(self, error: KafkaException, doing: Doing) -> StreamLearnerError:
+        self._admin.poll(0)
+        return self._reports.instead_of(fault(error, doing))
 
     def _doing(self, what: str, topic: str = "", right: str = "") -> Doing:
         names = self._settings

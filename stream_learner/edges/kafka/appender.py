@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from stream_learner.edges.kafka.client_log import log
-from stream_learner.edges.kafka.faults import Doing, fault
+from stream_learner.edges.kafka.faults import Doing, Reports, fault
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import RetryLater, StreamLearnerError
 
@@ -58,6 +58,7 @@ class Appender:
         queue_bytes: int = 64 << 20,
     ) -> None:
         self._doing = Doing("append", right="Write", principal=settings.principal, bootstrap=settings.bootstrap)
+        self._reports = Reports(self._doing)
         self._done: deque[Delivery] = deque()
         self._fatal: StreamLearnerError | None = None
         self._waiting = 0
@@ -111,7 +112,8 @@ class Appender:
     def poll(self, timeout_s: float = 0.0) -> list[Delivery]:
         """Results that have come in since the last call; waits for the first at most so long.
 
-        Raises the client's fatal error, if there is one, after all results were handed out.
+        After all results were handed out, raises the client's fatal error if there is one (make a new Appender),
+        or AuthenticationFailed while the brokers refuse our credentials.
         """
         if not self._done:
             self._serve(timeout_s if self._waiting else 0.0)
@@ -119,18 +121,23 @@ class Appender:
         self._done.clear()
         if not done:
             self._raise_fatal()
+            stop = self._reports.take()
+            if stop is not None:
+                raise stop
         return done
 
     def flush(self, timeout_s: float) -> list[Delivery]:
         """Wait until every record has its result, at most so long; the results not yet handed out.
 
-        Raises BrokerUnreachable when records are left over (they stay queued; `waiting` says how many).
+        Raises BrokerUnreachable or AuthenticationFailed when records are left over: they stay queued, `waiting` says
+        how many.
         """
         deadline = time.monotonic() + timeout_s
         while self._waiting and self._fatal is None and time.monotonic() < deadline:
             self._serve(min(max(deadline - time.monotonic(), 0.0), 0.1))
         if self._waiting and self._fatal is None:
-            raise fault(KafkaError(KafkaError._TIMED_OUT, "records are left over"), self._doing)
+            left = f"{self._waiting} records are left over"
+            raise self._reports.instead_of(fault(KafkaError(KafkaError._TIMED_OUT, left), self._doing))
         return self.poll()
 
     def close(self, timeout_s: float = 0.0) -> None:
@@ -165,15 +172,18 @@ class Appender:
                 self._done.append(Delivery(tag, topic, partition, message.offset() or 0))
                 return
             maybe = error.code() not in {KafkaError._PURGE_QUEUE, KafkaError.MSG_SIZE_TOO_LARGE}
-            found = fault(error, self._at(topic, partition))
+            purged = error.code() in {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+            found = (self._fatal if purged else None) or fault(error, self._at(topic, partition))
             self._done.append(Delivery(tag, topic, partition, -1, found, maybe))
 
         return on_delivery
 
     def _on_error(self, error: KafkaError) -> None:
-        """Only fatal reports matter here: anything else ends in the result of a record."""
+        """Fatal reports and refused credentials matter here: anything else ends in the result of a record."""
         if error.fatal() or error.code() == KafkaError._FATAL:
             self._fatal = fault(error, self._doing)
+        else:
+            self._reports(error)
 
     def _raise_fatal(self) -> None:
         if self._fatal is not None:

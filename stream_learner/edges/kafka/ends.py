@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from stream_learner.edges.kafka.client_log import log
-from stream_learner.edges.kafka.faults import Doing, fault
+from stream_learner.edges.kafka.faults import Doing, Reports, fault
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import Stop, StreamLearnerError
 
@@ -36,14 +36,16 @@ class OffsetQueries:
 
     Each question first lets librdkafka hand over its log lines, which would pile up otherwise.
 
-    Every method raises BrokerUnreachable, RetryLater, TopicMissing or NotAuthorised for the first partition without an
-    answer; `high_watermarks_known` leaves those out instead.
+    Every method raises BrokerUnreachable, RetryLater or NotAuthorised for the first partition without an answer;
+    `high_watermarks_known` leaves those out instead. A partition without a leader and one that does not exist look
+    alike here, RetryLater: `Admin.require` and `TopicWatch` tell them apart.
     """
 
     def __init__(self, settings: KafkaSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._settings = settings
         self._timeout_s = request_timeout_s
-        self._admin = AdminClient(settings.admin(), logger=log)
+        self._reports = Reports(self._doing())
+        self._admin = AdminClient(settings.admin(error_cb=self._reports), logger=log)
 
     def high_watermarks(self, places: Iterable[Place]) -> dict[Place, int]:
         """The offset behind the last replicated record, transaction markers and open transactions included."""
@@ -94,15 +96,14 @@ class OffsetQueries:
         return {(place.topic, place.partition): answer for place, answer in answers.items()}
 
     def _fault(self, error: KafkaException, place: Place) -> StreamLearnerError:
+        self._admin.poll(0)
+        return self._reports.instead_of(fault(error, self._doing(place)))
+
+    def _doing(self, place: Place = ("", -1)) -> Doing:
         names = self._settings
-        doing = Doing(
-            "ask for offsets of",
-            *place,
-            right="Describe",
-            principal=names.principal,
-            bootstrap=names.bootstrap,
+        return Doing(
+            "ask for offsets of", *place, right="Describe", principal=names.principal, bootstrap=names.bootstrap
         )
-        return fault(error, doing)
 
 
 class End(NamedTuple):
@@ -163,7 +164,7 @@ class EndWatch:
             return self.snapshot
 
     def check(self) -> None:
-        """Raise what the last question found and a person must see to: TopicMissing, NotAuthorised, and so on."""
+        """Raise what the last question found and a person must see to, such as NotAuthorised."""
         if self._stops:
             raise self._stops[0]
 

@@ -50,6 +50,7 @@ LATER = {
     E._PURGE_QUEUE,
     E._PURGE_INFLIGHT,
     E._NO_OFFSET,
+    E._NOENT,
     E._ASSIGNMENT_LOST,
     E.LEADER_NOT_AVAILABLE,
     E.NOT_LEADER_FOR_PARTITION,
@@ -191,7 +192,9 @@ def _certificate(error: KafkaError) -> bool:
 
 
 def _fatal(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError:
-    """A client's own final state. For a group member and a publisher only a twin brings it about."""
+    """A client's own final state, whose cause is only in its words. For a member or publisher mostly a twin."""
+    if "authorization failed" in error.str().lower():
+        return NotAuthorised(f"{text}; {doing.principal} lacks the right: {doing.right or doing.what}")
     if doing.group or doing.transactional_id or "fenced" in error.str().lower():
         return Fenced(text)
     return RetryLater(f"{text}; the client must be made anew")
@@ -208,3 +211,29 @@ def _by_retriability(error: KafkaError, text: str) -> StreamLearnerError:
     if error.retriable() or error.txn_requires_abort():
         return RetryLater(text)
     return Stop(text, action=f"Look up {error.name()} in the documentation of librdkafka and of the brokers.")
+
+
+class Reports:
+    """What a client says beside its answers: the callback for errors of librdkafka.
+
+    Wrong credentials show only here; the calls themselves say that nobody answered.
+    """
+
+    def __init__(self, doing: Doing) -> None:
+        self._doing = doing
+        self._stop: StreamLearnerError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take a report; those that pass by themselves are forgotten."""
+        found = fault(error, self._doing)
+        if isinstance(found, (AuthenticationFailed, NotAuthorised)):
+            self._stop = found
+
+    def take(self) -> StreamLearnerError | None:
+        """A report that a person must see to, once; None if there is none."""
+        stop, self._stop = self._stop, None
+        return stop
+
+    def instead_of(self, found: StreamLearnerError) -> StreamLearnerError:
+        """The reported cause of an error that says only that nobody answered; else the error itself."""
+        return (self.take() or found) if isinstance(found, RetryLater) else found

@@ -15,7 +15,6 @@ FIXED: dict[str, tuple[str, str]] = {
     "enable.partition.eof": ("true", "the reader's position includes transaction markers"),
     "enable.idempotence": ("true", "a record must not be appended twice or out of order"),
     "acks": ("all", "an acknowledged record must survive the loss of a broker"),
-    "delivery.report.only.error": ("false", "the joiner watches the offsets that come back"),
     "api.version.request": ("true", "without it, record timestamps and transactions are not available"),
 }
 """Properties with one permitted value, and why."""
@@ -26,6 +25,7 @@ OURS: dict[str, str] = {
     "transactional.id": "it is set from the model's name",
     "isolation.level": "inputs are read with read_committed",
     "group.remote.assignor": "it belongs to the consumer group protocol, which is not used",
+    "delivery.report.only.error": "the offsets that come back are watched",
     "plugin.library.paths": "plug-ins may change what is read and written",
     "test.mock.num.brokers": "it replaces the cluster; use `stream-learner demo`",
     "test.mock.broker.rtt": "it belongs to the mock cluster",

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from stream_learner.edges.kafka.appender import MAX_RECORD_BYTES
 from stream_learner.edges.kafka.client_log import log
-from stream_learner.edges.kafka.faults import Doing, fault, kafka_error
+from stream_learner.edges.kafka.faults import Doing, Reports, fault, kafka_error
 from stream_learner.edges.kafka.settings import KafkaSettings
-from stream_learner.errors import Fenced, RetryLater, StreamLearnerError
+from stream_learner.errors import Fenced, RetryLater, Stop, StreamLearnerError
 
 PAUSE_S = 0.01
 COMMIT_TIMEOUT_S = 60.0
@@ -58,6 +58,7 @@ class TransactionalPublisher:
         self._ready = False
         self._not_before_s = 0.0
         self._lost: StreamLearnerError | None = None
+        self._reports = Reports(self._doing("publish"))
         self._refused: KafkaError | None = None
         self._offsets: dict[tuple[str, int], int] = {}
         ours = settings.producer(
@@ -95,7 +96,7 @@ class TransactionalPublisher:
             for topic, partition, key, value in records:
                 self._produce(topic, partition, key, value)
             self._commit()
-        except StreamLearnerError as error:
+        except Exception as error:
             self._abort(error)
             raise
         finally:
@@ -155,23 +156,25 @@ class TransactionalPublisher:
         try:
             call()
         except KafkaException as error:
+            self._serve(0.0)
             reported = kafka_error(error)
             found = self._found(error, what)
-            if reported is not None and reported.retriable() and not reported.fatal():
+            retriable = reported is not None and reported.retriable() and not reported.fatal()
+            if retriable and isinstance(found, RetryLater):
                 raise _AgainError(found) from error
             raise found from error
 
     def _found(self, error: KafkaException | SystemError, what: str) -> StreamLearnerError:
         reported = kafka_error(error)
-        found = fault(error, self._doing(what))
+        found = self._reports.instead_of(fault(error, self._doing(what)))
         if reported is not None and reported.fatal():
-            self._lost = found if isinstance(found, Fenced) else Fenced(str(found))
+            self._lost = found if isinstance(found, Stop) else Fenced(str(found))
             return self._lost
         if reported is not None and reported.txn_requires_abort() and isinstance(found, Fenced):
             return RetryLater(str(found))
         return found
 
-    def _abort(self, error: StreamLearnerError) -> None:
+    def _abort(self, error: Exception) -> None:
         """Leave nothing behind of a transaction that failed; what cannot be aborted ends this publisher."""
         if self._lost is not None:
             return
@@ -198,6 +201,8 @@ class TransactionalPublisher:
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
             self._lost = self._lost or fault(error, self._doing("publish"))
+        else:
+            self._reports(error)
 
     def _raise_lost(self) -> None:
         if self._lost is not None:

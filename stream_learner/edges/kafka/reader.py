@@ -6,6 +6,7 @@ This file must never skip a record silently, never commit anything, and never lo
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +23,7 @@ READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
 DEFAULT_BUFFER_BYTES = 8 << 20
 RANGE_TIMEOUT_S = 5.0
+SILENCE_S = 3.0
 
 
 class PartitionReader:
@@ -53,6 +55,7 @@ class PartitionReader:
         self._doing = Doing(
             "read", topic, partition, right="Read", principal=settings.principal, bootstrap=settings.bootstrap
         )
+        self._ask_at_s: float | None = None
         self._held: list[Message] = []
         self._pending: StreamLearnerError | None = None
         self._unreachable: KafkaError | None = None
@@ -105,6 +108,8 @@ class PartitionReader:
             self._unreachable = None
             return self._batch(records)
         self._raise_pending()
+        if not messages:
+            self._break_silence()
         return None
 
     def _next_messages(self, count: int, timeout_s: float) -> list[Message]:
@@ -125,7 +130,11 @@ class PartitionReader:
             raise fault(error, self._doing) from error
 
     def _without_events(self, messages: list[Message]) -> list[Message]:
-        """The records in front of the first error; notes the end of the partition, keeps what is behind an error."""
+        """The records in front of the first error; notes the end of the partition, keeps what is behind an error.
+
+        librdkafka looks for the group's coordinator even here, where it is of no use: rights on the group, which we
+        then do not need, are no matter.
+        """
         records: list[Message] = []
         end = -1
         for i, message in enumerate(messages):
@@ -134,7 +143,8 @@ class PartitionReader:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 end = message.offset() or 0
-            else:
+                self._ask_at_s = None
+            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
                 self._pending = self._fault(error)
                 self._held = messages[i + 1 :] + self._held
                 break
@@ -142,6 +152,7 @@ class PartitionReader:
         return records
 
     def _batch(self, records: list[Message]) -> RawBatch:
+        self._ask_at_s = None
         count = len(records)
         values = list(map(Message.value, records))
         offsets = np.fromiter(map(Message.offset, records), np.int64, count)
@@ -159,6 +170,21 @@ class PartitionReader:
         if self._unreachable is not None:
             reported, self._unreachable = self._unreachable, None
             raise fault(reported, self._doing)
+
+    def _break_silence(self) -> None:
+        """Ask why neither a record nor the end of the partition has come since `seek`.
+
+        librdkafka says nothing about a topic that we may not even describe.
+        """
+        if self._ask_at_s is None or time.monotonic() < self._ask_at_s:
+            return
+        self._ask_at_s = time.monotonic() + SILENCE_S
+        try:
+            found = self._consumer.list_topics(self.topic, SILENCE_S / 3).topics[self.topic]
+        except KafkaException as error:
+            raise fault(error, self._doing) from error
+        if found.error is not None:
+            raise fault(found.error, self._doing)
 
     def _on_error(self, error: KafkaError) -> None:
         """librdkafka's own reports, which come with no record. Single connections that break are not errors."""
@@ -192,6 +218,7 @@ class PartitionReader:
         self._held = []
         self._pending = None
         self._position = offset
+        self._ask_at_s = time.monotonic() + SILENCE_S
         self._consumer.assign([TopicPartition(self.topic, self.partition, offset)])
 
     def close(self) -> None:

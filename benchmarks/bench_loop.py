@@ -1,0 +1,165 @@
+"""The loop on a real Kafka: JSON to training log, training log to model, and both at once.
+
+39 features, about 600 bytes of JSON, 2 % clicks. `KAFKA_BOOTSTRAP` is used if set, else a broker is started as the
+tests do. Joiner alone and learner alone are kept to one core while the broker has the other; for the whole loop
+joiner, learner and broker share whatever cores there are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from confluent_kafka import Producer
+
+from stream_learner.config import load_config
+from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
+from stream_learner.roles.topics import plans
+from stream_learner.traffic.benchmark import benchmark_clicks, benchmark_fields, benchmark_impressions
+from tests.kafka_broker.broker import Broker
+
+PARTITIONS = 2
+PER_S = 20_000
+"""Impressions per second of event time."""
+START_MS = 1_700_000_000_000
+CHUNK = 50_000
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Rows: join and learn alone, then the whole loop."""
+    count = 200_000 if quick else 1_000_000
+    with _kafka() as bootstrap, tempfile.TemporaryDirectory() as folder:
+        site = _Site(bootstrap, Path(folder))
+        site.produce(count)
+        rows = [site.measure_join(count), site.measure_learn(count)]
+        whole = _Site(bootstrap, Path(folder), like=site)
+        return [*rows, whole.measure_both(count)]
+
+
+@contextmanager
+def _kafka() -> Iterator[str]:
+    given = os.environ.get("KAFKA_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    with Broker() as broker:
+        yield broker.bootstrap
+
+
+class _Site:
+    """A model on a broker, over its own input topics or another's."""
+
+    def __init__(self, bootstrap: str, folder: Path, like: _Site | None = None) -> None:
+        self.model = f"bench-{uuid.uuid4().hex[:8]}"
+        self.inputs = like.inputs if like else (f"{self.model}-impressions", f"{self.model}-clicks")
+        self.file = folder / f"{self.model}.yaml"
+        tree = {
+            "model": self.model,
+            "kafka": {"bootstrap.servers": bootstrap, "session.timeout.ms": 6000},
+            "input": {"impressions": {"topic": self.inputs[0]}, "clicks": {"topic": self.inputs[1]}},
+            "join": {"window": "10s", "tick": "1s", "dedupe": "30s", "close_idle": False},
+            "features": {"categorical": list(benchmark_fields()[0])},
+            "learner": {"state_dir": str(folder / self.model), "optimizer": {"alpha": 0.05}},
+        }
+        self.file.write_text(yaml.safe_dump(tree), encoding="utf-8")
+        self.config = load_config(self.file)
+        self.settings = KafkaSettings({"bootstrap.servers": bootstrap})
+        admin = Admin(self.settings)
+        own = plans(self.config, PARTITIONS)
+        if like is None:
+            keep = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**62)}
+            own += [TopicPlan(name, PARTITIONS, configs=keep) for name in self.inputs]
+        admin.create(own)
+
+    def produce(self, count: int) -> None:
+        """The input, in the order of event time, and at the end of each partition what closes all windows."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self.settings.bootstrap,
+                "compression.type": "lz4",
+                "linger.ms": 20,
+                "batch.size": 1_000_000,
+                "queue.buffering.max.messages": 2_000_000,
+            }
+        )
+        impressions, clicks = self.inputs
+        for first in range(0, count, CHUNK):
+            data, bounds = benchmark_impressions(CHUNK, first=first)
+            _send(producer, impressions, data, bounds, np.arange(first, first + CHUNK))
+            data, bounds, index = benchmark_clicks(CHUNK, first=first)
+            _send(producer, clicks, data, bounds, first + index + PER_S)
+            producer.poll(0)
+        end_ms = START_MS + count * 1000 // PER_S + 60_000
+        for partition in range(PARTITIONS):
+            for topic in self.inputs:
+                producer.produce(topic, b'{"id":"end-%d"}' % partition, partition=partition, timestamp=end_ms)
+        assert producer.flush(120) == 0
+
+    def measure_join(self, count: int) -> dict[str, Any]:
+        """The joiner on one core, the topics already full."""
+        figures = _result(self._start("join", count, core=0))
+        return _row("join from Kafka JSON to training log, one core", count, figures)
+
+    def measure_learn(self, count: int) -> dict[str, Any]:
+        """The learner on one core, the training log already full."""
+        figures = _result(self._start("learn", count, core=0))
+        return _row("learn from training log, one core", count, figures)
+
+    def measure_both(self, count: int) -> dict[str, Any]:
+        """Joiner and learner side by side, from the first impression to the last example folded."""
+        learner, joiner = self._start("learn", count), self._start("join", count)
+        joined, learned = _result(joiner), _result(learner)
+        seconds = max(joined["ended_at"], learned["ended_at"]) - joined["began_at"]
+        cpu = joined["cpu_seconds"] + learned["cpu_seconds"]
+        return _row("whole loop, broker included", count, {"seconds": seconds, "cpu_seconds": cpu})
+
+    def _start(self, role: str, count: int, core: int | None = None) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "benchmarks.loop_process", role, str(self.file), str(count)]
+        command += [] if core is None else [str(core)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        return process
+
+
+def _result(process: subprocess.Popen[str]) -> dict[str, float]:
+    output, _ = process.communicate(timeout=600)
+    if process.returncode:
+        raise RuntimeError(f"{process.args} ended with {process.returncode}")
+    found: dict[str, float] = json.loads(output.splitlines()[-1])
+    return found
+
+
+def _row(name: str, count: int, figures: dict[str, float]) -> dict[str, Any]:
+    cpu_ns = figures["cpu_seconds"] / count * 1e9
+    return {
+        "name": name,
+        "value": round(count / figures["seconds"]),
+        "unit": "impressions/s",
+        "note": f"{count} impressions in {figures['seconds']:.1f} s, {cpu_ns:.0f} ns of CPU each",
+    }
+
+
+def _send(producer: Producer, topic: str, data: bytes, bounds: np.ndarray, places: np.ndarray) -> None:
+    """Record i belongs to the impression at `places[i]`, whose number tells its partition and time."""
+    times = (START_MS + places * 1000 // PER_S).tolist()
+    partitions = (places % PARTITIONS).tolist()
+    edges = bounds.tolist()
+    for i, (time_ms, partition) in enumerate(zip(times, partitions, strict=True)):
+        while True:
+            try:
+                producer.produce(topic, data[edges[i] : edges[i + 1]], partition=partition, timestamp=time_ms)
+                break
+            except BufferError:
+                producer.poll(0.05)
+
+

@@ -1,0 +1,70 @@
+"""One role in a process of its own, timed: `python -m benchmarks.loop_process ROLE FILE EXAMPLES [CORE]`.
+
+In: a configuration file, how many impressions or examples there are, a core to keep to. Out: a line of JSON with the
+seconds from the first record at hand to the last one done, and the processor time in between.
+This file must never be used for anything but measuring.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from stream_learner.config import load_config
+from stream_learner.edges.metrics import Metrics
+from stream_learner.edges.telemetry import configure_logging
+from stream_learner.roles.joiner import JoinerRole
+from stream_learner.roles.kernels import compile_with_message
+from stream_learner.roles.learner import LearnerRole
+from stream_learner.roles.lifecycle import IDLE_S
+
+PATIENCE_S = 300.0
+
+
+def main() -> None:
+    """Run the role until it has done so many, and print the figures."""
+    role_name, file, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    if len(sys.argv) > 4:
+        os.sched_setaffinity(0, {int(sys.argv[4])})
+    config = load_config(file)
+    configure_logging(log_format="console", log_level="warning")
+    compile_with_message(lambda note: None)
+    metrics = Metrics(config.model)
+    if role_name == "join":
+        joiner = JoinerRole(config, metrics)
+        print(json.dumps(_timed(joiner, lambda: _joined(joiner), lambda: bool(joiner.partitions), wanted)))
+    else:
+        learner = LearnerRole(config, metrics)
+        print(json.dumps(_timed(learner, lambda: learner.learner.examples, lambda: True, wanted)))
+
+
+def _joined(joiner: JoinerRole) -> int:
+    return sum(j.progress.last.next_impression for j in joiner.partitions.values() if j.progress.last is not None)
+
+
+def _timed(
+    role: JoinerRole | LearnerRole, done: Callable[[], int], begun: Callable[[], bool], wanted: int
+) -> dict[str, float]:
+    role.open()
+    print("ready", flush=True)
+    until_s = time.monotonic() + PATIENCE_S
+    while not begun() and time.monotonic() < until_s:
+        role.turn()
+    began_at = time.time()
+    began_s, cpu_began_s = time.monotonic(), time.process_time()
+    while done() < wanted:
+        if not role.turn():
+            time.sleep(IDLE_S)
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"{done()} of {wanted} after {PATIENCE_S:g} s")
+    seconds, cpu = time.monotonic() - began_s, time.process_time() - cpu_began_s
+    ended_at = time.time()
+    role.close()
+    return {"seconds": seconds, "cpu_seconds": cpu, "began_at": began_at, "ended_at": ended_at}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What a demo is made of: the configuration of its model, and the traffic that suits it.
+
+In: the options of the command line. Out: a checked `Config`, and the shape of the traffic.
+This file must never choose a setting that production could not: the configuration is an ordinary file.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stream_learner.config import ENVIRONMENT_PREFIX, Config, load_config
+from stream_learner.errors import ConfigError
+from stream_learner.traffic import DEMO, TrafficModel, TrafficShape
+
+TICK_MS = 200
+GRACE_MS = 1_000
+DEDUPE_MS = 10_000
+CONFIG_FILE = "demo.yaml"
+CLUSTER_ONLY_ENVIRONMENT = f"{ENVIRONMENT_PREFIX}KAFKA__"
+
+IMPRESSION_BYTES = 240
+"""A generated impression as the broker keeps it, key and overhead included, at most."""
+EMBEDDED_PARTITION_BYTES = 4 << 20
+"""What the embedded broker surely keeps of a partition; older records it drops without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """The options of the command line. `bootstrap_servers` None means the embedded broker."""
+
+    duration_s: float = 60.0
+    rate_per_s: float = 2_000.0
+    window_s: float = 5.0
+    partitions: int = 4
+    seed: int = 1
+    bootstrap_servers: str | None = None
+    overrides: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for option in ("duration_s", "rate_per_s", "window_s", "partitions"):
+            value = getattr(self, option)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{option.removesuffix('_s').removesuffix('_per')} must be above 0, not {value}")
+
+
+def make_config(plan: DemoPlan, model: str, bootstrap: str, directory: Path) -> Config:
+    """The model's configuration, written to `directory` as a file like any other and loaded from there.
+
+    On a cluster `STREAM_LEARNER__KAFKA__…` of the environment counts too, for credentials. Raises ConfigError.
+    """
+    file = directory / CONFIG_FILE
+    file.write_text(yaml.safe_dump(_tree(plan, model, bootstrap, directory), sort_keys=False), encoding="utf-8")
+    config = load_config(file, environ=_environment(plan), overrides=plan.overrides)
+    if plan.bootstrap_servers is None:
+        _check_room(plan, config)
+    return config
+
+
+def make_traffic(plan: DemoPlan, window_ms: int) -> TrafficModel:
+    """Traffic for a join window: most clicks come within it, some after it, some too late."""
+    return TrafficModel(plan.seed, traffic_shape(window_ms))
+
+
+def traffic_shape(window_ms: int) -> TrafficShape:
+    """The demo's traffic with click delays in proportion to the window."""
+    return replace(DEMO, window_ms=window_ms, delay_median_ms=0.3 * window_ms, late_after_ms=3 * GRACE_MS)
+
+
+def _environment(plan: DemoPlan) -> dict[str, str]:
+    if plan.bootstrap_servers is None:
+        return {}
+    return {name: value for name, value in os.environ.items() if name.startswith(CLUSTER_ONLY_ENVIRONMENT)}
+
+
+def _tree(plan: DemoPlan, model: str, bootstrap: str, directory: Path) -> Mapping[str, Any]:
+    window_ms = int(plan.window_s * 1000)
+    return {
+        "model": model,
+        "kafka": {
+            "bootstrap.servers": bootstrap,
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 1000,
+        },
+        "input": {
+            "impressions": {"topic": f"{model}.impressions", "id": "id", "time": "time"},
+            "clicks": {"topic": f"{model}.clicks", "id": "id", "time": "time"},
+        },
+        "join": {
+            "window": f"{window_ms}ms",
+            "skew": "0",
+            "tick": f"{TICK_MS}ms",
+            "dedupe": f"{DEDUPE_MS}ms",
+            "grace": f"{GRACE_MS}ms",
+        },
+        "features": {"categorical": list(make_traffic(plan, window_ms).categorical)},
+        "learner": {
+            "state_dir": str(directory / "state"),
+            "optimizer": {"alpha": 0.1, "beta": 1.0, "l1": 0.1, "l2": 1.0},
+            "checkpoint_interval": "5s",
+        },
+        "snapshots": {"interval": "250ms"},
+        "topics": {"retention": "1h", "dead_letters_retention": "1h"},
+        "telemetry": {"log_level": "warning"},
+    }
+
+
+def _check_room(plan: DemoPlan, config: Config) -> None:
+    """Impressions wait in Kafka for a window; the embedded broker must still hold them when it has passed."""
+    join = config.join
+    held_s = (join.window_ms + join.dedupe_ms + join.grace_ms) / 1000
+    held_bytes = plan.rate_per_s * held_s * IMPRESSION_BYTES
+    needed = math.ceil(held_bytes / EMBEDDED_PARTITION_BYTES)
+    if needed > plan.partitions:
+        raise ConfigError(
+            f"the embedded broker holds too little for {plan.rate_per_s:g} impressions a second over {held_s:g} s "
+            f"on {plan.partitions} partitions",
+            action=f"Give --partitions {needed}, a lower --rate, a shorter --window, or --bootstrap-servers.",
+        )

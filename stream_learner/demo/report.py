@@ -1,0 +1,169 @@
+"""What a demo came to: as one object for a program, as a page for a person.
+
+In: an ending. Out: plain data, text.
+This file must never round or leave out what does not add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from stream_learner.demo.scoreboard import Score
+from stream_learner.demo.site import Ending, Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a demo ran. `bootstrap` None is the embedded broker; `config_file` is kept only on a cluster."""
+
+    model: str
+    bootstrap: str | None
+    config_file: str
+
+
+def balance(moment: Moment) -> dict[str, dict[str, int]]:
+    """What became of every record sent: of both inputs `read` is the sum of all the others.
+
+    What no mark counts yet waits in the topics; it is in `read` and `waiting`.
+    """
+    impressions, clicks = moment.counts.impressions, moment.counts.clicks
+    return {
+        "impressions": {
+            "read": moment.sent_impressions,
+            "examples": impressions.examples,
+            "duplicates": impressions.duplicates,
+            "sampled_out": impressions.sampled_out,
+            "dead_lettered": impressions.dead,
+            "waiting": moment.sent_impressions - impressions.read,
+        },
+        "clicks": {
+            "read": moment.sent_clicks,
+            "matched": clicks.matched,
+            "duplicates": clicks.duplicates,
+            "orphans": clicks.orphans,
+            "late": clicks.late,
+            "dead_lettered": clicks.dead,
+            "waiting": moment.sent_clicks - clicks.read + clicks.waiting,
+        },
+    }
+
+
+def problems(ending: Ending) -> list[str]:
+    """Everything that does not add up, a line each; empty when the demo has kept its word."""
+    found = list(ending.problems)
+    for side, counts in balance(ending.moment).items():
+        outcomes = sum(counts.values()) - counts["read"]
+        if outcomes != counts["read"] or counts["waiting"] < 0:
+            found.append(f"{counts['read']} {side} were read, {outcomes} are accounted for: {counts}")
+    return found
+
+
+def as_object(ending: Ending, place: Place) -> dict[str, Any]:
+    """The object that `--json` prints; null where there is nothing to measure."""
+    moment, score = ending.moment, ending.moment.total
+    p50_ms, p99_ms = moment.freshness_ms or (None, None)
+    return {
+        **balance(moment),
+        "model": {
+            "name": place.model,
+            "version": moment.version,
+            "features": moment.features,
+            "nonzero": moment.nonzero,
+            "digest": ending.digest,
+        },
+        "metrics": {
+            "log_loss": score.log_loss,
+            "best_log_loss": score.best_log_loss,
+            "normalized_entropy": score.normalized_entropy,
+            "auc": score.auc,
+            "calibration": score.calibration,
+        },
+        "freshness_ms": {"p50": p50_ms, "p99": p99_ms},
+        "seconds": round(moment.seconds, 3),
+    }
+
+
+def as_text(ending: Ending, place: Place) -> str:
+    """The summary: how well it learned, the balance, what to do next."""
+    wrong = problems(ending)
+    verdict = [f"NOT IN ORDER: {line}" for line in wrong] or [
+        "Every record is accounted for, from the training log alone."
+    ]
+    lines = [
+        *_model_lines(ending, place),
+        "",
+        "The balance",
+        *_balance_lines(ending.moment),
+        *(f"  {line}" for line in verdict),
+        "",
+        "What to do next",
+        *(f"  {line}" for line in _next_lines(place)),
+    ]
+    return "\n".join(lines)
+
+
+def number(value: float | None, form: str = ".4f") -> str:
+    """A figure as text, a dash where there is none."""
+    return "–" if value is None or math.isnan(value) else format(value, form)
+
+
+def over_best(score: Score) -> str:
+    """How far the log-loss is from the best possible, "+2.1 %"."""
+    return "–" if score.excess is None else f"{100 * score.excess:+.1f} %"
+
+
+def _model_lines(ending: Ending, place: Place) -> Iterator[str]:
+    moment, total, recent = ending.moment, ending.moment.total, ending.moment.recent
+    yield (
+        f"stream-learner demo: {moment.seconds:.1f} s, {moment.sent_impressions:,} impressions, "
+        f"{moment.sent_clicks:,} clicks, {moment.learned:,} examples learned"
+    )
+    yield ""
+    yield f"Model {place.model}"
+    if total.log_loss is None:
+        yield "  nothing learned: the first examples come one window after the first impressions"
+        return
+    yield (
+        f"  log-loss            {number(total.log_loss)}   best possible {number(total.best_log_loss)}: "
+        f"{over_best(total)}; the last {recent.examples:,} examples {over_best(recent)}"
+    )
+    yield (
+        f"  normalized entropy  {number(total.normalized_entropy)}   "
+        f"best possible {number(total.best_normalized_entropy)}"
+    )
+    yield f"  calibration         {number(total.calibration)}   predicted over observed clicks; 1 is best"
+    yield f"  AUC                 {number(total.auc)}"
+    if moment.freshness_ms is not None:
+        p50_ms, p99_ms = moment.freshness_ms
+        yield f"  freshness           {p50_ms} ms, p99 {p99_ms} ms, from a window's close to the scorer"
+    yield (
+        f"  version             {moment.version}, {moment.features:,} features, {moment.nonzero:,} with a weight, "
+        f"digest {ending.digest}"
+    )
+
+
+def _balance_lines(moment: Moment) -> Iterator[str]:
+    for side, counts in balance(moment).items():
+        outcomes = [f"{count:,} {name.replace('_', '-')}" for name, count in counts.items() if name != "read"]
+        yield f"  {side:<11} {counts['read']:,} read = {' + '.join(outcomes)}"
+
+
+def _next_lines(place: Place) -> Iterator[str]:
+    if place.bootstrap is None:
+        yield "the same on your Kafka:   stream-learner demo --bootstrap-servers HOST:PORT"
+        yield "your own events:          name your topics in configs/minimal.yaml, then"
+        yield "                          stream-learner topics ensure -c configs/minimal.yaml"
+        yield "                          stream-learner run -c configs/minimal.yaml"
+        return
+    yield f"look into the model:      stream-learner inspect weights -c {place.config_file}"
+    yield f"predict:                  stream-learner score -c {place.config_file} EVENTS.jsonl"
+    yield f"delete what it made:      {delete_command(place)}"
+
+
+def delete_command(place: Place) -> str:
+    """The command that deletes a demo's topics from a cluster."""
+    pattern = place.model.replace(".", "\\.") + "\\..*"
+    return f"kafka-topics.sh --bootstrap-server {place.bootstrap} --delete --topic '{pattern}'"

@@ -1,0 +1,125 @@
+"""The demo from beginning to end.
+
+In: options. Out: a view while it runs, a summary or one JSON object, an exit code.
+This file must never write anything but that object to stdout when JSON is asked for.
+
+1. Compile the kernels, with a message where that takes time.
+2. Start the embedded broker, or name a cluster's topics; make the configuration.
+3. Start the site; show it until the time is over or a signal comes.
+4. Stop it in the order of the data; report; fail if anything does not add up.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from stream_learner.config import Config
+from stream_learner.core.warmup import FIRST_TIME_S, compile_kernels, is_compiled
+from stream_learner.demo.plan import CONFIG_FILE, DemoPlan, make_config
+from stream_learner.demo.report import Place, as_object, as_text, delete_command, problems
+from stream_learner.demo.site import Ending, Site
+from stream_learner.demo.view import View, make_console, make_view, quiet_logs
+from stream_learner.edges.kafka import EmbeddedBroker
+from stream_learner.errors import BrokenInvariant
+from stream_learner.roles.lifecycle import Stopping
+
+FRAME_S = 0.25
+MODEL = "demo"
+
+
+def run_demo(
+    *,
+    duration_s: float = 60.0,
+    bootstrap_servers: str | None = None,
+    as_json: bool = False,
+    rate: float = 2_000.0,
+    seed: int = 1,
+    window_s: float = 5.0,
+    partitions: int = 4,
+    overrides: Sequence[str] = (),
+) -> int:
+    """Run a demo for `duration_s` seconds; the exit code: 0, or 128 + a signal that ended it early.
+
+    rate: impressions a second. window_s: the join window. overrides: settings of the model as `a.b=value`.
+    Raises ConfigError, what a role raises, and BrokenInvariant when a record is not accounted for.
+    """
+    plan = DemoPlan(duration_s, rate, window_s, partitions, seed, bootstrap_servers, tuple(overrides))
+    console = make_console(stderr=as_json)
+    quiet_logs()
+    # Step 1: compile the kernels.
+    _compile(console)
+    with _place(plan) as (place, config, broker):
+        stopping = Stopping().listen()
+        # Steps 2 to 4.
+        ending = _run(plan, place, config, broker, console, stopping)
+    _report(ending, place, console, as_json)
+    wrong = problems(ending)
+    if wrong:
+        raise BrokenInvariant("; ".join(wrong))
+    return 0 if stopping.signal is None else 128 + stopping.signal
+
+
+def _compile(console: Console) -> None:
+    if is_compiled():
+        compile_kernels()
+        return
+    console.print(f"Compiling the kernels; once on this machine, about {FIRST_TIME_S} s.")
+    began_s = time.monotonic()
+    compile_kernels(lambda part: console.print(f"  {time.monotonic() - began_s:3.0f} s  {part}"))
+
+
+@contextmanager
+def _place(plan: DemoPlan) -> Iterator[tuple[Place, Config, EmbeddedBroker | None]]:
+    """Step 2: a directory, a broker and a configuration. On a cluster the directory is kept."""
+    with ExitStack() as stack:
+        if plan.bootstrap_servers is None:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-learner-demo-")))
+            broker = stack.enter_context(EmbeddedBroker())
+            model, bootstrap = MODEL, broker.bootstrap
+        else:
+            directory, broker = Path(tempfile.mkdtemp(prefix="stream-learner-demo-")), None
+            model, bootstrap = f"{MODEL}-{uuid.uuid4().hex[:8]}", plan.bootstrap_servers
+        config = make_config(plan, model, bootstrap, directory)
+        place = Place(config.model, plan.bootstrap_servers, str(directory / CONFIG_FILE))
+        yield place, config, broker
+
+
+def _run(
+    plan: DemoPlan, place: Place, config: Config, broker: EmbeddedBroker | None, console: Console, stopping: Stopping
+) -> Ending:
+    """Steps 3 and 4, up to the report."""
+    if place.bootstrap is not None:
+        console.print(f"Making topics {place.model}.* on {place.bootstrap}. To delete them:")
+        console.print(f"  {delete_command(place)}")
+    with Site(plan, config, broker) as site:
+        site.start()
+        with make_view(console, place.model, plan.duration_s) as view:
+            _watch(site, view, stopping, plan.duration_s)
+        return site.finish()
+
+
+def _watch(site: Site, view: View, stopping: Stopping, duration_s: float) -> None:
+    """Step 3: show what goes on until the time is over or a signal comes. Raises what a role raised."""
+    until_s = time.monotonic() + duration_s
+    while not stopping.is_set() and (left_s := until_s - time.monotonic()) > 0:
+        site.check()
+        view.show(site.moment())
+        stopping.wait(min(FRAME_S, left_s))
+    view.show(site.moment())
+
+
+def _report(ending: Ending, place: Place, console: Console, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(as_object(ending, place)) + "\n")
+        sys.stdout.flush()
+    else:
+        console.print(as_text(ending, place))

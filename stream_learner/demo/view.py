@@ -1,0 +1,247 @@
+"""What a person sees while the demo runs: a live page on a terminal, a line every few seconds elsewhere.
+
+In: moments, notes. Out: text on the console that was given.
+This file must never write to any other stream, nor hold anything up: showing a moment takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from stream_learner.demo.report import balance, number, over_best
+from stream_learner.demo.site import Moment
+from stream_learner.edges.telemetry import configure_logging
+
+LINE_EVERY_S = 5.0
+BARS = "▁▂▃▄▅▆▇█"
+CURVE_CHARACTERS = 48
+WIDTH = 92
+
+
+class View(Protocol):
+    """Shows a running demo. Use as a context manager."""
+
+    def note(self, text: str) -> None:
+        """Say something that stays."""
+
+    def show(self, moment: Moment) -> None:
+        """Show a moment, if it is time to."""
+
+    def __enter__(self) -> View: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+
+
+def make_console(*, stderr: bool) -> Console:
+    """A console on stdout or stderr that neither wraps nor colours where that is no terminal."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, soft_wrap=not stream.isatty(), markup=False, emoji=False, highlight=False)
+
+
+def make_view(console: Console, model: str, duration_s: float) -> View:
+    """The view that suits the console."""
+    return LiveView(console, model, duration_s) if console.is_terminal else PlainView(console)
+
+
+class Rates:
+    """Impressions, clicks and examples a second, between one moment and another some seconds before."""
+
+    def __init__(self, over_s: float = 3.0) -> None:
+        self._over_s = over_s
+        self._moments: list[Moment] = []
+
+    def add(self, moment: Moment) -> tuple[float, float, float]:
+        """The rates up to this moment."""
+        self._moments.append(moment)
+        while len(self._moments) > 2 and moment.seconds - self._moments[1].seconds >= self._over_s:
+            del self._moments[0]
+        first = self._moments[0]
+        seconds = max(moment.seconds - first.seconds, 1e-3)
+        if first is moment:
+            return 0.0, 0.0, 0.0
+        return (
+            (moment.sent_impressions - first.sent_impressions) / seconds,
+            (moment.sent_clicks - first.sent_clicks) / seconds,
+            (moment.learned - first.learned) / seconds,
+        )
+
+
+class PlainView:
+    """A line every few seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._rates = Rates(LINE_EVERY_S)
+        self._next_s = LINE_EVERY_S
+
+    def note(self, text: str) -> None:
+        """Say something that stays."""
+        self._console.print(text)
+
+    def show(self, moment: Moment) -> None:
+        """Print a line, if it is time to."""
+        rates = self._rates.add(moment)
+        if moment.seconds >= self._next_s:
+            self._next_s = moment.seconds + LINE_EVERY_S
+            self._console.print(line(moment, rates))
+
+    def __enter__(self) -> PlainView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        return None
+
+
+class LiveView:
+    """A page that is drawn anew several times a second; logs appear above it."""
+
+    def __init__(self, console: Console, model: str, duration_s: float) -> None:
+        self._console = console
+        self._model = model
+        self._duration_s = duration_s
+        self._rates = Rates()
+        self._live = Live(console=console, auto_refresh=False)
+
+    def note(self, text: str) -> None:
+        """Say something that stays."""
+        self._console.print(text)
+
+    def show(self, moment: Moment) -> None:
+        """Draw the page."""
+        self._live.update(page(moment, self._rates.add(moment), self._model, self._duration_s), refresh=True)
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        quiet_logs()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._live.stop()
+        quiet_logs()
+
+
+def quiet_logs() -> None:
+    """Log warnings and errors only, for people, to what is stderr now: the live page puts itself in between."""
+    configure_logging(log_format="console", log_level="warning")
+
+
+def line(moment: Moment, rates: tuple[float, float, float]) -> str:
+    """A moment on one line."""
+    counts, recent = balance(moment), moment.recent
+    fresh = "–" if moment.freshness_ms is None else "{} ms (p99 {})".format(*moment.freshness_ms)
+    return (
+        f"{moment.seconds:4.0f} s  {rates[0]:,.0f} impressions/s, {rates[1]:,.0f} clicks/s"
+        f" | joined {counts['impressions']['examples']:,}, waiting {counts['impressions']['waiting']:,}"
+        f" | log-loss {number(recent.log_loss)} (best {number(recent.best_log_loss)}, {over_best(recent)})"
+        f", NE {number(recent.normalized_entropy, '.3f')} (best {number(recent.best_normalized_entropy, '.3f')})"
+        f", calibration {number(recent.calibration, '.3f')}"
+        f" | fresh {fresh} | {moment.features:,} features, version {moment.version}"
+    )
+
+
+def page(moment: Moment, rates: tuple[float, float, float], model: str, duration_s: float) -> RenderableType:
+    """A moment as a page."""
+    title = f"stream-learner demo · {model}"
+    body = Group(
+        _progress(moment, duration_s),
+        Text(),
+        _flow(moment, rates),
+        Text(),
+        _learning(moment),
+        Text(),
+        _curve(moment.curve),
+        _state(moment),
+    )
+    return Panel(body, title=title, title_align="left", border_style="cyan", width=WIDTH, padding=(0, 1))
+
+
+def _progress(moment: Moment, duration_s: float) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    seconds = min(moment.seconds, duration_s)
+    grid.add_row(ProgressBar(total=duration_s, completed=seconds, width=60), f"{seconds:.0f} s of {duration_s:g} s")
+    return grid
+
+
+def _flow(moment: Moment, rates: tuple[float, float, float]) -> Table:
+    table = _table("", "per second", "sent", "waiting", "became")
+    counts = balance(moment)
+    for (side, outcomes), rate in zip(counts.items(), rates, strict=False):
+        shown = [f"{n:,} {name.replace('_', '-')}" for name, n in outcomes.items() if name not in ("read", "waiting") and n]
+        table.add_row(side, f"{rate:,.0f}", f"{outcomes['read']:,}", f"{outcomes['waiting']:,}", ", ".join(shown))
+    table.add_row("examples", f"{rates[2]:,.0f}", "", "", f"{moment.learned:,} learned")
+    return table
+
+
+def _learning(moment: Moment) -> Table:
+    total, recent = moment.total, moment.recent
+    table = _table("", "log-loss", "best", "over best", "NE", "best", "calibration", "AUC")
+    for name, score, auc in (
+        (f"last {recent.examples:,}", recent, ""),
+        ("since the start", total, number(total.auc, ".3f")),
+    ):
+        table.add_row(
+            name,
+            number(score.log_loss),
+            number(score.best_log_loss),
+            over_best(score),
+            number(score.normalized_entropy, ".3f"),
+            number(score.best_normalized_entropy, ".3f"),
+            number(score.calibration, ".3f"),
+            auc,
+        )
+    return table
+
+
+def _curve(curve: list[float]) -> Text:
+    """The excess over the best possible, falling as it learns."""
+    return Text.assemble(("over best  ", "dim"), (bars(curve[-CURVE_CHARACTERS:]) or "–", "green"))
+
+
+def bars(values: list[float]) -> str:
+    """Values as a row of bars, the largest full; what lies below 0 is the lowest bar.
+
+    >>> bars([0.4, 0.2, 0.0, -0.1])
+    '█▅▁▁'
+    """
+    top = max(values, default=0.0)
+    if top <= 0.0:
+        return BARS[0] * len(values)
+    steps = len(BARS) - 1
+    return "".join(BARS[round(max(value, 0.0) / top * steps)] for value in values)
+
+
+def _state(moment: Moment) -> Text:
+    fresh = "–" if moment.freshness_ms is None else "p50 {} ms, p99 {} ms".format(*moment.freshness_ms)
+    return Text.assemble(
+        ("freshness  ", "dim"),
+        (fresh, "bold"),
+        ("   model  ", "dim"),
+        f"{moment.features:,} features, {moment.nonzero:,} with a weight",
+        ("   version  ", "dim"),
+        f"{moment.version}" if moment.version >= 0 else "–",
+    )
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for i, column in enumerate(columns):
+        wide = column == "became"
+        table.add_column(column, justify="left" if i == 0 or wide else "right", no_wrap=not wide, overflow="fold")
+    return table
+
+

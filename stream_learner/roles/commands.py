@@ -1,0 +1,97 @@
+"""What the commands of the command line do: one function each.
+
+In: a checked configuration. Out: roles that run until a signal, or plain rows and fields to print.
+This file must never parse arguments or print results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from stream_learner import __version__
+from stream_learner.config import Config
+from stream_learner.edges import metric_names as names
+from stream_learner.edges.http import TelemetryServer
+from stream_learner.edges.metrics import Metrics
+from stream_learner.roles.inspection import (
+    inspect_feature,
+    inspect_record,
+    inspect_snapshot,
+    inspect_tick,
+    inspect_weights,
+)
+from stream_learner.roles.joiner import JoinerRole
+from stream_learner.roles.kernels import compile_with_message
+from stream_learner.roles.learner import LearnerRole
+from stream_learner.roles.lifecycle import Heartbeat, Stopping, run_roles
+from stream_learner.roles.scoring import score
+from stream_learner.roles.topics import ensure_topics
+
+__all__ = [
+    "ensure_topics",
+    "inspect_feature",
+    "inspect_record",
+    "inspect_snapshot",
+    "inspect_tick",
+    "inspect_weights",
+    "join",
+    "learn",
+    "run",
+    "score",
+]
+
+
+def run(config: Config) -> None:
+    """Joiner and learner in one process, until a signal."""
+    metrics = Metrics(config.model)
+    _serve(config, metrics, [JoinerRole(config, metrics), LearnerRole(config, metrics)])
+
+
+def join(config: Config) -> None:
+    """A joiner, until a signal."""
+    metrics = Metrics(config.model)
+    _serve(config, metrics, [JoinerRole(config, metrics)])
+
+
+def learn(config: Config) -> None:
+    """The learner, until a signal."""
+    metrics = Metrics(config.model)
+    _serve(config, metrics, [LearnerRole(config, metrics)])
+
+
+def _serve(config: Config, metrics: Metrics, roles: list[JoinerRole | LearnerRole]) -> None:
+    """Run roles until a signal, with `/metrics`, `/healthz` and `/readyz` beside them where they are wanted."""
+    compile_with_message()
+    stopping = Stopping().listen()
+    heartbeats = [Heartbeat() for _ in roles]
+    with ExitStack() as stack:
+        if config.telemetry.http_port:
+            stack.enter_context(
+                TelemetryServer(
+                    config.telemetry.http_host,
+                    config.telemetry.http_port,
+                    metrics=metrics,
+                    health=_health(heartbeats),
+                    ready=_readiness(roles),
+                )
+            )
+        for role in roles:
+            metrics.set(names.BUILD_INFO, 1, version=__version__, role=role.name)
+        run_roles(roles, stopping, heartbeats)
+
+
+def _health(heartbeats: list[Heartbeat]) -> Callable[[], tuple[bool, str]]:
+    def check() -> tuple[bool, str]:
+        alive = all(heartbeat.alive() for heartbeat in heartbeats)
+        return alive, "ok" if alive else "a loop has not turned for a minute"
+
+    return check
+
+
+def _readiness(roles: list[JoinerRole | LearnerRole]) -> Callable[[], tuple[bool, str]]:
+    def check() -> tuple[bool, str]:
+        missing = [reason for role in roles if (reason := role.why_not_ready)]
+        return not missing, "; ".join(missing) or "ok"
+
+    return check

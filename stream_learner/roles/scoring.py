@@ -1,0 +1,73 @@
+"""`score`: predictions for lines of JSON.
+
+In: lines, from a file or standard input. Out: a line of JSON for each, in order, with the version that made it.
+This file must never hold more than one batch in memory, or stop at a line that is no event.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from stream_learner.config import Config
+from stream_learner.core.reasons import Reason
+from stream_learner.errors import ConfigError
+from stream_learner.roles.kernels import compile_with_message
+from stream_learner.roles.scorer import Predictions, Scorer
+
+READ_BYTES = 1 << 20
+
+
+def score(config: Config, events: Path | None, output: Path | None, batch: int) -> None:
+    """Predict every line of `events` (None: stdin) into `output` (None: stdout), up to `batch` lines at once.
+
+    Raises NotReady where no complete replica can be had in `scorer.ready_timeout`, ConfigError for files.
+    """
+    with ExitStack() as stack:
+        source: IO[bytes] = _opened(stack, events, "rb") if events else sys.stdin.buffer
+        target: IO[bytes] = _opened(stack, output, "wb") if output else sys.stdout.buffer
+        compile_with_message()
+        scorer = stack.enter_context(
+            Scorer(
+                model=config.model,
+                kafka=config.kafka_options(),
+                topic=config.snapshots_topic,
+                max_staleness_ms=config.scorer.max_staleness_ms,
+            )
+        )
+        scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
+        for lines in _batches(source, batch):
+            target.writelines(_answers(scorer.predict_many(lines)))
+            target.flush()
+
+
+def _opened(stack: ExitStack, path: Path, mode: str) -> IO[bytes]:
+    try:
+        return stack.enter_context(path.open(mode))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot open {path}: {error.strerror}", action="Give a file that exists and may be used."
+        ) from error
+
+
+def _batches(source: IO[bytes], batch: int) -> Iterator[list[bytes]]:
+    """Whole lines as they come, at most `batch` at once: a pipe's are not waited for beyond what it gives."""
+    rest = b""
+    while chunk := source.read1(READ_BYTES):  # type: ignore[attr-defined]
+        lines = (rest + chunk).split(b"\n")
+        rest = lines.pop()
+        for start in range(0, len(lines), batch):
+            yield lines[start : start + batch]
+    if rest:
+        yield [rest]
+
+
+def _answers(predictions: Predictions) -> Iterator[bytes]:
+    for p_click, status in zip(predictions.p_click.tolist(), predictions.status.tolist(), strict=True):
+        if status:
+            yield b'{"error":"%s"}\n' % Reason(status).text.encode()
+        else:
+            yield b'{"p":%s,"version":%d}\n' % (repr(p_click).encode(), predictions.version)

@@ -1,0 +1,97 @@
+"""The model's own topics: what they should be like, and making them so.
+
+In: a configuration. Out: rows of differences. This file must never change an existing topic without being told, nor
+delete one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stream_learner.config import Config
+from stream_learner.edges.kafka import Admin, KafkaSettings, TopicInfo, TopicPlan
+from stream_learner.errors import PartitionCountsDiffer, TopicMissing
+
+MAX_MESSAGE_BYTES = 16 << 20
+"""The largest record of the model's own topics; `join.record_bytes` and pages stay well below it."""
+TIMESTAMP_AFTER_MS = 300_000
+
+
+def plans(config: Config, partitions: int) -> list[TopicPlan]:
+    """The topics a model needs, for inputs of so many partitions."""
+    topics = config.topics
+    common = {"max.message.bytes": str(MAX_MESSAGE_BYTES)}
+    if topics.min_insync_replicas is not None:
+        common["min.insync.replicas"] = str(topics.min_insync_replicas)
+    log = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(topics.retention_ms),
+        "message.timestamp.type": "LogAppendTime",
+    }
+    dead = {"cleanup.policy": "delete", "retention.ms": str(topics.dead_letters_retention_ms)}
+    snapshots = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.1",
+        "segment.bytes": str(64 << 20),
+        "max.compaction.lag.ms": "3600000",
+    }
+    return [
+        TopicPlan(config.examples_topic, partitions, topics.replication, {**common, **log}),
+        TopicPlan(config.dead_letters_topic, partitions, topics.replication, {**common, **dead}),
+        TopicPlan(config.snapshots_topic, config.snapshots.shards, topics.replication, {**common, **snapshots}),
+    ]
+
+
+def input_plans(config: Config, partitions: int) -> list[TopicPlan]:
+    """Input topics as this program makes them, with a guard against timestamps far ahead."""
+    guard = {"message.timestamp.after.max.ms": str(TIMESTAMP_AFTER_MS)}
+    names = (config.input.impressions.topic, config.input.clicks.topic)
+    return [TopicPlan(name, partitions, config.topics.replication, guard) for name in names]
+
+
+def ensure_topics(
+    config: Config, *, partitions: int | None = None, apply: bool = False, dry_run: bool = False
+) -> list[dict[str, Any]]:
+    """Make what is missing; a row for everything that was or is not as it should be.
+
+    partitions: make missing input topics too, with so many. apply: change settings that differ. dry_run: change
+    nothing. Raises TopicMissing, PartitionCountsDiffer for input topics that no model can be made from.
+    """
+    admin = Admin(KafkaSettings(config.kafka_options(), group=config.group))
+    rows = []
+    if partitions is not None:
+        inputs = [plan for plan in input_plans(config, partitions) if plan.name not in admin.describe([plan.name])]
+        rows += [_row(d) for d in admin.ensure(inputs, create=not dry_run)]
+    count = _input_partitions(config, admin, partitions if dry_run else None)
+    rows += [_row(d) for d in admin.ensure(plans(config, count), create=not dry_run, change=apply and not dry_run)]
+    return rows
+
+
+def _input_partitions(config: Config, admin: Admin, planned: int | None) -> int:
+    names = (config.input.impressions.topic, config.input.clicks.topic)
+    found: dict[str, TopicInfo] = admin.describe(names)
+    missing = [name for name in names if name not in found]
+    if missing and planned is not None:
+        return planned
+    if missing:
+        raise TopicMissing(
+            f"missing: {', '.join(missing)}",
+            action="Create the input topics with the same number of partitions each; "
+            "`stream-learner topics ensure --partitions N` does it.",
+        )
+    counts = {found[name].partitions for name in names}
+    if len(counts) > 1:
+        text = ", ".join(f"{name} has {found[name].partitions}" for name in names)
+        raise PartitionCountsDiffer(f"the input topics must have the same number of partitions: {text}")
+    return counts.pop()
+
+
+def _row(difference: Any) -> dict[str, Any]:
+    return {
+        "topic": difference.topic,
+        "setting": difference.setting,
+        "should_be": difference.planned,
+        "is": difference.found,
+        "done": difference.done,
+        "note": difference.note,
+    }

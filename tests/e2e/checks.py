@@ -1,0 +1,108 @@
+"""What must hold after a run, whoever ran and however often it was interrupted.
+
+In: a site whose partitions are closed, a learner that has folded them. Out: nothing, or a failed assertion.
+This file must never compare with anything but the oracle and the records that were produced.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from itertools import zip_longest
+
+import numpy as np
+
+from stream_learner.core.balance import Balance
+from stream_learner.core.learner import Learner
+from stream_learner.roles.scorer import Scorer
+from tests import oracle
+from tests.e2e.site import Site
+from tests.e2e.training_log import counts_of, plain_examples
+from tests.oracle_fold import model_digest
+
+State = dict[int, tuple[float, ...]]
+
+
+def assert_log_equals(site: Site, joined: list[oracle.Joined]) -> None:
+    """The accepted ticks hold the oracle's examples to the last one, in order, and its counts."""
+    for log, expected in zip(site.logs(), joined, strict=True):
+        found, wanted = log.examples(), plain_examples(expected.examples)
+        difference = next((pair for pair in zip_longest(found, wanted) if pair[0] != pair[1]), None)
+        assert difference is None, f"partition {log.partition}: {len(found)} examples of {len(wanted)}"
+        balance = Balance()
+        for mark in log.marks:
+            balance.add(mark)
+        counts = [{k: v for k, v in asdict(side).items() if v} for side in (balance.impressions, balance.clicks)]
+        assert tuple(counts) == counts_of(expected), f"partition {log.partition}"
+
+
+def assert_balance(site: Site) -> None:
+    """From the training log alone: every record up to the sentinels was read, and ended in one outcome."""
+    balance = balance_of(site)
+    assert balance.problems == []
+    i, c = balance.impressions, balance.clicks
+    assert i.read == sum(len(part) - 1 for part in site.scenario.impressions)
+    assert i.read == i.examples + i.duplicates + i.sampled_out + i.dead
+    assert c.read == sum(len(part) - 1 for part in site.scenario.clicks)
+    assert c.read == c.matched + c.duplicates + c.orphans + c.late + c.dead
+    assert c.waiting == 0
+
+
+def balance_of(site: Site) -> Balance:
+    """The sums of all accepted marks."""
+    balance = Balance()
+    for marks in site.marks():
+        for mark in marks:
+            balance.add(mark)
+    return balance
+
+
+def expected_fold(joined: list[oracle.Joined], s: oracle.Settings, *, libm: bool = False) -> oracle.Fold:
+    """The oracle's model of all examples of all partitions; with `libm` by `math.exp` and `math.log1p`."""
+    examples = [example for partition in joined for example in partition.examples]
+    return oracle.fold(examples, s, math.exp, math.log1p) if libm else oracle.fold(examples, s)
+
+
+def assert_model_equals(learner: Learner, model: oracle.Fold) -> None:
+    """z and n to the last bit, the digest, and the progressive log-loss."""
+    state = state_of(learner)
+    assert state == {key: row for key, row in model.state.items() if any(row)}
+    assert f"{learner.digest():016x}" == model.digest == model_digest(state, model.folded)
+    assert learner.digest_full() == learner.digest()
+    assert (learner.examples, learner.refused) == (model.folded, model.refused)
+
+
+def assert_model_is_near(model: oracle.Fold, by_libm: oracle.Fold) -> None:
+    """The same model to 1e-9, with the `exp` of the platform."""
+    assert model.state.keys() == by_libm.state.keys()
+    ours, theirs = (np.array([fold.state[key] for key in model.state]) for fold in (model, by_libm))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def assert_predictions_equal(scorer: Scorer, site: Site, model: oracle.Fold, limit: int = 600) -> None:
+    """A scorer's predictions of the scenario's own impressions are the oracle's, to float32."""
+    s = site.scenario.settings
+    weights = oracle.published(model.state, s)
+    read = [(m.value, event) for m, event in _readable(site, limit) if event.time_ms is not None]
+    found = scorer.predict_many([value for value, _ in read])
+    assert not found.status.any()
+    expected = [oracle.predict(weights, event.features) for _, event in read]
+    assert found.p_click.astype(np.float32).tolist() == np.float32(expected).tolist()
+    one = scorer.predict(read[0][0])
+    assert (np.float32(one.p_click), one.version) == (np.float32(expected[0]), found.version)
+
+
+def _readable(site: Site, limit: int):  # type: ignore[no-untyped-def]
+    s = site.scenario.settings
+    messages = [message for part in site.scenario.impressions for message in part]
+    for m in messages[:: max(1, len(messages) // limit)]:
+        if m.value is not None:
+            yield m, oracle.read_impression(oracle.Record(0, m.timestamp_ms, m.value), s)
+
+
+def state_of(learner: Learner) -> State:
+    """z and n by key, of every row that is not all zero."""
+    found: State = {}
+    for rows in learner.table.items():
+        found.update(zip(rows.keys.tolist(), map(tuple, rows.columns.tolist()), strict=True))
+    return {key: row for key, row in found.items() if any(row)}

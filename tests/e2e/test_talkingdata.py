@@ -1,0 +1,72 @@
+"""The TalkingData sample on a real Kafka, at three windows, equal to the oracle and to the known positives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import oracle, talkingdata
+from tests.e2e.checks import (
+    assert_balance,
+    assert_log_equals,
+    assert_model_equals,
+    assert_model_is_near,
+    assert_predictions_equal,
+    balance_of,
+    expected_fold,
+)
+from tests.e2e.conftest import MakeSite
+from tests.e2e.site import Site, running, wait_until
+from tests.kafka_broker.broker import delete_topics
+from tests.scenarios import records, talkingdata_scenario
+
+PARTITIONS = 2
+Events = list[tuple[list[oracle.Impression], list[oracle.Click]]]
+
+
+@pytest.fixture(scope="module")
+def inputs(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The sample in two topics, with sentinels that close the widest window."""
+    widest_ms = max(talkingdata.POSITIVES_BY_WINDOW_MS)
+    site = Site(kafka, talkingdata_scenario(widest_ms, PARTITIONS), tmp_path_factory.mktemp("talkingdata"))
+    site.produce()
+    yield site
+    delete_topics(kafka, site.topics)
+
+
+@pytest.fixture(scope="module")
+def events(inputs: Site) -> Events:
+    """The same as the oracle reads it; no setting of the join changes that."""
+    s = inputs.scenario.settings
+    return [
+        ([oracle.read_impression(r, s) for r in imps], [oracle.read_click(r, s) for r in clks])
+        for imps, clks in zip(records(inputs.scenario.impressions), records(inputs.scenario.clicks), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("window_ms", "positives"), talkingdata.POSITIVES_BY_WINDOW_MS.items())
+def test_log_model_and_predictions_equal_the_oracle(
+    window_ms: int, positives: int, inputs: Site, events: Events, make_site: MakeSite
+) -> None:
+    """All examples in order, 134, 165 and 227 positives, z and n to the last bit, predictions to float32."""
+    site = make_site(inputs.scenario.with_settings(window_ms=window_ms), inputs_of=inputs)
+    learner = site.learner()
+    with running(site.joiner(), learner):
+        wait_until(site.closed, "every partition closed")
+        wait_until(lambda: learner.tick == site.last_tick(), "every tick folded")
+    s = site.scenario.settings
+    joined = [oracle.join_by_log_time(*of_partition, s, p) for p, of_partition in enumerate(events)]
+    assert_log_equals(site, joined)
+    assert_balance(site)
+    assert (balance_of(site).impressions.examples, balance_of(site).impressions.positives) == (
+        talkingdata.ROWS,
+        positives,
+    )
+    model = expected_fold(joined, s)
+    assert_model_equals(learner.learner, model)
+    assert_model_is_near(model, expected_fold(joined, s, libm=True))
+    with site.scorer() as scorer:
+        scorer.wait_ready(30)
+        assert scorer.version == learner.tick
+        assert_predictions_equal(scorer, site, model)

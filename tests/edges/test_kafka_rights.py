@@ -1,0 +1,158 @@
+"""Credentials and rights on a real Kafka with SASL and ACLs: what is refused is said by name, and stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from stream_learner.edges.kafka import (
+    Admin,
+    Appender,
+    KafkaSettings,
+    Membership,
+    PartitionReader,
+    TopicPlan,
+    TransactionalPublisher,
+)
+from stream_learner.errors import AuthenticationFailed, NotAuthorised
+from tests.edges.kafka_help import append, raises_within
+from tests.kafka_broker.broker import Broker
+
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+USERS = 'user_admin="admin-secret" user_alice="alice-secret" user_bob="bob-secret"'
+SECURED = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.plaintext.plain.sasl.jaas.config": (f'{LOGIN} username="admin" password="admin-secret" {USERS};'),
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin;User:ANONYMOUS",
+}
+
+
+def credentials(user: str, password: str = "") -> dict[str, str]:
+    """Client properties of a user."""
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": password or f"{user}-secret",
+    }
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[str]:
+    """Address of a broker on which only `admin` may do anything; alice may read `readable` and write `writable`."""
+    with Broker(properties=SECURED, client=credentials("admin")) as broker:
+        settings = KafkaSettings({"bootstrap.servers": broker.bootstrap, **credentials("admin")})
+        Admin(settings).create([TopicPlan("secret", 1), TopicPlan("readable", 1), TopicPlan("writable", 1)])
+        append(settings, "readable", 0, [b"x"])
+        _allow(settings, ResourceType.TOPIC, "readable", AclOperation.READ)
+        _allow(settings, ResourceType.TOPIC, "readable", AclOperation.DESCRIBE)
+        _allow(settings, ResourceType.TOPIC, "writable", AclOperation.WRITE)
+        yield broker.bootstrap
+
+
+def _allow(settings: KafkaSettings, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    admin = AdminClient(settings.admin())
+    pattern, permit = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    binding = AclBinding(kind, name, pattern, "User:alice", "*", operation, permit)
+    for answer in admin.create_acls([binding]).values():
+        answer.result()
+
+
+@pytest.fixture(scope="module")
+def alice(secured: str) -> KafkaSettings:
+    """Settings of a user without rights."""
+    return KafkaSettings({"bootstrap.servers": secured, **credentials("alice")}, group="alices")
+
+
+def test_wrong_credentials_stop_every_client(secured: str) -> None:
+    """A wrong password is AuthenticationFailed, and does not appear in the message."""
+    settings = KafkaSettings({"bootstrap.servers": secured, **credentials("alice", "wrong-password")})
+    with PartitionReader(settings, "readable", 0, 0) as reader:
+        errors = [raises_within(AuthenticationFailed, lambda: reader.read(1, 0.1))]
+    with Membership(settings, "readable", "secret") as member:
+        errors.append(raises_within(AuthenticationFailed, lambda: member.poll(0.1)))
+    admin = Admin(settings, request_timeout_s=2.0)
+    errors.append(raises_within(AuthenticationFailed, lambda: admin.describe(["readable"])))
+    publisher = TransactionalPublisher(settings, "id")
+    errors.append(raises_within(AuthenticationFailed, lambda: publisher.init(2.0)))
+    publisher.close()
+    appender = Appender(settings)
+    appender.append("readable", 0, b"x")
+    errors.append(raises_within(AuthenticationFailed, lambda: appender.flush(0.5)))
+    appender.close()
+    assert not [e for e in errors if "wrong-password" in str(e)]
+
+
+def test_reading_without_the_right_names_user_topic_and_right(alice: KafkaSettings) -> None:
+    """The message says who lacks what on which topic; reading with the right works."""
+    with PartitionReader(alice, "secret", 0, 0) as reader:
+        error = raises_within(NotAuthorised, lambda: reader.read(1, 0.1))
+    assert "alice lacks the right: Read on topic secret" in str(error)
+    with PartitionReader(alice, "readable", 0, 0) as reader:
+        batch = None
+        while batch is None:
+            batch = reader.read(1, 0.5)
+        assert batch.values == [b"x"]
+
+
+def test_appending_without_the_right_is_a_result(alice: KafkaSettings) -> None:
+    """A record that must not be written comes back with NotAuthorised; others are written."""
+    appender = Appender(alice)
+    appender.append("readable", 0, b"x", tag="refused")
+    appender.append("writable", 0, b"x", tag="written")
+    results = {result.tag: result for result in appender.flush(10.0)}
+    appender.close()
+    assert results["written"].offset == 0
+    error = results["refused"].error
+    assert isinstance(error, NotAuthorised)
+    assert "alice lacks the right: Write on topic readable" in str(error)
+
+
+def test_appending_without_any_right_is_fatal(secured: str) -> None:
+    """A user who may write nowhere gets no producer id: the records are refused, and so is the next append."""
+    settings = KafkaSettings({"bootstrap.servers": secured, **credentials("bob")})
+    appender = Appender(settings)
+    appender.append("readable", 0, b"x")
+    assert isinstance(appender.flush(10.0)[0].error, NotAuthorised)
+    with pytest.raises(NotAuthorised, match="bob lacks the right"):
+        appender.append("readable", 0, b"x")
+    appender.close()
+
+
+def test_joining_a_group_without_the_right_names_the_group(alice: KafkaSettings) -> None:
+    """The group's name is in the message."""
+    with Membership(alice, "readable", "secret") as member:
+        error = raises_within(NotAuthorised, lambda: member.poll(0.1))
+    assert "Read on group alices" in str(error)
+
+
+def test_publishing_without_the_right_names_the_transactional_id(alice: KafkaSettings) -> None:
+    """The transactional id is in the message."""
+    publisher = TransactionalPublisher(alice, "alices-model")
+    with pytest.raises(NotAuthorised, match="Write on transactional id alices-model"):
+        publisher.init(10.0)
+    publisher.close()
+
+
+def test_describing_and_creating_without_the_right_names_the_topic(alice: KafkaSettings) -> None:
+    """Rights on topics are asked for by name: Describe, DescribeConfigs, Create."""
+    admin = Admin(alice)
+    with pytest.raises(NotAuthorised, match="Describe on topic secret"):
+        admin.describe(["secret"])
+    assert admin.describe(["readable"])["readable"].partitions == 1
+    with pytest.raises(NotAuthorised, match="DescribeConfigs on topic readable"):
+        admin.describe(["readable"], with_configs=True)
+    with pytest.raises(NotAuthorised, match="Create"):
+        admin.create([TopicPlan("new", 1)])
