@@ -108,12 +108,12 @@ class BatchDecoder:
             first = decode_events(context, address, places, stamps, first, last, *arrays)
             if first == last:
                 return
-            if self._memory.get(lay.CTX_ANSWER) != lay.NO_ROOM:
-                raw = bytes(data[bounds[first] : bounds[first + 1]])
-                self._decode_plainly(raw, int(times[first]), first, out)
-                first += 1
-            if len(out.keys) - out.row_start[first] < self._most:
+            if self._memory.get(lay.CTX_ANSWER) == lay.NO_ROOM:
                 self._make_room(out)
+                continue
+            raw = bytes(data[bounds[first] : bounds[first + 1]])
+            self._decode_plainly(raw, int(times[first]), first, out)
+            first += 1
 
     def _make_room(self, out: Columns) -> None:
         room = len(out.keys) + self._most
@@ -132,6 +132,8 @@ class BatchDecoder:
         except Refused as refused:
             out.status[i] = refused.reason
         filled = int(out.row_start[i])
+        if len(out.keys) - filled < len(row.keys):
+            self._make_room(out)
         behind = filled + len(row.keys)
         out.time_ms[i], out.id_hash[i], out.number[i] = row.time_ms, row.id_hash, row.number
         out.keys[filled:behind] = row.keys

@@ -81,8 +81,8 @@ class FieldMemory:
     def _set_limits(self) -> None:
         plan, spec = self._plan, self._plan.features
         needed = {role for role in plan.roles.values() if role in (Role.ID, Role.TIME)}
-        self.set(lay.CTX_MAX_FEATURES, spec.max_features if spec else 1)
-        self.set(lay.CTX_MAX_VALUE_BYTES, spec.max_value_bytes if spec else 1)
+        self.set(lay.CTX_MAX_FEATURES, spec.max_features if spec else 0)
+        self.set(lay.CTX_MAX_VALUE_BYTES, spec.max_value_bytes if spec else 0)
         self.set(lay.CTX_MAX_EVENT_BYTES, plan.max_event_bytes)
         self.set(lay.CTX_MAX_SKEW_MS, plan.max_skew_ms)
         self.set(lay.CTX_TIME_UNIT, lay.UNIT_CODES[plan.time_unit])

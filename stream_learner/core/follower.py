@@ -272,9 +272,7 @@ class Follower:
             return ""
         return f"the model record of publication {record.stamp.sequence} was not read"
 
-    def _version(
-        self, record: VersionRecord, changes: list[Change], *, complete: bool = False
-    ) -> ShardVersion:
+    def _version(self, record: VersionRecord, changes: list[Change], *, complete: bool = False) -> ShardVersion:
         content = self._model.content if self._model is not None else None
         version = VersionId(record.stamp.version, record.digest)
         return ShardVersion(version, record.stamp.sequence, content, changes, complete)

@@ -7,10 +7,10 @@ This file must never encode, write or read anything, or depend on whether the ro
 Every publication holds the delta (all rows changed) and the next few pages, oldest first, so that within `cycle`
 publications every page is written again. Deltas lie in a ring of `ring` slots, and `cycle` < `ring`: a delta that is
 overwritten is older than every page. A delta that has become older than every page is deleted before that.
-How many pages go into a publication is settled in rows, as a credit that may go into debt by one page: each publication
-earns enough to write every page in `cycle`, or `delta_share` of the rows of its delta if that is more. So a publication costs
-at most 1 + `delta_share` times its changes (plus the model once per cycle), and the deltas that a reader needs never
-hold more than 1 / `delta_share` times the rows of the model.
+How many pages go into a publication is settled in rows, as a credit that may go into debt by one page: each
+publication earns enough to write every page in `cycle`, or `delta_share` of the rows of its delta if that is more. So
+what is written is the changes and the greater of `delta_share` of them and the model once per cycle; and the deltas
+that a reader needs hold about 1 / `delta_share` times the rows of the model at most.
 """
 
 from __future__ import annotations
@@ -225,18 +225,14 @@ class PagePlanner(Generic[Rows]):
     def _ring_changed(self) -> bool:
         return len(self.state.slot_parts) != self.policy.ring
 
-    def _listed(
-        self, sequence: int, written: dict[Prefix, list[tuple[Prefix, Rows]]]
-    ) -> Iterable[tuple[Prefix, int]]:
+    def _listed(self, sequence: int, written: dict[Prefix, list[tuple[Prefix, Rows]]]) -> Iterable[tuple[Prefix, int]]:
         for prefix, last in self.state.pages:
             if prefix in written:
                 yield from ((leaf, sequence) for leaf, _ in written[prefix])
             else:
                 yield prefix, last
 
-    def _retire(
-        self, sequence: int, parts: int, oldest: int
-    ) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
+    def _retire(self, sequence: int, parts: int, oldest: int) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
         """Delta records that no reader needs any more, and what each slot of the ring then holds."""
         ring = self.policy.ring
         held = self.state.slot_parts

@@ -48,9 +48,11 @@ class Replica:
     def __init__(
         self, ends: Sequence[int], *, topic: str | None = None, pause: Callable[[], None] = lambda: None
     ) -> None:
-        """ends: for each partition, one per shard, the offset that must be reached before the copy can be ready: the last
-        stable offset now. topic: for messages. pause: called while a new version waits for readers of the old one
-        to finish, again and again; a short sleep is right.
+        """A copy that holds nothing yet.
+
+        ends: for each partition, one per shard, the offset that must be reached before the copy can be ready: the
+        last stable offset now. topic: for messages. pause: called while a new version waits for readers of the old
+        one to finish, again and again; a short sleep is right.
 
         Raises ValueError if the number of partitions is not a power of two up to 256.
         """
@@ -141,9 +143,7 @@ class Replica:
         A key without a weight counts as weight 0. The version is -1, and the probabilities mean nothing, before the
         first whole version. Raises ValueError if the arrays do not fit together.
         """
-        p_click, version = self._table.predict(
-            _plain(keys, _U64), _plain(values, _F64), _plain(row_start, _I64)
-        )
+        p_click, version = self._table.predict(_plain(keys, _U64), _plain(values, _F64), _plain(row_start, _I64))
         if version == BAD_ROWS:
             raise ValueError("row_start must begin at 0 or later, never fall, and end within keys and values")
         return p_click, version

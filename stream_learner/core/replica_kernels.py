@@ -3,14 +3,14 @@
 In: the address of the directory and of the control block, keys, values, weights. Out: predictions, rows in place.
 This file must never allocate rows, and a reader's loop never write anything but its count of readers.
 
-1,024 open-addressing sub-tables, chosen by the top 10 bits of the key; the slot comes from its low 32 bits, so that rows
-written in the order of their keys spread evenly. A row is 16 bytes: key u64 (0: empty), a weight f32 for bank 0, a
-weight f32 for bank 1. The directory has one word per sub-table: address of its rows (a multiple of 16) times 65,536,
-plus the code of its capacity; so a reader learns both in one load. After the last slot there are some spare rows, for
+1,024 open-addressing sub-tables, chosen by the top 10 bits of the key; the slot comes from its low 32 bits, so that
+rows written in the order of their keys spread evenly. A row is 16 bytes: key u64 (0: empty), a weight f32 for bank 0, a
+weight f32 for bank 1. The directory has one word per sub-table: address of its rows times 4,096 plus the code of its
+capacity; so a reader learns both in one load. After the last slot there are some spare rows, for
 searches that run beyond it; the very last row is always empty.
 
-The control block has a cache line each for: the current bank; the readers in bank 0; the readers in bank 1; the versions
-of the two banks. A reader reads which bank is current, counts itself in, looks whether that bank still is current
+The control block has a cache line each for: the current bank; the readers in bank 0; the readers in bank 1; the
+versions of the two banks. A reader reads which bank is current, counts itself in, looks whether that bank still is current
 (else counts itself out and begins again), predicts, counts itself out.
 """
 
@@ -33,6 +33,8 @@ from stream_learner.core.memory import load_f64, load_i64, load_u64, store_f64, 
 
 SUB_BITS = 10
 SUB_TABLES = 1 << SUB_BITS
+CODE_BITS = 12
+CODE_MASK = (1 << CODE_BITS) - 1
 BOTH_BANKS = 2
 NO_VERSION = -1
 BAD_ROWS = -2
@@ -62,8 +64,8 @@ def capacity_of(code: int) -> int:
 def first_row(directory: int, key: int) -> int:
     """Address of the row where the search for a key begins."""
     word = load_i64(directory + (np.int64(key >> _SUB_SHIFT) << 3))
-    slot = ((key & _LOW) * np.uint64(capacity_of(word & 0xFFFF))) >> _U32
-    return (word >> 16) + (np.int64(slot) << 4)
+    slot = ((key & _LOW) * np.uint64(capacity_of(word & CODE_MASK))) >> _U32
+    return (word >> CODE_BITS) + (np.int64(slot) << 4)
 
 
 @kernel
@@ -220,7 +222,7 @@ def write_weights(
             if weight == _ZERO or key == _NO_KEY:
                 continue
             sub = np.int64(key >> _SUB_SHIFT)
-            capacity = capacity_of(load_i64(directory + (sub << 3)) & 0xFFFF)
+            capacity = capacity_of(load_i64(directory + (sub << 3)) & CODE_MASK)
             if 4 * used[0, sub] >= 3 * capacity or row >= used[1, sub]:
                 return i
             used[0, sub] += 1
@@ -237,7 +239,7 @@ def clear_range(directory: int, used: NDArray[np.int64], first: int, last: int, 
     for sub in range(np.int64(first >> _SUB_SHIFT), np.int64(last >> _SUB_SHIFT) + 1):
         if used[0, sub] == 0:
             continue
-        for row in range(load_i64(directory + (sub << 3)) >> 16, used[1, sub], 16):
+        for row in range(load_i64(directory + (sub << 3)) >> CODE_BITS, used[1, sub], 16):
             key = load_u64(row)
             if first <= key and key <= last:
                 _put(row, _ZERO, bank)
@@ -247,12 +249,12 @@ def clear_range(directory: int, used: NDArray[np.int64], first: int, last: int, 
 def copy_rows(old: int, old_last: int, new_word: int, new_last: int) -> int:
     """Copy rows with a weight in either bank into an empty block; gives their number, -1 if its end was reached."""
     copied = np.int64(0)
-    capacity = np.uint64(capacity_of(new_word & 0xFFFF))
+    capacity = np.uint64(capacity_of(new_word & CODE_MASK))
     for source in range(old, old_last, 16):
         key = load_u64(source)
         if key == _NO_KEY or (load_f32(source + 8) == _ZERO and load_f32(source + 12) == _ZERO):
             continue
-        row = (new_word >> 16) + (np.int64(((key & _LOW) * capacity) >> _U32) << 4)
+        row = (new_word >> CODE_BITS) + (np.int64(((key & _LOW) * capacity) >> _U32) << 4)
         while load_u64(row) != _NO_KEY:
             row += 16
         if row >= new_last:

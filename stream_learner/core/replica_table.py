@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from stream_learner.core.memory import address_of
 from stream_learner.core.replica_kernels import (
     BOTH_BANKS,
+    CODE_BITS,
     CONTROL_BYTES,
     LINE,
     NO_VERSION,
@@ -89,7 +90,7 @@ class _Block:
     @property
     def word(self) -> int:
         """What the directory holds of it."""
-        return (self.address << 16) | self.code
+        return (self.address << CODE_BITS) | self.code
 
     def release(self) -> None:
         """Give the memory back: only when no reader can be in it."""
@@ -150,9 +151,7 @@ class ReplicaTable:
         self._write(keys, weights, BOTH_BANKS)
         self._release()
 
-    def load_range(
-        self, first: int, last: int, keys: NDArray[np.uint64], weights: NDArray[np.float32]
-    ) -> None:
+    def load_range(self, first: int, last: int, keys: NDArray[np.uint64], weights: NDArray[np.float32]) -> None:
         """Make these the only non-zero rows with keys in [first, last]: only while nobody predicts.
 
         Hashed keys spread evenly, so the rows also tell how large their sub-tables will get: they are made so at once.
@@ -183,9 +182,7 @@ class ReplicaTable:
     def _write(self, keys: NDArray[np.uint64], weights: NDArray[np.float32], bank: int) -> None:
         key_at, weight_at, count = address_of(keys), address_of(weights), len(keys)
         done = 0
-        while (
-            done := write_weights(self.directory, self._used, key_at, weight_at, done, count, bank)
-        ) < count:
+        while (done := write_weights(self.directory, self._used, key_at, weight_at, done, count, bank)) < count:
             self._grow(int(keys[done]) >> (64 - SUB_BITS))
 
     def _grow(self, sub: int) -> None:
@@ -220,8 +217,6 @@ class ReplicaTable:
     def _control_view(self) -> NDArray[np.int64]:
         start = self.control - address_of(self._control_memory)
         return self._control_memory[start : start + CONTROL_BYTES].view(np.int64)
-
-
 
 
 def warm() -> None:

@@ -1,11 +1,11 @@
 """Records of `<model>.snapshots`: their keys, their bytes, and what a publication of one shard consists of.
 
-In: rows, a `PagePlan`, what a scorer must know. Out: key and value bytes; or, from bytes, one of four kinds of record.
+In: rows, a `PagePlan`, what a scorer must know. Out: key and value bytes; or, from bytes, a record.
 This file must never decide what is published or when a replica is ready; it only says what the bytes are.
 The same bytes hold checkpoints: there the rows carry the optimizer's state columns instead of a weight.
 
-Keys (ASCII): `model` (shard 0 only; `head` in checkpoints), `version`, `delta/<slot>/<part>`, `page/<bits of the prefix as 0 and 1>`.
-A null value deletes its key. Values are little-endian; offsets in bytes:
+Keys (ASCII): `model` (shard 0 only; `head` in checkpoints), `version`, `delta/<slot>/<part>`, `page/<prefix>` with the
+bits of the prefix as characters 0 and 1. A null value deletes its key. Values are little-endian; offsets in bytes:
 
      0  4s   magic b"SLsn"
      4  u16  format version, 1
@@ -168,16 +168,12 @@ def encode_version(stamp: Stamp, digest: int, records: int, state: PageState) ->
         )
     )
     ring = len(state.slot_parts)
-    return _sealed(
-        stamp, Kind.VERSION, count=len(prefixes), part=records, parts=ring, word=digest, body=body
-    )
+    return _sealed(stamp, Kind.VERSION, count=len(prefixes), part=records, parts=ring, word=digest, body=body)
 
 
 def encode_delta(stamp: Stamp, part: int, parts: int, rows: AnyRows) -> bytes:
     """One part of a delta."""
-    return _sealed(
-        stamp, Kind.DELTA, ncols=rows.ncols, count=len(rows), part=part, parts=parts, body=_body(rows)
-    )
+    return _sealed(stamp, Kind.DELTA, ncols=rows.ncols, count=len(rows), part=part, parts=parts, body=_body(rows))
 
 
 def encode_page(stamp: Stamp, prefix: Prefix, rows: AnyRows) -> bytes:

@@ -70,6 +70,7 @@ class Checkpoints:
             raise TopicRecreated(
                 f"{self._path} holds positions of another training log: the topic was deleted and made anew"
             )
+        self._learner.table.expect(head["rows"])
         for rows in loaded.rows:
             self._learner.table.load(rows.keys, rows.columns, rows.touched)
         try:
@@ -91,6 +92,7 @@ class Checkpoints:
         changed = StateRows(*table.take_changed_for_checkpoint(tick))
         head = {
             "log_topic_id": self._log_topic_id,
+            "rows": table.count,
             "learner": self._learner.state_scalars(),
             "positions": {
                 str(partition): [position.offset, *position.mark] for partition, position in positions.items()

@@ -215,9 +215,7 @@ def test_a_shard_far_ahead_of_another_loses_nothing() -> None:
         rows, changed = WeightRows(*array_of(truth)), WeightRows(*array_of(change))
         for shard, planner in enumerate(planners):
             root = planner.root
-            plan = planner.plan(
-                rows_between(changed, root.bits, root.last), partial(_below, rows)
-            )
+            plan = planner.plan(rows_between(changed, root.bits, root.last), partial(_below, rows))
             planner.commit(plan)
             stamp = Stamp(shard, 2, sequence, sequence, sequence)
             logs[shard] += publication(plan, stamp, 1, CONTENT if shard == 0 else None)

@@ -16,6 +16,7 @@ import pytest
 from stream_learner.core.pages import PagePolicy, Prefix
 from stream_learner.core.rows import StateRows, rows_between
 from stream_learner.edges.store import CheckpointStore, CheckpointWriter, Loaded
+from stream_learner.edges.store_database import explain
 from stream_learner.errors import DiskFull, NewerFormat, StateDamaged, StateInUse, StateOfAnotherModel
 
 IDENTITY = {"model": "ctr", "optimizer": "ftrl"}
@@ -293,7 +294,5 @@ def test_rows_of_a_prefix_are_asked_for_once_a_page(tmp_path: Path) -> None:
 
 def test_disk_full_is_told_from_other_errors() -> None:
     """RocksDB's text for a full disk becomes DiskFull."""
-    from stream_learner.edges.store import _explain
-
     text = "IO error: No space left on device: While appending to file: 000008.log"
-    assert isinstance(_explain(Path("s"), text), DiskFull)
+    assert isinstance(explain(Path("s"), text), DiskFull)

@@ -1,0 +1,82 @@
+"""Where the pieces of a checkpoint lie in the database, and their bytes.
+
+In: plans of checkpoints, attachments. Out: keys, and what makes the value of each.
+This file must never touch the database.
+
+    shard     "p" <sequence u64> "d" <part u32>              a part of the delta
+    shard     "p" <sequence u64> "p" <prefix u64> <bits u8>  a page
+    shard     "version"                                      version record: which of these count
+    default   "a" <sequence u64> <name> 0 <part u32>         a piece of an attachment
+    default   "head"                                         head record
+    default   "identity"                                     whose state this is, JSON
+
+Numbers in keys are big-endian, so that a family read in order is read in the order it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from stream_learner.core.pages import PagePlan, PageState, Prefix
+from stream_learner.core.rows import StateRows, row_bytes
+from stream_learner.core.snapshots import HEADER_BYTES, Stamp, encode_delta, encode_page
+
+PIECE_BYTES = 1 << 20
+HEAD, VERSION, IDENTITY = b"head", b"version", b"identity"
+PIECES, PIECES_END = b"p", b"q"
+ATTACHMENTS, ATTACHMENTS_END = b"a", b"b"
+
+Piece = tuple[int, bytes, int, Callable[[], bytes]]
+"""A value to write: its shard (-1 for the default family), its key, about how many bytes, and what makes them."""
+
+
+def u64(number: int) -> bytes:
+    """A number as it stands in keys."""
+    return number.to_bytes(8, "big")
+
+
+def _delta_key(sequence: int, part: int) -> bytes:
+    return PIECES + u64(sequence) + b"d" + part.to_bytes(4, "big")
+
+
+def _page_key(sequence: int, prefix: Prefix) -> bytes:
+    return PIECES + u64(sequence) + b"p" + u64(prefix.bits) + bytes([prefix.nbits])
+
+
+def pieces_of(state: PageState) -> set[bytes]:
+    """Keys of the pages and deltas that a state is made of."""
+    ring = len(state.slot_parts)
+    keys = {_page_key(sequence, prefix) for prefix, sequence in state.pages if sequence}
+    for sequence in range(max(1, state.sequence - ring + 1), state.sequence + 1):
+        keys |= {_delta_key(sequence, part) for part in range(int(state.slot_parts[sequence % ring]))}
+    return keys
+
+
+def plan_pieces(plan: PagePlan[StateRows], stamp: Stamp) -> Iterator[Piece]:
+    """What a checkpoint writes to a shard before its head."""
+    sequence, parts = plan.sequence, len(plan.parts)
+    for part, rows in enumerate(plan.parts):
+        make = partial(encode_delta, stamp, part, parts, rows)
+        yield stamp.shard, _delta_key(sequence, part), _value_bytes(rows), make
+    for prefix, rows in plan.pages:
+        make = partial(encode_page, stamp, prefix, rows)
+        yield stamp.shard, _page_key(sequence, prefix), _value_bytes(rows), make
+
+
+def _value_bytes(rows: StateRows) -> int:
+    return HEADER_BYTES + len(rows) * row_bytes(rows.ncols)
+
+
+def attachment_prefix(sequence: int, name: str) -> bytes:
+    """What the keys of an attachment's pieces begin with; the part, four bytes, follows."""
+    return ATTACHMENTS + u64(sequence) + name.encode() + b"\0"
+
+
+def attachment_pieces(sequence: int, attachments: Mapping[str, bytes]) -> Iterator[Piece]:
+    """What a checkpoint writes to the default family before its head."""
+    for name, data in attachments.items():
+        for part, start in enumerate(range(0, len(data), PIECE_BYTES)):
+            key = attachment_prefix(sequence, name) + part.to_bytes(4, "big")
+            piece = data[start : start + PIECE_BYTES]
+            yield -1, key, len(piece), partial(bytes, piece)

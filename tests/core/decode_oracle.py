@@ -1,0 +1,102 @@
+"""What an event's features are, from the design's table: `json`, `xxhash`, and a page of plain Python.
+
+In: a parsed event and a specification's settings. Out: keys and values.
+This file must never import the code under test.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from itertools import product
+
+import xxhash
+
+
+def h(text: str | bytes) -> int:
+    return xxhash.xxh64_intdigest(text if isinstance(text, bytes) else text.encode()) or 1
+
+
+def parse(raw: bytes):
+    """JSON with integers beyond 64 bits read as floats, as orjson does."""
+    return json.loads(
+        raw, parse_int=lambda digits: int(digits) if -(2**63) <= int(digits) < 2**64 else float(digits)
+    )
+
+
+def log1p(u: float) -> float:
+    """The documented logarithm, written out."""
+    if u <= 0.41421356237309503:
+        s, base = u / (2.0 + u), 0.0
+    elif u <= 1.0:
+        s, base = (u - 1.0) / (u + 3.0), 0.6931471805599453
+    else:
+        m, e = math.frexp(1.0 + u)
+        m, e = 2.0 * m, e - 1
+        if m >= 1.4142135623730951:
+            m, e = m / 2.0, e + 1
+        s, base = (m - 1.0) / (m + 1.0), e * 0.6931471805599453
+    t = s * s
+    t2, t4, t8 = t * t, (t * t) * (t * t), ((t * t) * (t * t)) * ((t * t) * (t * t))
+    a = [1.0 / (4 * j + 1) + (1.0 / (4 * j + 3)) * t for j in range(6)]
+    b0, b1, b2 = a[0] + a[1] * t2, a[2] + a[3] * t2, a[4] + a[5] * t2
+    return base + (2.0 * s) * ((b0 + b1 * t4) + b2 * t8)
+
+
+def below(name: str, names) -> bool:
+    parts = name.split(".")
+    return any(".".join(parts[:i]) in names for i in range(1, len(parts) + 1))
+
+
+def row(event: dict, spec: dict, ignore: tuple[str, ...] = ()) -> tuple[list[int], list[float]]:
+    """Keys and values of an event. spec: the JSON form of a feature specification."""
+    fields = spec.get("fields", {})
+    left_out = {*spec.get("exclude", ()), *ignore, *(n for n, f in fields.items() if f.get("kind") == "ignore")}
+    found: list[tuple[str, int, float]] = []
+
+    def visit(name: str, value) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                visit(name + "." + key, inner)
+        elif isinstance(value, list):
+            for element in value:
+                visit(name, element)
+        elif value is not None and not below(name, left_out):
+            if not spec.get("include") or below(name, set(spec["include"])):
+                found.append((name, *feature(name, value)))
+
+    def feature(name: str, value) -> tuple[int, float]:
+        kind = fields.get(name, {}).get("kind", "auto")
+        if name in spec.get("categorical", ()):
+            kind = "category"
+        if value is True or value is False:
+            return h(f"{name}={str(value).lower()}"), 1.0
+        if isinstance(value, str) or (isinstance(value, int) and kind == "category"):
+            return h(f"{name}={value}"), 1.0
+        x = float(value)
+        if kind == "bucket":
+            return h(f"{name}=b{sum(edge <= x for edge in fields[name]['edges'])}"), 1.0
+        if kind == "log":
+            x = -log1p(-x) if x < 0 else log1p(x)
+        return h(name), x
+
+    for key, value in event.items():
+        visit(key, value)
+    own = list(found)
+    for name, settings in fields.items():
+        if settings.get("missing") == "indicator" and not any(n == name for n, _, _ in own):
+            found.append(("", h(f"{name}:missing"), 1.0))
+    for names in spec.get("crosses", ()):
+        for parts in product(*[[o for o in own if o[0] == name] for name in names]):
+            x = 1.0
+            for _, _, value in parts:
+                x *= value
+            found.append(("", h(b"".join(struct.pack("<Q", key) for _, key, _ in parts)), x))
+    if spec.get("bias", True):
+        found.append(("", h(b""), 1.0))
+    sums: dict[int, float] = {}
+    for _, key, value in found:
+        sums[key] = sums[key] + value if key in sums else value
+    kept = [(key, value) for key, value in sums.items() if value != 0]
+    return [key for key, _ in kept], [value for _, value in kept]
