@@ -38,16 +38,16 @@ CHUNK = 50_000
 def run(quick: bool) -> list[dict[str, Any]]:
     """Rows: join and learn alone, then the whole loop."""
     count = 200_000 if quick else 1_000_000
-    with _kafka() as bootstrap, tempfile.TemporaryDirectory() as folder:
-        site = _Site(bootstrap, Path(folder))
+    with kafka() as bootstrap, tempfile.TemporaryDirectory() as folder:
+        site = Site(bootstrap, Path(folder))
         site.produce(count)
         rows = [site.measure_join(count), site.measure_learn(count)]
-        whole = _Site(bootstrap, Path(folder), like=site)
+        whole = Site(bootstrap, Path(folder), like=site)
         return [*rows, whole.measure_both(count)]
 
 
 @contextmanager
-def _kafka() -> Iterator[str]:
+def kafka() -> Iterator[str]:
     given = os.environ.get("KAFKA_BOOTSTRAP")
     if given:
         yield given
@@ -56,10 +56,10 @@ def _kafka() -> Iterator[str]:
         yield broker.bootstrap
 
 
-class _Site:
+class Site:
     """A model on a broker, over its own input topics or another's."""
 
-    def __init__(self, bootstrap: str, folder: Path, like: _Site | None = None) -> None:
+    def __init__(self, bootstrap: str, folder: Path, like: Site | None = None) -> None:
         self.model = f"bench-{uuid.uuid4().hex[:8]}"
         self.inputs = like.inputs if like else (f"{self.model}-impressions", f"{self.model}-clicks")
         self.file = folder / f"{self.model}.yaml"

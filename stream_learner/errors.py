@@ -260,15 +260,6 @@ class NotFound(Stop):
     exit_code = 55
 
 
-class NotFound(Stop):
-    """What was asked for is not there: a tick, a record, a version.
-
-    Operator action: check partition and number; the topic may not reach back that far, or not yet that far.
-    """
-
-    exit_code = 55
-
-
 class PortInUse(Stop):
     """The address for `/metrics`, `/healthz` and `/readyz` cannot be listened on.
 

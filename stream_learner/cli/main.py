@@ -117,18 +117,19 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Run the whole loop on generated traffic, with a broker inside this process, and show how it learns."""
-    from stream_learner.roles import commands
+    from stream_learner.demo import run_demo
 
-    commands.demo(
+    code = run_demo(
         duration_s=duration,
-        rate_per_s=rate,
+        bootstrap_servers=bootstrap_servers,
+        as_json=as_json,
+        rate=rate,
+        seed=seed,
         window_s=window,
         partitions=partitions,
-        seed=seed,
-        bootstrap_servers=bootstrap_servers,
-        overrides=overrides or [],
-        as_json=as_json,
+        overrides=overrides or (),
     )
+    raise typer.Exit(code)
 
 
 @topics_app.command("ensure")

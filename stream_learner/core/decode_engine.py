@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from stream_learner.core import decode_layout as lay
 from stream_learner.core.decode_fields import FieldMemory
 from stream_learner.core.decode_plain import PlainRow, parse_event, read_event
-from stream_learner.core.decode_plan import Plan
+from stream_learner.core.decode_plan import Plan, Role
+from stream_learner.core.feature_spec import FeatureSpec
 from stream_learner.core.hashing import address_of
 from stream_learner.core.json_kernel import count_inside, decode_events
 from stream_learner.core.reasons import Refused
@@ -139,3 +140,13 @@ class BatchDecoder:
         out.keys[filled:behind] = row.keys
         out.values[filled:behind] = row.values
         out.row_start[i + 1] = behind
+
+
+def warm() -> None:
+    """Compile every kernel of decoding, with the types they are called with."""
+    raw = b'{"id":"a","n":1.5}'
+    bounds = np.array([0, len(raw)])
+    bounds.flags.writeable = False
+    decoder = BatchDecoder(Plan(roles={"id": Role.ID}, features=FeatureSpec(), ignore=("id",)))
+    for _ in range(2):
+        decoder.decode(raw, bounds, np.zeros(1, np.int64))

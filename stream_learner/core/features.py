@@ -60,6 +60,11 @@ class FeatureEncoder:
     def __init__(self, feature_spec: FeatureSpec, ignore_fields: Sequence[str] = ()) -> None:
         self._decoder = BatchDecoder(Plan(roles={}, features=feature_spec, ignore=tuple(ignore_fields)))
 
+    @property
+    def handed_over(self) -> int:
+        """How many events so far left the fast path, because they were unusual or had new fields."""
+        return self._decoder.handed_over
+
     def encode_json(self, data: bytes, bounds: NDArray[np.int64]) -> EncodedRows:
         """Features of the n events data[bounds[i]:bounds[i+1]], bounds i64[n+1].
 

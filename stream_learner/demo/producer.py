@@ -16,7 +16,7 @@ from stream_learner.traffic import Chunk, Event, TrafficModel
 
 LINGER_MS = 5.0
 FLUSH_S = 15.0
-ALIGNED_MS = 1_000
+ALIGNED_MS = 200
 """The traffic begins at a multiple of this, so that its chunks and the ticks begin together."""
 
 
@@ -53,7 +53,7 @@ class TrafficProducer:
 
     def run(self, stopping: Stopping) -> None:
         """Send until told to stop, then wait for what is under way. Raises what the broker refused."""
-        begin_ms = wall_clock_ms() // ALIGNED_MS * ALIGNED_MS
+        begin_ms = (wall_clock_ms() // ALIGNED_MS + 1) * ALIGNED_MS
         appender = Appender(self._settings, name="traffic", linger_ms=LINGER_MS)
         try:
             for chunk in self._traffic.events(self._rate_per_s, begin_ms):

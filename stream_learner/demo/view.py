@@ -181,8 +181,9 @@ def _flow(moment: Moment, rates: tuple[float, float, float]) -> Table:
     table = _table("", "per second", "sent", "waiting", "became")
     counts = balance(moment)
     for (side, outcomes), rate in zip(counts.items(), rates, strict=False):
-        shown = [f"{n:,} {name.replace('_', '-')}" for name, n in outcomes.items() if name not in ("read", "waiting") and n]
-        table.add_row(side, f"{rate:,.0f}", f"{outcomes['read']:,}", f"{outcomes['waiting']:,}", ", ".join(shown))
+        sent, waiting = outcomes.pop("read"), outcomes.pop("waiting")
+        became = ", ".join(f"{count:,} {name.replace('_', '-')}" for name, count in outcomes.items() if count)
+        table.add_row(side, f"{rate:,.0f}", f"{sent:,}", f"{waiting:,}", became)
     table.add_row("examples", f"{rates[2]:,.0f}", "", "", f"{moment.learned:,} learned")
     return table
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import xxhash
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_learner.core import hashing
@@ -16,6 +16,7 @@ from stream_learner.core.features import FeatureEncoder, FeatureSpec
 VECTORS = Path(__file__).parents[2] / "docs" / "hash-vectors.md"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_xxh64_agrees_with_the_reference_library(data: bytes) -> None:
     """Any bytes hash as xxhash hashes them."""
@@ -32,6 +33,7 @@ def test_every_length_and_alignment_agrees() -> None:
             assert got == xxhash.xxh64_intdigest(data[start : start + length])
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=80), max_size=20))
 def test_many_texts_hash_as_one_by_one(texts: list[bytes]) -> None:
     """The batch form gives each text its own hash."""
@@ -49,6 +51,7 @@ def test_zero_is_never_a_key() -> None:
     assert int(hashing.not_zero(np.uint64(2**64 - 1))) == 2**64 - 1
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_mix_is_the_splitmix64_finalizer(z: int) -> None:
     """The kernel agrees with the formula in plain integers."""

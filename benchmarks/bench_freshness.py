@@ -1,0 +1,99 @@
+"""How long after its window closed an example is in the weights that a scorer answers with.
+
+Live traffic of 5,000 impressions a second, 2 % clicks, ticks of 200 ms; joiner and learner in one process as
+`stream-learner run` has them, a scorer in another. A tick counts from its end, by the events' own times, to the moment
+at which the first version that contains it is served.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from confluent_kafka import Producer
+
+from benchmarks.bench_loop import PARTITIONS, Site, kafka
+from stream_learner.core.warmup import compile_kernels
+from stream_learner.roles.scorer import Scorer
+from stream_learner.traffic.benchmark import benchmark_clicks, benchmark_impressions
+
+RATE = 5_000
+STEP_S = 0.01
+TICK_MS = 200
+GRACE_MS = 200
+CLICK_DELAY_S = 0.5
+SETTINGS = {"window": "2s", "skew": "1s", "tick": f"{TICK_MS}ms", "grace": f"{GRACE_MS}ms", "close_idle": True}
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Rows: p50 and p99 of freshness."""
+    seconds = 10 if quick else 40
+    compile_kernels()
+    with kafka() as bootstrap, tempfile.TemporaryDirectory() as folder:
+        site = Site(bootstrap, Path(folder))
+        _configure(site)
+        process = subprocess.Popen([sys.executable, "-m", "stream_learner", "run", "-c", str(site.file)])
+        try:
+            samples = _measure(site, seconds)
+        finally:
+            process.terminate()
+            process.wait(30)
+    note = f"{len(samples)} ticks of {TICK_MS} ms, {RATE} impressions/s, grace {GRACE_MS} ms included"
+    return [
+        {"name": f"freshness p{q}", "value": round(float(np.percentile(samples, q))), "unit": "ms", "note": note}
+        for q in (50, 99)
+    ]
+
+
+def _configure(site: Site) -> None:
+    tree = yaml.safe_load(site.file.read_text(encoding="utf-8"))
+    tree["join"].update(SETTINGS)
+    tree["snapshots"] = {"interval": f"{TICK_MS}ms"}
+    tree["telemetry"] = {"log_level": "warning"}
+    site.file.write_text(yaml.safe_dump(tree), encoding="utf-8")
+
+
+def _measure(site: Site, seconds: int) -> list[float]:
+    """Ages of ticks when they were first served, ms, without those of the first seconds."""
+    served: list[tuple[float, int]] = []
+    with Scorer(
+        site.settings.bootstrap, site.model, on_version=lambda version: served.append((time.time() * 1000, version))
+    ):
+        began_ms = time.time() * 1000
+        _produce(site, seconds)
+        time.sleep(1)
+    warm_ms = began_ms + min(5_000, seconds * 300)
+    samples: list[float] = []
+    for (_, before), (at_ms, version) in zip(served, served[1:], strict=False):
+        ends = [(tick + 1) * TICK_MS for tick in range(max(before + 1, version - 50), version + 1)]
+        samples += [at_ms - end for end in ends if end > warm_ms]
+    return samples
+
+
+def _produce(site: Site, seconds: int) -> None:
+    """Send impressions at the rate as time passes, and each click some time after its impression."""
+    count = RATE * seconds
+    data, bounds = benchmark_impressions(count)
+    clicks, click_bounds, index = benchmark_clicks(count)
+    producer = Producer({"bootstrap.servers": site.settings.bootstrap, "linger.ms": 5, "compression.type": "lz4"})
+    began = time.monotonic()
+    sent = clicked = 0
+    while sent < count:
+        time.sleep(STEP_S)
+        passed = time.monotonic() - began
+        due = min(int(passed * RATE), count)
+        for i in range(sent, due):
+            producer.produce(site.inputs[0], data[bounds[i] : bounds[i + 1]], partition=i % PARTITIONS)
+        sent = due
+        while clicked < len(index) and index[clicked] < (passed - CLICK_DELAY_S) * RATE:
+            value = clicks[click_bounds[clicked] : click_bounds[clicked + 1]]
+            producer.produce(site.inputs[1], value, partition=int(index[clicked]) % PARTITIONS)
+            clicked += 1
+        producer.poll(0)
+    producer.flush(10)
