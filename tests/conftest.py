@@ -31,7 +31,10 @@ def kafka() -> Iterator[str]:
     except NoKafka as error:
         pytest.fail(str(error), pytrace=False)
     yield broker.bootstrap
+    ended = [node.log() for node in broker.nodes if not node.running()]
     broker.stop()
+    if ended:
+        pytest.fail(f"the broker ended by itself during the tests:\n{ended[0]}", pytrace=False)
 
 
 @pytest.fixture(scope="session")

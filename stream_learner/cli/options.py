@@ -70,8 +70,10 @@ def load_for_role(file: Path | None, overrides: Sequence[str] | None) -> Config:
     return config
 
 
-def seconds(text: str) -> float:
-    """An option's duration in seconds: "20", "20s" or "2m". Raises typer.BadParameter."""
+def seconds(text: str | float) -> float:
+    """An option's duration in seconds: "20", "20s" or "2m"; a default is one already. Raises typer.BadParameter."""
+    if not isinstance(text, str):
+        return text
     try:
         return parse_duration_ms(f"{text}s" if text.replace(".", "", 1).isdigit() else text) / 1000
     except ValueError as error:

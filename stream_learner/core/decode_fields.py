@@ -140,6 +140,7 @@ class FieldMemory:
         """The event's own row, and the one where nothing matters; neither can be guessed."""
         for row in (lay.ROOT_ROW, lay.NOWHERE_ROW):
             self._put(row, lay.ROW_PARENT, -1)
+            self._put(row, lay.ROW_MASK, -1)
             self._put(row, lay.ROW_SLOT, lay.NO_SLOT)
         self._know_paths(lay.ROOT_ROW)
 
@@ -183,10 +184,10 @@ class FieldMemory:
         self._put(row, lay.ROW_PARENT, parent)
         self._put(row, lay.ROW_PATTERN_LENGTH, len(pattern))
         self._put(row, lay.ROW_PATTERN, self._pooled(pattern))
-        for part, word, mask in ((0, lay.ROW_WORD_0, lay.ROW_MASK_0), (8, lay.ROW_WORD_1, lay.ROW_MASK_1)):
+        for part in (0, 8):
             piece = pattern[part : part + 8]
-            self._put(row, word, int.from_bytes(piece, "little"))
-            self._put(row, mask, (1 << (8 * len(piece))) - 1)
+            self._put(row, lay.ROW_START + part, int.from_bytes(piece, "little"))
+            self._put(row, lay.ROW_MASK + part, (1 << (8 * len(piece))) - 1)
 
     def _put_treatment(self, row: int, plan: FieldPlan) -> None:
         string = number = lay.TAKE_ROLE if plan.role else lay.TAKE_NOTHING

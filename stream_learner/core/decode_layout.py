@@ -18,11 +18,10 @@ MAX_DEPTH = 48
 FAIL = -1
 """Instead of an address: this event is not for the kernel."""
 
-# Row of a field. A pattern is the field's `"key":` as it stands in the JSON; a prefix is `name=`.
-ROW_WORD_0 = 0
-ROW_MASK_0 = 8
-ROW_WORD_1 = 16
-ROW_MASK_1 = 24
+# Row of a field. A pattern is the field's `"key":` as it stands in the JSON, its first 16 bytes
+# and their mask in the row; a prefix is `name=`.
+ROW_START = 0
+ROW_MASK = 16
 ROW_PATTERN_LENGTH = 32
 ROW_PARENT = 40
 ROW_NEXT = 48

@@ -11,18 +11,13 @@ import numpy as np
 
 from stream_learner.core.decode_layout import CTX_POOL, CTX_TEXT, CTX_TEXT_BYTES, FAIL
 from stream_learner.core.decode_layout import ROW_PREFIX, ROW_PREFIX_LENGTH, ROW_PREFIX_TAIL
-from stream_learner.core.decode_words import inlined, load_byte, load_int, load_word, store_byte, store_word
-from stream_learner.core.decode_words import trailing_zeros
+from stream_learner.core.decode_words import inlined, load_byte, load_int, load_word, store_byte
+from stream_learner.core.decode_words import special_marks, store_word, trailing_zeros
 from stream_learner.core.hashing import P5, avalanche, not_zero, take_byte, take_half, take_word, xxh64_at
 from stream_learner.core.kernels import kernel
 
 QUOTE, BACKSLASH = 0x22, 0x5C
 
-_ONES = np.uint64(0x0101010101010101)
-_TWOS = np.uint64(0x0202020202020202)
-_UP_TO_SPACE = np.uint64(0x2121212121212121)
-_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
-_HIGHS = np.uint64(0x8080808080808080)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _BYTE = np.uint64(0xFF)
@@ -40,26 +35,16 @@ for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 
 
 @inlined
-def special_bytes(word):  # type: ignore[no-untyped-def]
-    """Marks the bytes that end plain text: quote, backslash, control, not ASCII. Exact up to the lowest mark.
-
-    Flipping bit 1 turns the quote, 0x22, into 0x20 and leaves the controls below it, so one test finds both.
-    """
-    quotes_and_controls = (word ^ _TWOS) - _UP_TO_SPACE
-    backslashes = (word ^ _BACKSLASHES) - _ONES
-    return (quotes_and_controls | backslashes | word) & _HIGHS
-
-
-@inlined
 def find_special(at, end):  # type: ignore[no-untyped-def]
-    """The first special byte from `at` on, or an address not below `end`."""
-    marks = special_bytes(load_word(at))
+    """The first byte from `at` on that ends plain text (quote, backslash, control, not ASCII), or an address not
+    below `end`."""
+    marks = special_marks(at)
     while marks == 0:
-        at += 8
+        at += 16
         if at >= end:
             return at
-        marks = special_bytes(load_word(at))
-    return at + (trailing_zeros(marks) >> 3)
+        marks = special_marks(at)
+    return at + trailing_zeros(marks)
 
 
 @kernel
@@ -156,18 +141,18 @@ def _read_escape(at: int):  # type: ignore[no-untyped-def]
 def unescape(at: int, end: int, out: int, room: int):  # type: ignore[no-untyped-def]
     """Write the text of the string that begins at `at` to `out`: (bytes written, address of the closing quote).
 
-    (0, FAIL) if the string is invalid, or longer than `room` less 16 bytes.
+    (0, FAIL) if the string is invalid, or longer than `room` less 32 bytes.
     """
     start = out
-    while out - start < room - 16:
-        marks = special_bytes(load_word(at))
-        plain = min(trailing_zeros(marks) >> 3, 8)
+    while out - start < room - 32:
+        plain = min(trailing_zeros(special_marks(at)), 16)
         store_word(out, load_word(at))
+        store_word(out + 8, load_word(at + 8))
         out += plain
         at += plain
         if at >= end:
             return 0, FAIL
-        if plain == 8:
+        if plain == 16:
             continue
         byte = load_byte(at)
         if byte == QUOTE:

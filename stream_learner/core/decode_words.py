@@ -16,9 +16,17 @@ from numba.extending import intrinsic
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(64)
 _WIDE = ir.IntType(128)
+_BYTES = ir.VectorType(_BYTE, 16)
 
-inlined = njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
-"""As `kernel`, and laid into its caller: for steps of hot loops that return several values."""
+inlined = njit(
+    nogil=True,
+    cache=True,
+    error_model="numpy",
+    forceinline=True,
+    no_cpython_wrapper=True,
+    no_cfunc_wrapper=True,
+)
+"""As `kernel`, but laid into its caller, and not to be called from Python: for the steps of hot loops."""
 
 
 @intrinsic
@@ -146,3 +154,35 @@ def float_of_word(typingctx: Any, word: Any) -> Any:
         return builder.bitcast(args[0], ir.DoubleType())
 
     return types.float64(types.uint64), codegen
+
+
+@intrinsic
+def special_marks(typingctx: Any, address: Any) -> Any:
+    """A bit for each of 16 bytes from an address on: quote, backslash, control character, or not ASCII.
+
+    As signed bytes, the last two kinds are those below 0x20.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        text = builder.load(builder.inttoptr(args[0], _BYTES.as_pointer()), align=1)
+        low = builder.icmp_signed("<", text, _BYTES([0x20] * 16))
+        quotes = builder.icmp_unsigned("==", text, _BYTES([0x22] * 16))
+        backslashes = builder.icmp_unsigned("==", text, _BYTES([0x5C] * 16))
+        marks = builder.or_(builder.or_(low, quotes), backslashes)
+        return builder.zext(builder.bitcast(marks, ir.IntType(16)), _WORD)
+
+    return types.uint64(types.int64), codegen
+
+
+@intrinsic
+def same_under_mask(typingctx: Any, address: Any, pattern: Any) -> Any:
+    """Whether 16 bytes at an address are those at `pattern`, where the 16 bytes behind the pattern have one bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = _WIDE.as_pointer()
+        text = builder.load(builder.inttoptr(args[0], wide), align=1)
+        wanted = builder.load(builder.inttoptr(args[1], wide), align=1)
+        mask = builder.load(builder.inttoptr(builder.add(args[1], _WORD(16)), wide), align=1)
+        return builder.icmp_unsigned("==", builder.and_(builder.xor(text, wanted), mask), _WIDE(0))
+
+    return types.boolean(types.int64, types.int64), codegen

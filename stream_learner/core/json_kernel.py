@@ -38,8 +38,8 @@ from stream_learner.core.decode_values import (
     take_role_number,
     take_role_text,
 )
-from stream_learner.core.decode_words import inlined, load_byte, load_int, load_word, store_float, store_int
-from stream_learner.core.decode_words import store_word
+from stream_learner.core.decode_words import inlined, load_byte, load_int, load_word, same_under_mask
+from stream_learner.core.decode_words import store_float, store_int, store_word
 from stream_learner.core.kernels import kernel
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -128,9 +128,7 @@ def _find_field(context: int, parent: int, before: int, at: int, end: int):  # t
 @inlined
 def _is_guess(context, row, parent, at):  # type: ignore[no-untyped-def]
     """Whether the key and colon at an address are those of the field of this row."""
-    first = (load_word(at) ^ load_word(row + lay.ROW_WORD_0)) & load_word(row + lay.ROW_MASK_0)
-    second = (load_word(at + 8) ^ load_word(row + lay.ROW_WORD_1)) & load_word(row + lay.ROW_MASK_1)
-    if first | second != 0 or load_int(row + lay.ROW_PARENT) != parent:
+    if not same_under_mask(at, row + lay.ROW_START) or load_int(row + lay.ROW_PARENT) != parent:
         return False
     length = load_int(row + lay.ROW_PATTERN_LENGTH)
     if length <= 16:

@@ -37,7 +37,8 @@ records of examples in the count of sequences. Body of such a record:
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, replace
+from dataclasses import fields, replace
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,8 @@ CODES_AHEAD = 2
 _BODY = struct.Struct("<Qqqqqq6q7q")
 _RESUME = struct.Struct("<16s16sQqqqQI")
 _CODE_COUNT = struct.Struct("<Q")
+_IMPRESSIONS = attrgetter(*(f.name for f in fields(ImpressionCounts)))
+_CLICKS = attrgetter(*(f.name for f in fields(ClickCounts)))
 _SHIFTS = np.array([0, 2, 4, 6], np.uint8)
 _RESUME_AT = HEADER_BYTES + _BODY.size
 _CODES_AT = _RESUME_AT + _RESUME.size
@@ -75,8 +78,8 @@ def encode_mark(mark: Mark) -> bytes:
             mark.next_impression,
             mark.first_click,
             mark.click_cursor,
-            *astuple(mark.counts.impressions),
-            *astuple(mark.counts.clicks),
+            *_IMPRESSIONS(mark.counts.impressions),
+            *_CLICKS(mark.counts.clicks),
         )
     except struct.error as error:
         raise ValueError(f"{mark} does not fit a mark: {error}") from error
@@ -131,22 +134,22 @@ def decode_mark(header: RecordHeader, value: bytes, where: Where = NOWHERE) -> M
         raise DamagedRecord(f"a mark with unknown flags {header.flags}", where)
     if len(value) < _CODES_AT if has_resume else len(value) != _RESUME_AT:
         raise DamagedRecord(f"a mark of {len(value)} bytes", where)
-    fields = _BODY.unpack_from(value, HEADER_BYTES)
+    found = _BODY.unpack_from(value, HEADER_BYTES)
     mark = Mark(
         partition=header.partition,
         attempt=header.attempt,
-        first_tick=fields[2],
+        first_tick=found[2],
         last_tick=header.tick,
-        next_impression=fields[3],
-        first_click=fields[4],
-        click_cursor=fields[5],
+        next_impression=found[3],
+        first_click=found[4],
+        click_cursor=found[5],
         records=header.sequence,
-        pred_attempt=fields[0],
-        pred_tick=fields[1],
-        counts=TickCounts(ImpressionCounts(*fields[6:12]), ClickCounts(*fields[12:19])),
+        pred_attempt=found[0],
+        pred_tick=found[1],
+        counts=TickCounts(ImpressionCounts(*found[6:12]), ClickCounts(*found[12:19])),
         resume=_decode_resume(header.flags, value, where) if has_resume else None,
     )
-    _check_order(mark, min(fields[3:]), where)
+    _check_order(mark, min(found[3:]), where)
     return mark
 
 
@@ -180,7 +183,7 @@ def _resume_bytes(resume: ResumePoint) -> bytes:
     if resume.detached and len(resume.codes):
         raise ValueError("codes lie in the mark or ahead of it, not both")
     try:
-        fields = _RESUME.pack(
+        packed = _RESUME.pack(
             resume.impression_topic_id,
             resume.click_topic_id,
             resume.join_fingerprint,
@@ -192,22 +195,22 @@ def _resume_bytes(resume: ResumePoint) -> bytes:
         )
     except struct.error as error:
         raise ValueError(f"{resume} does not fit a resume point: {error}") from error
-    return fields + _pack(resume.codes)
+    return packed + _pack(resume.codes)
 
 
 def _decode_resume(flags: int, value: bytes, where: Where) -> ResumePoint:
-    fields = _RESUME.unpack_from(value, _RESUME_AT)
+    found = _RESUME.unpack_from(value, _RESUME_AT)
     ahead = bool(flags & CODES_AHEAD)
     return ResumePoint(
-        impression_topic_id=fields[0],
-        click_topic_id=fields[1],
-        partitions=fields[7],
-        join_fingerprint=fields[2],
-        impression_log_time=fields[3],
-        dedupe_from=fields[4],
-        click_log_time=fields[5],
-        codes=_unpack(value, _CODES_AT, 0 if ahead else fields[6], where),
-        detached=fields[6] if ahead else 0,
+        impression_topic_id=found[0],
+        click_topic_id=found[1],
+        partitions=found[7],
+        join_fingerprint=found[2],
+        impression_log_time=found[3],
+        dedupe_from=found[4],
+        click_log_time=found[5],
+        codes=_unpack(value, _CODES_AT, 0 if ahead else found[6], where),
+        detached=found[6] if ahead else 0,
     )
 
 

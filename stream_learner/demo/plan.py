@@ -22,6 +22,7 @@ from stream_learner.traffic import DEMO, Field, TrafficModel, TrafficShape
 TICK_MS = 200
 GRACE_MS = 1_000
 DEDUPE_MS = 10_000
+MOST_PARTITIONS = 64
 CONFIG_FILE = "demo.yaml"
 CLUSTER_ONLY_ENVIRONMENT = f"{ENVIRONMENT_PREFIX}KAFKA__"
 
@@ -129,11 +130,13 @@ def _check_room(plan: DemoPlan, config: Config) -> None:
     """Impressions wait in Kafka for a window; the embedded broker must still hold them when it has passed."""
     join = config.join
     held_s = (join.window_ms + join.dedupe_ms + join.grace_ms) / 1000
-    held_bytes = plan.rate_per_s * held_s * IMPRESSION_BYTES
-    needed = math.ceil(held_bytes / EMBEDDED_PARTITION_BYTES)
-    if needed > plan.partitions:
-        raise ConfigError(
-            f"the embedded broker holds too little for {plan.rate_per_s:g} impressions a second over {held_s:g} s "
-            f"on {plan.partitions} partitions",
-            action=f"Give --partitions {needed}, a lower --rate, a shorter --window, or --bootstrap-servers.",
-        )
+    needed = math.ceil(plan.rate_per_s * held_s * IMPRESSION_BYTES / EMBEDDED_PARTITION_BYTES)
+    if needed <= plan.partitions:
+        return
+    most = math.floor(EMBEDDED_PARTITION_BYTES * plan.partitions / (held_s * IMPRESSION_BYTES))
+    more = f"--partitions {needed}, " if needed <= MOST_PARTITIONS else ""
+    raise ConfigError(
+        f"the embedded broker holds too little for {plan.rate_per_s:g} impressions a second over {held_s:g} s "
+        f"on {plan.partitions} partitions",
+        action=f"Give {more}--rate {most} or less, a shorter --window, or --bootstrap-servers.",
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from stream_learner.demo.scoreboard import Score
@@ -146,9 +147,20 @@ def _model_lines(ending: Ending, place: Place) -> Iterator[str]:
 
 
 def _balance_lines(moment: Moment) -> Iterator[str]:
-    for side, counts in balance(moment).items():
-        outcomes = [f"{count:,} {name.replace('_', '-')}" for name, count in counts.items() if name != "read"]
-        yield f"  {side:<11} {counts['read']:,} read = {' + '.join(outcomes)}"
+    """Both sums side by side, a term a line."""
+    columns = [_sum_lines(side, counts) for side, counts in balance(moment).items()]
+    for left, right in zip_longest(*columns, fillvalue=""):
+        yield f"  {left:<32}{right}".rstrip()
+
+
+def _sum_lines(side: str, counts: dict[str, int]) -> list[str]:
+    width = len(f"{counts['read']:,}")
+    signs = [" ", "=", *"+" * (len(counts) - 2)]
+    terms = zip(signs, counts.items(), strict=True)
+    return [
+        side,
+        *(f"{sign} {count:>{width},} {name.replace('_', '-')}" for sign, (name, count) in terms),
+    ]
 
 
 def _next_lines(place: Place) -> Iterator[str]:

@@ -3,8 +3,8 @@
 In: options. Out: a view while it runs, a summary or one JSON object, an exit code.
 This file must never write anything but that object to stdout when JSON is asked for.
 
-1. Compile the kernels, with a message where that takes time.
-2. Start the embedded broker, or name a cluster's topics; make the configuration.
+1. Start the embedded broker, or name a cluster's topics; make the configuration.
+2. Compile the kernels, with a message where that takes time.
 3. Start the site; show it until the time is over or a signal comes.
 4. Stop it in the order of the data; report; fail if anything does not add up.
 """
@@ -12,6 +12,7 @@ This file must never write anything but that object to stdout when JSON is asked
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -55,12 +56,18 @@ def run_demo(
     plan = DemoPlan(duration_s, rate, window_s, partitions, seed, bootstrap_servers, tuple(overrides))
     console = make_console(stderr=as_json)
     quiet_logs()
-    # Step 1: compile the kernels.
-    _compile(console)
+    # Step 1: start the embedded broker, or name a cluster's topics; make the configuration.
     with _place(plan) as (place, config, broker):
+        # Step 2: compile the kernels.
+        _compile(console)
         stopping = Stopping().listen()
-        # Steps 2 to 4.
-        ending = _run(plan, place, config, broker, console, stopping)
+        with _mentioning_topics(place, console), Site(plan, config, broker) as site:
+            # Step 3: start the site; show it.
+            site.start()
+            with make_view(console, place.model, plan.duration_s) as view:
+                _watch(site, view, stopping, plan.duration_s)
+            # Step 4: stop it; report.
+            ending = site.finish()
     _report(ending, place, console, as_json)
     wrong = problems(ending)
     if wrong:
@@ -79,32 +86,31 @@ def _compile(console: Console) -> None:
 
 @contextmanager
 def _place(plan: DemoPlan) -> Iterator[tuple[Place, Config, EmbeddedBroker | None]]:
-    """Step 2: a directory, a broker and a configuration. On a cluster the directory is kept."""
+    """Step 1: a directory, a broker and a configuration. On a cluster the directory of a demo that ends well is kept."""
     with ExitStack() as stack:
-        if plan.bootstrap_servers is None:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-learner-demo-")))
-            broker = stack.enter_context(EmbeddedBroker())
-            model, bootstrap = MODEL, broker.bootstrap
-        else:
-            directory, broker = Path(tempfile.mkdtemp(prefix="stream-learner-demo-")), None
-            model, bootstrap = f"{MODEL}-{uuid.uuid4().hex[:8]}", plan.bootstrap_servers
+        directory = Path(tempfile.mkdtemp(prefix="stream-learner-demo-"))
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        broker = stack.enter_context(EmbeddedBroker()) if plan.bootstrap_servers is None else None
+        model = MODEL if broker else f"{MODEL}-{uuid.uuid4().hex[:8]}"
+        bootstrap = broker.bootstrap if broker else plan.bootstrap_servers or ""
         config = make_config(plan, model, bootstrap, directory)
-        place = Place(config.model, plan.bootstrap_servers, str(directory / CONFIG_FILE))
-        yield place, config, broker
+        yield Place(config.model, plan.bootstrap_servers, str(directory / CONFIG_FILE)), config, broker
+        if broker is None:
+            stack.pop_all()
 
 
-def _run(
-    plan: DemoPlan, place: Place, config: Config, broker: EmbeddedBroker | None, console: Console, stopping: Stopping
-) -> Ending:
-    """Steps 3 and 4, up to the report."""
-    if place.bootstrap is not None:
-        console.print(f"Making topics {place.model}.* on {place.bootstrap}. To delete them:")
-        console.print(f"  {delete_command(place)}")
-    with Site(plan, config, broker) as site:
-        site.start()
-        with make_view(console, place.model, plan.duration_s) as view:
-            _watch(site, view, stopping, plan.duration_s)
-        return site.finish()
+@contextmanager
+def _mentioning_topics(place: Place, console: Console) -> Iterator[None]:
+    """On a cluster, say what is made there; when it ends badly, how to delete it (the summary says so otherwise)."""
+    if place.bootstrap is None:
+        yield
+        return
+    console.print(f"Making topics {place.model}.* on {place.bootstrap}.")
+    try:
+        yield
+    except BaseException:
+        console.print(f"To delete what was made: {delete_command(place)}", soft_wrap=True)
+        raise
 
 
 def _watch(site: Site, view: View, stopping: Stopping, duration_s: float) -> None:
@@ -122,4 +128,4 @@ def _report(ending: Ending, place: Place, console: Console, as_json: bool) -> No
         sys.stdout.write(json.dumps(as_object(ending, place)) + "\n")
         sys.stdout.flush()
     else:
-        console.print(as_text(ending, place))
+        console.print(as_text(ending, place), soft_wrap=True)

@@ -16,6 +16,7 @@ from stream_learner.core.progress import entropy
 from stream_learner.traffic import BestPossible
 
 RECENT_EXAMPLES = 8_000
+CURVE_EXAMPLES = 2_000
 POINTS_KEPT = 1_024
 
 
@@ -89,7 +90,8 @@ class Scoreboard:
         self._recent_examples = recent_examples
         self._points: deque[_Sums] = deque([_Sums()], maxlen=POINTS_KEPT)
         self._auc: float | None = None
-        self._excess: list[tuple[int, float]] = []
+        self._curve: deque[float] = deque(maxlen=POINTS_KEPT)
+        self._curve_end = _Sums()
 
     def add(self, metrics: Mapping[str, Any], best: BestPossible) -> None:
         """Take the metrics of a version (`core.progress`), and the best possible up to the same moment."""
@@ -108,7 +110,7 @@ class Scoreboard:
         )
         if sums.examples > self._points[-1].examples:
             self._points.append(sums)
-            self._note_excess()
+            self._extend_curve(sums)
 
     @property
     def total(self) -> Score:
@@ -128,15 +130,15 @@ class Scoreboard:
 
     @property
     def curve(self) -> list[float]:
-        """The excess of the log-loss over the best possible, by stretches of `recent_examples`, oldest first."""
-        return [excess for _, excess in self._excess]
+        """The excess of the log-loss over the best possible, by stretches of `CURVE_EXAMPLES`, oldest first."""
+        return list(self._curve)
 
-    def _note_excess(self) -> None:
-        examples = self._points[-1].examples
-        if examples - (self._excess[-1][0] if self._excess else 0) >= self._recent_examples:
-            excess = self.recent.excess
-            if excess is not None:
-                self._excess.append((examples, excess))
+    def _extend_curve(self, sums: _Sums) -> None:
+        stretch = sums.minus(self._curve_end)
+        excess = stretch.score(None).excess
+        if stretch.examples >= CURVE_EXAMPLES and excess is not None:
+            self._curve.append(excess)
+            self._curve_end = sums
 
 
 def _ratio(above: float | None, below: float) -> float | None:

@@ -23,8 +23,8 @@ from stream_learner.edges.telemetry import configure_logging
 
 LINE_EVERY_S = 5.0
 BARS = "▁▂▃▄▅▆▇█"
-CURVE_CHARACTERS = 48
-WIDTH = 92
+CURVE_CHARACTERS = 60
+WIDTH = 84
 
 
 class View(Protocol):
@@ -99,9 +99,7 @@ class PlainView:
     def __enter__(self) -> PlainView:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         return None
 
 
@@ -128,9 +126,7 @@ class LiveView:
         quiet_logs()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._live.stop()
         quiet_logs()
 
@@ -173,19 +169,25 @@ def page(moment: Moment, rates: tuple[float, float, float], model: str, duration
 def _progress(moment: Moment, duration_s: float) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     seconds = min(moment.seconds, duration_s)
-    grid.add_row(ProgressBar(total=duration_s, completed=seconds, width=60), f"{seconds:.0f} s of {duration_s:g} s")
+    grid.add_row(ProgressBar(total=duration_s, completed=seconds, width=56), f"{seconds:.0f} s of {duration_s:g} s")
     return grid
 
 
 def _flow(moment: Moment, rates: tuple[float, float, float]) -> Table:
-    table = _table("", "per second", "sent", "waiting", "became")
+    """What came in and what became of it; `joined` are examples, and clicks that count for one."""
     counts = balance(moment)
-    for (side, outcomes), rate in zip(counts.items(), rates, strict=False):
-        sent, waiting = outcomes.pop("read"), outcomes.pop("waiting")
-        became = ", ".join(f"{count:,} {name.replace('_', '-')}" for name, count in outcomes.items() if count)
-        table.add_row(side, f"{rate:,.0f}", f"{sent:,}", f"{waiting:,}", became)
-    table.add_row("examples", f"{rates[2]:,.0f}", "", "", f"{moment.learned:,} learned")
+    impressions, clicks = counts["impressions"], counts["clicks"]
+    table = _table("", "per s", "sent", "joined", "duplicates", "orphans", "late", "dead", "waiting")
+    of_impressions = ("read", "examples", "duplicates", None, None, "dead_lettered", "waiting")
+    of_clicks = ("read", "matched", "duplicates", "orphans", "late", "dead_lettered", "waiting")
+    table.add_row("impressions", f"{rates[0]:,.0f}", *_cells(impressions, of_impressions))
+    table.add_row("clicks", f"{rates[1]:,.0f}", *_cells(clicks, of_clicks))
+    table.add_row("learned", f"{rates[2]:,.0f}", "", f"{moment.learned:,}")
     return table
+
+
+def _cells(counts: dict[str, int], names: tuple[str | None, ...]) -> list[str]:
+    return ["" if name is None else f"{counts[name]:,}" for name in names]
 
 
 def _learning(moment: Moment) -> Table:
@@ -193,7 +195,7 @@ def _learning(moment: Moment) -> Table:
     table = _table("", "log-loss", "best", "over best", "NE", "best", "calibration", "AUC")
     for name, score, auc in (
         (f"last {recent.examples:,}", recent, ""),
-        ("since the start", total, number(total.auc, ".3f")),
+        ("from the start", total, number(total.auc, ".3f")),
     ):
         table.add_row(
             name,
@@ -228,21 +230,17 @@ def bars(values: list[float]) -> str:
 
 def _state(moment: Moment) -> Text:
     fresh = "–" if moment.freshness_ms is None else "p50 {} ms, p99 {} ms".format(*moment.freshness_ms)
+    version = f"{moment.version}" if moment.version >= 0 else "–"
     return Text.assemble(
-        ("freshness  ", "dim"),
-        (fresh, "bold"),
-        ("   model  ", "dim"),
-        f"{moment.features:,} features, {moment.nonzero:,} with a weight",
-        ("   version  ", "dim"),
-        f"{moment.version}" if moment.version >= 0 else "–",
+        *(("freshness  ", "dim"), (fresh, "bold"), ("  from a window's close to the scorer\n", "dim")),
+        *(("model      ", "dim"), f"{moment.features:,} features, {moment.nonzero:,} with a weight"),
+        *(("   version  ", "dim"), version),
     )
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    """A table without lines; the first column is as wide in all of them."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for i, column in enumerate(columns):
-        wide = column == "became"
-        table.add_column(column, justify="left" if i == 0 or wide else "right", no_wrap=not wide, overflow="fold")
+        table.add_column(column, justify="right" if i else "left", min_width=0 if i else 15, no_wrap=True)
     return table
-
-

@@ -33,7 +33,7 @@ from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from stream_learner.core.errors import NewerVersion, RecordError
 from stream_learner.core.pages import PagePlan, PagePlanner, PagePolicy, PageState, Prefix, shard_prefix
-from stream_learner.core.rows import StateRows, rows_between
+from stream_learner.core.rows import StateRows, last_of_each_key, rows_between
 from stream_learner.core.snapshots import (
     DeltaRecord,
     HeadRecord,
@@ -58,6 +58,8 @@ from stream_learner.edges.store_layout import (
     Piece,
     attachment_pieces,
     attachment_prefix,
+    delta_keys,
+    page_key,
     pieces_of,
     plan_pieces,
     u64,
@@ -72,8 +74,8 @@ POLICY = PagePolicy(page_bytes=512 * 1024, part_bytes=960 * 1024, ring=64, delta
 class Loaded:
     """The last checkpoint: its version (a tick), digest, head and attachments as they were given, and its rows.
 
-    `rows` can be gone through once, before anything is written: blocks sorted by key, to be put one after the other
-    into an empty table, a later row replacing an earlier one with its key. Raises StateDamaged.
+    `rows` can be gone through once, before anything is written: blocks of rows, rising by key from the first row of the
+    first block to the last of the last (so each key once). Going through them raises StateDamaged.
     """
 
     version: int
@@ -235,27 +237,32 @@ class CheckpointStore:
                 yield from self._load_shard(family, version)
 
     def _load_shard(self, family: Rdict, version: VersionRecord) -> Iterator[StateRows]:
-        """Pages and deltas in the order they were written, deltas without what a page replaces."""
-        expected = pieces_of(version.state)
-        firsts = np.array([prefix.bits for prefix, _ in version.state.pages], np.uint64)
-        written = np.array([sequence for _, sequence in version.state.pages], np.int64)
-        for key, value in between(family, PIECES, PIECES_END):
-            if key not in expected:
-                raise StateDamaged(f"{self._path}: {key.hex()} belongs to no checkpoint")
-            expected.discard(key)
-            record = self._decode(None, value)
-            if not isinstance(record, DeltaRecord | PageRecord) or not isinstance(record.rows, StateRows):
-                raise StateDamaged(f"{self._path}: {key.hex()} holds no rows of state")
-            rows = record.rows
-            if rows.ncols != self._ncols or record.stamp.shard != version.stamp.shard:
-                raise StateDamaged(f"{self._path}: {key.hex()} holds rows of another table")
-            if isinstance(record, DeltaRecord) and len(rows):
-                page = np.searchsorted(firsts, rows.keys, side="right") - 1
-                newer = written[page] < record.stamp.sequence
-                rows = rows if newer.all() else rows.where(newer)
-            yield rows
-        if expected:
-            raise StateDamaged(f"{self._path}: {len(expected)} pieces of the checkpoint are missing")
+        """The pages in the order of their keys, each with the changes since it was written."""
+        state, stamp = version.state, version.stamp
+        firsts = np.array([prefix.bits for prefix, _ in state.pages], np.uint64)
+        written = np.array([sequence for _, sequence in state.pages], np.int64)
+        deltas = []
+        for sequence, key in delta_keys(state):
+            rows = self._rows(family, key, DeltaRecord, stamp._replace(sequence=sequence))
+            page = np.searchsorted(firsts, rows.keys, side="right") - 1
+            deltas.append(rows.where(written[page] < sequence))
+        changed = last_of_each_key(deltas) if deltas else None
+        for prefix, sequence in state.pages:
+            rows = self._rows(family, page_key(sequence, prefix), PageRecord, stamp._replace(sequence=sequence))
+            since = rows_between(changed, prefix.bits, prefix.last) if changed is not None else ()
+            yield last_of_each_key([rows, since]) if since else rows
+
+    def _rows(self, family: Rdict, key: bytes, kind: type[DeltaRecord | PageRecord], stamp: Stamp) -> StateRows:
+        """Rows of one piece, which must be there, and be what its key says."""
+        value = family.get(key)
+        if value is None:
+            raise StateDamaged(f"{self._path}: piece {key.hex()} of the checkpoint is missing")
+        record = _expect(kind, self._decode(None, value))
+        rows = record.rows
+        whose = (record.stamp.shard, record.stamp.sequence, rows.ncols)
+        if not isinstance(rows, StateRows) or whose != (stamp.shard, stamp.sequence, self._ncols):
+            raise StateDamaged(f"{self._path}: piece {key.hex()} holds rows of another place")
+        return rows
 
     def _decode(self, key: bytes | None, value: bytes) -> Record:
         try:

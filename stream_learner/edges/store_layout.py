@@ -40,17 +40,23 @@ def _delta_key(sequence: int, part: int) -> bytes:
     return PIECES + u64(sequence) + b"d" + part.to_bytes(4, "big")
 
 
-def _page_key(sequence: int, prefix: Prefix) -> bytes:
+def page_key(sequence: int, prefix: Prefix) -> bytes:
+    """Key of a page."""
     return PIECES + u64(sequence) + b"p" + u64(prefix.bits) + bytes([prefix.nbits])
 
 
 def pieces_of(state: PageState) -> set[bytes]:
     """Keys of the pages and deltas that a state is made of."""
+    pages = {page_key(sequence, prefix) for prefix, sequence in state.pages if sequence}
+    return pages.union(key for _, key in delta_keys(state))
+
+
+def delta_keys(state: PageState) -> Iterator[tuple[int, bytes]]:
+    """Sequence and key of every part of a delta that a state needs, in the order they were written."""
     ring = len(state.slot_parts)
-    keys = {_page_key(sequence, prefix) for prefix, sequence in state.pages if sequence}
     for sequence in range(max(1, state.sequence - ring + 1), state.sequence + 1):
-        keys |= {_delta_key(sequence, part) for part in range(int(state.slot_parts[sequence % ring]))}
-    return keys
+        for part in range(int(state.slot_parts[sequence % ring])):
+            yield sequence, _delta_key(sequence, part)
 
 
 def plan_pieces(plan: PagePlan[StateRows], stamp: Stamp) -> Iterator[Piece]:
@@ -61,7 +67,7 @@ def plan_pieces(plan: PagePlan[StateRows], stamp: Stamp) -> Iterator[Piece]:
         yield stamp.shard, _delta_key(sequence, part), _value_bytes(rows), make
     for prefix, rows in plan.pages:
         make = partial(encode_page, stamp, prefix, rows)
-        yield stamp.shard, _page_key(sequence, prefix), _value_bytes(rows), make
+        yield stamp.shard, page_key(sequence, prefix), _value_bytes(rows), make
 
 
 def _value_bytes(rows: StateRows) -> int:

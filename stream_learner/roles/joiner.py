@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from stream_learner.edges.metrics import Metrics
 
 COMMIT_EVERY_S = 1.0
+FLUSH_S = 5.0
+RETRY_S = 1.0
 MIN_PARTITION_BUFFER_BYTES = 1 << 20
 RESUMES_PER_RETENTION = 4
 DEFAULT_RETENTION_MS = 7 * 86_400_000
@@ -68,6 +71,8 @@ class JoinerRole:
         self._membership: Membership | None = None
         self._appender: Appender | None = None
         self._ends: EndWatch | None = None
+        self._given: set[int] = set()
+        self._retry_s = 0.0
         self._committed_at_s = 0.0
         self._unreachable = False
 
@@ -147,6 +152,7 @@ class JoinerRole:
     def turn(self) -> bool:
         """Steps 2 to 4, once. False if there was nothing to do."""
         self._follow_group()
+        self._begin_given()
         # Step 3: turn every partition once.
         did = [joiner.turn() for joiner in self.partitions.values()]
         did.append(self._deliver())
@@ -175,7 +181,7 @@ class JoinerRole:
         self._appender.close()
         self._appender = Appender(self._settings, name="joiner")
         self._plan = replace(self._plan, appender=self._appender)
-        self._begin(held)
+        self._given |= held
 
     def _follow_group(self) -> None:
         """Step 2: begin the partitions that are given, drop those that are taken."""
@@ -192,21 +198,31 @@ class JoinerRole:
         for event in events:
             self._log.info(type(event).__name__.lower(), partitions=sorted(event.partitions))
             if isinstance(event, Assigned):
-                self._begin(event.partitions)
+                self._given |= event.partitions
             else:
                 self._drop(event.partitions)
         if events:
             self._watch_ends()
 
-    def _begin(self, partitions: frozenset[int]) -> None:
+    def _begin_given(self) -> None:
+        """Begin the partitions that were given; where the group's hint cannot be had now, try again soon."""
+        if not self._given or time.monotonic() < self._retry_s:
+            return
         assert self._plan is not None and self._membership is not None
-        held = len(self.partitions) + len(partitions)
-        buffer_bytes = max(self._config.join.buffer_bytes // max(held, 1), MIN_PARTITION_BUFFER_BYTES)
-        for partition in sorted(partitions):
-            hint = Hint.from_text(self._membership.committed(partition).metadata)
+        held = len(self.partitions) + len(self._given)
+        buffer_bytes = max(self._config.join.buffer_bytes // held, MIN_PARTITION_BUFFER_BYTES)
+        for partition in sorted(self._given):
+            try:
+                hint = Hint.from_text(self._membership.committed(partition).metadata)
+            except (BrokerUnreachable, RetryLater) as error:
+                self._log.warning("hint_not_known_yet", partition=partition, reason=str(error))
+                self._retry_s = time.monotonic() + RETRY_S
+                return
+            self._given.discard(partition)
             self.partitions[partition] = PartitionJoiner(self._plan, partition, hint, buffer_bytes)
 
     def _drop(self, partitions: frozenset[int]) -> None:
+        self._given -= partitions
         for partition in partitions:
             joiner = self.partitions.pop(partition, None)
             if joiner is not None:
@@ -216,7 +232,7 @@ class JoinerRole:
     def _watch_ends(self) -> None:
         assert self._ends is not None
         topics = (self._config.input.impressions.topic, self._config.input.clicks.topic)
-        self._ends.watch((topic, partition) for topic in topics for partition in self.partitions)
+        self._ends.watch((topic, partition) for topic in topics for partition in {*self.partitions, *self._given})
 
     def _commit(self) -> None:
         """Step 4: commit the offsets of the durable marks, with the hint for the next owner; update the metrics."""
@@ -241,15 +257,22 @@ class JoinerRole:
         if self._plan is not None:
             self._metrics.set(names.JOINER_BAD_SHARE, self._plan.inputs.bad_share.share)
 
+    def finish(self) -> None:
+        """Wait for the ticks under way, and commit what is durable."""
+        assert self._appender is not None
+        with suppress(RetryLater):
+            for delivery in self._appender.flush(FLUSH_S):
+                delivery.tag[0].deliver(delivery)
+        for joiner in self.partitions.values():
+            joiner.settle()
+        self._commit()
+
     def close(self) -> None:
-        """Drop all attempts, commit what is durable, and fall silent; a static member keeps its partitions."""
-        if self._appender is not None:
-            self._appender.close(timeout_s=5.0)
-        if self._membership is not None:
-            self._commit()
-            self._membership.close()
+        """Drop all attempts and fall silent; a static member keeps its partitions."""
+        for part in (self._appender, self._membership):
+            if part is not None:
+                part.close()
         self._drop(frozenset(self.partitions))
         if self._ends is not None:
             self._ends.stop()
         self._log.info("joiner_stopped")
-

@@ -245,21 +245,20 @@ class LearnerRole:
         assert self._follower is not None
         self._figures.update(self.learner, self._follower, self.tick, self._clock_ms())
 
-    def close(self) -> None:
-        """Publish and write what is folded, so that the next start is quick; then let go of everything."""
-        try:
-            if self._follower is not None and self._checkpoints is not None:
-                self._finish(self._checkpoints, self._follower)
-        finally:
-            for part in (self._follower, self._publication, self._checkpoints):
-                if part is not None:
-                    part.close()
-            self._log.info("learner_stopped", tick=self.tick, digest=f"{self.learner.digest():016x}")
-
-    def _finish(self, checkpoints: Checkpoints, follower: LogFollower) -> None:
+    def finish(self) -> None:
+        """Publish and write what is folded, so that scorers have it and the next start is quick."""
+        checkpoints, follower = self._checkpoints, self._follower
+        assert checkpoints is not None and follower is not None
         self._publish(time.monotonic())
         checkpoints.finish()
         if self.tick > checkpoints.tick:
             checkpoints.begin(self.tick, follower.positions)
             checkpoints.finish()
             self._note_checkpoint(checkpoints)
+
+    def close(self) -> None:
+        """Let go of the topics and the state directory. A checkpoint that is not whole never was."""
+        for part in (self._follower, self._publication, self._checkpoints):
+            if part is not None:
+                part.close()
+        self._log.info("learner_stopped", tick=self.tick, digest=f"{self.learner.digest():016x}")

@@ -19,7 +19,7 @@ IDLE_S = 0.004
 
 
 class Role(Protocol):
-    """What `run_role` turns: `open`, then `turn` again and again, then `close`, in one thread."""
+    """What `run_role` turns: `open`, then `turn` again and again, then `finish` and `close`, in one thread."""
 
     def open(self) -> None:
         """Take what the role needs: state, membership, connections."""
@@ -27,8 +27,11 @@ class Role(Protocol):
     def turn(self) -> bool:
         """Do a bounded piece of work; False if there was nothing to do."""
 
+    def finish(self) -> None:
+        """Make durable what has been done. Called when the role was told to stop, never after an error."""
+
     def close(self) -> None:
-        """Leave everything whole. Called once, also after an error."""
+        """Give everything back, and make nothing durable. Called once, also after an error."""
 
 
 class Stopping:
@@ -79,7 +82,7 @@ class Heartbeat:
 
 
 def run_role(role: Role, stopping: Stopping, heartbeat: Heartbeat | None = None) -> None:
-    """Open a role, turn it until `stopping`, close it. Errors of a turn pass on after the close."""
+    """Open a role, turn it until `stopping`, finish and close it. Errors pass on after the close."""
     pulse = heartbeat or Heartbeat()
     try:
         role.open()
@@ -87,6 +90,7 @@ def run_role(role: Role, stopping: Stopping, heartbeat: Heartbeat | None = None)
             pulse.beat()
             if not role.turn():
                 stopping.wait(IDLE_S)
+        role.finish()
     finally:
         role.close()
 

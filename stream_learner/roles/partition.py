@@ -166,6 +166,18 @@ class PartitionJoiner:
         """Take what became of a record that this partition appended."""
         self._deliveries.append(delivery)
 
+    def settle(self) -> None:
+        """Note what was acknowledged, without waiting or reading on: for the last commit before the end."""
+        attempt = self._attempt
+        while attempt is not None and self._deliveries:
+            delivery = self._deliveries.popleft()
+            _, of, in_log = delivery.tag
+            if of is not attempt or not in_log:
+                continue
+            if delivery.error is not None or attempt.acknowledged(delivery.offset) is Ack.FOREIGN:
+                return
+            self._note_durable(attempt)
+
     def close(self) -> None:
         """Drop the attempt and give the consumers back. What is still in flight is for rule R to judge."""
         self._steps.close()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from random import Random
 
-KEYS = ["id", "t", "w", "v", "a", "b", "c", "d.e", "d", "e", "f", "n", "x", "log", "bucket", "é", "cat", "",
-        "a_name_of_some_length", "a_name_that_is_longer_than_thirty_two_bytes", "user"]  # fmt: skip
+KEYS = ["id", "t", "w", "v", "user", "a", "b", "c", "d.e", "d", "e", "f", "n", "x", "log", "bucket", "é", "cat", "",
+        "a_name_of_some_length", "a_name_that_is_longer_than_thirty_two_bytes"]  # fmt: skip
 
 NUMBERS = """0 -0 1 -1 7 12 123456789 1234567890123 999999999999999999 1000000000000000000 9223372036854775807
 9223372036854775808 -9223372036854775808 -9223372036854775809 9007199254740992 9007199254740993 18446744073709551615
@@ -91,7 +91,7 @@ def listing(rng: Random, odd: float, depth: int) -> bytes:
 def obj(rng: Random, odd: float, depth: int, first: tuple[bytes, ...] = ()) -> bytes:
     """An object; `first` are members it has in any case. Duplicate keys only if something odd is wanted."""
     count = rng.randrange(6)
-    keys = rng.choices(KEYS, k=count) if rng.random() < odd else rng.sample(KEYS[4:], count)
+    keys = rng.choices(KEYS, k=count) if rng.random() < odd else rng.sample(KEYS[5:], count)
     parts = list(first)
     for key in keys:
         colon = space(rng, odd) + (b":" if rng.random() > odd * 0.02 else b"") + space(rng, odd)
@@ -105,7 +105,7 @@ def event(rng: Random, odd: float) -> bytes:
     """An event with an id, mostly a time, at times weight and value; the more odd, the more can be wrong."""
     identity = string(rng, odd) if rng.random() < 0.7 else number(rng, odd)
     time = string(rng, odd) if rng.random() < 0.3 else rng.choice((b"1700000000000", b"1700000000", number(rng, odd)))
-    members = [b'"id":' + identity, b'"t":' + time]
+    members = [b'"id":' + identity, b'"t":' + time, b'"user":{"id":' + identity + b',"kind":"x"}']
     if rng.random() < 0.3:
         members.append(b'"w": ' + number(rng, odd))
     if rng.random() < 0.3:

@@ -109,14 +109,16 @@ def test_paths_agree_on_flipped_bytes(data: st.DataObject) -> None:
     decode_help.check(decoder, plan, [bytes(flipped)], [TIMES[0]])
 
 
-@pytest.mark.parametrize("text", json_texts.NUMBERS)
-@pytest.mark.parametrize("name", ["cat", "log", "bucket", "f", "x", "id", "t", "w"])
-def test_numbers_at_the_edges(text: str, name: str) -> None:
-    """Every odd number, in a field of every kind and every role."""
-    plan = plan_of(EVENTS[0], RICH)
+@pytest.mark.parametrize("name", ["cat", "log", "bucket", "f", "x", "id", "t", "w", "v"])
+def test_numbers_at_the_edges(name: str) -> None:
+    """Every odd number, in a field of every kind and every role, and in a list there."""
     rest = {"id": '"i"', "t": "1700000000", "w": "1", "cat": "1", "log": "1", "bucket": "1", "f": "1", "x": "1"}
-    raws = ["{" + ",".join(f'"{k}":{v}' for k, v in (rest | {name: t}).items()) + "}" for t in ("1", text, text, f"[{text}]")]
-    decode_help.check(BatchDecoder(plan), plan, [raw.encode() for raw in raws], [TIMES[0]] * 4)
+    for event_spec, features in ((EVENTS[0], RICH), (EVENTS[0], None), (EVENTS[1], RICH), (EVENTS[2], RICH)):
+        plan = plan_of(event_spec, features)
+        for text in json_texts.NUMBERS:
+            events = [rest | {name: number} for number in ("1", text, text, f"[{text}]")]
+            raws = ["{" + ",".join(f'"{k}":{v}' for k, v in event.items()) + "}" for event in events]
+            decode_help.check(BatchDecoder(plan), plan, [raw.encode() for raw in raws], [TIMES[0]] * 4)
 
 
 def test_floats_are_the_nearest() -> None:

@@ -29,7 +29,7 @@ from tests.e2e.configuration import Tree, tree_of
 from tests.e2e.training_log import LogReader
 from tests.scenarios import Message, Scenario
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 LOOK_S = 0.03
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"}
 
@@ -131,13 +131,18 @@ class Site:
         """The last tick that every partition has closed."""
         return min(log.last_tick for log in self.logs())
 
-    def end_tick(self, partition: int) -> int:
-        """The last tick that log time closes: the sentinel of the clicks comes in the one after it."""
-        return self.scenario.clicks[partition][-1].timestamp_ms // self.scenario.settings["tick_ms"] - 1
+    @property
+    def end_tick(self) -> int:
+        """The last tick that log time closes, in all partitions: the sentinel of the clicks comes in the next one."""
+        return self.scenario.clicks[0][-1].timestamp_ms // self.scenario.settings["tick_ms"] - 1
 
     def closed(self) -> bool:
         """Whether every partition has closed every tick that its sentinels close."""
-        return all(log.last_tick >= self.end_tick(log.partition) for log in self.logs())
+        return self.last_tick() >= self.end_tick
+
+    def folded(self, learner: LearnerRole) -> bool:
+        """Whether a learner has folded all of that."""
+        return learner.tick >= self.end_tick
 
     def records(self, topic: str, partition: int, *, headers: bool = True) -> Iterator[tuple[int, Any, Any, Any]]:
         """Offset, key, value and headers of everything in a partition as of now."""

@@ -24,8 +24,7 @@ def test_log_model_and_predictions_equal_the_oracle(name: str, make_site: MakeSi
     site.produce()
     learner = site.learner()
     with running(site.joiner(), learner):
-        wait_until(site.closed, "every partition closed")
-        wait_until(lambda: learner.tick == site.last_tick(), "every tick folded")
+        wait_until(lambda: site.folded(learner), "every tick closed and folded")
     joined = site.scenario.expected()
     assert_log_equals(site, joined)
     assert_balance(site)

@@ -53,8 +53,7 @@ def test_log_model_and_predictions_equal_the_oracle(
     site = make_site(inputs.scenario.with_settings(window_ms=window_ms), inputs_of=inputs)
     learner = site.learner()
     with running(site.joiner(), learner):
-        wait_until(site.closed, "every partition closed")
-        wait_until(lambda: learner.tick == site.last_tick(), "every tick folded")
+        wait_until(lambda: site.folded(learner), "every tick closed and folded")
     s = site.scenario.settings
     joined = [oracle.join_by_log_time(*of_partition, s, p) for p, of_partition in enumerate(events)]
     assert_log_equals(site, joined)

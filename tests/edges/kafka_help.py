@@ -13,7 +13,7 @@ from stream_learner.edges.kafka import Appender, KafkaSettings, PartitionReader
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T | None], timeout_s: float = 15.0, pause_s: float = 0.01) -> T:
+def until(look: Callable[[], T | None], timeout_s: float = 30.0, pause_s: float = 0.01) -> T:
     """What `look` returns once it is true; fails when the time is up."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

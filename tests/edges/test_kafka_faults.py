@@ -94,10 +94,12 @@ def test_three_nodes_replicate() -> None:
 def test_no_node_outlives_a_killed_test_run() -> None:
     """After `kill -9` of the process that started it the broker is gone."""
     with subprocess.Popen([sys.executable, "-c", BROKER_IN_A_PROCESS], stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
-        node = int(run.stdout.readline())
-        os.kill(node, 0)
-        run.kill()
+        try:
+            assert run.stdout is not None
+            node = int(run.stdout.readline())
+            os.kill(node, 0)
+        finally:
+            run.kill()
     until(lambda: not _lives(node), 5.0)
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -50,6 +51,11 @@ class Group:
         held = sorted(p for member in self.members for p in member.partitions)
         return held == sorted(ALL) and all(member.partitions for member in self.members)
 
+    def half_is_elsewhere(self) -> bool:
+        """Whether the one member of this process shares with another one."""
+        self.poll()
+        return len(self.members[0].partitions) == len(ALL) // 2
+
     def settle(self, seconds: float) -> None:
         """Poll for so long."""
         deadline = time.monotonic() + seconds
@@ -61,12 +67,17 @@ class Group:
         self.members.remove(member)
         member.close()
 
-    def process(self, instance_id: str = "") -> subprocess.Popen[str]:
-        """A member in a process of its own."""
+    @contextmanager
+    def process(self, instance_id: str = "") -> Iterator[subprocess.Popen[str]]:
+        """A member in a process of its own, killed at the end at the latest."""
         command = [sys.executable, "-m", "tests.edges.group_member", self.settings.bootstrap, self.settings.group]
-        return subprocess.Popen(
+        with subprocess.Popen(
             [*command, self.impressions, self.clicks, instance_id], stdout=subprocess.PIPE, text=True
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
 
 @pytest.fixture
@@ -119,7 +130,7 @@ def test_a_killed_members_pairs_go_to_the_others(group: Group) -> None:
     group.join()
     until(group.shared)
     with group.process() as other:
-        until(lambda: group.poll() or len(group.members[0].partitions) == 2)
+        until(group.half_is_elsewhere, 40.0)
         other.kill()
     until(group.shared)
 
@@ -143,7 +154,7 @@ def test_a_killed_static_member_comes_back_to_its_partitions(group: Group) -> No
     """The same after `kill -9`."""
     group.join("a")
     with group.process("b") as other:
-        until(lambda: group.poll() or len(group.members[0].partitions) == 2)
+        until(group.half_is_elsewhere, 40.0)
         mine = group.members[0].partitions
         other.kill()
     again = group.join("b")

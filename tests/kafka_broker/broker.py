@@ -57,6 +57,9 @@ FAST = {
 }
 
 
+FOLDER = "stream-learner-kafka-"
+
+
 class NoKafka(RuntimeError):
     """This machine has no way to run a broker; the message is one line that says what to install."""
 
@@ -65,6 +68,14 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _sweep() -> None:
+    """Delete the data of brokers whose process was killed before it could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+        owner = folder.name[len(FOLDER) :].split("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _die_with_parent() -> Callable[[], None] | None:
@@ -278,7 +289,8 @@ class Broker:
         raise AssertionError("unreachable")
 
     def _prepare(self, node_class: type[JavaNode] | type[DockerNode]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="stream-learner-kafka-"))
+        _sweep()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
         cluster_id = uuid.uuid4().hex[:22]
         ports = [(_free_port(), _free_port()) for _ in range(self.node_count)]
         voters = ",".join(f"{i + 1}@127.0.0.1:{port}" for i, (_, port) in enumerate(ports))

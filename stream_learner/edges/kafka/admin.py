@@ -6,6 +6,7 @@ This file must never delete a topic, never change a partition count, and never c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.ends import OffsetQueries
 from stream_learner.edges.kafka.faults import MISSING, Doing, Reports, fault, kafka_error
 from stream_learner.edges.kafka.settings import KafkaSettings
-from stream_learner.errors import StreamLearnerError, TopicMissing
+from stream_learner.errors import RetryLater, StreamLearnerError, TopicMissing
 
 REQUEST_TIMEOUT_S = 15.0
 NO_TOPIC_ID = bytes(16)
@@ -180,7 +181,10 @@ class Admin:
         return differences
 
     def create(self, plans: Iterable[TopicPlan]) -> None:
-        """Make topics; one that exists already is left as it is."""
+        """Make topics and wait until they can be used; one that exists already is left as it is.
+
+        Raises RetryLater when the brokers have made them but do not show them with leaders in time.
+        """
         new = [
             NewTopic(p.name, p.partitions, -1 if p.replication is None else p.replication, config=dict(p.configs))
             for p in plans
@@ -194,6 +198,22 @@ class Admin:
                 reported = kafka_error(error)
                 if reported is None or reported.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise self._fault(error, self._doing("create", name, "Create")) from error
+        self._await_leaders({topic.topic for topic in new})
+
+    def _await_leaders(self, names: set[str]) -> None:
+        """Wait until the brokers describe new topics with a leader for each partition: they learn of them late."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while names:
+            for name, answer in self.ask(sorted(names)).items():
+                try:
+                    partitions = answer.result().partitions
+                except KafkaException:
+                    continue
+                if partitions and all(p.leader is not None and p.leader.id >= 0 for p in partitions):
+                    names.discard(name)
+            if names and time.monotonic() > deadline_s:
+                raise RetryLater(f"made, but not ready: {', '.join(sorted(names))}")
+            time.sleep(0.02 if names else 0.0)
 
     def _compare(self, plan: TopicPlan, found: TopicInfo, change: bool) -> list[Difference]:
         differences = []

@@ -1,0 +1,151 @@
+"""Decoding and hashing of raw events, beside orjson.loads on the same bytes. One thread, CPU time.
+
+In: generated events of about 600 bytes. Out: rows of name, value, unit and note.
+This file must never measure events that the decoder has not been shown the fields of: a role meets those once.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from stream_learner.core.decode_engine import warm
+from stream_learner.core.events import ClickDecoder, EventSpec, ImpressionDecoder
+from stream_learner.core.features import FeatureEncoder, FeatureSpec, FieldSpec
+
+INTEGERS, STRINGS = 13, 26
+ZIPF = 1.05
+VALUES = 1_000_000
+BATCH = 1000
+
+Row = dict[str, Any]
+Work = Callable[[bytes, NDArray[np.int64], NDArray[np.int64]], Any]
+
+
+def run(quick: bool) -> list[Row]:
+    """Rows of name, value, unit and note; the ordinary kind of event first, then other kinds of JSON."""
+    warm()
+    n = 4_000 if quick else 40_000
+    events = _events(n)
+    categories = FeatureSpec(categorical=tuple(f"I{i}" for i in range(1, INTEGERS + 1)))
+    loads_ns = _loads_ns(events)
+    decode_ns = _ns(ImpressionDecoder(EventSpec(), categories).decode, events)
+    size = sum(map(len, events)) / n
+    of = f"{size:.0f} bytes, {INTEGERS} integers as categories, {STRINGS} strings, batches of {BATCH}"
+    rows = [
+        _row("impressions", 1e9 / decode_ns, "1/s", of),
+        _row("impression", decode_ns, "ns", of),
+        _row("orjson_loads", loads_ns, "ns", "the same bytes"),
+        _row("times_orjson", loads_ns / decode_ns, "x", "orjson.loads alone against decoding and hashing"),
+        _row("click", _ns(ClickDecoder(EventSpec()).decode, events), "ns", "only the id wanted, the rest skipped"),
+    ]
+    rows += _other_kinds(events)
+    rows.append(_row("one_event", _one_ns(events, categories) / 1000, "us", "encode_json, one event a call"))
+    return rows
+
+
+def _other_kinds(events: list[bytes]) -> list[Row]:
+    """The same fields, as other producers write them."""
+    plain = [orjson.loads(event) for event in events]
+    kinds: dict[str, tuple[str, list[bytes], FeatureSpec]] = {
+        "numeric": ("integers as numbers", events, FeatureSpec()),
+        "log": ("integers log-scaled", events, FeatureSpec(fields={"I1": FieldSpec("log"), "I2": FieldSpec("log")})),
+        "crosses": ("three crosses of two", events, FeatureSpec(crosses=(("C1", "C2"), ("C3", "C4"), ("C5", "C6")))),
+        "blanks": ("a blank after each comma and colon", [_spaced(event) for event in events], FeatureSpec()),
+        "nested": ("strings in an object, integers in a list", [_nested(event) for event in plain], FeatureSpec()),
+        "utf8": ("strings of two-byte letters", [_in_greek(event, False) for event in plain], FeatureSpec()),
+        "escapes": ("the same letters as \\u escapes", [_in_greek(event, True) for event in plain], FeatureSpec()),
+    }
+    return [
+        _row(f"impression_{name}", _ns(ImpressionDecoder(EventSpec(), spec).decode, raws), "ns", note)
+        for name, (note, raws, spec) in kinds.items()
+    ]
+
+
+def _row(name: str, value: float, unit: str, note: str) -> Row:
+    return {"name": f"decode.{name}", "value": round(value, 1), "unit": unit, "note": note}
+
+
+def _events(n: int) -> list[bytes]:
+    """Click-log-like events: Zipf-distributed values, 13 small integers and 26 hexadecimal words."""
+    rng = np.random.default_rng(1)
+    integers = rng.zipf(1.3, (n, INTEGERS)) % 1_000_000
+    words = rng.zipf(ZIPF, (n, STRINGS)) % VALUES
+    ids = rng.integers(1 << 62, size=n)
+    return [
+        orjson.dumps(
+            {"id": f"impression-{ids[i]:020x}", "campaign": f"c{words[i, 0] % 97:04d}"}
+            | {f"I{j + 1}": int(integers[i, j]) for j in range(INTEGERS)}
+            | {f"C{j + 1}": f"{zlib.crc32(b'%d.%d' % (j, words[i, j])):08x}" for j in range(1, STRINGS)}
+        )
+        for i in range(n)
+    ]
+
+
+def _spaced(event: bytes) -> bytes:
+    return event.replace(b",", b", ").replace(b":", b": ")
+
+
+def _nested(event: dict[str, Any]) -> bytes:
+    strings = {name: value for name, value in event.items() if isinstance(value, str) and name != "id"}
+    integers = [value for value in event.values() if isinstance(value, int)]
+    return orjson.dumps({"id": event["id"], "ad": strings, "counts": integers})
+
+
+def _in_greek(event: dict[str, Any], escaped: bool) -> bytes:
+    """The event with its strings, the id excepted, in letters that are not ASCII."""
+    letters = str.maketrans("0123456789abcdef", "αβγδεζηθικλμνξοπ")
+    words = {k: v.translate(letters) if isinstance(v, str) and k != "id" else v for k, v in event.items()}
+    raw = orjson.dumps(words)
+    if not escaped:
+        return raw
+    return "".join(c if ord(c) < 128 else f"\\u{ord(c):04x}" for c in raw.decode()).encode()
+
+
+def _batches(events: list[bytes]) -> list[tuple[bytes, NDArray[np.int64], NDArray[np.int64]]]:
+    batches = []
+    for first in range(0, len(events), BATCH):
+        some = events[first : first + BATCH]
+        bounds = np.zeros(len(some) + 1, np.int64)
+        np.cumsum([len(event) for event in some], out=bounds[1:])
+        batches.append((b"".join(some), bounds, np.full(len(some), 1_700_000_000_000)))
+    return batches
+
+
+def _ns(work: Work, events: list[bytes]) -> float:
+    """CPU time an event, the best of three passes."""
+    batches = _batches(events)
+    work(*batches[0])
+    best = float("inf")
+    for _ in range(3):
+        start = time.process_time_ns()
+        for data, bounds, times in batches:
+            work(data, bounds, times)
+        best = min(best, time.process_time_ns() - start)
+    return best / len(events)
+
+
+def _loads_ns(events: list[bytes]) -> float:
+    best = float("inf")
+    for _ in range(3):
+        start = time.process_time_ns()
+        for event in events:
+            orjson.loads(event)
+        best = min(best, time.process_time_ns() - start)
+    return best / len(events)
+
+
+def _one_ns(events: list[bytes], spec: FeatureSpec) -> float:
+    encoder = FeatureEncoder(spec, ("id",))
+    pairs = [(event, np.array([0, len(event)])) for event in events[:2000]]
+    encoder.encode_json(*pairs[0])
+    start = time.process_time_ns()
+    for raw, bounds in pairs:
+        encoder.encode_json(raw, bounds)
+    return (time.process_time_ns() - start) / len(pairs)

@@ -1,0 +1,68 @@
+"""`docs/runbook.md` covers every error, every reason for not being ready, and names no metric or setting that is not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stream_learner.config import Config
+from stream_learner.config.paths import leaves
+from stream_learner.core.reasons import Reason
+from stream_learner.edges.metric_names import CATALOGUE
+from stream_learner.errors import Stop, all_errors
+
+PROJECT = Path(__file__).resolve().parent.parent
+PAGE = (PROJECT / "docs" / "runbook.md").read_text(encoding="utf-8")
+PREFIX = "stream_learner_"
+
+
+def test_every_error_has_its_row() -> None:
+    """With its exit code, and no row is for an error that is not there."""
+    rows = dict(re.findall(r"^\| `(\w+)` \[(\d+)\] \| ", PAGE, re.M))
+    assert rows == {kind.__name__: str(kind.exit_code) for kind in all_errors() if kind is not Stop}
+
+
+@pytest.mark.parametrize("module", ["joiner", "learner", "scorer"])
+def test_every_reason_for_not_being_ready_has_its_row(module: str) -> None:
+    """The texts that `why_not_ready` can give are on the page, numbers in them as an ellipsis."""
+    source = (PROJECT / "stream_learner" / "roles" / f"{module}.py").read_text(encoding="utf-8")
+    texts = re.findall(r'return .*?f?"(the [^"]+)"', source)
+    assert texts
+    for text in texts:
+        assert f"| {re.sub(r'{[^}]*}', '…', text)} |" in PAGE
+
+
+def test_every_trouble_of_a_replica_has_its_row() -> None:
+    """What `core/follower.py` says of a shard, by the words around its numbers."""
+    source = (PROJECT / "stream_learner" / "core" / "follower.py").read_text(encoding="utf-8")
+    texts = re.findall(r'(?:return|trouble =|trouble = ""[^"]*""? if [^"]*|else) f?"((?:the|page|no) [^"]+)"', source)
+    assert len(texts) >= 6
+    for text in texts:
+        first, *_, last = [part.strip() for part in re.split(r"{[^}]*}|of publication", f"{text}{{}}") if part.strip()] * 2
+        assert first in PAGE, text
+        assert last in PAGE, text
+
+
+def test_every_reason_of_a_dead_letter_is_listed() -> None:
+    """Word for word as in the header."""
+    for reason in Reason:
+        assert reason is Reason.OK or f"\n- {reason.text}\n" in PAGE
+
+
+def test_metrics_named_are_metrics() -> None:
+    """They are written without the prefix that all have."""
+    known = {metric.full_name.removeprefix(PREFIX) for metric in CATALOGUE}
+    named = set(re.findall(r"`((?:joiner|learner|scorer)_\w+)`", PAGE))
+    assert len(named) > 10
+    assert named <= known
+
+
+def test_settings_named_are_settings() -> None:
+    """Each `section.name` is one that the configuration knows."""
+    known = {".".join(path) for path, _ in leaves(Config)}
+    sections = {path.split(".")[0] for path in known if "." in path}
+    named = set(re.findall(rf"`((?:{'|'.join(sections)})\.[\w.]+)(?:: \w+)?`", PAGE))
+    assert len(named) > 10
+    assert named <= known
