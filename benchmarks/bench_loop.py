@@ -161,5 +161,3 @@ def _send(producer: Producer, topic: str, data: bytes, bounds: np.ndarray, place
                 break
             except BufferError:
                 producer.poll(0.05)
-
-

@@ -119,9 +119,7 @@ class ImpressionDecoder:
     def __init__(self, event_spec: EventSpec, feature_spec: FeatureSpec) -> None:
         self._decoder = BatchDecoder(event_spec._plan(event_spec.weight, Role.WEIGHT, feature_spec))
 
-    def decode(
-        self, data: bytes, bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]
-    ) -> Impressions:
+    def decode(self, data: bytes, bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]) -> Impressions:
         """The impressions of the records data[bounds[i]:bounds[i+1]], i < n. The arrays are the caller's own.
 
         Raises ValueError if the bounds do not rise from 0 or more to len(data) or less, or lengths differ.

@@ -15,6 +15,7 @@ import numpy as np
 from stream_learner.core import arithmetic, examples, hashing, id_table, join_kernel, learner, losses, replica
 from stream_learner.core.events import ClickDecoder, EventSpec, ImpressionDecoder
 from stream_learner.core.feature_spec import FeatureSpec
+from stream_learner.core.weights import WeightTable
 
 FIRST_TIME_S = 30
 """What the first compilation takes at most, for messages."""
@@ -29,6 +30,12 @@ def _decoders() -> None:
     ClickDecoder(spec).decode(event, bounds, times)
 
 
+def _table_growth() -> None:
+    """Compile what a weight table runs only when one of its sub-tables is full."""
+    keys = np.arange(1, 4097, dtype=np.uint64) << np.uint64(40)
+    WeightTable(2).load(keys, np.ones((len(keys), 2)), np.zeros(len(keys), np.int64))
+
+
 STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("hashing", hashing.warm),
     ("arithmetic", arithmetic.warm),
@@ -38,6 +45,7 @@ STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("join", join_kernel.warm),
     ("training log", examples.warm),
     ("fold", learner.warm),
+    ("fold", _table_growth),
     ("replica", replica.warm),
 )
 """What is compiled, in this order, under the name of the part it belongs to."""

@@ -86,7 +86,7 @@ def _compile(console: Console) -> None:
 
 @contextmanager
 def _place(plan: DemoPlan) -> Iterator[tuple[Place, Config, EmbeddedBroker | None]]:
-    """Step 1: a directory, a broker and a configuration. On a cluster the directory of a demo that ends well is kept."""
+    """Step 1: a directory, a broker and a configuration. The directory is kept after a good end on a cluster."""
     with ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="stream-learner-demo-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)

@@ -210,6 +210,3 @@ class LogTail:
             f"(offsets {earliest} to {end})",
             action="Raise the retention of the training log; start a model under another name to go on.",
         )
-
-
-

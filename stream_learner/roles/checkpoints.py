@@ -98,9 +98,7 @@ class Checkpoints:
                 str(partition): [position.offset, *position.mark] for partition, position in positions.items()
             },
         }
-        self._writer = self._store.begin(
-            changed, self._rows_of, version=tick, digest=self._learner.digest(), head=head
-        )
+        self._writer = self._store.begin(changed, self._rows_of, version=tick, digest=self._learner.digest(), head=head)
 
     @property
     def writing(self) -> bool:
@@ -124,8 +122,7 @@ class Checkpoints:
             self.step()
 
     def _rows_of(self, prefix: Prefix) -> StateRows:
-        bits = prefix.bits >> (64 - prefix.nbits) if prefix.nbits else 0
-        return StateRows(*self._learner.table.rows_with_prefix(bits, prefix.nbits))
+        return StateRows(*self._learner.table.rows_with_prefix(prefix.number, prefix.nbits))
 
     def close(self) -> None:
         """Let go of the state directory."""

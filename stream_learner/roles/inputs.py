@@ -129,9 +129,7 @@ class Inputs:
         """Read impressions once and add them; whether any came."""
         batch = self._impressions.read(READ_RECORDS)
         if batch is not None:
-            impressions = self._plan.impression_decoder.decode(
-                batch.data, batch.bounds, batch.record_times_ms
-            )
+            impressions = self._plan.impression_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
             self._keep_dead(self._plan.impressions_topic, batch, impressions.status)
             self._join.add_impressions(batch.offsets, impressions)
         self._join.set_impression_position(self._impressions.position)

@@ -35,8 +35,7 @@ def inspect_weights(config: Config, limit: int) -> list[dict[str, Any]]:
         scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
         keys, weights = scorer.largest_weights(limit)
     return [
-        {"key": f"0x{key:016x}", "weight": weight}
-        for key, weight in zip(keys.tolist(), weights.tolist(), strict=True)
+        {"key": f"0x{key:016x}", "weight": weight} for key, weight in zip(keys.tolist(), weights.tolist(), strict=True)
     ]
 
 
@@ -92,9 +91,7 @@ def _settings(config: Config) -> KafkaSettings:
 
 
 def _scorer(config: Config) -> Scorer:
-    return Scorer(
-        model=config.model, kafka=config.kafka_options(), topic=config.snapshots_topic, max_staleness_ms=None
-    )
+    return Scorer(model=config.model, kafka=config.kafka_options(), topic=config.snapshots_topic, max_staleness_ms=None)
 
 
 def _last(config: Config) -> LastPublished:

@@ -97,9 +97,7 @@ class JoinerRole:
         self._membership = Membership(
             self._settings, impressions.name, clicks.name, instance_id=config.join.instance_id
         )
-        self._log.info(
-            "joiner_started", partitions=impressions.partitions, group=config.group, log=log.name
-        )
+        self._log.info("joiner_started", partitions=impressions.partitions, group=config.group, log=log.name)
 
     def _check_topics(self, admin: Admin) -> tuple[TopicInfo, TopicInfo, TopicInfo]:
         config = self._config
@@ -113,9 +111,7 @@ class JoinerRole:
             log = admin.describe([log.name], with_configs=True)[log.name]
         return impressions, clicks, log
 
-    def _partition_plan(
-        self, admin: Admin, impressions: TopicInfo, clicks: TopicInfo, log: TopicInfo
-    ) -> PartitionPlan:
+    def _partition_plan(self, admin: Admin, impressions: TopicInfo, clicks: TopicInfo, log: TopicInfo) -> PartitionPlan:
         config = self._config
         impression_spec, click_spec = config.event_specs()
         assert self._appender is not None and self._ends is not None
@@ -242,9 +238,7 @@ class JoinerRole:
             progress = joiner.progress
             if progress.last is not None and progress.hint is not None:
                 last = progress.last
-                self._membership.commit(
-                    partition, last.next_impression, last.click_cursor, progress.hint.to_text()
-                )
+                self._membership.commit(partition, last.next_impression, last.click_cursor, progress.hint.to_text())
             report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
         self._report()
 

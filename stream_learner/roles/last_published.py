@@ -44,9 +44,7 @@ class LastPublished:
         return max((-1 if v is None else v.stamp.version for v in self.versions), default=-1)
 
 
-def last_published(
-    settings: KafkaSettings, queries: OffsetQueries, topic: str, shards: int
-) -> LastPublished:
+def last_published(settings: KafkaSettings, queries: OffsetQueries, topic: str, shards: int) -> LastPublished:
     """Read the end of every partition. Raises DamagedLog, NewerFormat, StateOfAnotherModel (another shard count)."""
     found = [_last_records(settings, queries, topic, shard) for shard in range(shards)]
     versions = [records.get(VERSION_KEY) for records in found]

@@ -51,9 +51,7 @@ class LearnerRole:
 
     name = "learner"
 
-    def __init__(
-        self, config: Config, metrics: Metrics, *, clock_ms: Callable[[], int] = wall_clock_ms
-    ) -> None:
+    def __init__(self, config: Config, metrics: Metrics, *, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
         self._config = config
         self._metrics = metrics
         self._clock_ms = clock_ms

@@ -227,13 +227,10 @@ class PartitionJoiner:
         where = f"{plan.log_topic} partition {self.partition}"
         if point.join_fingerprint != plan.spec.fingerprint:
             raise InputsChanged(
-                f"{where} was made with other settings of the join "
-                "(window, skew, tick, dedupe or keep_negatives)"
+                f"{where} was made with other settings of the join (window, skew, tick, dedupe or keep_negatives)"
             )
         if point.partitions != plan.partitions:
-            raise InputsChanged(
-                f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}"
-            )
+            raise InputsChanged(f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}")
         pairs = (
             (plan.inputs.impressions_topic, point.impression_topic_id, plan.impression_topic_id),
             (plan.inputs.clicks_topic, point.click_topic_id, plan.click_topic_id),
@@ -300,9 +297,7 @@ class PartitionJoiner:
             )
         inputs.forget_settled()
 
-    def _read_towards(
-        self, join: PartitionJoin, inputs: Inputs, next_impression: int, click_cursor: int
-    ) -> bool:
+    def _read_towards(self, join: PartitionJoin, inputs: Inputs, next_impression: int, click_cursor: int) -> bool:
         came = False
         if join.next_click_to_read < click_cursor:
             came |= inputs.read_clicks()
@@ -396,18 +391,14 @@ class PartitionJoiner:
             resume=resume,
         )
         for value in records:
-            self._plan.appender.append(
-                self._plan.log_topic, self.partition, value, tag=(self, attempt, True)
-            )
+            self._plan.appender.append(self._plan.log_topic, self.partition, value, tag=(self, attempt, True))
         size = sum(map(len, records))
         self._bytes_since_resume += size
         self.progress.log_bytes += size
         self._appended_at_s = time.monotonic()
         before = self._appended[-1].id if self._appended else attempt.durable
         mark = MarkId(attempt.id, cut.last_tick)
-        self._appended.append(
-            Appended(self._appended_at_s, mark, before, cut, output.counts, resume is not None)
-        )
+        self._appended.append(Appended(self._appended_at_s, mark, before, cut, output.counts, resume is not None))
 
     def _resume_point(self, join: PartitionJoin) -> ResumePoint | None:
         """A resume point, where it costs little or the last one is too old."""
@@ -416,9 +407,7 @@ class PartitionJoiner:
             return None
         self._resumed_at_s = time.monotonic()
         self._bytes_since_resume = 0
-        return join.resume_point(
-            self._plan.impression_topic_id, self._plan.click_topic_id, self._plan.partitions
-        )
+        return join.resume_point(self._plan.impression_topic_id, self._plan.click_topic_id, self._plan.partitions)
 
     def _take_deliveries(self, attempt: Attempt | None) -> Generator[bool, None, None]:
         """Watch what comes back. An error drops the attempt; a foreign offset means that somebody else wrote."""

@@ -71,9 +71,7 @@ class Publication:
         last = last_published(self._settings, self._queries, self._topic, self._shards)
         self._check_model(last)
         self._planners = [
-            PagePlanner(
-                shard_prefix(shard, self._shards), self._policy, version.state if version is not None else None
-            )
+            PagePlanner(shard_prefix(shard, self._shards), self._policy, version.state if version is not None else None)
             for shard, version in enumerate(last.versions)
         ]
         self.version = last.complete_up_to
@@ -120,16 +118,13 @@ class Publication:
         return self._planners[shard].plan(rows_between(changed, root.bits, root.last), self._rows_of)
 
     def _rows_of(self, prefix: Prefix) -> WeightRows:
-        bits = prefix.bits >> (64 - prefix.nbits) if prefix.nbits else 0
-        rows = self._learner.table.rows_with_prefix(bits, prefix.nbits)
+        rows = self._learner.table.rows_with_prefix(prefix.number, prefix.nbits)
         return self._weights(rows.keys, rows.columns)
 
     def _weights(self, keys: np.ndarray, columns: np.ndarray) -> WeightRows:
         return WeightRows(keys, self._learner.weights(columns).astype(np.float32))
 
-    def _records(
-        self, plans: list[PagePlan[WeightRows]], tick: int, content: Mapping[str, Any]
-    ) -> list[Record]:
+    def _records(self, plans: list[PagePlan[WeightRows]], tick: int, content: Mapping[str, Any]) -> list[Record]:
         attempt = secrets.randbits(64)
         digest = self._learner.digest()
         records = []

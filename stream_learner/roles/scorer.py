@@ -132,9 +132,7 @@ class Scorer:
     def __enter__(self) -> Scorer:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:

@@ -20,9 +20,7 @@ def h(text: str | bytes) -> int:
 
 def parse(raw: bytes):
     """JSON with integers beyond 64 bits read as floats, as orjson does."""
-    return json.loads(
-        raw, parse_int=lambda digits: int(digits) if -(2**63) <= int(digits) < 2**64 else float(digits)
-    )
+    return json.loads(raw, parse_int=lambda digits: int(digits) if -(2**63) <= int(digits) < 2**64 else float(digits))
 
 
 def log1p(u: float) -> float:

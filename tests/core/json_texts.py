@@ -132,4 +132,6 @@ def damage(rng: Random, raw: bytes) -> bytes:
         return raw[: max(at, other)] + raw[min(at, other) :]
     if kind == 5:
         return raw + rng.choice((b"}", b"x", b",", b"\x00", b"{}", b"\x0c", b" \n", b"]"))
-    return rng.choice((b"", b" ", b"{}", b"[]", b"null", b"1", b'"x"', b"{", b"}", b"\xef\xbb\xbf" + raw, b"[" + raw + b"]"))
+    return rng.choice(
+        (b"", b" ", b"{}", b"[]", b"null", b"1", b'"x"', b"{", b"}", b"\xef\xbb\xbf" + raw, b"[" + raw + b"]")
+    )

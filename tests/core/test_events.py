@@ -73,7 +73,9 @@ def test_every_reason_has_words() -> None:
     assert len({reason.text for reason in Reason}) == len(Reason)
 
 
-@pytest.mark.parametrize("number", [0, 1, -1, 123456789012345678, 2**53 + 1, 2**63, 2**64 - 1, -(2**63), 10**18, 10**19])
+@pytest.mark.parametrize(
+    "number", [0, 1, -1, 123456789012345678, 2**53 + 1, 2**63, 2**64 - 1, -(2**63), 10**18, 10**19]
+)
 def test_an_integer_id_is_its_decimal_text(number: int) -> None:
     """123 and "123" are one id, up to the limits of 64 bits."""
     got = impressions(EventSpec(), b'{"id":%d}' % number, b'{"id":"%d"}' % number)
@@ -185,7 +187,13 @@ def test_iso_times_are_those_of_the_standard_library(moment: datetime, zone_minu
 
 def test_without_a_time_field_the_record_tells_the_time() -> None:
     """Its Kafka timestamp, if that is a time."""
-    for record_time_ms, status in ((NOW, 0), (0, 0), (YEAR_9999, 0), (-1, Reason.BAD_TIME), (YEAR_9999 + 1, Reason.BAD_TIME)):
+    for record_time_ms, status in (
+        (NOW, 0),
+        (0, 0),
+        (YEAR_9999, 0),
+        (-1, Reason.BAD_TIME),
+        (YEAR_9999 + 1, Reason.BAD_TIME),
+    ):
         got = impressions(EventSpec(), b'{"id":"x"}', record_time_ms=record_time_ms)
         assert got.status.tolist() == [status] * 2
         assert got.time_ms.tolist() == [record_time_ms if status == 0 else 0] * 2
@@ -206,7 +214,16 @@ def test_a_time_too_far_ahead_of_the_record_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("written", "weight"),
-    [("2.5", 2.5), ("0", 0.0), ("-0.0", 0.0), ("null", 1.0), ("1e308", 1e308), ("-1", None), ('"2"', None), ("true", None)],
+    [
+        ("2.5", 2.5),
+        ("0", 0.0),
+        ("-0.0", 0.0),
+        ("null", 1.0),
+        ("1e308", 1e308),
+        ("-1", None),
+        ('"2"', None),
+        ("true", None),
+    ],
 )
 def test_weights(written: str, weight: float | None) -> None:
     """Finite numbers of 0 and more; null and absent are 1."""

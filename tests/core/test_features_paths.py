@@ -91,7 +91,11 @@ def test_paths_agree_on_any_values(objects: list[dict]) -> None:  # type: ignore
     import json
 
     plan = plan_of(None, RICH)
-    raws = [json.dumps(o, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") for o in objects for ascii_only in (0, 1)]
+    raws = [
+        json.dumps(o, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+        for o in objects
+        for ascii_only in (0, 1)
+    ]
     decode_help.check(BatchDecoder(plan), plan, raws * 2, [0] * (2 * len(raws)))
 
 
@@ -125,7 +129,7 @@ def test_floats_are_the_nearest() -> None:
     """Numbers of up to 19 digits and moderate exponents: the kernel's value is Python's float, to the bit."""
     rng = Random(7)
     texts = [repr(rng.uniform(-1, 1) * 10.0 ** rng.randrange(-30, 30)) for _ in range(2000)]
-    texts += [f"{rng.randrange(10**rng.randrange(1, 20))}e{rng.randrange(-60, 60)}" for _ in range(2000)]
+    texts += [f"{rng.randrange(10 ** rng.randrange(1, 20))}e{rng.randrange(-60, 60)}" for _ in range(2000)]
     texts += [f"{rng.randrange(1 << 53, 1 << 54)}.5" for _ in range(200)] + ["9007199254740993.0", "0.1", "8.5e22"]
     texts += [repr((rng.randrange(1 << 52, 1 << 53) + 0.5) * 2.0**k) for k in range(-60, 60)]
     encoder = FeatureEncoder(FeatureSpec(bias=False))
@@ -143,7 +147,11 @@ def test_every_escape_and_byte_sequence(text: str | bytes) -> None:
     plan = plan_of(EventSpec(), FeatureSpec())
     raws = [b'{"id":"1","a":"x"}']
     for string in (odd, odd + b"x", b"x" + odd, b"seven b" + odd + b" and more than eight", odd + odd):
-        raws += [b'{"id":"1","a":"' + string + b'"}', b'{"id":"' + string + b'","a":"x"}', b'{"id":"1","' + string + b'":"x"}']
+        raws += [
+            b'{"id":"1","a":"' + string + b'"}',
+            b'{"id":"' + string + b'","a":"x"}',
+            b'{"id":"1","' + string + b'":"x"}',
+        ]
     decode_help.check(BatchDecoder(plan), plan, raws * 2, [5] * (2 * len(raws)))
 
 
@@ -201,7 +209,13 @@ def test_batches_of_any_cut_give_the_same() -> None:
 
 def test_ordinary_events_stay_in_the_kernel() -> None:
     """Blanks after commas, nesting, lists, escapes, UTF-8, numbers of all kinds: only new fields leave the kernel."""
-    event = {"id": "a", "s": "日本", "e": "naïve", "n": [1, -2.5, 0.1 + 0.2], "o": {"p": True, "q": None, "r": [{"s": 1}]}}
+    event = {
+        "id": "a",
+        "s": "日本",
+        "e": "naïve",
+        "n": [1, -2.5, 0.1 + 0.2],
+        "o": {"p": True, "q": None, "r": [{"s": 1}]},
+    }
     compact, spaced = orjson.dumps(event), b'{"id" : "a", "s": "\\u65e5", "e": "x\\ty", "n": [], "o": { }\n}'
     indented = orjson.dumps(event, option=orjson.OPT_INDENT_2)
     plan = plan_of(EventSpec(), FeatureSpec())
