@@ -78,6 +78,5 @@ def test_the_joiner_takes_the_steps_that_it_documents() -> None:
     """`roles/partition.py` marks the place of each step of rule W, in order."""
     source = (PACKAGE / "roles" / "partition.py").read_text(encoding="utf-8")
     marked = re.findall(r"# Steps? (\d)(?: and (\d))?:", source)
-    assert [number for pair in marked for number in pair if number] == [
-        step[0] for step in steps(section("Joiner: rule W"))
-    ]
+    taken = [number for pair in marked for number in pair if number]
+    assert taken == [step[0] for step in steps(section("Joiner: rule W"))]

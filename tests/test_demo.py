@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from stream_learner.config import load_config
 from stream_learner.core.marks import ClickCounts, ImpressionCounts
 from stream_learner.core.progress import entropy
 from stream_learner.demo.audit import Counts
@@ -29,6 +30,7 @@ from stream_learner.demo.scoreboard import Score, Scoreboard
 from stream_learner.demo.site import Ending, Moment
 from stream_learner.demo.tasks import Task
 from stream_learner.demo.view import Rates, bars, line, make_view, page
+from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.errors import ConfigError
 from stream_learner.traffic import BestPossible
 
@@ -74,8 +76,8 @@ def command(*options: str) -> list[str]:
     return [sys.executable, "-c", "from stream_learner.cli import main; main()", "demo", *options]
 
 
-def started(*options: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"}
+def started(*options: str, **environ: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1", **environ}
     return subprocess.Popen(
         command(*options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
@@ -146,6 +148,24 @@ def test_an_interrupted_run_ends_with_its_summary() -> None:
     assert "Every record is accounted for" in out
     assert "What to do next" in out
     assert "\x1b" not in "".join(lines) + out
+
+
+def test_it_runs_on_a_cluster(kafka: str, tmp_path: Path) -> None:
+    """On a real Kafka it makes topics of its own, keeps the balance, and leaves a configuration to go on with."""
+    options = ("--duration", "6", "--window", "1s", "--rate", "500", "--partitions", "2", "--json")
+    process = started(*options, "--bootstrap-servers", kafka, TMPDIR=str(tmp_path))
+    out, err = process.communicate(timeout=FIRST_START_S)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    for side in ("impressions", "clicks"):
+        counts = dict(found[side])
+        assert counts.pop("read") == sum(counts.values()) > 0, side
+    assert found["metrics"]["normalized_entropy"] is not None
+    (file,) = tmp_path.glob("*/demo.yaml")
+    config = load_config(file)
+    assert config.model == found["model"]["name"] != "demo"
+    topics = (config.examples_topic, config.snapshots_topic, config.input.clicks.topic)
+    assert set(Admin(KafkaSettings(config.kafka_options())).describe(topics)) == set(topics)
 
 
 def test_too_much_traffic_for_the_embedded_broker_is_refused(tmp_path: Path) -> None:
@@ -289,7 +309,7 @@ def rendered(moment: Moment) -> str:
 def test_the_page_shows_every_figure() -> None:
     """Rates, joined and waiting, losses beside the best, calibration, freshness, size and version."""
     shown = rendered(MOMENT)
-    figures = ("2,000", "880", "100", "35", "0.3000", "0.2800", "+7.1 %", "0.900", "1.010", "0.800", "█▄▂")
+    figures = ("2,000", "880", "100", "35", "0.3000", "0.2800", "+7.1 %", "0.900", "1.010", "0.800", "█▅▃")
     for text in (*figures, "p50 400 ms, p99 600 ms", "50 features, 40 with a weight", "61", "12 s of 60 s"):
         assert text in shown, text
 

@@ -1,4 +1,4 @@
-"""What README and the pages of docs/ name exists: commands, options, make targets, files, links, and the library's calls."""
+"""What README and docs/ name exists: commands, options, make targets, files, links, and the library's calls."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_readme_has_a_command_for_each_role() -> None:
 
 
 def test_the_first_model_uses_a_configuration_that_works() -> None:
-    """Every configuration named in the README can be loaded, and the model's name in the library's example is its own."""
+    """Every configuration named in the README can be loaded; the library's example names a model of one of them."""
     files = sorted(set(re.findall(r"configs/\w+\.yaml", text_of(README))))
     assert "configs/minimal.yaml" in files
     models = {load_config(PROJECT / name, environ={}).model for name in files}

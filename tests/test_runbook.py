@@ -1,4 +1,4 @@
-"""`docs/runbook.md` covers every error, every reason for not being ready, and names no metric or setting that is not."""
+"""`docs/runbook.md` covers every error and every reason for not being ready; metrics and settings it names exist."""
 
 from __future__ import annotations
 

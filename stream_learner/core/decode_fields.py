@@ -12,12 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream_learner.core import decode_layout as lay
+from stream_learner.core.decode_keys import key_hash, look_up
 from stream_learner.core.decode_plan import FieldPlan, Plan, Role
 from stream_learner.core.hashing import address_of, hash_texts
-from stream_learner.core.json_kernel import key_hash, look_up
 
 MAX_ROWS = 4_096
 INDEX_SIZE = 4 * MAX_ROWS
@@ -112,12 +111,12 @@ class FieldMemory:
         absent = self._plan.indicators()
         keys = hash_texts([f"{name}:missing".encode() for name in absent])
         crosses = self._plan.features.crosses if self._plan.features else ()
-        words = [[len(names), *(self._slots[name] for name in names)] for names in crosses]
+        words = [word for names in crosses for word in (len(names), *(self._slots[name] for name in names))]
         self._slot_words = np.zeros((len(self._slots) + 1, 2), np.int64)
         self._absent = np.zeros((len(absent) + 1, 2), np.uint64)
         for i, (name, key) in enumerate(zip(absent, keys, strict=True)):
             self._absent[i] = self._slots[name], key
-        self._crosses = np.array([0, *sum(words, [])], np.int64)
+        self._crosses = np.array([0, *words], np.int64)
         self.set(lay.CTX_SLOTS, address_of(self._slot_words))
         self.set(lay.CTX_SLOT_COUNT, len(self._slots))
         self.set(lay.CTX_ABSENT, address_of(self._absent))

@@ -13,8 +13,15 @@ from __future__ import annotations
 import numpy as np
 
 from stream_learner.core.decode_layout import FAIL
-from stream_learner.core.decode_words import float_of_word, inlined, leading_zeros, load_byte, load_word
-from stream_learner.core.decode_words import product_high, trailing_zeros
+from stream_learner.core.decode_words import (
+    float_of_word,
+    inlined,
+    leading_zeros,
+    load_byte,
+    load_word,
+    product_high,
+    trailing_zeros,
+)
 from stream_learner.core.kernels import kernel
 
 _ZEROS = np.uint64(0x3030303030303030)

@@ -35,8 +35,17 @@ from stream_learner.core.decode_layout import (
     NO_SLOT,
     RECENT_BYTES,
 )
-from stream_learner.core.decode_words import inlined, load_byte, load_float, load_int, load_word
-from stream_learner.core.decode_words import store_byte, store_float, store_int, store_word
+from stream_learner.core.decode_words import (
+    inlined,
+    load_byte,
+    load_float,
+    load_int,
+    load_word,
+    store_byte,
+    store_float,
+    store_int,
+    store_word,
+)
 from stream_learner.core.hashing import BIAS_KEY, not_zero, xxh64_at
 from stream_learner.core.kernels import kernel
 

@@ -9,10 +9,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from stream_learner.core.decode_layout import CTX_POOL, CTX_TEXT, CTX_TEXT_BYTES, FAIL
-from stream_learner.core.decode_layout import ROW_PREFIX, ROW_PREFIX_LENGTH, ROW_PREFIX_TAIL
-from stream_learner.core.decode_words import inlined, load_byte, load_int, load_word, store_byte
-from stream_learner.core.decode_words import special_marks, store_word, trailing_zeros
+from stream_learner.core.decode_layout import (
+    CTX_POOL,
+    CTX_TEXT,
+    CTX_TEXT_BYTES,
+    FAIL,
+    ROW_PREFIX,
+    ROW_PREFIX_LENGTH,
+    ROW_PREFIX_TAIL,
+)
+from stream_learner.core.decode_words import (
+    inlined,
+    load_byte,
+    load_int,
+    load_word,
+    special_marks,
+    store_byte,
+    store_word,
+    trailing_zeros,
+)
 from stream_learner.core.hashing import P5, avalanche, not_zero, take_byte, take_half, take_word, xxh64_at
 from stream_learner.core.kernels import kernel
 

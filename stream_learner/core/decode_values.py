@@ -16,8 +16,16 @@ from stream_learner.core.decode_numbers import MAX_DIGITS, nearest_float, read_f
 from stream_learner.core.decode_plan import Role
 from stream_learner.core.decode_rows import emit
 from stream_learner.core.decode_strings import QUOTE, string_end, unescape
-from stream_learner.core.decode_words import inlined, load_byte, load_float, load_int, load_word
-from stream_learner.core.decode_words import store_float, store_int, store_word
+from stream_learner.core.decode_words import (
+    inlined,
+    load_byte,
+    load_float,
+    load_int,
+    load_word,
+    store_float,
+    store_int,
+    store_word,
+)
 from stream_learner.core.hashing import not_zero, xxh64_at
 from stream_learner.core.kernels import kernel
 

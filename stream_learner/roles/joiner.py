@@ -28,6 +28,7 @@ from stream_learner.edges.kafka import (
     KafkaSettings,
     Membership,
     TopicInfo,
+    TopicWatch,
 )
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokerUnreachable, PartitionCountsDiffer, RetryLater
@@ -71,6 +72,7 @@ class JoinerRole:
         self._membership: Membership | None = None
         self._appender: Appender | None = None
         self._ends: EndWatch | None = None
+        self._topics: TopicWatch | None = None
         self._given: set[int] = set()
         self._retry_s = 0.0
         self._committed_at_s = 0.0
@@ -89,6 +91,7 @@ class JoinerRole:
         config = self._config
         admin = Admin(self._settings)
         impressions, clicks, log = self._check_topics(admin)
+        self._topics = TopicWatch(admin, (impressions, clicks, log))
         self._appender = Appender(self._settings, name="joiner")
         period_s = min(max(config.join.tick_ms / 4000, 0.02), 0.2)
         self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s).start()
@@ -147,6 +150,7 @@ class JoinerRole:
 
     def turn(self) -> bool:
         """Steps 2 to 4, once. False if there was nothing to do."""
+        self._check_surroundings()
         self._follow_group()
         self._begin_given()
         # Step 3: turn every partition once.
@@ -155,6 +159,12 @@ class JoinerRole:
         if time.monotonic() - self._committed_at_s > COMMIT_EVERY_S:
             self._commit()
         return any(did)
+
+    def _check_surroundings(self) -> None:
+        """Stop when a topic was deleted or made anew, or when the brokers refuse to say where partitions end."""
+        assert self._topics is not None and self._ends is not None
+        self._topics.check()
+        self._ends.check()
 
     def _deliver(self) -> bool:
         """Hand what the brokers acknowledged to the partitions that appended it."""

@@ -28,7 +28,7 @@ from stream_learner.core.learner import Learner
 from stream_learner.core.optimizers import make_optimizer
 from stream_learner.core.pages import PagePolicy
 from stream_learner.edges import metric_names as names
-from stream_learner.edges.kafka import Admin, KafkaSettings
+from stream_learner.edges.kafka import Admin, KafkaSettings, TopicWatch
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokerUnreachable, PartitionCountsDiffer, RetryLater
@@ -65,6 +65,7 @@ class LearnerRole:
         self._checkpoints: Checkpoints | None = None
         self._publication: Publication | None = None
         self._follower: LogFollower | None = None
+        self._topics: TopicWatch | None = None
         self._published_s = self._checkpointed_s = self._reported_s = time.monotonic()
         self._retry_s = 0.0
         self._unreachable = False
@@ -84,6 +85,7 @@ class LearnerRole:
         # Step 2: fence whoever published before.
         if self._config.learner.publish:
             self._publication = self._begin_publication(admin)
+        self._topics = self._watch_topics(admin)
         self._follower = LogFollower(
             self._settings,
             self._config.examples_topic,
@@ -97,6 +99,12 @@ class LearnerRole:
             digest=f"{self.learner.digest():016x}",
             publishing=self._publication is not None,
         )
+
+    def _watch_topics(self, admin: Admin) -> TopicWatch:
+        topics = [self._config.examples_topic]
+        if self._publication is not None:
+            topics.append(self._config.snapshots_topic)
+        return TopicWatch(admin, admin.require(topics).values())
 
     def _load(self, admin: Admin) -> dict[int, LogPosition]:
         config = self._config
@@ -144,7 +152,8 @@ class LearnerRole:
         return came or folded or wrote
 
     def _read(self) -> bool:
-        assert self._follower is not None
+        assert self._follower is not None and self._topics is not None
+        self._topics.check()
         try:
             came = self._follower.read()
             self._unreachable = False

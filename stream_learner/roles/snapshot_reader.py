@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from stream_learner.core.errors import RecordError
 from stream_learner.core.replica import Replica
-from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader
+from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader, TopicWatch
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
 
@@ -37,7 +37,9 @@ class SnapshotReader:
         Raises TopicMissing, BrokerUnreachable, NotAuthorised.
         """
         admin = Admin(settings)
-        shards = admin.require([topic])[topic].partitions
+        found = admin.require([topic])[topic]
+        self._topics = TopicWatch(admin, [found])
+        shards = found.partitions
         places = [(topic, shard) for shard in range(shards)]
         ends = admin.offsets.last_stable_offsets(places)
         starts = admin.offsets.earliest(places)
@@ -70,6 +72,7 @@ class SnapshotReader:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
+                self._topics.check()
                 came = [self._read(shard) for shard in range(len(self._readers))]
                 if not any(came):
                     self._stop.wait(IDLE_S)

@@ -60,9 +60,11 @@ def row(event: dict, spec: dict, ignore: tuple[str, ...] = ()) -> tuple[list[int
         elif isinstance(value, list):
             for element in value:
                 visit(name, element)
-        elif value is not None and not below(name, left_out):
-            if not spec.get("include") or below(name, set(spec["include"])):
-                found.append((name, *feature(name, value)))
+        elif value is not None and wanted(name):
+            found.append((name, *feature(name, value)))
+
+    def wanted(name: str) -> bool:
+        return not below(name, left_out) and (not spec.get("include") or below(name, set(spec["include"])))
 
     def feature(name: str, value) -> tuple[int, float]:
         kind = fields.get(name, {}).get("kind", "auto")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stream_learner.core.decode_engine import BatchDecoder
 from stream_learner.core.decode_layout import PADDING
-from stream_learner.core.decode_plan import Plan
+from stream_learner.core.decode_plan import Plan, Role
 from stream_learner.core.events import EventSpec
 from stream_learner.core.features import FeatureEncoder, FeatureSpec, FieldSpec
 from stream_learner.core.reasons import Reason
@@ -48,8 +48,8 @@ def plan_of(event_spec: EventSpec | None, features: FeatureSpec | None) -> Plan:
     if event_spec is None:
         return Plan(roles={}, features=features or FeatureSpec(), ignore=("id", "t"))
     if features is None:
-        return event_spec._plan(event_spec.value, 4, None)
-    return event_spec._plan(event_spec.weight, 3, features)
+        return event_spec._plan(event_spec.value, Role.VALUE, None)
+    return event_spec._plan(event_spec.weight, Role.WEIGHT, features)
 
 
 def random_batch(rng: Random, oddness: float) -> list[bytes]:

@@ -110,14 +110,19 @@ class Site:
         return Scorer(self.settings.bootstrap, self.model, **{"max_staleness_ms": None, **options})
 
     def log(self, partition: int) -> LogReader:
-        """A partition of the training log, read up to now."""
-        if partition not in self._readers:
-            self._readers[partition] = LogReader(self.settings, self.config.examples_topic, partition)
-        return self._readers[partition].read()
+        """A partition of the training log, read up to its end as it is now."""
+        return self.logs()[partition]
 
     def logs(self) -> list[LogReader]:
-        """All partitions of the training log, read up to now."""
-        return [self.log(partition) for partition in range(self.partitions)]
+        """All partitions of the training log, read up to their ends as they are now."""
+        topic = self.config.examples_topic
+        ends = self.admin.offsets.high_watermarks([(topic, partition) for partition in range(self.partitions)])
+        return [self._reader(p).read(end) for (_, p), end in sorted(ends.items())]
+
+    def _reader(self, partition: int) -> LogReader:
+        if partition not in self._readers:
+            self._readers[partition] = LogReader(self.settings, self.config.examples_topic, partition)
+        return self._readers[partition]
 
     def marks(self) -> list[list[Mark]]:
         """The accepted marks of every partition."""

@@ -19,7 +19,7 @@ PlainExample = tuple[int, int, int, float, float, tuple[tuple[int, float], ...]]
 
 
 class LogReader:
-    """One partition of a training log, read on whenever it is asked."""
+    """One partition of a training log, read on when it is asked to."""
 
     def __init__(self, settings: KafkaSettings, topic: str, partition: int) -> None:
         self.partition = partition
@@ -28,9 +28,12 @@ class LogReader:
         self.records = 0
         self._reader = PartitionReader(settings, topic, partition, 0, isolation=READ_UNCOMMITTED)
 
-    def read(self) -> LogReader:
-        """Take in what has come."""
-        while (batch := self._reader.read(5_000)) is not None:
+    def read(self, up_to: int) -> LogReader:
+        """Take in everything before an offset."""
+        while self._reader.position < up_to:
+            batch = self._reader.read(5_000, 0.1)
+            if batch is None:
+                continue
             self.records += len(batch.values)
             for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True):
                 tick = self.rule.take(offset, value)
