@@ -18,7 +18,7 @@ from stream_learner.core.feature_spec import FeatureSpec
 from stream_learner.core.weights import WeightTable
 
 FIRST_TIME_S = 30
-"""What the first compilation takes at most, for messages."""
+"""About what the first compilation takes, for messages."""
 
 
 def _decoders() -> None:

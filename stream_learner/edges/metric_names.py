@@ -89,13 +89,15 @@ JOINER_BAD_SHARE = _gauge(
 )
 JOINER_ATTEMPTS = _counter("joiner_attempts_total", "Attempts begun: one for each assignment or recovery.")
 JOINER_ATTEMPTS_LOST = _counter(
-    "joiner_attempts_lost_total", "Attempts dropped: another writer, an error, a revocation.", "reason"
+    "joiner_attempts_lost_total",
+    "Attempts dropped: other_writer where another joiner took over, append_failed for errors.",
+    "reason",
 )
 JOINER_APPEND = _histogram(
     "joiner_append_seconds", FAST_SECONDS, "From handing a tick to the producer to its acknowledgement."
 )
 JOINER_RECOVERY = _histogram(
-    "joiner_recovery_seconds", SLOW_SECONDS, "From the assignment of a partition to its first own tick."
+    "joiner_recovery_seconds", SLOW_SECONDS, "From finding the last accepted mark to beginning an attempt after it."
 )
 
 LEARNER_EXAMPLES = _counter("learner_examples_total", "Examples folded.")

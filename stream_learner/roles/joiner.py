@@ -35,7 +35,7 @@ from stream_learner.errors import BrokerUnreachable, PartitionCountsDiffer, Retr
 from stream_learner.roles.accepted import Hint
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.inputs import BadShare, InputPlan
-from stream_learner.roles.joiner_report import forget_partition, report_partition
+from stream_learner.roles.joiner_report import OrphanShare, forget_partition, report_partition
 from stream_learner.roles.partition import PartitionJoiner, PartitionPlan, Start
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class JoinerRole:
         self._appender: Appender | None = None
         self._ends: EndWatch | None = None
         self._topics: TopicWatch | None = None
+        self._orphans = OrphanShare()
         self._given: set[int] = set()
         self._retry_s = 0.0
         self._committed_at_s = 0.0
@@ -249,8 +250,19 @@ class JoinerRole:
             if progress.last is not None and progress.hint is not None:
                 last = progress.last
                 self._membership.commit(partition, last.next_impression, last.click_cursor, progress.hint.to_text())
+            self._warn_of_orphans(joiner)
             report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
         self._report()
+
+    def _warn_of_orphans(self, joiner: PartitionJoiner) -> None:
+        found = [self._orphans.note(counts) for counts in joiner.progress.unreported]
+        if any(found):
+            self._log.warning(
+                "many_orphans",
+                partition=joiner.partition,
+                note="most clicks find no impression with their id in their partition: do both producers key by id "
+                "and use the same partitioner? Java's default is murmur2, librdkafka's is CRC32",
+            )
 
     def _report(self) -> None:
         """Figures over all partitions."""

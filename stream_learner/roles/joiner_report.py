@@ -91,3 +91,24 @@ def _report_counts(metrics: Metrics, counts: TickCounts) -> None:
         ("dead_lettered", clicks.dead),
     ):
         metrics.inc(names.JOINER_CLICKS, count, outcome=outcome)
+
+
+class OrphanShare:
+    """Notices when most clicks find no impression, as they do when the topics' partitioners differ."""
+
+    LIMIT = 0.5
+    LEAST_CLICKS = 1_000
+
+    def __init__(self) -> None:
+        self._clicks = self._orphans = 0
+
+    def note(self, counts: TickCounts) -> bool:
+        """Count the clicks that became final; True, and begin anew, when too many of them were orphans."""
+        clicks = counts.clicks
+        self._clicks += clicks.matched + clicks.orphans
+        self._orphans += clicks.orphans
+        if self._clicks < self.LEAST_CLICKS:
+            return False
+        high = self._orphans > self.LIMIT * self._clicks
+        self._clicks = self._orphans = 0
+        return high

@@ -124,8 +124,18 @@ class Progress:
         self.clicks_waiting = tick.counts.clicks.waiting
 
 
-class _Lost(Exception):
-    """The attempt does not stand any more: back to step 1."""
+class _Dropped(Exception):
+    """The attempt does not stand any more: back to step 1, after a rest. `cause` is for the metrics."""
+
+    cause = "append_failed"
+    rest_s = RETRY_S
+
+
+class _Lost(_Dropped):
+    """Another joiner's mark was accepted."""
+
+    cause = "other_writer"
+    rest_s = 0.0
 
 
 class PartitionJoiner:
@@ -197,12 +207,13 @@ class PartitionJoiner:
                 self.progress.recovery_s.append(time.monotonic() - began_s)
                 # Steps 4 and 5: append tick after tick; watch the offsets that are acknowledged.
                 yield from self._append_ticks(join)
-            except (_Lost, RetryLater) as error:
+            except (_Dropped, RetryLater) as error:
                 # Step 6: anything unusual drops the attempt; the partition is still owned, so back to step 1.
-                self.progress.lost["other_writer" if isinstance(error, _Lost) else "retry"] += 1
+                dropped = error if isinstance(error, _Dropped) else _Dropped
+                self.progress.lost[dropped.cause] += 1
                 self._log.warning("attempt_dropped", reason=str(error))
                 self._drop_attempt()
-                yield from self._rest(0.0 if isinstance(error, _Lost) else RETRY_S)
+                yield from self._rest(dropped.rest_s)
 
     def _rest(self, seconds: float) -> Generator[bool, None, None]:
         until = time.monotonic() + seconds
@@ -417,7 +428,7 @@ class PartitionJoiner:
             if of is not attempt or attempt is None:
                 continue
             if delivery.error is not None:
-                raise _Lost(f"a record was not appended: {delivery.error}")
+                raise _Dropped(f"a record was not appended: {delivery.error}")
             if not in_log:
                 self._letters_waiting -= 1
                 continue

@@ -88,8 +88,11 @@ class Publication:
             raise StateOfAnotherModel(f"{self._topic} was published by a learner with {found}, this one has {mine}")
 
     def may_publish(self, tick: int) -> bool:
-        """Step 3: whether the fold has passed every version in the topic, and this one would be new."""
-        return bool(self._planners) and tick > max(self._must_pass, self.version)
+        """Step 3: whether the fold has passed every version in the topic, and this one would be new.
+
+        A model without an example is not published: scorers wait for the first rather than answer ½.
+        """
+        return self._learner.examples > 0 and tick > max(self._must_pass, self.version)
 
     def publish(self, tick: int, checkpoint_tick: int, content: Mapping[str, Any]) -> int:
         """Step 4: publish the model as of `tick`; returns the bytes.

@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from stream_learner.config import Config
 from stream_learner.core.marks import Mark
-from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, TopicPlan
+from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, Place, TopicPlan
 from stream_learner.edges.metrics import Metrics
 from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.learner import LearnerRole
@@ -72,7 +73,13 @@ class Site:
         plans += [TopicPlan(name, self.partitions) for name in (c.examples_topic, c.dead_letters_topic)]
         plans.append(TopicPlan(c.snapshots_topic, c.snapshots.shards, configs={"cleanup.policy": "compact"}))
         self.admin.create(plans)
+        places = [(plan.name, partition) for plan in plans for partition in range(plan.partitions)]
+        wait_until(lambda: self._have_leaders(places), "every partition has a leader")
         return [plan.name for plan in plans]
+
+    def _have_leaders(self, places: list[Place]) -> bool:
+        known, _ = self.admin.offsets.high_watermarks_known(places)
+        return len(known) == len(places)
 
     @property
     def impressions(self) -> str:
@@ -148,6 +155,21 @@ class Site:
     def folded(self, learner: LearnerRole) -> bool:
         """Whether a learner has folded all of that."""
         return learner.tick >= self.end_tick
+
+    def members(self) -> list[set[int]]:
+        """The partitions of each joiner in the group, as the broker has it."""
+        group = self.config.group
+        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap})
+        try:
+            found = admin.describe_consumer_groups([group])[group].result()
+        except KafkaException:
+            return []
+        return [{p.partition for p in m.assignment.topic_partitions} for m in found.members if m.assignment]
+
+    def shared_by(self, joiners: int) -> bool:
+        """Whether so many joiners share all partitions."""
+        members = self.members()
+        return len(members) == joiners and all(members) and set().union(*members) == set(range(self.partitions))
 
     def records(self, topic: str, partition: int, *, headers: bool = True) -> Iterator[tuple[int, Any, Any, Any]]:
         """Offset, key, value and headers of everything in a partition as of now."""
