@@ -46,7 +46,7 @@ def test_the_layers_are_kept() -> None:
 def test_a_wrong_import_is_found(tmp_path: Path, module: str, line: str) -> None:
     """A package of the same layers with one wrong import breaks a contract."""
     package = tmp_path / "stream_learner"
-    for name in ("core", "edges", "roles", "cli", "config", "errors", "traffic"):
+    for name in ("core", "edges", "roles", "demo", "cli", "config", "errors", "traffic"):
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").write_text(f"{line}\n" if name == module else "")
     (package / "__init__.py").touch()

@@ -31,7 +31,9 @@ from stream_learner.core.decode_engine import BatchDecoder
 from stream_learner.core.decode_plan import Plan
 from stream_learner.core.feature_spec import FeatureSpec, FieldSpec, Kind, Missing
 
-__all__ = ["EncodedRows", "FeatureEncoder", "FeatureSpec", "FieldSpec", "Kind", "Missing"]
+__all__ = ["EncodedRows", "Event", "FeatureEncoder", "FeatureSpec", "FieldSpec", "Kind", "Missing", "event_text"]
+
+Event = bytes | str | dict[str, Any]
 
 _DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 
@@ -73,19 +75,29 @@ class FeatureEncoder:
         columns = self._decoder.decode(data, bounds, None)
         return EncodedRows(columns.status, columns.row_start, columns.keys, columns.values)
 
-    def encode_dicts(self, events: Sequence[dict[str, Any]]) -> EncodedRows:
-        """Features of events given as dictionaries: those of the JSON that orjson writes for them.
-
-        So NaN and infinities, which JSON has not, are as null; NumPy scalars and arrays are as numbers and lists.
-        Raises TypeError naming the event whose values have no JSON.
-        """
-        texts = [_dumps(event, position) for position, event in enumerate(events)]
+    def encode(self, events: Sequence[Event]) -> EncodedRows:
+        """Features of events of any kind, as `event_text` reads them. Raises TypeError naming one that has no JSON."""
+        texts = [event_text(event, position) for position, event in enumerate(events)]
         bounds = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=bounds[1:])
         return self.encode_json(b"".join(texts), bounds)
 
+    def encode_one(self, event: Event) -> EncodedRows:
+        """Features of one event, as a batch of one. Raises TypeError for what has no JSON."""
+        text = event_text(event)
+        return self.encode_json(text, np.array((0, len(text)), np.int64))
 
-def _dumps(event: dict[str, Any], position: int) -> bytes:
+
+def event_text(event: Event, position: int = 0) -> bytes:
+    """The JSON of an event: its bytes or text as they are, a dictionary as orjson writes it.
+
+    So in a dictionary NaN and infinities, which JSON has not, are as null; NumPy scalars and arrays are as numbers and
+    lists. Raises TypeError, naming the event's position, for values that have no JSON.
+    """
+    if isinstance(event, bytes):
+        return event
+    if isinstance(event, str):
+        return event.encode("utf-8", "surrogatepass")
     try:
         return orjson.dumps(event, option=_DUMPS)
     except TypeError as error:

@@ -3,7 +3,7 @@
 In: nothing. Out: compiled kernels, in memory and in numba's cache on disk.
 This file must never leave out a kernel that a role runs: compiling one between two ticks would take seconds.
 
-Compiled the first time, the kernels take about `FIRST_TIME_S` on one core; loaded from the cache, under a second.
+Compiled the first time, the kernels take about `FIRST_TIME_S` on one core; loaded from the cache, about one second.
 """
 
 from __future__ import annotations

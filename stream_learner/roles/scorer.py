@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stream_learner.core.feature_spec import FeatureSpec
-from stream_learner.core.features import EncodedRows, FeatureEncoder
+from stream_learner.core.features import Event, FeatureEncoder
 from stream_learner.core.reasons import Reason
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.kafka import KafkaSettings
@@ -30,8 +30,6 @@ from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import NotReady
 from stream_learner.roles.snapshot_reader import SnapshotReader
-
-Event = bytes | str | dict[str, Any]
 
 POLL_S = 0.02
 
@@ -198,7 +196,7 @@ class Scorer:
     def predict(self, event: Event) -> Prediction:
         """The probability that this event is clicked. Raises BadEvent for what is no event, NotReady before the first
         version."""
-        rows = self._encode([event])
+        rows = self._encoder().encode_one(event)
         if rows.status[0]:
             raise BadEvent(Reason(int(rows.status[0])))
         p_click, version = self._following.replica.predict(rows.keys, rows.values, rows.row_start)
@@ -206,7 +204,7 @@ class Scorer:
 
     def predict_many(self, events: Sequence[Event]) -> Predictions:
         """The probabilities for many events, all of one version. Raises NotReady before the first version."""
-        rows = self._encode(events)
+        rows = self._encoder().encode(events)
         p_click, version = self._following.replica.predict(rows.keys, rows.values, rows.row_start)
         p_click[rows.status != 0] = np.nan
         return Predictions(p_click, rows.status, version)
@@ -222,15 +220,6 @@ class Scorer:
             np.asarray(keys, np.uint64), np.asarray(values, np.float64), np.asarray(row_start, np.int64)
         )
         return Predictions(p_click, np.zeros(len(p_click), np.uint8), version)
-
-    def _encode(self, events: Sequence[Event]) -> EncodedRows:
-        encoder = self._encoder()
-        if all(isinstance(event, dict) for event in events):
-            return encoder.encode_dicts(events)  # type: ignore[arg-type]
-        texts = [_text(event) for event in events]
-        bounds = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=bounds[1:])
-        return encoder.encode_json(b"".join(texts), bounds)
 
     def _encoder(self) -> FeatureEncoder:
         """This thread's encoder for the version served."""
@@ -271,13 +260,3 @@ class Scorer:
         self._metrics.set(names.SCORER_WEIGHTS, self._following.replica.rows)
         if self._notify is not None:
             self._notify(version)
-
-
-def _text(event: Event) -> bytes:
-    if isinstance(event, bytes):
-        return event
-    if isinstance(event, str):
-        return event.encode("utf-8", "surrogatepass")
-    import orjson
-
-    return orjson.dumps(event)

@@ -18,7 +18,8 @@ from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
 
 READ_RECORDS = 500
-IDLE_S = 0.003
+IDLE_S = 0.02
+"""How long the reader rests when nothing came; it takes the interpreter from threads that predict when it looks."""
 GRACE_S = 0.0005
 
 

@@ -70,9 +70,9 @@ def test_rows_are_those_of_the_table(spec: dict[str, Any], events: list[dict[str
 @settings(max_examples=50, deadline=None)
 @given(st.lists(EVENTS, max_size=4))
 def test_dictionaries_give_the_features_of_their_json(events: list[dict[str, Any]]) -> None:
-    """encode_dicts agrees with encode_json."""
+    """encode agrees with encode_json."""
     spec = FeatureSpec.from_dict(SPECS[3])
-    from_dicts, from_json = FeatureEncoder(spec).encode_dicts(events), encode(spec, *events)
+    from_dicts, from_json = FeatureEncoder(spec).encode(events), encode(spec, *events)
     assert from_dicts.status.tolist() == from_json.status.tolist()
     assert from_dicts.keys.tolist() == from_json.keys.tolist()
     assert from_dicts.values.tolist() == from_json.values.tolist()
@@ -81,7 +81,7 @@ def test_dictionaries_give_the_features_of_their_json(events: list[dict[str, Any
 def test_dictionaries_may_hold_numpy_values() -> None:
     """NumPy scalars and arrays are numbers and lists; NaN is as null."""
     encoder = FeatureEncoder(FeatureSpec(fields={"x": FieldSpec(missing="indicator")}))
-    rows = encoder.encode_dicts([{"a": np.float64(2.5), "b": np.array([1, 2]), "x": float("nan")}])
+    rows = encoder.encode([{"a": np.float64(2.5), "b": np.array([1, 2]), "x": float("nan")}])
     assert row(rows, 0)[0] == [decode_oracle.h(text) for text in ("a", "b", "x:missing", "")]
     assert row(rows, 0)[1] == [2.5, 3.0, 1.0, 1.0]
 
@@ -89,20 +89,20 @@ def test_dictionaries_may_hold_numpy_values() -> None:
 def test_a_dictionary_without_json_is_named() -> None:
     """What JSON has no form for raises with the event's position."""
     with pytest.raises(TypeError, match="event 1:"):
-        FeatureEncoder(FeatureSpec()).encode_dicts([{}, {"a": object()}])
+        FeatureEncoder(FeatureSpec()).encode([{}, {"a": object()}])
 
 
 def test_no_event_and_empty_events() -> None:
     """No events give no rows; an event without fields has the bias."""
     encoder = FeatureEncoder(FeatureSpec())
-    assert len(encoder.encode_dicts([])) == 0
-    assert row(encoder.encode_dicts([{}]), 0) == ([decode_oracle.h("")], [1.0])
+    assert len(encoder.encode([])) == 0
+    assert row(encoder.encode([{}]), 0) == ([decode_oracle.h("")], [1.0])
 
 
 def test_ignored_fields_are_no_features() -> None:
     """The paths of id and time, and all below them, are left out."""
     encoder = FeatureEncoder(FeatureSpec(bias=False), ("id", "at.time"))
-    rows = encoder.encode_dicts([{"id": {"x": 1}, "at": {"time": 3, "zone": "x"}, "id2": 1}])
+    rows = encoder.encode([{"id": {"x": 1}, "at": {"time": 3, "zone": "x"}, "id2": 1}])
     assert row(rows, 0)[0] == [decode_oracle.h("at.zone=x"), decode_oracle.h("id2")]
 
 

@@ -91,10 +91,20 @@ class Site:
 
     def produce(self, start: float = 0.0, stop: float = 1.0) -> None:
         """Send a share of the scenario's messages, each partition in its order."""
-        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 5})
         for topic, parts in ((self.impressions, self.scenario.impressions), (self.clicks, self.scenario.clicks)):
             for partition, messages in enumerate(parts):
-                send(producer, topic, partition, messages[_at(start, messages) : _at(stop, messages)])
+                self.send(topic, partition, messages[_at(start, messages) : _at(stop, messages)])
+
+    def send(self, topic: str, partition: int, messages: Sequence[Message]) -> None:
+        """Send messages to a partition, in their order, and wait until they are there."""
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 5})
+        for m in messages:
+            while True:
+                try:
+                    producer.produce(topic, m.value, m.key, partition, timestamp=m.timestamp_ms)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
         assert producer.flush(30) == 0
 
     def append(self, topic: str, partition: int, *values: bytes | None) -> None:
@@ -104,9 +114,9 @@ class Site:
             producer.produce(topic, value, None, partition)
         assert producer.flush(30) == 0
 
-    def joiner(self, config: Config | None = None, metrics: Metrics | None = None) -> JoinerRole:
+    def joiner(self, config: Config | None = None, metrics: Metrics | None = None, **options: Any) -> JoinerRole:
         """A joiner of this model."""
-        return JoinerRole(config or self.config, metrics or Metrics(self.model))
+        return JoinerRole(config or self.config, metrics or Metrics(self.model), **options)
 
     def learner(self, config: Config | None = None, metrics: Metrics | None = None) -> LearnerRole:
         """A learner of this model."""
@@ -251,17 +261,6 @@ def failure_of(role: Role, kind: type[BaseException], patience_s: float = PATIEN
     if not isinstance(them.error, kind):
         raise them.error or AssertionError("no error")
     return them.error
-
-
-def send(producer: Producer, topic: str, partition: int, messages: Sequence[Message]) -> None:
-    """Hand messages to a producer, waiting while its queue is full."""
-    for m in messages:
-        while True:
-            try:
-                producer.produce(topic, m.value, m.key, partition, timestamp=m.timestamp_ms)
-                break
-            except BufferError:
-                producer.poll(0.1)
 
 
 def _at(share: float, messages: Sequence[Message]) -> int:

@@ -79,12 +79,13 @@ def test_a_learner_killed_again_and_again_ends_with_the_same_model(
             with process_of(site, "learn") as learner:
                 learner.wait_for("learner_started")
                 version = scorer.version
-                site.produce(turn / rounds, (turn + 1) / rounds)
+                site.produce(turn / (rounds + 1), (turn + 1) / (rounds + 1))
                 wait_until(lambda: scorer.version > version, "a new version")  # noqa: B023
                 if turn % 2:
                     learner.wait_for('"checkpoint"')
                 learner.kill()
         with process_of(site, "learn"):
+            site.produce(rounds / (rounds + 1), 1)
             wait_until(lambda: scorer.version >= site.end_tick, "the last version")
     assert_loads_equal(site, expected)
 

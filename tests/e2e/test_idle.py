@@ -1,0 +1,158 @@
+"""With the wall clock closing ticks at the end of partitions: the marks say what was closed, and the oracle follows
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from itertools import accumulate
+
+import pytest
+
+from stream_learner.core.marks import Mark
+from stream_learner.roles.joiner import JoinerRole
+from tests import oracle
+from tests.e2e.checks import assert_model_equals, balance_of, expected_fold
+from tests.e2e.conftest import MakeSite
+from tests.e2e.site import Site, running, wait_until
+from tests.e2e.training_log import plain_examples
+from tests.scenarios import Message, Scenario, records, scenario
+
+GRACE_MS = 1_000
+STEPS = 12
+CLOSING = {"close_idle": True, "grace": f"{GRACE_MS}ms"}
+
+
+class Stepped:
+    """A site whose wall clock stands still until a step is made: then what has arrived by the new time is sent."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.now_ms = 0
+        self._sent = [[0] * site.partitions, [0] * site.partitions]
+        self._arrivals = [[_arrivals(part) for part in topic] for topic in self._topics()]
+
+    def _topics(self) -> list[list[list[Message]]]:
+        return [self.site.scenario.impressions, self.site.scenario.clicks]
+
+    def joiner(self) -> JoinerRole:
+        """A joiner that goes by this clock."""
+        return self.site.joiner(clock_ms=lambda: self.now_ms)
+
+    def step_to(self, now_ms: int) -> None:
+        """Send what arrives until then, and turn the clock to that time."""
+        for topic, (name, parts) in enumerate(zip((self.site.impressions, self.site.clicks), self._topics(), strict=True)):
+            for partition, part in enumerate(parts):
+                start = self._sent[topic][partition]
+                stop = sum(at <= now_ms for at in self._arrivals[topic][partition])
+                self.site.send(name, partition, part[start:stop])
+                self._sent[topic][partition] = stop
+        self.now_ms = now_ms
+
+    def wait_closed(self) -> None:
+        """Wait until every tick is closed that the clock closes in a quiet partition."""
+        tick_ms = self.site.scenario.settings["tick_ms"]
+        wait_until(lambda: self.site.last_tick() >= (self.now_ms - GRACE_MS) // tick_ms - 1, f"closed at {self.now_ms}")
+
+    def times(self, steps: int) -> list[int]:
+        """Times of steps: a step for an equal share of the messages each, and one after all windows."""
+        arrivals = sorted(at for topic in self._arrivals for part in topic for at in part)
+        s = self.site.scenario.settings
+        shares = [arrivals[len(arrivals) * n // steps] for n in range(1, steps)]
+        return [*shares, arrivals[-1], arrivals[-1] + 3 * (s["window_ms"] + s["skew_ms"] + s["tick_ms"]) + GRACE_MS]
+
+
+def _arrivals(part: list[Message]) -> list[int]:
+    return list(accumulate((m.timestamp_ms for m in part), max))
+
+
+def assert_equal_to_replay(site: Site) -> list[oracle.Joined]:
+    """Examples and counts of every mark are what the oracle makes of its positions, and all records are accounted for."""
+    s, scenario = site.scenario.settings, site.scenario
+    marks = site.marks()
+    given = [[_positions(mark) for mark in part] for part in marks]
+    replayed = oracle.replay_topics(records(scenario.impressions), records(scenario.clicks), given, s)
+    for log, of_partition in zip(site.logs(), replayed, strict=True):
+        assert log.examples() == plain_examples([e for joined in of_partition for e in joined.examples])
+        for mark, joined in zip(log.marks, of_partition, strict=True):
+            assert _without_zeros(asdict(mark.counts.impressions)) == _without_zeros(joined.impressions), mark
+            assert _without_zeros(asdict(mark.counts.clicks)) == _without_zeros(joined.clicks), mark
+    balance = balance_of(site)
+    assert balance.problems == []
+    assert balance.impressions.read == sum(map(len, scenario.impressions))
+    assert (balance.clicks.read, balance.clicks.waiting) == (sum(map(len, scenario.clicks)), 0)
+    return [joined for of_partition in replayed for joined in of_partition]
+
+
+def _positions(mark: Mark) -> oracle.Mark:
+    return oracle.Mark(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
+
+
+def _without_zeros(counts: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}
+
+
+@pytest.mark.parametrize("name", ["everything", "late_and_orphans", "disorder"])
+def test_ticks_closed_by_the_clock_equal_the_replay_of_their_marks(name: str, make_site: MakeSite) -> None:
+    """Events later than the grace, clicks among them, go where the marks say; the joiner is replaced half-way."""
+    site = make_site(scenario(name), join=CLOSING)
+    stepped = Stepped(site)
+    times = stepped.times(STEPS)
+    for half in (times[: STEPS // 2], times[STEPS // 2 :]):
+        with running(stepped.joiner()):
+            for now_ms in half:
+                stepped.step_to(now_ms)
+                stepped.wait_closed()
+    joined = assert_equal_to_replay(site)
+    assert sum(j.clicks["late"] for j in joined) > 0
+    learner = site.learner()
+    with running(learner):
+        wait_until(lambda: learner.tick == site.last_tick(), "every tick folded")
+    assert_model_equals(learner.learner, expected_fold(joined, site.scenario.settings))
+
+
+def test_partitions_without_clicks_or_impressions_close_by_the_clock(make_site: MakeSite) -> None:
+    """One partition has no click at all, one no impression, one nothing: all close, and each example is there."""
+    made = scenario("plain")
+    site = make_site(_emptied(made, impressions=(1, 2), clicks=(0, 2)), join=CLOSING)
+    stepped = Stepped(site)
+    with running(stepped.joiner()):
+        for now_ms in stepped.times(4):
+            stepped.step_to(now_ms)
+            stepped.wait_closed()
+    joined = assert_equal_to_replay(site)
+    assert sum(j.impressions["examples"] for j in joined) == sum(map(len, site.scenario.impressions))
+    quiet = site.log(0).marks
+    assert sum(mark.counts.impressions.examples for mark in quiet) == len(site.scenario.impressions[0])
+    assert sum(mark.counts.impressions.positives for mark in quiet) == 0
+    assert sum(mark.counts.clicks.orphans for mark in site.log(1).marks) == len(site.scenario.clicks[1])
+
+
+def test_a_click_that_comes_after_its_tick_has_closed_is_late(make_site: MakeSite) -> None:
+    """The clock closes the tick without it: the example stays negative, and the click is counted as late."""
+    made = scenario("plain", partitions=1)
+    s = made.settings
+    at = 1_700_000_000_000
+    impression = Message(at, b"x", b'{"id":"x"}')
+    click = Message(at + 10, b"x", b'{"id":"x"}')
+    site = make_site(replace(made, impressions=[[impression]], clicks=[[click]]), join=CLOSING)
+    now = [at]
+    with running(site.joiner(clock_ms=lambda: now[0])):
+        site.send(site.impressions, 0, [impression])
+        now[0] = at + s["window_ms"] + s["tick_ms"] + GRACE_MS
+        wait_until(lambda: site.last_tick() >= (at + s["window_ms"]) // s["tick_ms"], "the example's tick closed")
+        site.send(site.clicks, 0, [click])
+        now[0] += 2 * s["window_ms"] + s["tick_ms"]
+        wait_until(lambda: site.last_tick() >= (now[0] - GRACE_MS) // s["tick_ms"] - 1, "the click has expired")
+    assert [label for _, _, _, label, _, _ in site.log(0).examples()] == [0.0]
+    assert sum(mark.counts.clicks.late for mark in site.log(0).marks) == 1
+    assert_equal_to_replay(site)
+
+
+def _emptied(made: Scenario, impressions: tuple[int, ...], clicks: tuple[int, ...]) -> Scenario:
+    """The scenario with some partitions left without a record, and no sentinels."""
+    return replace(
+        made,
+        impressions=[[] if p in impressions else part[:-1] for p, part in enumerate(made.impressions)],
+        clicks=[[] if p in clicks else part[:-1] for p, part in enumerate(made.clicks)],
+    )
