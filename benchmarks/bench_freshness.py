@@ -7,6 +7,7 @@ at which the first version that contains it is served.
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -70,7 +71,7 @@ def _measure(site: Site, seconds: int) -> list[float]:
         time.sleep(1)
     warm_ms = began_ms + min(5_000, seconds * 300)
     samples: list[float] = []
-    for (_, before), (at_ms, version) in zip(served, served[1:], strict=False):
+    for (_, before), (at_ms, version) in itertools.pairwise(served):
         ends = [(tick + 1) * TICK_MS for tick in range(max(before + 1, version - 50), version + 1)]
         samples += [at_ms - end for end in ends if end > warm_ms]
     return samples

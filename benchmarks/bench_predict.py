@@ -89,4 +89,5 @@ def _many(scorer: Scorer, texts: list[bytes], note: str) -> dict[str, Any]:
     for start in range(0, len(texts), BATCH):
         scorer.predict_many(texts[start : start + BATCH])
     rate = len(texts) / (time.perf_counter() - began)
-    return {"name": "predict many from bytes", "value": round(rate), "unit": "events/s", "note": f"{note}, {BATCH} a call"}
+    note = f"{note}, {BATCH} a call"
+    return {"name": "predict many from bytes", "value": round(rate), "unit": "events/s", "note": note}

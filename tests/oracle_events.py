@@ -31,7 +31,7 @@ DEFAULTS: Settings = {
     "tick_ms": 1_000,
     "dedupe_ms": 300_000,
     "keep_negatives": 1.0,
-    "sampling_constant": 0,
+    "sampling_constant": 0x9E3779B97F4A7C15,
     # where an event keeps its id, time (None: the record's timestamp), weight and value
     "id": "id",
     "click_id": "id",

@@ -40,7 +40,7 @@ OUT_OF_ORDER, NEGATIVE_TIME = -1, -2
 _BLOCK_BITS = 12
 _TIME, _LOG_TIME, _VALUE, _CODE = 8, 16, 24, 32
 _AHEAD = 16
-_SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15)
+_SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15)  # keeps the choice apart from other uses of the id's hash
 
 EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, FEATURES = range(6)
 """Places in the tally of `label_rows`."""

@@ -22,7 +22,8 @@ class JoinSpec:
 
     window_ms > 0: how long after an impression a click counts. skew_ms >= 0: how long before it.
     tick_ms > 0: the slot of event time. dedupe_ms >= 0: a second impression of an id within it is a duplicate.
-    keep_negatives in (0, 1]: the share of examples with label 0 that is kept, with weight / keep_negatives.
+    keep_negatives in (0, 1]: the share of examples with label 0 that is kept, with weight / keep_negatives; one is
+    left out where mix(id hash ^ 0x9E3779B97F4A7C15) / 2^64 >= keep_negatives, `mix` being SplitMix64's finalizer.
     Raises ValueError outside these.
     """
 
