@@ -6,6 +6,7 @@ This file must never let a test pass or be skipped because there is no broker: i
 
 from __future__ import annotations
 
+import io
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,9 +14,17 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
+from stream_learner.edges.telemetry import configure_logging
 from tests.kafka_broker.broker import Broker, NoKafka, delete_topics
 
 MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """No test leaves a log's form, or a stream that is closed by then, to the next."""
+    yield
+    configure_logging(log_format="console", stream=io.StringIO())
 
 
 @pytest.fixture(scope="session")

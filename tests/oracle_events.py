@@ -113,7 +113,7 @@ def _object(value: bytes | None, s: Settings) -> dict[str, Any]:
     try:
         event = json.loads(value.decode("utf-8"), parse_int=_integer, parse_constant=_no_constant)
         json.dumps(event, ensure_ascii=False).encode("utf-8")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRecord("not JSON") from error
     if not isinstance(event, dict):
         raise BadRecord("not an object")

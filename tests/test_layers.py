@@ -49,7 +49,8 @@ def test_a_wrong_import_is_found(tmp_path: Path, module: str, line: str) -> None
     for name in ("core", "edges", "roles", "demo", "cli", "config", "errors", "traffic"):
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").write_text(f"{line}\n" if name == module else "")
-    (package / "__init__.py").touch()
+    for name in ("__init__.py", "__main__.py"):
+        (package / name).touch()
     ended = lint(tmp_path)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "BROKEN" in ended.stdout

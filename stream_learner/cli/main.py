@@ -149,6 +149,6 @@ def topics_ensure(
 
     rows = commands.ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
     print_rows(rows, title="topics", as_json=as_json)
-    left = [row for row in rows if not row["done"]]
+    left = [f"{row['topic']} ({row['setting']})" for row in rows if not row["done"]]
     if left:
-        raise TopicsDiffer(f"{len(left)} settings of topics are not as they should be")
+        raise TopicsDiffer(f"not as it should be: {', '.join(left)}")

@@ -152,6 +152,13 @@ class Replica:
         """The weight of a key in the version served, 0.0 if it has none."""
         return self._table.weight(key)
 
+    def largest_weights(self, count: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+        """Keys u64 and weights f32 of the `count` weights of largest magnitude in the version served, largest first.
+
+        Of equal ones the smaller key comes first. Fewer where fewer are not 0, none before the first version.
+        """
+        return self._table.largest_weights(count)
+
     def _check_shards(self, record: Record, where: Where) -> None:
         shards = len(self._followers)
         if record.stamp.shards != shards:

@@ -195,6 +195,29 @@ def current_weight(directory: int, control: int, key: int) -> float:
 
 
 @kernel
+def weights_in(directory: int, sub: int, bank: int, keys: NDArray[np.uint64], weights: NDArray[np.float32]) -> int:
+    """Copy the rows of a sub-table whose weight is not 0, as many as there is room for; gives how many there are.
+
+    Only between `enter` and `leave`. A row lies in the capacity, or in the run of rows that goes on behind it.
+    """
+    word = load_i64(directory + (sub << 3))
+    row = word >> CODE_BITS
+    spare = row + (capacity_of(word & CODE_MASK) << 4)
+    found = np.int64(0)
+    while True:
+        key = load_u64(row)
+        if key == _NO_KEY and row >= spare:
+            return found
+        weight = load_f32(row + 8 + 4 * bank)
+        if key != _NO_KEY and weight != _ZERO:
+            if found < len(keys):
+                keys[found] = key
+                weights[found] = weight
+            found += 1
+        row += 16
+
+
+@kernel
 def _put(row: int, weight: float, bank: int) -> None:
     if bank != 1:
         store_f32(row + 8, weight)

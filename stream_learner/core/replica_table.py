@@ -34,10 +34,13 @@ from stream_learner.core.replica_kernels import (
     clear_range,
     copy_rows,
     current_weight,
+    enter,
+    leave,
     point,
     predict_rows,
     readers_in,
     serve,
+    weights_in,
     write_weights,
 )
 from stream_learner.core.weight_memory import Region
@@ -101,6 +104,10 @@ Change = tuple[tuple[int, int] | None, NDArray[np.uint64], NDArray[np.float32]]
 """Rows to write: keys u64[r], weights f32[r]. With a span (first key, last key) they replace all rows in it."""
 
 
+Rows = tuple[NDArray[np.uint64], NDArray[np.float32]]
+"""Keys u64[r] and weights f32[r]."""
+
+
 class ReplicaTable:
     """The weights of one model. One thread writes; any number read."""
 
@@ -145,6 +152,31 @@ class ReplicaTable:
     def weight(self, key: int) -> float:
         """The current weight of a key, 0.0 if it has none."""
         return float(current_weight(self.directory, self.control, np.uint64(key)))
+
+    def largest_weights(self, count: int) -> Rows:
+        """Keys u64 and weights f32 of the `count` weights of largest magnitude in the version served, largest first.
+
+        Of equal ones the smaller key comes first. Fewer where fewer are not 0, none before the first version. Looks at
+        every row, and the version after the next waits for that.
+        """
+        largest = np.empty(0, np.uint64), np.empty(0, np.float32)
+        bank = enter(self.control)
+        try:
+            for sub in range(SUB_TABLES if self.version != NO_VERSION else 0):
+                largest = _largest(count, largest, self._rows_of(sub, bank))
+        finally:
+            leave(self.control, bank)
+        return largest
+
+    def _rows_of(self, sub: int, bank: int) -> Rows:
+        """The rows of a sub-table that have a weight, for a reader in `bank`: it may grow between two looks."""
+        room = 64
+        while True:
+            keys, weights = np.empty(room, np.uint64), np.empty(room, np.float32)
+            found = weights_in(self.directory, sub, bank, keys, weights)
+            if found <= room:
+                return keys[:found], weights[:found]
+            room = found
 
     def load(self, keys: NDArray[np.uint64], weights: NDArray[np.float32]) -> None:
         """Write rows into both banks at once: only while nobody predicts."""
@@ -219,6 +251,19 @@ class ReplicaTable:
         return self._control_memory[start : start + CONTROL_BYTES].view(np.int64)
 
 
+def _largest(count: int, some: Rows, more: Rows) -> Rows:
+    """The `count` rows of largest weight of both, largest first, of equal ones the smaller key first.
+
+    `some` came from here.
+    """
+    if len(some[0]) == count:
+        enough = np.abs(more[1]) >= abs(some[1][-1])
+        more = more[0][enough], more[1][enough]
+    keys, weights = np.concatenate((some[0], more[0])), np.concatenate((some[1], more[1]))
+    first = np.lexsort((keys, -np.abs(weights)))[:count]
+    return keys[first], weights[first]
+
+
 def warm() -> None:
     """Compile every kernel of this module."""
     table = ReplicaTable(lambda: None)
@@ -227,3 +272,4 @@ def warm() -> None:
     table.apply([((0, 1 << 56), keys, weights), (None, keys, weights)], 1)
     table.predict(keys[:1], np.ones(1), np.array([0, 1]))
     table.weight(1)
+    table.largest_weights(1)

@@ -14,17 +14,12 @@ from stream_learner.config import Config
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.http import TelemetryServer
 from stream_learner.edges.metrics import Metrics
-from stream_learner.roles.inspection import (
-    inspect_feature,
-    inspect_record,
-    inspect_snapshot,
-    inspect_tick,
-    inspect_weights,
-)
+from stream_learner.roles.inspection import inspect_feature, inspect_snapshot, inspect_weights
 from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.kernels import compile_with_message
 from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.lifecycle import Heartbeat, Stopping, run_roles
+from stream_learner.roles.log_inspection import inspect_record, inspect_tick
 from stream_learner.roles.scoring import score
 from stream_learner.roles.topics import ensure_topics
 

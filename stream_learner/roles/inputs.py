@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from stream_learner.core.events import ClickDecoder, ImpressionDecoder
 from stream_learner.core.join import DeadRecord, PartitionJoin
 from stream_learner.edges.kafka import End, KafkaSettings, PartitionReader, Place, RawBatch
-from stream_learner.errors import TooManyBadRecords
+from stream_learner.errors import RetryLater, TooManyBadRecords
 
 READ_RECORDS = 2_000
 BAD_SHARE_RECORDS = 100
@@ -107,12 +108,13 @@ class Inputs:
         self._dead: dict[tuple[str, int], tuple[int, bytes | None]] = {}
 
     def read(self, *, click_idle_ms: int | None = None) -> bool:
-        """Read once of each input that the join wants; whether anything came."""
+        """Read once of each input that the join wants; whether anything came. Brokers out of reach are waited for."""
         came = False
-        if self._join.wants_clicks(self._buffer_bytes):
-            came |= self.read_clicks()
-        if self._join.wants_impressions(self._buffer_bytes, click_idle_ms):
-            came |= self.read_impressions()
+        with suppress(RetryLater):
+            if self._join.wants_clicks(self._buffer_bytes):
+                came |= self.read_clicks()
+            if self._join.wants_impressions(self._buffer_bytes, click_idle_ms):
+                came |= self.read_impressions()
         return came
 
     def read_clicks(self) -> bool:

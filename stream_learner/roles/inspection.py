@@ -1,32 +1,27 @@
-"""`inspect`: look into a model, a tick, a record, a snapshot.
+"""`inspect weights`, `inspect feature`, `inspect snapshot`: look into the model.
 
-In: a configuration, and what to look at. Out: rows and fields of plain values. This file must never change anything,
-nor join a group.
+In: a configuration, and what to look at. Out: rows and fields of plain values. This file must never change what is
+published or learned, make a state directory, or join a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from stream_learner.config import Config
-from stream_learner.core.errors import RecordError
-from stream_learner.core.examples import ExampleRecord, decode
-from stream_learner.core.hashing import xxh64
+from stream_learner.core.hashing import hash_texts
 from stream_learner.core.learner import Learner
-from stream_learner.core.marks import Mark
 from stream_learner.core.optimizers import make_optimizer
 from stream_learner.core.snapshots import VersionRecord
-from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader
-from stream_learner.errors import ConfigError, NotFound, StateInUse
+from stream_learner.edges.kafka import Admin, KafkaSettings
+from stream_learner.errors import ConfigError, NotFound, StateInUse, StateOfAnotherModel
 from stream_learner.roles.checkpoints import open_store
 from stream_learner.roles.last_published import LastPublished, last_published
-from stream_learner.roles.records import damaged
 from stream_learner.roles.scorer import Scorer
 
-SHOWN_EXAMPLES = 10
-READ_RECORDS = 500
+LOOKS = 10
+ROCKSDB_FILE = "CURRENT"
+"""Every RocksDB database has it; opening a directory without it would make one."""
 
 
 def inspect_weights(config: Config, limit: int) -> list[dict[str, Any]]:
@@ -48,30 +43,13 @@ def inspect_feature(config: Config, name: str) -> dict[str, Any]:
     return {**fields, **_state_of(config, key)}
 
 
-def inspect_tick(config: Config, partition: int, number: int) -> dict[str, Any]:
-    """The mark that covers a tick of a partition. Where several attempts wrote one, the last in the log."""
-    found: tuple[int, Mark] | None = None
-    for offset, record in _log(config, partition):
-        if isinstance(record, Mark) and record.first_tick <= number <= record.last_tick:
-            found = (offset, record)
-    if found is None:
-        raise NotFound(f"partition {partition} of {config.examples_topic} holds no mark of tick {number}")
-    return {"offset": found[0], **_mark_fields(found[1])}
-
-
-def inspect_record(config: Config, partition: int, offset: int) -> dict[str, Any]:
-    """One record of the training log: a mark, or examples."""
-    for at, record in _log(config, partition, offset):
-        if at > offset:
-            break
-        if at == offset:
-            return {"offset": offset, **_record_fields(record)}
-    raise NotFound(f"partition {partition} of {config.examples_topic} holds no record at offset {offset}")
-
-
 def inspect_snapshot(config: Config) -> dict[str, Any]:
-    """What is published: version, digest, metrics, and the shards' sequence numbers and pages."""
-    last = _last(config)
+    """What is published: version, digest, metrics, and the shards' sequence numbers and pages.
+
+    A learner may publish between looking at two shards; then looks again. Raises NotFound, TopicMissing, DamagedLog,
+    NewerFormat.
+    """
+    last = _last_whole(config)
     if last.model is None:
         raise NotFound(f"{config.snapshots_topic} holds no published version yet")
     content = last.model.content
@@ -94,30 +72,39 @@ def _scorer(config: Config) -> Scorer:
     return Scorer(model=config.model, kafka=config.kafka_options(), topic=config.snapshots_topic, max_staleness_ms=None)
 
 
-def _last(config: Config) -> LastPublished:
-    settings = _settings(config)
+def _last_whole(config: Config) -> LastPublished:
+    settings, topic = _settings(config), config.snapshots_topic
     admin = Admin(settings)
-    shards = admin.require([config.snapshots_topic])[config.snapshots_topic].partitions
-    return last_published(settings, admin.offsets, config.snapshots_topic, shards)
+    shards = admin.require([topic])[topic].partitions
+    last = last_published(settings, admin.offsets, topic, shards)
+    for _ in range(LOOKS):
+        if last.is_whole or last.model is None:
+            break
+        last = last_published(settings, admin.offsets, topic, shards)
+    return last
 
 
 def _key(name: str) -> int:
-    if name.startswith("0x"):
-        try:
-            return int(name, 16)
-        except ValueError as error:
-            raise ConfigError(f"{name} is no key", action="Write a key as 0x and 16 hex digits.") from error
-    return xxh64(name.encode())
+    """The key that a name stands for: the hash of `name=value` or `name`, or the key itself as 0x and hex digits."""
+    if not name.startswith("0x"):
+        return hash_texts([name.encode()])[0]
+    try:
+        key = int(name, 16)
+    except ValueError:
+        key = 0
+    if not 0 < key < 1 << 64:
+        raise ConfigError(f"{name} is no key", action="Write a key as 0x and 16 hex digits.")
+    return key
 
 
 def _state_of(config: Config, key: int) -> dict[str, Any]:
     """The learner's columns of a key, where the state directory exists and no learner has it open."""
-    if not config.state_dir.exists():
+    if not (config.state_dir / ROCKSDB_FILE).exists():
         return {"state": f"not here ({config.state_dir})"}
     learner = Learner(make_optimizer(config.learner.optimizer.model_dump()))
     try:
         store = open_store(config, learner, _log_partitions(config))
-    except StateInUse as error:
+    except (StateInUse, StateOfAnotherModel) as error:
         return {"state": str(error)}
     fields: dict[str, Any] = {"state": "no example had it"}
     with store:
@@ -132,76 +119,6 @@ def _state_of(config: Config, key: int) -> dict[str, Any]:
 
 def _log_partitions(config: Config) -> int:
     return Admin(_settings(config)).require([config.examples_topic])[config.examples_topic].partitions
-
-
-def _log(config: Config, partition: int, start: int | None = None) -> Iterator[tuple[int, ExampleRecord | Mark]]:
-    """The records of a partition of the training log with their offsets, from `start` or the earliest on."""
-    settings = _settings(config)
-    admin = Admin(settings)
-    topic, place = config.examples_topic, (config.examples_topic, partition)
-    if partition >= admin.require([topic])[topic].partitions:
-        raise NotFound(f"{topic} has no partition {partition}")
-    end = admin.offsets.high_watermarks([place])[place]
-    earliest = admin.offsets.earliest([place])[place]
-    begin = max(earliest, start or 0)
-    if begin >= end:
-        return
-    with PartitionReader(settings, topic, partition, begin, isolation=READ_UNCOMMITTED) as reader:
-        while reader.position < end:
-            batch = reader.read(READ_RECORDS, 0.5)
-            for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True) if batch else ():
-                try:
-                    record = decode(value or b"")
-                except RecordError as error:
-                    raise damaged(error, topic, partition, offset) from error
-                if isinstance(record, ExampleRecord | Mark):
-                    yield offset, record
-
-
-def _record_fields(record: ExampleRecord | Mark) -> dict[str, Any]:
-    if isinstance(record, Mark):
-        return _mark_fields(record)
-    return {
-        "kind": "examples",
-        "tick": record.tick,
-        "attempt": f"{record.attempt:016x}",
-        "sequence": record.sequence,
-        "examples": len(record),
-        "positives": int((record.label > 0).sum()),
-        "distinct_features": len(record.keys),
-        "features": len(record.indices),
-        "first_examples": [_example_fields(record, i) for i in range(min(len(record), SHOWN_EXAMPLES))],
-    }
-
-
-def _example_fields(record: ExampleRecord, i: int) -> dict[str, Any]:
-    start = int(record.row_len[:i].sum())
-    stop = start + int(record.row_len[i])
-    keys = record.keys[record.indices[start:stop]].tolist()
-    return {
-        "id_hash": f"0x{int(record.id_hash[i]):016x}",
-        "log_time_ms": int(record.log_time_ms[i]),
-        "label": float(record.label[i]),
-        "weight": float(record.weight[i]),
-        "keys": [f"0x{key:016x}" for key in keys],
-    }
-
-
-def _mark_fields(mark: Mark) -> dict[str, Any]:
-    return {
-        "kind": "mark",
-        "first_tick": mark.first_tick,
-        "last_tick": mark.last_tick,
-        "attempt": f"{mark.attempt:016x}",
-        "follows": f"{mark.pred_attempt:016x}:{mark.pred_tick}",
-        "records": mark.records,
-        "next_impression": mark.next_impression,
-        "first_click": mark.first_click,
-        "click_cursor": mark.click_cursor,
-        "impressions": asdict(mark.counts.impressions),
-        "clicks": asdict(mark.counts.clicks),
-        "resume_point": mark.resume is not None,
-    }
 
 
 def _shard_fields(version: VersionRecord) -> dict[str, Any]:

@@ -39,6 +39,11 @@ class LastPublished:
         return min((-1 if v is None else v.stamp.version for v in self.versions), default=-1)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the shards and the model record are of one version; the next one may be on its way."""
+        return self.model is not None and self.complete_up_to == self.latest == self.model.stamp.version
+
+    @property
     def latest(self) -> int:
         """The latest version of any shard, -1 without one."""
         return max((-1 if v is None else v.stamp.version for v in self.versions), default=-1)
@@ -46,7 +51,9 @@ class LastPublished:
 
 def last_published(settings: KafkaSettings, queries: OffsetQueries, topic: str, shards: int) -> LastPublished:
     """Read the end of every partition. Raises DamagedLog, NewerFormat, StateOfAnotherModel (another shard count)."""
-    found = [_last_records(settings, queries, topic, shard) for shard in range(shards)]
+    places = [(topic, shard) for shard in range(shards)]
+    ends, starts = queries.last_stable_offsets(places), queries.earliest(places)
+    found = [_last_records(settings, topic, shard, starts[topic, shard], ends[topic, shard]) for shard in range(shards)]
     versions = [records.get(VERSION_KEY) for records in found]
     for version in versions:
         if isinstance(version, VersionRecord) and version.stamp.shards != shards:
@@ -61,19 +68,16 @@ def last_published(settings: KafkaSettings, queries: OffsetQueries, topic: str, 
 
 
 def _last_records(
-    settings: KafkaSettings, queries: OffsetQueries, topic: str, shard: int
+    settings: KafkaSettings, topic: str, shard: int, earliest: int, end: int
 ) -> dict[bytes, VersionRecord | ModelRecord]:
     """The last version record of a partition, and in the first one the last model record: looking back further and
     further, since markers take offsets and compaction leaves gaps."""
-    place = (topic, shard)
-    end = queries.last_stable_offsets([place])[place]
-    earliest = queries.earliest([place])[place]
     wanted = {VERSION_KEY, MODEL_KEY} if shard == MODEL_SHARD else {VERSION_KEY}
     look = FIRST_LOOK_RECORDS
     while True:
         start = max(end - look, earliest)
         found = _read(settings, topic, shard, start, end, wanted)
-        if len(found) == len(wanted) or start == earliest:
+        if len(found) == len(wanted) or start <= earliest:
             return found
         look *= LOOK_FURTHER
 

@@ -112,6 +112,7 @@ class LearnerRole:
         self._checkpoints = Checkpoints(config, self.learner, log)
         positions = self._checkpoints.load()
         self.tick = self._checkpoints.tick
+        self._figures.begin(self.learner)
         return positions
 
     def _begin_publication(self, admin: Admin) -> Publication:

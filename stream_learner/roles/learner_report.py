@@ -26,6 +26,10 @@ class LearnerReport:
         self._tick_ms = tick_ms
         self._counted = dict.fromkeys(("examples", "refused", "read_bytes", "ignored"), 0)
 
+    def begin(self, learner: Learner) -> None:
+        """Leave out what the learner had folded before this process: counters are of the process."""
+        self._counted.update(examples=learner.examples, refused=learner.refused)
+
     def update(self, learner: Learner, log: LogFollower, tick: int, now_ms: int) -> None:
         """Report the state after `tick`."""
         self._count(names.LEARNER_EXAMPLES, "examples", learner.examples)

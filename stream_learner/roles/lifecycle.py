@@ -68,17 +68,20 @@ class Stopping:
 
 
 class Heartbeat:
-    """When the loop last turned, for the liveness probe: a loop that hangs is not alive."""
+    """When the loop last turned, for the liveness probe: a loop that hangs is not alive.
+
+    A role that has not turned yet is: loading a large state takes its time, and whatever waits there has a time-out.
+    """
 
     def __init__(self, limit_s: float = 60.0) -> None:
         self._limit_s = limit_s
-        self._last = time.monotonic()
+        self._last_s: float | None = None
 
     def beat(self) -> None:
-        self._last = time.monotonic()
+        self._last_s = time.monotonic()
 
     def alive(self) -> bool:
-        return time.monotonic() - self._last < self._limit_s
+        return self._last_s is None or time.monotonic() - self._last_s < self._limit_s
 
 
 def run_role(role: Role, stopping: Stopping, heartbeat: Heartbeat | None = None) -> None:

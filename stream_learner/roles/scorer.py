@@ -28,10 +28,11 @@ from stream_learner.edges import metric_names as names
 from stream_learner.edges.kafka import KafkaSettings
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_logger
-from stream_learner.errors import NotReady
+from stream_learner.errors import ConfigError, NotReady
 from stream_learner.roles.snapshot_reader import SnapshotReader
 
 POLL_S = 0.02
+NOT_STARTED = "the scorer was not started: use it in a with block, or call start()"
 
 
 class BadEvent(ValueError):
@@ -97,8 +98,11 @@ class Scorer:
 
         topic: the snapshot topic, where it is not `<model>.snapshots`. max_staleness_ms: a replica whose last version
         was applied longer ago is not ready; None never asks. on_version: called with every new version, in the
-        thread that applies them: it must be quick. metrics: where to count; by default nowhere that is seen.
+        thread that applies them: it must be quick; what it raises is logged. metrics: where to count; by default
+        nowhere that is seen. Raises ConfigError.
         """
+        if not model:
+            raise ConfigError("a scorer needs the name of its model", action="Give `model`.")
         options = dict(kafka or {})
         if bootstrap_servers:
             options["bootstrap.servers"] = bootstrap_servers
@@ -117,7 +121,12 @@ class Scorer:
         self._local = threading.local()
 
     def start(self) -> Scorer:
-        """Connect and begin to follow the model. Raises TopicMissing, BrokerUnreachable, NotAuthorised."""
+        """Connect and begin to follow the model, once.
+
+        Raises TopicMissing, BrokerUnreachable, NotAuthorised, AuthenticationFailed; RuntimeError when called again.
+        """
+        if self._reader is not None:
+            raise RuntimeError("a scorer is started once: make another one")
         self._reader = SnapshotReader(self._settings, self._topic, self._log, self._on_version)
         self._reader.start()
         return self
@@ -152,7 +161,11 @@ class Scorer:
     @property
     def why_not_ready(self) -> str:
         """What is missing, "" if nothing."""
-        reader = self._following
+        reader = self._reader
+        if reader is None:
+            return NOT_STARTED
+        if reader.stopped:
+            return "the scorer was closed"
         if reader.failure is not None:
             return str(reader.failure)
         if not reader.replica.ready or self._encoding is None:
@@ -165,7 +178,7 @@ class Scorer:
     @property
     def version(self) -> int:
         """The version served, a tick; -1 before the first."""
-        return self._following.replica.version
+        return self._reader.replica.version if self._reader is not None else -1
 
     @property
     def freshness_ms(self) -> float | None:
@@ -239,7 +252,7 @@ class Scorer:
     @property
     def _following(self) -> SnapshotReader:
         if self._reader is None:
-            raise NotReady("the scorer was not started: use it in a with block, or call start()")
+            raise NotReady(NOT_STARTED)
         return self._reader
 
     def _on_version(self, version: int) -> None:
@@ -259,4 +272,7 @@ class Scorer:
         self._metrics.set(names.SCORER_VERSION, version)
         self._metrics.set(names.SCORER_WEIGHTS, self._following.replica.rows)
         if self._notify is not None:
-            self._notify(version)
+            try:
+                self._notify(version)
+            except Exception:  # noqa: BLE001 -- the caller's own, which must not end the following
+                self._log.error("on_version_failed", version=version, exc_info=True)

@@ -29,7 +29,6 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
     with ExitStack() as stack:
         source: IO[bytes] = _opened(stack, events, "rb") if events else sys.stdin.buffer
         target: IO[bytes] = _opened(stack, output, "wb") if output else sys.stdout.buffer
-        compile_with_message()
         scorer = stack.enter_context(
             Scorer(
                 model=config.model,
@@ -38,6 +37,7 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
                 max_staleness_ms=config.scorer.max_staleness_ms,
             )
         )
+        compile_with_message()
         scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
         for lines in _batches(source, batch):
             target.writelines(_answers(scorer.predict_many(lines)))

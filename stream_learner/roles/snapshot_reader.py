@@ -15,7 +15,7 @@ from stream_learner.core.errors import RecordError
 from stream_learner.core.replica import Replica
 from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader, TopicWatch
 from stream_learner.edges.telemetry import Logger
-from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
+from stream_learner.errors import BrokenInvariant, BrokerUnreachable, RetryLater, StreamLearnerError
 
 READ_RECORDS = 500
 IDLE_S = 0.02
@@ -44,6 +44,7 @@ class SnapshotReader:
         places = [(topic, shard) for shard in range(shards)]
         ends = admin.offsets.last_stable_offsets(places)
         starts = admin.offsets.earliest(places)
+        self._topic = topic
         self._log = log
         self._on_version = on_version
         self._readers = [
@@ -67,8 +68,13 @@ class SnapshotReader:
     def stop(self) -> None:
         """End the thread and give the consumers back; the replica goes on answering."""
         self._stop.set()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop.is_set()
 
     def _run(self) -> None:
         try:
@@ -78,11 +84,16 @@ class SnapshotReader:
                 if not any(came):
                     self._stop.wait(IDLE_S)
         except StreamLearnerError as error:
-            self.failure = error
-            self._log.error("snapshot_reader_stopped", reason=str(error), action=error.action)
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 -- a bug; whoever predicts must learn that nothing new will come
+            self._fail(BrokenInvariant(f"following {self._topic} failed: {type(error).__name__}: {error}"), error)
         finally:
             for reader in self._readers:
                 reader.close()
+
+    def _fail(self, failure: StreamLearnerError, cause: Exception | None = None) -> None:
+        self.failure = failure
+        self._log.error("snapshot_reader_stopped", reason=str(failure), action=failure.action, exc_info=cause)
 
     def _read(self, shard: int) -> bool:
         """Read one partition once; whether anything came."""

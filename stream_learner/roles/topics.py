@@ -6,10 +6,11 @@ delete one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from stream_learner.config import Config
-from stream_learner.edges.kafka import Admin, KafkaSettings, TopicInfo, TopicPlan
+from stream_learner.edges.kafka import Admin, Difference, KafkaSettings, TopicInfo, TopicPlan
 from stream_learner.errors import PartitionCountsDiffer, TopicMissing
 
 MAX_MESSAGE_BYTES = 16 << 20
@@ -55,38 +56,42 @@ def ensure_topics(
     """Make what is missing; a row for everything that was or is not as it should be.
 
     partitions: make missing input topics too, with so many. apply: change settings that differ. dry_run: change
-    nothing. Raises TopicMissing, PartitionCountsDiffer for input topics that no model can be made from.
+    nothing. Raises TopicMissing, PartitionCountsDiffer for input topics that no model can be made from, before anything
+    is made.
     """
     admin = Admin(KafkaSettings(config.kafka_options(), group=config.group))
-    rows = []
-    if partitions is not None:
-        inputs = [plan for plan in input_plans(config, partitions) if plan.name not in admin.describe([plan.name])]
-        rows += [_row(d) for d in admin.ensure(inputs, create=not dry_run)]
-    count = _input_partitions(config, admin, partitions if dry_run else None)
-    rows += [_row(d) for d in admin.ensure(plans(config, count), create=not dry_run, change=apply and not dry_run)]
-    return rows
+    found = admin.describe((config.input.impressions.topic, config.input.clicks.topic))
+    count = _input_partitions(config, found, partitions)
+    inputs = [plan for plan in input_plans(config, count) if plan.name not in found]
+    differences = admin.ensure(inputs, create=not dry_run)
+    differences += admin.ensure(plans(config, count), create=not dry_run, change=apply and not dry_run)
+    return [_row(difference) for difference in differences]
 
 
-def _input_partitions(config: Config, admin: Admin, planned: int | None) -> int:
+def _input_partitions(config: Config, found: Mapping[str, TopicInfo], asked: int | None) -> int:
+    """How many partitions the input topics have, or will have once the missing ones are made as asked."""
     names = (config.input.impressions.topic, config.input.clicks.topic)
-    found: dict[str, TopicInfo] = admin.describe(names)
     missing = [name for name in names if name not in found]
-    if missing and planned is not None:
-        return planned
-    if missing:
+    if missing and asked is None:
         raise TopicMissing(
             f"missing: {', '.join(missing)}",
             action="Create the input topics with the same number of partitions each; "
             "`stream-learner topics ensure --partitions N` does it.",
         )
-    counts = {found[name].partitions for name in names}
-    if len(counts) > 1:
-        text = ", ".join(f"{name} has {found[name].partitions}" for name in names)
+    counts = {name: found[name].partitions for name in names if name in found}
+    text = ", ".join(f"{name} has {count}" for name, count in counts.items())
+    if asked is not None and not {asked}.issuperset(counts.values()):
+        raise PartitionCountsDiffer(
+            f"--partitions is {asked}, {text}",
+            action="Give the number that the topics have, or leave --partitions out; a partition count is never "
+            "changed here, since ids would go elsewhere than before.",
+        )
+    if len(set(counts.values())) > 1:
         raise PartitionCountsDiffer(f"the input topics must have the same number of partitions: {text}")
-    return counts.pop()
+    return asked if asked is not None else next(iter(counts.values()))
 
 
-def _row(difference: Any) -> dict[str, Any]:
+def _row(difference: Difference) -> dict[str, Any]:
     return {
         "topic": difference.topic,
         "setting": difference.setting,

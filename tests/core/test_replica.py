@@ -86,6 +86,31 @@ def test_weights_of_zero_make_room() -> None:
     assert table.rows < 300_000
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(U64, st.sampled_from([-2.0, -0.5, 0.0, 0.5, 2.0, 3.0]), max_size=80), U64, st.integers(1, 100))
+def test_the_largest_weights_come_first(weights: dict[int, float], crowded: int, count: int) -> None:
+    """As sorting all of them: by magnitude, of equal ones the smaller key first; weights of 0 are none."""
+    weights |= {(crowded & ~0xFF) + i + 1: 1.0 for i in range(40)}
+    table = ReplicaTable(lambda: None)
+    table.apply([(None, *array_of(weights))], 7)
+    keys, found = table.largest_weights(count)
+    expected = sorted((-abs(w), key, w) for key, w in weights.items() if w)[:count]
+    assert keys.dtype == np.uint64 and found.dtype == np.float32
+    assert list(zip(keys.tolist(), found.tolist(), strict=True)) == [(key, w) for _, key, w in expected]
+
+
+def test_the_largest_weights_are_of_the_version_served() -> None:
+    """None before the first version, and none that a later version took away, also where a sub-table has grown."""
+    table = ReplicaTable(lambda: None)
+    some = {(5 << 32) + (key << 20): float(key) for key in range(1, 2000)}
+    table.load(*array_of(some))
+    assert len(table.largest_weights(3)[0]) == 0
+    table.apply([], 1)
+    assert table.largest_weights(3)[1].tolist() == [1999.0, 1998.0, 1997.0]
+    table.apply([((0, 2**64 - 1), *array_of({9: -4.0}))], 2)
+    assert [part.tolist() for part in table.largest_weights(3)] == [[9], [-4.0]]
+
+
 def test_a_page_replaces_the_rows_below_its_prefix() -> None:
     """Rows in the span that the page does not have become 0; rows outside stay."""
     table = ReplicaTable(lambda: None)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import vowpalwabbit
 
 from stream_learner.core.learner import Learner
 from stream_learner.core.optimizers import FtrlProximal
@@ -81,7 +82,6 @@ def test_the_loss_is_that_of_the_vw_installed_here(
     name: str, optimizer: FtrlProximal, passes: int, loss: str, tmp_path: Path
 ) -> None:
     """The reference is made live, so that it cannot go stale."""
-    vowpalwabbit = pytest.importorskip("vowpalwabbit", reason="needs the bench dependencies")
     source = data_file(name)
     text = tmp_path / "examples.dat"
     text.write_text("\n".join(lines_of(source)) + "\n", "ascii")

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,9 @@ from tests.scenarios import Message, Scenario
 
 PATIENCE_S = 120.0
 LOOK_S = 0.03
-ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"}
+COMPACTED = {"cleanup.policy": "compact"}
+LARGE = {"linger.ms": 5, "message.max.bytes": 8 << 20}
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1", "max.message.bytes": str(8 << 20)}
 
 
 class Site:
@@ -45,6 +47,7 @@ class Site:
         folder: Path,
         *,
         inputs_of: Site | None = None,
+        snapshot_configs: Mapping[str, str] = COMPACTED,
         **changes: Tree,
     ) -> None:
         self.model = f"m{uuid.uuid4().hex[:10]}"
@@ -56,6 +59,7 @@ class Site:
         inputs = inputs_of.model if inputs_of else self.model
         self.tree = tree_of(inputs, bootstrap, scenario.settings, folder / "state", changes) | {"model": self.model}
         self.config = self.changed()
+        self._snapshot_configs = snapshot_configs
         self._readers: dict[int, LogReader] = {}
         self.topics = self._make_topics(with_inputs=inputs_of is None)
 
@@ -70,8 +74,9 @@ class Site:
         c = self.config
         inputs = (self.impressions, self.clicks) if with_inputs else ()
         plans = [TopicPlan(name, self.partitions, configs=ANY_TIME) for name in inputs]
-        plans += [TopicPlan(name, self.partitions) for name in (c.examples_topic, c.dead_letters_topic)]
-        plans.append(TopicPlan(c.snapshots_topic, c.snapshots.shards, configs={"cleanup.policy": "compact"}))
+        plans.append(TopicPlan(c.examples_topic, self.partitions))
+        plans.append(TopicPlan(c.dead_letters_topic, self.partitions, configs={"max.message.bytes": str(9 << 20)}))
+        plans.append(TopicPlan(c.snapshots_topic, c.snapshots.shards, configs=self._snapshot_configs))
         self.admin.create(plans)
         places = [(plan.name, partition) for plan in plans for partition in range(plan.partitions)]
         wait_until(lambda: self._have_leaders(places), "every partition has a leader")
@@ -97,7 +102,7 @@ class Site:
 
     def send(self, topic: str, partition: int, messages: Sequence[Message]) -> None:
         """Send messages to a partition, in their order, and wait until they are there."""
-        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, **LARGE})
         for m in messages:
             while True:
                 try:
@@ -107,11 +112,11 @@ class Site:
                     producer.poll(0.1)
         assert producer.flush(30) == 0
 
-    def append(self, topic: str, partition: int, *values: bytes | None) -> None:
+    def append(self, topic: str, partition: int, *values: bytes | None, key: bytes | None = None) -> None:
         """Append plain values to any topic."""
-        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "message.max.bytes": 16 << 20})
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, **LARGE})
         for value in values:
-            producer.produce(topic, value, None, partition)
+            producer.produce(topic, value, key, partition)
         assert producer.flush(30) == 0
 
     def joiner(self, config: Config | None = None, metrics: Metrics | None = None, **options: Any) -> JoinerRole:
@@ -208,11 +213,16 @@ class Site:
 
 
 def wait_until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Ask again and again; fail the test when it does not become true in time."""
+    """Ask again and again; fail the test when it does not become true in time, or a role that runs has failed."""
     until = time.monotonic() + patience_s
     while not true():
+        for error in (them.error for them in _RUNNING if them.error is not None):
+            raise error
         assert time.monotonic() < until, f"not within {patience_s:g} s: {what}"
         time.sleep(LOOK_S)
+
+
+_RUNNING: list[Running] = []
 
 
 class Running:
@@ -243,12 +253,14 @@ class Running:
 def running(*roles: Role) -> Iterator[Running]:
     """The roles, a thread each, for as long as the block lasts; an error of one fails the test."""
     them = Running(roles)
+    _RUNNING.append(them)
     try:
         yield them
     finally:
+        _RUNNING.remove(them)
         them.stop()
-        if them.error is not None:
-            raise them.error
+    if them.error is not None:
+        raise them.error
 
 
 def failure_of(role: Role, kind: type[BaseException], patience_s: float = PATIENCE_S) -> Any:

@@ -42,7 +42,9 @@ class Stepped:
     def step_to(self, now_ms: int, *, clock_first: bool = False) -> None:
         """Send what arrives until then, and turn the clock to that time; with `clock_first` it comes too late for some."""
         self.now_ms = now_ms if clock_first else self.now_ms
-        for topic, (name, parts) in enumerate(zip((self.site.impressions, self.site.clicks), self._topics(), strict=True)):
+        for topic, (name, parts) in enumerate(
+            zip((self.site.impressions, self.site.clicks), self._topics(), strict=True)
+        ):
             for partition, part in enumerate(parts):
                 start = self._sent[topic][partition]
                 stop = sum(at <= now_ms for at in self._arrivals[topic][partition])

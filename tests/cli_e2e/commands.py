@@ -1,0 +1,150 @@
+"""Commands of the command line as processes of their own.
+
+In: arguments. Out: exit code, stdout, stderr; or a process that goes on until it is told to stop. This file must never
+leave a process behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import stream_learner
+
+PACKAGE_ROOT = str(Path(stream_learner.__file__).parents[1])
+PATIENCE_S = 90.0
+OURS = ("STREAM_LEARNER", "COLUMNS", "LINES")
+
+
+@dataclass
+class Ended:
+    """How a command ended, and after how long."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def json(self) -> Any:
+        """The one JSON value on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The log."""
+        return [json.loads(line) for line in self.err.splitlines()]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error that it stopped with."""
+        (found,) = (event for event in self.events if event["event"] == "stopped")
+        assert found["exit_code"] == self.code
+        return found
+
+
+def environment() -> dict[str, str]:
+    """The environment without settings of ours."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return {**kept, "PYTHONPATH": PACKAGE_ROOT, "PYTHONUNBUFFERED": "1"}
+
+
+class Command:
+    """`stream-learner <arguments>`, running. Use `started`."""
+
+    def __init__(self, arguments: Sequence[str | Path], *, piped: bool = False) -> None:
+        self._began_s = time.monotonic()
+        self._err = tempfile.TemporaryFile()
+        self._out = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "stream_learner", *map(str, arguments)],
+            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if piped else self._out,
+            stderr=self._err,
+            env=environment(),
+            start_new_session=True,
+        )
+
+    @property
+    def err(self) -> str:
+        """What it has written to stderr so far."""
+        return _text_of(self._err)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The log so far, whole lines only."""
+        return [json.loads(line) for line in self.err.splitlines(keepends=True) if line.endswith("\n")]
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """Wait until it has logged an event; the first of that name."""
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            ended = self.process.poll() is not None
+            found = next((line for line in self.events if line["event"] == event), None)
+            if found is not None:
+                return found
+            assert not ended, f"ended with {self.process.returncode} before {event}:\n{self.err}"
+            time.sleep(0.02)
+        raise AssertionError(f"no {event} in the log:\n{self.err}")
+
+    def ended(self) -> Ended:
+        """Wait for its end."""
+        code = self.process.wait(PATIENCE_S)
+        out = "" if self.process.stdout is not None else _text_of(self._out)
+        return Ended(code, out, self.err, time.monotonic() - self._began_s)
+
+    def stop(self, number: int = signal.SIGTERM) -> Ended:
+        """Send a signal, and wait for the end; `seconds` is how long that took."""
+        self._began_s = time.monotonic()
+        self.process.send_signal(number)
+        return self.ended()
+
+    def close(self) -> None:
+        """Kill it if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self._out, self._err):
+            if stream is not None:
+                stream.close()
+
+
+@contextmanager
+def started(*arguments: str | Path, piped: bool = False) -> Iterator[Command]:
+    """A command that is gone when the block ends."""
+    command = Command(arguments, piped=piped)
+    try:
+        yield command
+    finally:
+        command.close()
+
+
+def run(*arguments: str | Path) -> Ended:
+    """Run a command to its end."""
+    with started(*arguments) as command:
+        return command.ended()
+
+
+def run_side_by_side(*commands: Sequence[str | Path]) -> list[Ended]:
+    """Run commands to their ends, all at once."""
+    running = [Command(arguments) for arguments in commands]
+    try:
+        return [command.ended() for command in running]
+    finally:
+        for command in running:
+            command.close()
+
+
+def _text_of(file: Any) -> str:
+    size = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), size, 0).decode("utf-8", "replace")

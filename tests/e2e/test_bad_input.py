@@ -1,0 +1,115 @@
+"""Any bytes on the input topics of a real Kafka: dead letters that name the record, and nothing else disturbed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from stream_learner.errors import TooManyBadRecords
+from tests import oracle
+from tests.e2e.checks import assert_balance, assert_log_equals
+from tests.e2e.conftest import MakeSite
+from tests.e2e.site import Site, failure_of, running, wait_until
+from tests.scenarios import Message, Scenario, records, scenario
+
+LIMIT_BYTES = 4_000
+
+
+def spoilt(made: Scenario, seed: int) -> Scenario:
+    """The scenario with records among its own that are no events: random bytes, cut off, huge, without a value."""
+    rng = random.Random(seed)
+
+    def bad(message: Message) -> bytes | None:
+        body = message.value or b"{}"
+        kinds = [
+            None,
+            b"",
+            rng.randbytes(rng.randrange(1, 300)),
+            body[: rng.randrange(len(body))],
+            body + b"}",
+            body.replace(b'"', b"'"),
+            b'\xff{"id":"x"}',
+            b'{"id":"\xc3("}',
+            b"\x00" * rng.randrange(1, 100),
+            b'{"id":"x","site":"' + b"y" * rng.choice([LIMIT_BYTES, 300_000, 3_000_000]) + b'"}',
+            b"[" * 3_000,
+        ]
+        return rng.choice(kinds)
+
+    def mixed(part: list[Message]) -> list[Message]:
+        out: list[Message] = []
+        for message in part[:-1]:
+            if rng.random() < 0.2:
+                out.append(message._replace(value=bad(message)))
+            out.append(message)
+        return [*out, part[-1]]
+
+    return replace(made, impressions=[*map(mixed, made.impressions)], clicks=[*map(mixed, made.clicks)])
+
+
+def dead_of(site: Site) -> dict[tuple[str, int, int], bytes | None]:
+    """What must be dead-lettered: topic, partition, offset and the bytes."""
+    s, made = site.scenario.settings, site.scenario
+    dead = {}
+    for topic, parts, read in (
+        (site.impressions, made.impressions, oracle.read_impression),
+        (site.clicks, made.clicks, oracle.read_click),
+    ):
+        for partition, part in enumerate(records(parts)):
+            for record in part:
+                if read(record, s).time_ms is None:
+                    dead[topic, partition, record.offset] = record.value
+    return dead
+
+
+def test_bytes_that_are_no_events_become_dead_letters_and_disturb_nothing(make_site: MakeSite) -> None:
+    """Each once, with topic, partition, offset and reason, under a key of its own; all else is as the oracle says."""
+    made = spoilt(scenario("plain").with_settings(limit_bytes=LIMIT_BYTES), seed=7)
+    site = make_site(made)
+    site.produce()
+    with running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+    assert_log_equals(site, made.expected())
+    assert_balance(site)
+    found = {}
+    for partition in range(site.partitions):
+        for _, key, value, headers in site.records(site.config.dead_letters_topic, partition):
+            named = {name: text.decode() for name, text in headers}
+            place = named["topic"], int(named["partition"]), int(named["offset"])
+            assert place not in found
+            assert key.decode() == "/".join(map(str, place))
+            assert named["reason"]
+            assert int(named["time_ms"]) == timestamp_of(site, place)
+            found[place] = value
+    assert found == dead_of(site)
+    assert len(found) > 100
+
+
+def timestamp_of(site: Site, place: tuple[str, int, int]) -> int:
+    """The timestamp of an input record."""
+    topic, partition, offset = place
+    parts = site.scenario.impressions if topic == site.impressions else site.scenario.clicks
+    return parts[partition][offset].timestamp_ms
+
+
+@pytest.mark.parametrize("side", ["impressions", "clicks"])
+def test_too_many_bad_records_stop_the_joiner(side: str, make_site: MakeSite) -> None:
+    """A topic of something else is not drained into the dead letters: the joiner stops and says how many, and where."""
+    site = make_site(scenario("plain"), join={"max_bad_share": 0.1})
+    site.produce(0, 0.3)
+    topic = getattr(site, side)
+    site.append(topic, 0, *[b"something else"] * 400)
+    error = failure_of(site.joiner(), TooManyBadRecords)
+    assert topic in str(error)
+    assert "10%" in str(error)
+
+
+def test_a_tolerable_share_of_bad_records_does_not_stop_the_joiner(make_site: MakeSite) -> None:
+    """Below the limit they are counted, and that is all."""
+    site = make_site(spoilt(scenario("plain"), seed=3), join={"max_bad_share": 0.5})
+    site.produce()
+    with running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+    assert_balance(site)

@@ -1,0 +1,211 @@
+"""What a role refuses on a real Kafka, and says so: topics, inputs, states and logs that do not fit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from stream_learner.errors import (
+    ConfigError,
+    InputsChanged,
+    LogTrimmed,
+    PartitionCountsDiffer,
+    StateInUse,
+    StateOfAnotherModel,
+    TopicMissing,
+    TopicRecreated,
+)
+from tests.e2e.checks import assert_balance, assert_log_equals
+from tests.e2e.conftest import MakeSite
+from tests.e2e.site import ANY_TIME, Site, failure_of, running, wait_until
+from tests.kafka_broker.broker import delete_topics
+from tests.scenarios import scenario
+
+
+@pytest.fixture
+def joined(make_site: MakeSite) -> Site:
+    """A site whose joiner has closed the first half of the traffic and is gone."""
+    site = make_site(scenario("plain", 2))
+    site.produce(0, 0.5)
+    with running(site.joiner()):
+        wait_until(lambda: all(log.marks for log in site.logs()), "marks in every partition")
+    return site
+
+
+def test_a_configuration_that_cannot_work_is_refused_before_a_topic_is_touched(make_site: MakeSite) -> None:
+    """The command ends with its exit code and names the settings; no group, no record, no state was made."""
+    site = make_site(scenario("plain", 1))
+    site.produce()
+    for command in ("join", "learn", "run"):
+        wrong = ["--set", "join.window=10ms", "--set", "snapshots.shards=3"]
+        done = subprocess.run(
+            [sys.executable, "-m", "stream_learner", command, "--config", str(site.write_config()), *wrong],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == ConfigError.exit_code
+        assert "join.window" in done.stderr
+        assert done.stdout == ""
+    assert site.members() == []
+    assert site.log(0).position == 0
+    assert not site.config.state_dir.exists()
+
+
+@pytest.mark.parametrize("side", ["impressions", "clicks", "examples"])
+def test_differing_partition_counts_are_refused(side: str, make_site: MakeSite) -> None:
+    """Equal ids would not meet; the message has all three counts."""
+    site = make_site(scenario("plain", 2))
+    topic = {"examples": site.config.examples_topic}.get(side) or getattr(site, side)
+    remake(site, topic, partitions=3)
+    error = failure_of(site.joiner(), PartitionCountsDiffer)
+    assert f"{topic} has 3" in str(error)
+
+
+@pytest.mark.parametrize("side", ["impressions", "clicks", "examples", "dead_letters"])
+def test_a_missing_topic_is_named_by_the_joiner(side: str, make_site: MakeSite) -> None:
+    """Whichever of its four it is."""
+    site = make_site(scenario("plain", 1))
+    topic = getattr(site.config, f"{side}_topic", None) or getattr(site, side)
+    delete_topics(site.settings.bootstrap, [topic])
+    assert topic in str(failure_of(site.joiner(), TopicMissing))
+
+
+@pytest.mark.parametrize("side", ["examples", "snapshots"])
+def test_a_missing_topic_is_named_by_the_learner(side: str, make_site: MakeSite) -> None:
+    """Its log, and where it publishes."""
+    site = make_site(scenario("plain", 1))
+    topic = getattr(site.config, f"{side}_topic")
+    delete_topics(site.settings.bootstrap, [topic])
+    assert topic in str(failure_of(site.learner(), TopicMissing))
+
+
+@pytest.mark.parametrize(
+    "change", [{"window": "20s"}, {"skew": "1s"}, {"tick": "2s"}, {"dedupe": "1s"}, {"keep_negatives": 0.5}]
+)
+def test_another_join_for_an_existing_log_is_refused(change: dict[str, object], joined: Site) -> None:
+    """Every setting that decides which examples are made."""
+    error = failure_of(joined.joiner(joined.changed(join=change)), InputsChanged)
+    assert joined.config.examples_topic in str(error)
+
+
+@pytest.mark.parametrize("side", ["impressions", "clicks"])
+def test_an_input_topic_made_anew_is_refused(side: str, joined: Site) -> None:
+    """Its offsets mean something else now, however many records it holds."""
+    topic = getattr(joined, side)
+    remake(joined, topic, joined.partitions)
+    joined.produce()
+    assert topic in str(failure_of(joined.joiner(), TopicRecreated))
+
+
+def test_a_topic_made_anew_under_a_running_joiner_stops_it(joined: Site) -> None:
+    """The joiner looks at the topics' ids now and then."""
+    with pytest.raises((TopicRecreated, TopicMissing)) as caught, running(joined.joiner()):  # noqa: PT012
+        wait_until(lambda: joined.shared_by(1), "the joiner has its partitions")
+        remake(joined, joined.clicks, joined.partitions)
+        wait_until(lambda: False, "the joiner stops")
+    assert joined.clicks in str(caught.value)
+
+
+def test_a_training_log_made_anew_is_refused_by_the_learner(joined: Site) -> None:
+    """The positions in the state directory are of another topic."""
+    learner = joined.learner()
+    with running(learner):
+        wait_until(lambda: learner.tick >= 0, "something folded")
+    remake(joined, joined.config.examples_topic, joined.partitions)
+    failure_of(joined.learner(), TopicRecreated)
+
+
+def test_the_state_of_another_model_is_refused(joined: Site) -> None:
+    """Another model's, another optimizer's."""
+    learner = joined.learner()
+    with running(learner):
+        wait_until(lambda: learner.tick >= 0, "something folded")
+    other = joined.changed(learner={"optimizer": {"alpha": 0.5}}, snapshots={"interval": "1h"})
+    assert "optimizer" in str(failure_of(joined.learner(other), StateOfAnotherModel))
+
+
+def test_a_state_directory_in_use_is_refused(joined: Site) -> None:
+    """By a second learner, while the first goes on."""
+    first = joined.learner()
+    with running(first):
+        wait_until(lambda: first.tick >= 0, "something folded")
+        error = failure_of(joined.learner(), StateInUse)
+        before = first.tick
+        with running(joined.joiner()):
+            joined.produce(0.5, 1)
+            wait_until(lambda: first.tick > before, "the first goes on")
+    assert str(joined.config.state_dir) in str(error)
+
+
+def test_a_training_log_trimmed_away_stops_joiner_and_learner(joined: Site) -> None:
+    """Nothing begins again by itself where marks are known to be gone."""
+    trim(joined, joined.config.examples_topic, 0, joined.log(0).position)
+    assert f"{joined.config.examples_topic} partition 0" in str(failure_of(joined.joiner(), LogTrimmed))
+    assert f"{joined.config.examples_topic} partition 0" in str(failure_of(joined.learner(), LogTrimmed))
+
+
+def test_a_learner_whose_position_was_trimmed_stops(joined: Site) -> None:
+    """A checkpoint from before the earliest record of a partition: ticks are missing."""
+    learner = joined.learner()
+    with running(learner):
+        wait_until(lambda: learner.tick == joined.last_tick(), "everything folded")
+    with running(joined.joiner()):
+        joined.produce(0.5, 1)
+        wait_until(joined.closed, "every partition closed")
+    trim(joined, joined.config.examples_topic, 1, joined.log(1).position - 3)
+    assert f"{joined.config.examples_topic} partition 1" in str(failure_of(joined.learner(), LogTrimmed))
+
+
+def test_a_joiner_goes_on_in_a_log_whose_beginning_was_trimmed(joined: Site) -> None:
+    """A resume point that is left is enough: every later tick is the oracle's."""
+    kept = 0
+    for log in joined.logs():
+        resumes = [tick for tick in log.ticks if tick.mark.resume is not None]
+        if len(resumes) > 1:
+            trim(joined, joined.config.examples_topic, log.partition, resumes[-1].mark_offset)
+            kept += 1
+    assert kept
+    with running(joined.joiner()):
+        joined.produce(0.5, 1)
+        wait_until(joined.closed, "every partition closed")
+    assert_log_equals(joined, joined.scenario.expected())
+    assert_balance(joined)
+
+
+@pytest.mark.parametrize("side", ["impressions", "clicks"])
+def test_input_that_a_resume_point_needs_and_that_is_gone_is_refused(side: str, joined: Site) -> None:
+    """The ticks after it could not be made; the message names the input topic."""
+    topic = getattr(joined, side)
+    for partition in range(joined.partitions):
+        end = joined.admin.offsets.high_watermarks([(topic, partition)])[topic, partition]
+        trim(joined, topic, partition, end)
+    assert topic in str(failure_of(joined.joiner(), LogTrimmed))
+
+
+def remake(site: Site, topic: str, partitions: int) -> None:
+    """Delete a topic and make another one of the same name."""
+    delete_topics(site.settings.bootstrap, [topic])
+    admin = AdminClient({"bootstrap.servers": site.settings.bootstrap})
+    until = time.monotonic() + 20
+    while True:
+        try:
+            for answer in admin.create_topics([NewTopic(topic, partitions, 1, config=ANY_TIME)]).values():
+                answer.result()
+            break
+        except KafkaException:
+            assert time.monotonic() < until
+    places = [(topic, partition) for partition in range(partitions)]
+    wait_until(lambda: len(site.admin.offsets.high_watermarks_known(places)[0]) == partitions, "leaders")
+
+
+def trim(site: Site, topic: str, partition: int, offset: int) -> None:
+    """Delete the records before an offset, as retention does."""
+    admin = AdminClient({"bootstrap.servers": site.settings.bootstrap})
+    for answer in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+        answer.result()
