@@ -55,7 +55,11 @@ def root(
 
 @app.command()
 def run(config: ConfigFile = None, overrides: Overrides = None) -> None:
-    """Run joiner and learner in one process, for a laptop or a small site."""
+    """Run joiner and learner in one process, for a laptop or a small site.
+
+    The topics must be there: `stream-learner topics ensure` makes them. A signal (^C, SIGTERM) ends it with everything
+    kept, and the next start goes on from there. With telemetry.http_port it serves /metrics, /healthz and /readyz.
+    """
     from stream_learner.roles import commands
 
     commands.run(load_for_role(config, overrides))
@@ -63,7 +67,11 @@ def run(config: ConfigFile = None, overrides: Overrides = None) -> None:
 
 @app.command()
 def join(config: ConfigFile = None, overrides: Overrides = None) -> None:
-    """Join impressions and clicks into the training log; start as many as there are partitions."""
+    """Join impressions and clicks into the training log.
+
+    Several share the partitions, up to one for each; they may come, go and be killed at any time. Without a training
+    log they begin where join.start says.
+    """
     from stream_learner.roles import commands
 
     commands.join(load_for_role(config, overrides))
@@ -71,7 +79,11 @@ def join(config: ConfigFile = None, overrides: Overrides = None) -> None:
 
 @app.command()
 def learn(config: ConfigFile = None, overrides: Overrides = None) -> None:
-    """Fold the training log into the model and publish it; one per model."""
+    """Fold the training log into the model and publish it.
+
+    One per model publishes: a second one takes the first one's place, which then stops. A second one that is only to
+    follow has learner.publish=false and a learner.state_dir of its own.
+    """
     from stream_learner.roles import commands
 
     commands.learn(load_for_role(config, overrides))
@@ -91,7 +103,9 @@ def score(
 ) -> None:
     """Predict events: reads JSON lines, writes a line {"p": …, "version": …} for each, in order.
 
-    A line that is no event gives {"error": …} in its place.
+    A line that is no event gives {"error": …} in its place. For example:
+
+    echo '{"site": "news", "ad": "a1"}' | stream-learner score -c model.yaml
     """
     from stream_learner.roles import commands
 
@@ -144,7 +158,11 @@ def topics_ensure(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Make and change nothing, only show.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the model's missing topics, and show where existing ones differ from what they should be."""
+    """Make the model's missing topics, and show where existing ones differ from what they should be.
+
+    Nothing is deleted, no partition count changed, and no setting of an existing topic without --apply. Where something
+    is left to do, the exit code is 25.
+    """
     from stream_learner.roles import commands
 
     rows = commands.ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)

@@ -164,6 +164,7 @@ def predict_rows(
         p_click[r] = sigmoid(_sum(products, count))
     version = load_i64(control + VERSIONS + 8 * bank)
     leave(control, bank)
+    scratch[0] = 0.0  # compiled code frees an array after the last use of its name, whoever has its address
     return version
 
 

@@ -66,7 +66,7 @@ JOINER_CLICKS = _counter(
     "outcome",
 )
 JOINER_CLICKS_WAITING = _gauge("joiner_clicks_waiting", "Clicks read whose outcome is not final yet.")
-JOINER_POSITIVES = _counter("joiner_positives_total", "Sum of the labels of the examples written.")
+JOINER_POSITIVES = _counter("joiner_positives_total", "Examples written whose label is above 0.")
 JOINER_TICKS = _counter("joiner_ticks_total", "Ticks closed, empty ones included.")
 JOINER_MARKS = _counter("joiner_marks_total", "Marks appended to the training log.")
 JOINER_RESUME_POINTS = _counter("joiner_resume_points_total", "Marks that were also resume points.")

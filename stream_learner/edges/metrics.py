@@ -12,6 +12,7 @@ from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import Metric as PrometheusMetric
 
 from stream_learner.edges.metric_names import CATALOGUE, Metric
 from stream_learner.errors import BrokenInvariant
@@ -28,7 +29,7 @@ class Metrics:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry = _Registry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         self._counters: dict[Metric, Counter] = {}
         self._gauges: dict[Metric, Gauge] = {}
@@ -84,6 +85,16 @@ class Metrics:
     def text(self) -> bytes:
         """All values in Prometheus's text format, `CONTENT_TYPE`."""
         return generate_latest(self._registry)
+
+
+class _Registry(CollectorRegistry):
+    """Without the `_created` samples, which nobody declared, of counters and histograms."""
+
+    def collect(self) -> Iterator[PrometheusMetric]:
+        """All families with their samples."""
+        for family in super().collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
 
 
 @contextmanager

@@ -110,7 +110,10 @@ class LogTail:
         yield from self._from_earliest(earliest, end)
 
     def read_on(self, accepted: Accepted, end: int) -> Iterator[None]:
-        """Take the records up to `end`; yields after every piece of work."""
+        """Take the records up to `end`; yields after every piece of work.
+
+        Raises LogTrimmed where the log goes on from a mark that was never accepted.
+        """
         reader = self._reader_at(accepted.position)
         while reader.position < end:
             batch = reader.read(READ_RECORDS, 0.05)
@@ -143,7 +146,7 @@ class LogTail:
         try:
             for _ in self.read_on(accepted, end):
                 yield None
-        except (BrokenLog, LogTrimmed):
+        except LogTrimmed:
             accepted.resume = None
         if accepted.resume is not None:
             yield accepted
@@ -199,8 +202,11 @@ class LogTail:
     def _take(self, rule: RuleR, offset: int, value: bytes | None) -> AcceptedTick | None:
         try:
             return rule.take(offset, value)
-        except BrokenLog:
-            raise
+        except BrokenLog as error:
+            raise LogTrimmed(
+                f"{self.topic} partition {self.partition} offset {offset}: {error.what}",
+                action="Records before this offset are missing. Restore the log, or start a model under another name.",
+            ) from error
         except RecordError as error:
             raise damaged(error, self.topic, self.partition, offset) from error
 

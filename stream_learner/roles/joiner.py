@@ -31,7 +31,7 @@ from stream_learner.edges.kafka import (
     TopicWatch,
 )
 from stream_learner.edges.telemetry import get_logger
-from stream_learner.errors import BrokerUnreachable, PartitionCountsDiffer, RetryLater
+from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater
 from stream_learner.roles.accepted import Hint
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.inputs import BadShare, InputPlan
@@ -155,11 +155,20 @@ class JoinerRole:
         self._follow_group()
         self._begin_given()
         # Step 3: turn every partition once.
-        did = [joiner.turn() for joiner in self.partitions.values()]
+        did = self._turn_partitions()
         did.append(self._deliver())
         if time.monotonic() - self._committed_at_s > COMMIT_EVERY_S:
             self._commit()
         return any(did)
+
+    def _turn_partitions(self) -> list[bool]:
+        try:
+            return [joiner.turn() for joiner in self.partitions.values()]
+        except LogTrimmed:
+            # A topic that was made anew also lacks the offset, and is the thing to say.
+            assert self._topics is not None
+            self._topics.check_now()
+            raise
 
     def _check_surroundings(self) -> None:
         """Stop when a topic was deleted or made anew, or when the brokers refuse to say where partitions end."""

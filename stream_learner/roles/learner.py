@@ -31,7 +31,7 @@ from stream_learner.edges import metric_names as names
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicWatch
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_logger
-from stream_learner.errors import BrokerUnreachable, PartitionCountsDiffer, RetryLater
+from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater
 from stream_learner.roles.checkpoints import Checkpoints
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.learner_report import LearnerReport
@@ -164,6 +164,10 @@ class LearnerRole:
                 self._metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
             self._unreachable = True
             return False
+        except LogTrimmed:
+            # A log that was made anew also lacks the offset, and is the thing to say.
+            self._topics.check_now()
+            raise
         return came
 
     def _fold(self) -> bool:

@@ -23,12 +23,14 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from stream_learner.core.attempt import Ack, Attempt, Verdict
+from stream_learner.core.errors import BrokenLog
 from stream_learner.core.examples import Scratch
 from stream_learner.core.join import Cut, ExampleScratch, JoinSpec, PartitionJoin, TickOutput, WrongResume
 from stream_learner.core.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts
+from stream_learner.core.training_log import RuleR
 from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.edges.telemetry import Logger
-from stream_learner.errors import InputsChanged, RetryLater, TopicRecreated
+from stream_learner.errors import Fenced, InputsChanged, RetryLater, Stop, TopicRecreated
 from stream_learner.roles.accepted import Accepted, Hint, LogTail
 from stream_learner.roles.inputs import DeadLetter, InputPlan, Inputs
 
@@ -36,6 +38,8 @@ RESUME_SHARE = 0.05
 """A resume point is written when it costs less than this share of the bytes since the last one."""
 MAX_OUTSTANDING = 64
 """Records appended and not acknowledged, at most, before the next tick is made."""
+MAX_LETTER_BYTES = 8 << 20
+"""Of a longer dead record only this much is kept; the header `value_bytes` then says how long it was."""
 RETRY_S = 1.0
 EMPTY_AFTER_S = 1.0
 """While input keeps coming, empty ticks wait this long to share a mark with the next that is not empty."""
@@ -136,6 +140,22 @@ class _Lost(_Dropped):
 
     cause = "other_writer"
     rest_s = 0.0
+
+
+def _refuse_error(delivery: Delivery) -> None:
+    """Drop the attempt of a record that was not appended; stop where trying again cannot help."""
+    error = delivery.error
+    if isinstance(error, Stop) and not isinstance(error, Fenced):
+        raise error
+    if error is not None:
+        raise _Dropped(f"a record was not appended: {error}")
+
+
+def _is_foreign(attempt: Attempt, offset: int) -> bool:
+    try:
+        return attempt.acknowledged(offset) is Ack.FOREIGN
+    except BrokenLog as error:
+        raise _Dropped(f"the log has lost records: {error}") from error
 
 
 class PartitionJoiner:
@@ -378,10 +398,14 @@ class PartitionJoiner:
             ("time_ms", str(letter.time_ms)),
             ("reason", letter.reason),
         ]
+        value = letter.value
+        if value is not None and len(value) > MAX_LETTER_BYTES:
+            headers.append(("value_bytes", str(len(value))))
+            value = value[:MAX_LETTER_BYTES]
         self._plan.appender.append(
             self._plan.dead_letters_topic,
             -1,
-            letter.value,
+            value,
             key=f"{letter.topic}/{letter.partition}/{letter.offset}".encode(),
             headers=headers,
             tag=(self, self._attempt, False),
@@ -427,24 +451,29 @@ class PartitionJoiner:
             _, of, in_log = delivery.tag
             if of is not attempt or attempt is None:
                 continue
-            if delivery.error is not None:
-                raise _Dropped(f"a record was not appended: {delivery.error}")
+            _refuse_error(delivery)
             if not in_log:
                 self._letters_waiting -= 1
-                continue
-            foreign = attempt.acknowledged(delivery.offset) is Ack.FOREIGN
-            if foreign:
-                yield from self._decide(attempt)
-            self._note_durable(attempt)
+            else:
+                if _is_foreign(attempt, delivery.offset):
+                    yield from self._decide(attempt)
+                self._note_durable(attempt)
 
     def _decide(self, attempt: Attempt) -> Generator[bool, None, None]:
         """Step 5: read on by rule R; still one's own mark: go on; another's: back to step 1."""
-        known = self._known
+        known = self._known_to_stand(attempt)
         for _ in self._tail.read_on(known, attempt.expected_offset):
             yield True
         self._tail.close()
         if attempt.decide(known.rule) is Verdict.BEGIN_AGAIN:
             raise _Lost(f"another joiner wrote tick {known.last.last_tick}")
+
+    def _known_to_stand(self, attempt: Attempt) -> Accepted:
+        """Where rule R goes on from: the attempt's last durable mark is accepted, so nothing before it need be read."""
+        if attempt.durable_offset is not None:
+            after = Hint(attempt.durable_offset + 1, attempt.durable)
+            self._accepted = Accepted(RuleR(after.known, partition=self.partition), after.read_from, after=after)
+        return self._known
 
     def _note_durable(self, attempt: Attempt) -> None:
         """Move the progress to the last durable mark, and the hint to the last durable resume point."""

@@ -63,9 +63,10 @@ class Command:
     """`stream-learner <arguments>`, running. Use `started`."""
 
     def __init__(self, arguments: Sequence[str | Path], *, piped: bool = False) -> None:
+        self.began = time.time()
         self._began_s = time.monotonic()
-        self._err = tempfile.TemporaryFile()
-        self._out = tempfile.TemporaryFile()
+        self._err = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by `close`
+        self._out = tempfile.TemporaryFile()  # noqa: SIM115 -- the same
         self.process = subprocess.Popen(
             [sys.executable, "-m", "stream_learner", *map(str, arguments)],
             stdin=subprocess.PIPE if piped else subprocess.DEVNULL,

@@ -6,10 +6,7 @@ not its own.
 
 from __future__ import annotations
 
-import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -18,12 +15,12 @@ import pytest
 from stream_learner.core.warmup import compile_kernels
 from stream_learner.traffic import Emitted
 from tests.cli_e2e.commands import Ended, run, started
+from tests.cli_e2e.scraped import answer, values_of
 from tests.cli_e2e.world import PARTITIONS, World
 from tests.kafka_broker.broker import delete_topics
 
 IMPRESSIONS = 5_000
 MakeWorld = Callable[..., World]
-_SAMPLE = re.compile(r"^stream_learner_(?P<name>\w+)\{(?P<labels>[^}]*)\} (?P<value>\S+)$", re.MULTILINE)
 
 
 @dataclass
@@ -59,7 +56,11 @@ def make_world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="session")
 def learned(make_world: MakeWorld) -> Learned:
     """Topics made, traffic produced, `run` until all of it is learned and published, then SIGTERM."""
-    world = make_world()
+    return learn(make_world())
+
+
+def learn(world: World) -> Learned:
+    """The life of a model, from its topics to the end of its first run."""
     assert run("topics", "ensure", "-c", world.file, "--partitions", str(PARTITIONS)).code == 0
     sent = world.produce(IMPRESSIONS)
     with started("run", "-c", world.file, "--set", f"telemetry.http_port={world.port}") as command:
@@ -68,25 +69,6 @@ def learned(make_world: MakeWorld) -> Learned:
         answers = {path: answer(world.port, path) for path in ("/healthz", "/readyz", "/nothing")}
         ended = command.stop()
     return Learned(world, sent, text, answers, ended)
-
-
-def answer(port: int, path: str) -> tuple[int, str]:
-    """Status and text of a page of a role's port."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as found:
-            return found.status, found.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def values_of(text: str) -> dict[tuple[str, str], float]:
-    """Values by name, without the prefix, and the one label beside the model's."""
-    found = {}
-    for sample in _SAMPLE.finditer(text):
-        labels = dict(pair.split("=") for pair in sample["labels"].split(","))
-        labels.pop("model")
-        found[sample["name"], ",".join(value.strip('"') for value in labels.values())] = float(sample["value"])
-    return found
 
 
 def _wait_until_learned(port: int, sent: Emitted) -> str:

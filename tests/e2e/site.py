@@ -33,8 +33,8 @@ from tests.scenarios import Message, Scenario
 PATIENCE_S = 120.0
 LOOK_S = 0.03
 COMPACTED = {"cleanup.policy": "compact"}
-LARGE = {"linger.ms": 5, "message.max.bytes": 8 << 20}
-ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1", "max.message.bytes": str(8 << 20)}
+LARGE = {"linger.ms": 5, "message.max.bytes": 12 << 20}
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1", "max.message.bytes": str(12 << 20)}
 
 
 class Site:

@@ -6,10 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from stream_learner.errors import TooManyBadRecords
+from stream_learner.errors import Stop, TooManyBadRecords
 from tests import oracle
-from tests.e2e.checks import assert_balance, assert_log_equals
+from tests.e2e.checks import assert_balance, assert_log_equals, balance_of
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, failure_of, running, wait_until
 from tests.scenarios import Message, Scenario, records, scenario
@@ -92,6 +93,40 @@ def timestamp_of(site: Site, place: tuple[str, int, int]) -> int:
     topic, partition, offset = place
     parts = site.scenario.impressions if topic == site.impressions else site.scenario.clicks
     return parts[partition][offset].timestamp_ms
+
+
+def test_a_dead_record_too_long_for_a_letter_is_cut_and_says_so(make_site: MakeSite) -> None:
+    """The tick that counts it is made all the same."""
+    site = make_site(scenario("plain", 1))
+    site.append(site.impressions, 0, b"x" * (10 << 20))
+    site.produce()
+    with running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+    ((_, _, value, headers),) = list(site.records(site.config.dead_letters_topic, 0))
+    assert value == b"x" * (8 << 20)
+    assert dict(headers)["value_bytes"] == b"%d" % (10 << 20)
+    assert balance_of(site).impressions.dead == 1
+
+
+def test_a_dead_letter_topic_that_takes_no_letters_stops_the_joiner(make_site: MakeSite) -> None:
+    """Trying again would never end: the error names the topic, and no tick that counts the record is made."""
+    site = make_site(scenario("plain", 1))
+    site.append(site.impressions, 0, b"x" * 5_000)
+    site.produce()
+    set_topic(site, site.config.dead_letters_topic, "max.message.bytes", "1000")
+    error = failure_of(site.joiner(), Stop)
+    assert site.config.dead_letters_topic in str(error)
+    assert "max.message.bytes" in error.action
+    assert balance_of(site).impressions.dead == 0
+
+
+def set_topic(site: Site, topic: str, name: str, value: str) -> None:
+    """Change a setting of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": site.settings.bootstrap})
+    for answer in admin.incremental_alter_configs([resource]).values():
+        answer.result()
 
 
 @pytest.mark.parametrize("side", ["impressions", "clicks"])

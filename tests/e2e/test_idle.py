@@ -40,7 +40,7 @@ class Stepped:
         return self.site.joiner(clock_ms=lambda: self.now_ms)
 
     def step_to(self, now_ms: int, *, clock_first: bool = False) -> None:
-        """Send what arrives until then, and turn the clock to that time; with `clock_first` it comes too late for some."""
+        """Send what arrives until then, and turn the clock to it; with `clock_first` some comes too late."""
         self.now_ms = now_ms if clock_first else self.now_ms
         for topic, (name, parts) in enumerate(
             zip((self.site.impressions, self.site.clicks), self._topics(), strict=True)
@@ -70,7 +70,7 @@ def _arrivals(part: list[Message]) -> list[int]:
 
 
 def assert_equal_to_replay(site: Site) -> list[oracle.Joined]:
-    """Examples and counts of every mark are what the oracle makes of its positions, and all records are accounted for."""
+    """Examples and counts of every mark are what the oracle makes of its positions; every record is accounted for."""
     s, scenario = site.scenario.settings, site.scenario
     marks = site.marks()
     given = [[_positions(mark) for mark in part] for part in marks]

@@ -119,7 +119,7 @@ def test_the_only_joiner_killed_again_and_again_loses_and_repeats_nothing(
 def test_two_writers_of_a_partition_make_every_tick_once(
     everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
 ) -> None:
-    """Two groups that each own all partitions and write one log: rule R accepts one of them, the other one counts it."""
+    """Two groups that each own all partitions and write one log: one of them is accepted, the other counts it."""
     site = make_site(everything)
     metrics = [Metrics(site.model), Metrics(site.model)]
     configs = [site.config, site.changed(join={"group": f"{site.model}.twin"})]

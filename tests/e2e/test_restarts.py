@@ -71,7 +71,7 @@ def test_a_learner_restarted_ten_times_ends_with_the_same_model(
 def test_a_learner_killed_again_and_again_ends_with_the_same_model(
     everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
 ) -> None:
-    """kill -9 after a publication and before its checkpoint, and after a checkpoint: the ticks since are folded again."""
+    """kill -9 after a publication and before its checkpoint, and after one: the ticks since are folded again."""
     site = make_site(everything)
     rounds = 4
     with running(site.joiner()), site.scorer() as scorer:

@@ -17,6 +17,7 @@ from tests.e2e.checks import (
     expected_fold,
 )
 from tests.e2e.conftest import MakeSite
+from tests.e2e.processes import process_of
 from tests.e2e.site import Site, running, wait_until
 from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import records, talkingdata_scenario
@@ -51,20 +52,18 @@ def test_log_model_and_predictions_equal_the_oracle(
 ) -> None:
     """All examples in order, 134, 165 and 227 positives, z and n to the last bit, predictions to float32."""
     site = make_site(inputs.scenario.with_settings(window_ms=window_ms), inputs_of=inputs)
-    learner = site.learner()
-    with running(site.joiner(), learner):
-        wait_until(lambda: site.folded(learner), "every tick closed and folded")
     s = site.scenario.settings
-    joined = [oracle.join_by_log_time(*of_partition, s, p) for p, of_partition in enumerate(events)]
-    assert_log_equals(site, joined)
-    assert_balance(site)
-    assert (balance_of(site).impressions.examples, balance_of(site).impressions.positives) == (
-        talkingdata.ROWS,
-        positives,
-    )
-    model = expected_fold(joined, s)
+    learner = site.learner()
+    with process_of(site, "join"), running(learner):
+        joined = [oracle.join_by_log_time(*of_partition, s, p) for p, of_partition in enumerate(events)]
+        model = expected_fold(joined, s)
+        wait_until(lambda: site.folded(learner), "every tick closed and folded")
     assert_model_equals(learner.learner, model)
     assert_model_is_near(model, expected_fold(joined, s, libm=True))
+    assert_log_equals(site, joined)
+    assert_balance(site)
+    sums = balance_of(site).impressions
+    assert (sums.examples, sums.positives) == (talkingdata.ROWS, positives)
     with site.scorer() as scorer:
         scorer.wait_ready(30)
         assert scorer.version == learner.tick

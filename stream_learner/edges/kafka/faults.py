@@ -133,6 +133,7 @@ class Doing:
         place = f" {self.topic}" if self.topic else ""
         place += f" partition {self.partition}" if self.partition >= 0 else ""
         place += f" (group {self.group})" if self.group else ""
+        place += f" (transactional id {self.transactional_id})" if self.transactional_id else ""
         return f"could not {self.what}{place}"
 
 

@@ -1,0 +1,76 @@
+"""A model published by hand, so that a test knows the weights of every version.
+
+In: weights by version. Out: transactions in the snapshot topic, as a learner writes them. This file must never publish
+what a learner would not.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from stream_learner.core.pages import PagePlanner, PagePolicy, Prefix, shard_prefix
+from stream_learner.core.rows import WeightRows, rows_between
+from stream_learner.core.snapshots import Stamp, publication
+from stream_learner.edges.kafka import Record, TopicPlan, TransactionalPublisher
+from tests.cli_e2e.world import World
+
+SHARDS = 2
+Weights = dict[int, float]
+
+
+class Published:
+    """Publishes versions of the model of a `World`."""
+
+    def __init__(self, world: World) -> None:
+        """Makes the snapshot topic."""
+        self.world = world
+        self.topic = world.config.snapshots_topic
+        self.weights: Weights = {}
+        world.admin.create([TopicPlan(self.topic, SHARDS, configs={"cleanup.policy": "compact"})])
+        self._planners = [PagePlanner(shard_prefix(shard, SHARDS), PagePolicy(ring=8)) for shard in range(SHARDS)]
+        self._publisher = TransactionalPublisher(world.settings, f"{world.model}.publisher")
+        self._publisher.init()
+        impressions, _ = world.config.event_specs()
+        self._content = {
+            "name": world.model,
+            "tick_ms": world.config.join.tick_ms,
+            "features": world.config.feature_spec().to_dict(),
+            "optimizer": {},
+            "inputs": {"ignored_fields": list(impressions.paths())},
+            "metrics": {},
+        }
+
+    def publish(self, version: int, changes: Weights) -> None:
+        """One more version: the weights so far, with changes."""
+        self.weights |= changes
+        changed, whole = _rows(changes), _rows({k: w for k, w in self.weights.items() if w})
+        records = []
+        for shard, planner in enumerate(self._planners):
+            root = planner.root
+            plan = planner.plan(rows_between(changed, root.bits, root.last), partial(_below, whole))
+            planner.commit(plan)
+            stamp = Stamp(shard, SHARDS, plan.sequence, 1, version)
+            content = self._content if shard == 0 else None
+            records += [Record(self.topic, shard, *pair) for pair in publication(plan, stamp, version, content)]
+        self._publisher.publish(records)
+
+    def close(self) -> None:
+        """Give the producer back."""
+        self._publisher.close()
+
+
+def p_click(weights: Weights, keys: list[int]) -> float:
+    """The prediction for features of value 1, in plain Python."""
+    return 1.0 / (1.0 + math.exp(-math.fsum(weights.get(key, 0.0) for key in keys)))
+
+
+def _rows(weights: Weights) -> WeightRows:
+    keys = sorted(weights)
+    return WeightRows(np.array(keys, np.uint64), np.array([weights[key] for key in keys], np.float32))
+
+
+def _below(rows: WeightRows, prefix: Prefix) -> WeightRows:
+    return rows_between(rows, prefix.bits, prefix.last)

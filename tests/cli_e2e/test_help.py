@@ -1,0 +1,52 @@
+"""`--help`: what a person sees who knows nothing but the name of a command."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import typer
+
+from stream_learner.cli import app
+from tests.cli_e2e.commands import run_side_by_side
+
+
+def leaves(command: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The words of every command that does something."""
+    inner = getattr(command, "commands", {})
+    return [leaf for name in sorted(inner) for leaf in leaves(inner[name], (*path, name))] or [path]
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[tuple[str, ...], str]:
+    """The help of every command, asked for by a process without a configuration or a broker."""
+    words = leaves(typer.main.get_command(app))
+    ended = run_side_by_side(*((*path, "--help") for path in words))
+    assert all((e.code, e.err) == (0, "") for e in ended)
+    return {path: " ".join(e.out.split()) for path, e in zip(words, ended, strict=True)}
+
+
+def test_every_command_says_what_it_does(pages: dict[tuple[str, ...], str]) -> None:
+    """How it is called, a sentence, and its options."""
+    for path, page in pages.items():
+        assert page.startswith(f"Usage: stream-learner {' '.join(path)} ")
+        assert re.search(r"\] (\{TICK\} |\{OFFSET\} |\{NAME\} |\[\[?EVENTS\]\]? )?[A-Z][^.]{20,}[.:]", page), page
+        if path not in {("demo",), ("config", "schema")}:
+            assert "-c, --config FILE" in page and "--set NAME=VALUE" in page
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (("run",), ("topics ensure", "/metrics", "SIGTERM", "goes on from there")),
+        (("join",), ("partitions", "join.start")),
+        (("learn",), ("One per model publishes", "learner.publish=false")),
+        (("score",), ("JSON lines", "stdin if left out", '{"error": …}', "echo")),
+        (("topics", "ensure"), ("--partitions", "--apply", "--dry-run", "exit code is 25")),
+        (("inspect", "feature"), ("name=value", "0x")),
+        (("config", "check"), ("without a broker",)),
+    ],
+)
+def test_the_help_teaches(pages: dict[tuple[str, ...], str], path: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """What one must know to use the command is on its page."""
+    assert not [word for word in words if word not in pages[path]], pages[path]

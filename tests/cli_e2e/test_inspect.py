@@ -1,0 +1,155 @@
+"""`inspect`: what it shows agrees with the log and the model, as JSON and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_learner import Scorer, errors
+from stream_learner.core.mark_codec import encode_mark
+from stream_learner.core.marks import GENESIS, Mark, MarkId
+from stream_learner.edges.kafka import TopicPlan
+from tests.cli_e2e.commands import Ended, run_side_by_side
+from tests.cli_e2e.conftest import IMPRESSIONS, Learned, MakeWorld
+
+MARK = Mark(
+    partition=0,
+    attempt=7,
+    first_tick=0,
+    last_tick=0,
+    next_impression=0,
+    first_click=0,
+    click_cursor=0,
+    records=0,
+    pred_attempt=GENESIS.attempt,
+    pred_tick=GENESIS.last_tick,
+)
+
+
+def inspect(learned: Learned, *commands: Sequence[str | Path]) -> list[Ended]:
+    """Several of them at once; all must end well."""
+    ended = run_side_by_side(*(("inspect", *command, "-c", learned.world.file) for command in commands))
+    assert [e.code for e in ended] == [0] * len(commands), [e.err for e in ended]
+    return ended
+
+
+@pytest.fixture(scope="module")
+def snapshot(learned: Learned) -> dict[str, Any]:
+    """What is published."""
+    found: dict[str, Any] = inspect(learned, ("snapshot", "--json"))[0].json
+    return found
+
+
+def test_a_snapshot_is_what_the_learner_left(learned: Learned, snapshot: dict[str, Any]) -> None:
+    """Version and digest are those that the learner logged at its end; the shards are of one publication."""
+    stopped = next(event for event in learned.ended.events if event["event"] == "learner_stopped")
+    assert (snapshot["model"], snapshot["version"]) == (learned.world.model, stopped["tick"])
+    assert snapshot["digest"] == stopped["digest"]
+    assert snapshot["metrics"]["examples"] == IMPRESSIONS
+    assert [shard["shard"] for shard in snapshot["shards"]] == [0, 1]
+    assert len({(shard["sequence"], shard["version"]) for shard in snapshot["shards"]}) == 1
+
+
+def test_weights_and_features_are_those_of_the_model(learned: Learned, snapshot: dict[str, Any]) -> None:
+    """The largest weights come first; a feature shows its weight and, as no learner runs, its state."""
+    shown, slot, unknown = inspect(
+        learned,
+        ("weights", "-n", "5", "--json"),
+        ("feature", "slot=1", "--json"),
+        ("feature", "0x00000000000000ff", "--json"),
+    )
+    with Scorer(learned.world.settings.bootstrap, learned.world.model) as scorer:
+        scorer.wait_ready()
+        keys, weights = scorer.largest_weights(5)
+        assert slot.json["weight"] == scorer.weight(int(slot.json["key"], 16)) != 0.0
+    expected = [{"key": f"0x{k:016x}", "weight": w} for k, w in zip(keys.tolist(), weights.tolist(), strict=True)]
+    assert shown.json == expected
+    assert slot.json["version"] == slot.json["checkpoint_tick"] == snapshot["version"]
+    assert slot.json["n"] > 0 and slot.json["touched_tick"] <= slot.json["version"]
+    assert (unknown.json["weight"], unknown.json["state"]) == (0.0, "no example had it")
+
+
+def test_ticks_and_records_are_those_of_the_log(learned: Learned, snapshot: dict[str, Any]) -> None:
+    """A tick's mark names its counts; the records before it hold as many examples; the first tick begins at 0."""
+    last, first, zero = inspect(
+        learned,
+        ("tick", str(snapshot["version"]), "-p", "1", "--json"),
+        ("tick", "0", "-p", "0", "--json"),
+        ("record", "0", "-p", "0", "--json"),
+    )
+    assert last.json["first_tick"] <= snapshot["version"] <= last.json["last_tick"]
+    assert last.json["clicks"]["waiting"] == 0
+    mark, examples = first.json, zero.json
+    assert (mark["kind"], examples["kind"], mark["first_tick"]) == ("mark", "examples", 0)
+    assert (mark["follows"], mark["ignored_marks_at"]) == ("0000000000000000:-1", [])
+    assert mark["offset"] == mark["records"] == 1
+    assert examples["examples"] == mark["impressions"]["examples"] > 0
+    assert examples["attempt"] == mark["attempt"] and examples["tick"] == mark["last_tick"]
+    assert len(examples["first_examples"]) == min(10, examples["examples"])
+    assert set(examples["first_examples"][0]["features"].values()) == {1.0}
+
+
+def test_everything_can_be_read_as_text(learned: Learned, snapshot: dict[str, Any]) -> None:
+    """Without --json: a table, or a line for each field."""
+    version = str(snapshot["version"])
+    weights, feature, tick, record, shown = inspect(
+        learned,
+        ("weights", "-n", "3"),
+        ("feature", "slot=1"),
+        ("tick", version, "-p", "0"),
+        ("record", "0", "-p", "0"),
+        ("snapshot",),
+    )
+    assert weights.out.startswith("top weights\n") and weights.out.count("0x") == 3
+    assert "checkpoint tick  " + version in feature.out
+    assert "last tick  " in tick.out and "click cursor  " in tick.out
+    assert "kind               examples\n" in record.out
+    assert f"digest     {snapshot['digest']}\n" in shown.out
+
+
+def test_what_is_not_there_is_said(learned: Learned) -> None:
+    """A partition, an offset, a tick beyond the end; a key that is none."""
+    ended = run_side_by_side(
+        *(
+            ("inspect", *command, "-c", learned.world.file)
+            for command in (
+                ("record", "1", "-p", "9"),
+                ("record", "99999999", "-p", "0"),
+                ("tick", "9999999999999", "-p", "0"),
+                ("feature", "0xkey"),
+            )
+        )
+    )
+    assert [e.code for e in ended] == [errors.NotFound.exit_code] * 3 + [errors.ConfigError.exit_code]
+    assert "no partition 9" in ended[0].error["message"]
+    assert "offset 99999999" in ended[1].error["message"]
+    assert "tick 9999999999999" in ended[2].error["message"]
+
+
+def test_a_tick_shows_the_mark_that_counts(learned: Learned, make_world: MakeWorld) -> None:
+    """Where a joiner that lost wrote the same tick, its mark is listed as ignored, whichever came first."""
+    world = make_world()
+    topic = world.config.examples_topic
+    world.admin.create([TopicPlan(topic, 1)])
+    lost = [replace(MARK, attempt=9), after(replace(MARK, attempt=9), 9)]
+    kept = [MARK, after(MARK, 7)]
+    last = after(kept[1], 8)
+    world.append(topic, 0, *((None, encode_mark(mark)) for mark in (lost[0], kept[0], kept[1], lost[1], last)))
+    first, second, last_shown = run_side_by_side(
+        *(("inspect", "tick", tick, "-p", "0", "--json", "-c", world.file) for tick in ("0", "1", "2"))
+    )
+    assert (first.json["offset"], first.json["ignored_marks_at"]) == (1, [0])
+    assert (second.json["offset"], second.json["ignored_marks_at"]) == (2, [3])
+    assert (last_shown.json["offset"], last_shown.json["follows"]) == (4, f"{7:016x}:1")
+
+
+def after(mark: Mark, attempt: int) -> Mark:
+    """A mark of the next tick, by an attempt."""
+    tick, known = mark.last_tick + 1, MarkId(mark.attempt, mark.last_tick)
+    return replace(
+        mark, attempt=attempt, first_tick=tick, last_tick=tick, pred_attempt=known.attempt, pred_tick=known.last_tick
+    )

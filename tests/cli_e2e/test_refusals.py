@@ -1,0 +1,129 @@
+"""Commands that cannot do their work: how soon they say so, what they say, and their exit codes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime
+
+import pytest
+
+from stream_learner import errors
+from stream_learner.edges.kafka import TopicPlan
+from tests.cli_e2e.commands import Command, run, run_side_by_side, started
+from tests.cli_e2e.conftest import Learned, MakeWorld
+from tests.cli_e2e.world import World, free_port
+
+
+def set_of(**settings: object) -> tuple[str, ...]:
+    """Options that set settings, `__` for a dot."""
+    return tuple(text for name, value in settings.items() for text in ("--set", f"{name.replace('__', '.')}={value}"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def out_of_reach(make_world: MakeWorld) -> Iterator[tuple[str, list[Command]]]:
+    """An address where nobody listens, and commands that ask there; they wait beside the other tests."""
+    address = f"127.0.0.1:{free_port()}"
+    options = ("-c", make_world().file, *set_of(kafka__bootstrap__servers=address))
+    names = (("run",), ("join",), ("learn",), ("score",), ("topics", "ensure"), ("inspect", "snapshot"))
+    with ExitStack() as stack:
+        yield address, [stack.enter_context(started(*name, *options)) for name in names]
+
+
+def test_a_configuration_that_cannot_work_is_refused_before_a_broker_is_asked(make_world: MakeWorld) -> None:
+    """Every finding on stderr, with the nearest setting; a broker that is out of reach is not even noticed."""
+    file = make_world().file
+    wrong = ("-c", file, *set_of(kafka__bootstrap__servers=f"127.0.0.1:{free_port()}", join__windw="10s"))
+    commands = (("config", "check"), ("run",), ("topics", "ensure"), ("score",), ("inspect", "snapshot"))
+    fine, *refused = run_side_by_side(("config", "check", "-c", file), *((*command, *wrong) for command in commands))
+    assert (fine.code, fine.out) == (0, "ok\n")
+    for ended in refused:
+        assert ended.code == errors.ConfigError.exit_code
+        assert "did you mean join.window?" in ended.err
+        assert ended.seconds < 10
+
+
+def test_topics_that_are_missing_are_named(make_world: MakeWorld) -> None:
+    """Each role names the topics that it needs and how they are made; nothing is made on the way."""
+    world = make_world()
+    commands = ("join", "learn", "score")
+    needed = (world.topics[:3], [world.config.examples_topic], [world.config.snapshots_topic])
+    for ended, topics in zip(run_side_by_side(*((name, "-c", world.file) for name in commands)), needed, strict=True):
+        assert ended.code == errors.TopicMissing.exit_code
+        assert all(topic in ended.error["message"] for topic in topics)
+        assert "topics ensure" in ended.error["action"]
+    assert world.existing() == set()
+    assert not (world.folder / "state").exists()
+
+
+def test_partition_counts_that_differ_are_named(make_world: MakeWorld) -> None:
+    """Inputs and training log of different counts stop the joiner; shards and snapshots, the learner."""
+    world = make_world()
+    c = world.config
+    counts = {world.impressions: 2, world.clicks: 2, c.examples_topic: 3, c.dead_letters_topic: 1, c.snapshots_topic: 4}
+    world.admin.create([TopicPlan(name, partitions) for name, partitions in counts.items()])
+    join, learn = run_side_by_side(("join", "-c", world.file), ("learn", "-c", world.file))
+    assert join.code == learn.code == errors.PartitionCountsDiffer.exit_code
+    assert f"{c.examples_topic} has 3" in join.error["message"]
+    assert f"{c.snapshots_topic} has 4 partitions, snapshots.shards is 2" in learn.error["message"]
+
+
+@pytest.fixture(scope="module")
+def foreign(make_world: MakeWorld) -> World:
+    """A model whose topics hold what somebody else wrote."""
+    world = make_world()
+    c = world.config
+    names = (world.impressions, world.clicks, c.examples_topic, c.dead_letters_topic, c.snapshots_topic)
+    world.admin.create([TopicPlan(name, 2) for name in names])
+    for topic in (c.examples_topic, c.snapshots_topic):
+        world.append(topic, 0, (b"version", b"hello"))
+    return world
+
+
+def test_topics_of_somebody_else_are_not_touched(foreign: World) -> None:
+    """Records that are not ours stop every role and every look, with their place; `score` says it is not ready."""
+    c, file = foreign.config, ("-c", foreign.file, *set_of(scorer__ready_timeout="1s"))
+    apart = set_of(learner__publish="false", learner__state_dir=foreign.folder / "apart")
+    commands = (("join",), ("learn", *apart), ("learn",), ("inspect", "snapshot"), ("inspect", "tick", "0", "-p", "0"))
+    *stopped, score, empty = run_side_by_side(
+        *((*command, *file) for command in commands), ("score", *file), ("inspect", "tick", "0", "-p", "1", *file)
+    )
+    topics = (c.examples_topic, c.examples_topic, c.snapshots_topic, c.snapshots_topic, c.examples_topic)
+    for ended, topic in zip(stopped, topics, strict=True):
+        assert ended.code == errors.DamagedLog.exit_code, ended
+        assert f"{topic} partition 0 offset 0" in ended.error["message"]
+    assert score.code == errors.NotReady.exit_code
+    assert "not ready after 1 s" in score.error["message"]
+    assert f"topic {c.snapshots_topic}, partition 0, offset 0" in score.error["message"]
+    assert empty.code == errors.NotFound.exit_code
+
+
+def test_a_state_directory_of_another_model_is_refused(learned: Learned) -> None:
+    """The message names what differs."""
+    ended = run("learn", "-c", learned.world.file, *set_of(learner__optimizer__alpha=0.5))
+    assert ended.code == errors.StateOfAnotherModel.exit_code
+    assert "alpha" in ended.error["message"]
+
+
+def test_a_port_in_use_is_named(learned: Learned) -> None:
+    """Before a role begins."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run("join", "-c", learned.world.file, *set_of(telemetry__http_port=port))
+    assert ended.code == errors.PortInUse.exit_code
+    assert f"port {port}" in ended.error["message"]
+    assert "joiner_started" not in ended.err
+
+
+def test_brokers_out_of_reach_are_said_once_and_soon(out_of_reach: tuple[str, list[Command]]) -> None:
+    """A start without a broker ends within half a minute and names the address that was asked."""
+    address, commands = out_of_reach
+    for command in commands:
+        ended = command.ended()
+        assert ended.code == errors.BrokerUnreachable.exit_code
+        assert address in ended.error["message"]
+        assert "kafka.bootstrap.servers" in ended.error["action"]
+        assert (ended.out, len(ended.events) <= 8) == ("", True)
+        waited_s = datetime.fromisoformat(ended.events[-1]["time"].replace("Z", "+00:00")).timestamp() - command.began
+        assert waited_s < 30

@@ -1,0 +1,259 @@
+"""The scorer library on a real Kafka: every answer of one version, readiness with reasons, from many threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from stream_learner import BadEvent, Scorer
+from stream_learner.core.hashing import BIAS_KEY, hash_texts
+from stream_learner.core.reasons import Reason
+from stream_learner.edges.metrics import Metrics
+from stream_learner.errors import ConfigError, NotReady, TopicMissing
+from tests.cli_e2e.conftest import MakeWorld
+from tests.cli_e2e.published import Published, p_click
+from tests.cli_e2e.scraped import values_of
+from tests.kafka_broker.broker import delete_topics
+
+A, B, X = hash_texts([b"site=a", b"site=b", b"x"])
+WEIGHTS = {BIAS_KEY: -1.0, A: 0.5, B: -2.0, X: 0.25}
+THREADS = 4
+
+
+@pytest.fixture(scope="module")
+def model(make_world: MakeWorld) -> Iterator[Published]:
+    """A model whose version is 1000 and whose weights are known."""
+    published = Published(make_world())
+    published.publish(1000, WEIGHTS)
+    yield published
+    published.close()
+
+
+@pytest.fixture(scope="module")
+def scorer(model: Published) -> Iterator[Scorer]:
+    """A scorer that is ready."""
+    with scorer_of(model) as scorer:
+        scorer.wait_ready(20)
+        yield scorer
+
+
+def scorer_of(model: Published, **options: object) -> Scorer:
+    """A scorer of a model, not started."""
+    return Scorer(model.world.settings.bootstrap, model.world.model, **options)  # type: ignore[arg-type]
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Ask again and again."""
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_events_of_any_kind_in_one_call(scorer: Scorer) -> None:
+    """Dictionaries, bytes and text give the same prediction; the id and the time of an event are no features."""
+    same = [{"site": "a", "x": 1}, b'{"site":"a","x":1}', '{"site": "a", "x": 1.0, "id": 5, "time": 7}']
+    found = scorer.predict_many([*same, b"nonsense", {"site": "b"}])
+    assert found.status.tolist() == [0, 0, 0, Reason.NOT_JSON, 0]
+    expected = p_click(WEIGHTS, [BIAS_KEY, A, X])
+    assert found.p_click[:3].tolist() == pytest.approx([expected] * 3, abs=1e-12)
+    assert np.isnan(found.p_click[3])
+    assert found.p_click[4] == pytest.approx(p_click(WEIGHTS, [BIAS_KEY, B]), abs=1e-12)
+    assert (found.version, len(found)) == (1000, 5)
+    for event, p in zip(same, found.p_click.tolist(), strict=False):
+        assert scorer.predict(event) == (p, 1000)
+    assert len(scorer.predict_many([])) == 0
+
+
+def test_an_event_that_cannot_be_scored_raises_alone(scorer: Scorer) -> None:
+    """`predict` raises BadEvent with the reason; values that have no JSON are the caller's mistake."""
+    with pytest.raises(BadEvent, match="not JSON") as caught:
+        scorer.predict(b"nonsense")
+    assert caught.value.reason is Reason.NOT_JSON
+    with pytest.raises(BadEvent) as caught:
+        scorer.predict("[1]")
+    assert caught.value.reason is Reason.NOT_OBJECT
+    with pytest.raises(TypeError, match="event 1:"):
+        scorer.predict_many([{}, {"a": object()}])
+
+
+def test_hashed_features(scorer: Scorer) -> None:
+    """The same as the events that they come from; arrays that do not fit together are refused."""
+    found = scorer.predict_hashed([BIAS_KEY, A, BIAS_KEY], [1.0, 2.0, 1.0], [0, 2, 3])
+    assert found.p_click.tolist() == pytest.approx([0.5, p_click(WEIGHTS, [BIAS_KEY])])
+    assert found.status.tolist() == [0, 0] and found.version == 1000
+    with pytest.raises(ValueError, match="row_start"):
+        scorer.predict_hashed([A], [1.0], [0, 2])
+
+
+def test_what_a_scorer_says_of_its_model(scorer: Scorer, model: Published) -> None:
+    """Version, freshness, weights, description."""
+    assert scorer.ready and scorer.why_not_ready == ""
+    assert (scorer.version, scorer.weights, scorer.weight(B), scorer.weight(99)) == (1000, 4, -2.0, 0.0)
+    tick_ms = model.world.config.join.tick_ms
+    assert scorer.freshness_ms == pytest.approx(time.time() * 1000 - 1001 * tick_ms, abs=5_000)
+    assert scorer.description["name"] == model.world.model
+    keys, weights = scorer.largest_weights(2)
+    assert (keys.tolist(), weights.tolist()) == ([B, BIAS_KEY], [-2.0, -1.0])
+
+
+def test_every_answer_is_of_one_version_while_versions_come(make_world: MakeWorld) -> None:
+    """Threads that predict one and many, as fast as they can, always get the weights of the version they are told."""
+    model = Published(make_world())
+    keys = [(i * 0x9E3779B97F4A7C15 + 1) % 2**64 for i in range(200)]
+    by_version = {v: (v % 64) / 16 for v in range(1, 41)}
+    applied: list[int] = []
+    mistakes: list[object] = []
+    seen: set[int] = set()
+    stop = threading.Event()
+    model.publish(1, dict.fromkeys(keys, by_version[1] / len(keys)))
+
+    def predict() -> None:
+        columns = (keys * 3, [1.0] * 600, [0, 200, 400, 600])
+        while not stop.is_set():
+            found = scorer.predict_hashed(*columns)
+            expected = 1 / (1 + np.exp(-by_version[found.version]))
+            seen.add(found.version)
+            if not np.allclose(found.p_click, expected, atol=1e-6):
+                mistakes.append(found)
+
+    with scorer_of(model, on_version=applied.append) as scorer:
+        scorer.wait_ready(20)
+        threads = [threading.Thread(target=predict) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for version in range(2, 41):
+            model.publish(version, dict.fromkeys(keys, by_version[version] / len(keys)))
+        wait_until(lambda: scorer.version == 40)
+        time.sleep(0.05)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    model.close()
+    assert not mistakes
+    assert len(seen) > 5 and max(seen) == 40
+    assert applied == sorted(set(applied)) and applied[-1] == 40
+
+
+def test_a_callback_that_fails_does_not_end_the_following(make_world: MakeWorld) -> None:
+    """What it raises is logged; the next version is applied all the same, and counted in the metrics."""
+    model, metrics = Published(make_world()), Metrics("m")
+
+    def fail(version: int) -> None:
+        raise ZeroDivisionError
+
+    model.publish(5, WEIGHTS)
+    with scorer_of(model, on_version=fail, metrics=metrics) as scorer:
+        scorer.wait_ready(20)
+        model.publish(6, {A: 3.0})
+        wait_until(lambda: scorer.version == 6)
+        assert scorer.ready and scorer.weight(A) == 3.0
+        values = values_of(metrics.text().decode())
+        assert values["scorer_versions_applied_total", ""] == 2
+        assert values["scorer_version", ""] == 6
+        assert values["scorer_ready", ""] == 1
+        assert values["scorer_load_seconds_count", ""] == 1
+    model.close()
+
+
+def test_an_old_version_is_not_ready_until_the_next(make_world: MakeWorld) -> None:
+    """Past max_staleness predictions go on, but the scorer is not ready and says since when."""
+    model = Published(make_world())
+    model.publish(5, WEIGHTS)
+    with scorer_of(model, max_staleness_ms=1_000) as scorer:
+        scorer.wait_ready(20)
+        wait_until(lambda: not scorer.ready)
+        assert scorer.why_not_ready == "the last version was applied 1 s ago"
+        assert scorer.predict({"site": "a"}).version == 5
+        model.publish(6, {A: 1.0})
+        wait_until(lambda: scorer.version == 6)
+        assert scorer.ready
+    model.close()
+
+
+def test_a_record_of_somebody_else_keeps_the_last_good_version(make_world: MakeWorld) -> None:
+    """The scorer is not ready, names the record, and goes on answering; what the next cycle brings makes it whole."""
+    model = Published(make_world())
+    model.publish(5, WEIGHTS)
+    with scorer_of(model) as scorer:
+        scorer.wait_ready(20)
+        model.world.append(model.topic, 1, (b"delta/0/0", b"hello"))
+        wait_until(lambda: not scorer.ready)
+        assert f"topic {model.topic}, partition 1, offset" in scorer.why_not_ready
+        assert scorer.predict({"site": "a"}) == (pytest.approx(p_click(WEIGHTS, [BIAS_KEY, A])), 5)
+        for version in range(6, 16):
+            model.publish(version, {A: float(version)})
+        wait_until(lambda: scorer.ready and scorer.version == 15)
+        assert scorer.weight(A) == 15.0
+    model.close()
+
+
+def test_before_the_first_version(make_world: MakeWorld) -> None:
+    """An empty topic: not ready, with the reason, and no predictions, until something is published."""
+    model = Published(make_world())
+    with scorer_of(model) as scorer:
+        with pytest.raises(NotReady, match=r"not ready after 0\.2 s: partition 0"):
+            scorer.wait_ready(0.2)
+        with pytest.raises(NotReady, match="no version yet"):
+            scorer.predict({"site": "a"})
+        assert (scorer.ready, scorer.version, scorer.freshness_ms, scorer.description) == (False, -1, None, {})
+        assert len(scorer.largest_weights(3)[0]) == 0
+        model.publish(3, WEIGHTS)
+        scorer.wait_ready(20)
+        assert scorer.predict({"site": "a"}).version == 3
+    model.close()
+
+
+def test_a_scorer_outside_its_life(model: Published) -> None:
+    """Before the start it is not ready and can be scraped; once closed it answers with what it has; it starts once."""
+    metrics = Metrics("m")
+    scorer = scorer_of(model, metrics=metrics)
+    assert not scorer.ready and "start()" in scorer.why_not_ready and scorer.version == -1
+    assert b'scorer_ready{model="m"} 0.0' in metrics.text()
+    for call in (lambda: scorer.predict({}), lambda: scorer.predict_many([]), lambda: scorer.wait_ready(1)):
+        with pytest.raises(NotReady, match=r"start\(\)"):
+            call()
+    with scorer:
+        scorer.wait_ready(20)
+        with pytest.raises(RuntimeError):
+            scorer.start()
+    scorer.close()
+    assert (scorer.ready, scorer.why_not_ready) == (False, "the scorer was closed")
+    assert scorer.predict({"site": "a"}).version == 1000
+
+
+def test_a_scorer_may_be_closed_from_its_callback(model: Published) -> None:
+    """Without waiting for itself."""
+    scorer = scorer_of(model, on_version=lambda version: scorer.close()).start()
+    wait_until(lambda: scorer.why_not_ready == "the scorer was closed")
+    assert scorer.version == 1000
+
+
+def test_what_cannot_be_followed_is_said_at_the_start(make_world: MakeWorld) -> None:
+    """A topic that is missing, brokers out of reach, no model's name."""
+    world = make_world()
+    with pytest.raises(TopicMissing, match=world.config.snapshots_topic):
+        Scorer(world.settings.bootstrap, world.model).start()
+    with pytest.raises(ConfigError, match="name"):
+        Scorer(world.settings.bootstrap)
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        Scorer(model=world.model)
+
+
+def test_a_topic_that_is_deleted_ends_the_following(make_world: MakeWorld) -> None:
+    """Not ready, with the reason; `wait_ready` raises it; the last version goes on answering."""
+    model = Published(make_world())
+    model.publish(5, WEIGHTS)
+    with scorer_of(model) as scorer:
+        scorer.wait_ready(20)
+        delete_topics(model.world.settings.bootstrap, [model.topic])
+        wait_until(lambda: not scorer.ready)
+        assert model.topic in scorer.why_not_ready
+        with pytest.raises(TopicMissing):
+            scorer.wait_ready(1)
+        assert scorer.predict({"site": "a"}).version == 5
+    model.close()

@@ -1,0 +1,144 @@
+"""The frame of every role: its order, how it stops, and what an error leaves."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from stream_learner.roles.lifecycle import Heartbeat, Stopping, run_role, run_roles
+
+WAITS = """
+import sys, time
+from stream_learner.roles.lifecycle import Stopping
+stopping = Stopping().listen()
+print("listening", flush=True)
+while not stopping.wait(0.05):
+    pass
+print("stopping", stopping.signal, flush=True)
+if sys.argv[1] == "hangs":
+    time.sleep(60)
+"""
+
+
+class Steps:
+    """A role that notes its steps, fails at one of them, and can stop after some turns."""
+
+    def __init__(self, fails_at: str = "", stopping: Stopping | None = None, turns: int = 3) -> None:
+        self.steps: list[str] = []
+        self._fails_at = fails_at
+        self._stopping = stopping
+        self._turns = turns
+
+    def _step(self, name: str) -> None:
+        self.steps.append(name)
+        if name == self._fails_at:
+            raise ArithmeticError(name)
+
+    def open(self) -> None:
+        self._step("open")
+
+    def turn(self) -> bool:
+        self._step("turn")
+        if self._stopping is not None and self.steps.count("turn") == self._turns:
+            self._stopping.set()
+        return False
+
+    def finish(self) -> None:
+        self._step("finish")
+
+    def close(self) -> None:
+        self._step("close")
+
+
+def test_a_role_is_opened_turned_finished_and_closed() -> None:
+    """In this order, with as many turns as it takes."""
+    stopping = Stopping()
+    role = Steps(stopping=stopping)
+    run_role(role, stopping)
+    assert role.steps == ["open", "turn", "turn", "turn", "finish", "close"]
+
+
+@pytest.mark.parametrize(
+    ("step", "steps"),
+    [
+        ("open", ["open", "close"]),
+        ("turn", ["open", "turn", "close"]),
+        ("finish", ["open", "turn", "finish", "close"]),
+    ],
+)
+def test_an_error_is_passed_on_after_the_close(step: str, steps: list[str]) -> None:
+    """Nothing is finished after an error, everything is given back."""
+    stopping = Stopping()
+    role = Steps(fails_at=step, stopping=stopping, turns=1)
+    with pytest.raises(ArithmeticError, match=step):
+        run_role(role, stopping)
+    assert role.steps == steps
+
+
+def test_a_role_told_to_stop_before_it_is_open_does_not_turn() -> None:
+    """It is opened, finished and closed all the same."""
+    stopping = Stopping()
+    stopping.set()
+    role = Steps()
+    run_role(role, stopping)
+    assert role.steps == ["open", "finish", "close"]
+
+
+def test_the_first_error_stops_all_roles() -> None:
+    """The others finish; the error of the first is raised."""
+    stopping = Stopping()
+    healthy, failing = Steps(), Steps(fails_at="turn")
+    with pytest.raises(ArithmeticError):
+        run_roles([healthy, failing], stopping)
+    assert stopping.is_set()
+    assert healthy.steps[0] == "open" and healthy.steps[-2:] == ["finish", "close"]
+    assert failing.steps == ["open", "turn", "close"]
+
+
+def test_roles_run_side_by_side_each_with_its_heartbeat() -> None:
+    """Every role has a thread of its own and beats its own heart."""
+    stopping = Stopping()
+    beats = [Heartbeat(), Heartbeat()]
+    roles = [Steps(stopping=stopping, turns=5), Steps()]
+    before = threading.active_count()
+    run_roles(roles, stopping, beats)
+    assert threading.active_count() == before
+    assert all(role.steps.count("turn") >= 1 for role in roles)
+    assert all(beat.alive() for beat in beats)
+
+
+def test_a_heart_that_stopped_is_noticed() -> None:
+    """Alive before the first beat, and for the limit after the last."""
+    heartbeat = Heartbeat(limit_s=0.05)
+    time.sleep(0.06)
+    assert heartbeat.alive()
+    heartbeat.beat()
+    assert heartbeat.alive()
+    time.sleep(0.06)
+    assert not heartbeat.alive()
+    heartbeat.beat()
+    assert heartbeat.alive()
+
+
+def waiting(how: str) -> subprocess.Popen[str]:
+    """A process that waits for a signal, and then ends or hangs."""
+    process = subprocess.Popen([sys.executable, "-c", WAITS, how], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "listening\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_asks_and_the_second_ends(number: signal.Signals) -> None:
+    """After one signal the process goes on to its end; after two it is gone with the signal's exit code."""
+    with waiting("ends") as asked, waiting("hangs") as ended:
+        for process in (asked, ended):
+            process.send_signal(number)
+            assert process.stdout is not None and process.stdout.readline() == f"stopping {int(number)}\n"
+        assert asked.wait(10) == 0
+        ended.send_signal(number)
+        assert ended.wait(10) == 128 + number

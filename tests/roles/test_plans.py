@@ -1,0 +1,100 @@
+"""What topics should be like, what probes say, and when compiling is announced."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from stream_learner.config import Config
+from stream_learner.roles import commands, kernels
+from stream_learner.roles.lifecycle import Heartbeat
+from stream_learner.roles.topics import input_plans, plans
+
+TREE = {
+    "model": "ctr",
+    "kafka": {"bootstrap.servers": "localhost:9092"},
+    "input": {"impressions": {"topic": "imps"}, "clicks": {"topic": "clicks"}},
+}
+
+
+def config(**sections: object) -> Config:
+    """A configuration with these sections."""
+    return Config.model_validate({**TREE, **sections})
+
+
+def test_the_topics_of_a_model() -> None:
+    """As many partitions as the inputs for the log, as shards for the snapshots; only the latter are compacted."""
+    log, dead, snapshots = plans(config(snapshots={"shards": 8}), 5)
+    assert [(plan.name, plan.partitions) for plan in (log, dead, snapshots)] == [
+        ("ctr.examples", 5),
+        ("ctr.dead-letters", 5),
+        ("ctr.snapshots", 8),
+    ]
+    assert {plan.replication for plan in (log, dead, snapshots)} == {None}
+    assert log.configs["cleanup.policy"] == dead.configs["cleanup.policy"] == "delete"
+    assert snapshots.configs["cleanup.policy"] == "compact"
+    assert log.configs["message.timestamp.type"] == "LogAppendTime"
+    assert log.configs["retention.ms"] == str(7 * 86_400_000)
+    assert "retention.ms" not in snapshots.configs
+    assert {plan.configs["max.message.bytes"] for plan in (log, dead, snapshots)} == {str(16 << 20)}
+
+
+def test_settings_reach_the_topics() -> None:
+    """Names, replicas and retention are as configured; nothing is said about what is not."""
+    topics = {
+        "examples": "log",
+        "snapshots": "snap",
+        "dead_letters": "dead",
+        "replication": 3,
+        "min_insync_replicas": 2,
+        "retention": "1d",
+        "dead_letters_retention": "2d",
+    }
+    log, dead, snapshots = plans(config(topics=topics), 4)
+    assert [plan.name for plan in (log, dead, snapshots)] == ["log", "dead", "snap"]
+    assert {(plan.replication, plan.configs["min.insync.replicas"]) for plan in (log, dead, snapshots)} == {(3, "2")}
+    assert (log.configs["retention.ms"], dead.configs["retention.ms"]) == ("86400000", "172800000")
+    assert "min.insync.replicas" not in plans(config(), 4)[0].configs
+
+
+def test_the_input_topics_guard_their_timestamps() -> None:
+    """Those that this program makes refuse records from the future."""
+    impressions, clicks = input_plans(config(), 6)
+    assert [(plan.name, plan.partitions) for plan in (impressions, clicks)] == [("imps", 6), ("clicks", 6)]
+    assert impressions.configs == clicks.configs == {"message.timestamp.after.max.ms": "300000"}
+
+
+@dataclass
+class Waiting:
+    """A role as probes see it."""
+
+    why_not_ready: str
+
+
+def test_the_probes_speak_for_all_roles() -> None:
+    """Alive while every loop turns; ready when every role is, else the reasons of those that are not."""
+    hearts = [Heartbeat(), Heartbeat(limit_s=0.02)]
+    health = commands._health(hearts)
+    assert health() == (True, "ok")
+    for heart in hearts:
+        heart.beat()
+    time.sleep(0.03)
+    assert health() == (False, "a loop has not turned for a minute")
+    roles = [Waiting(""), Waiting("no group"), Waiting("no log")]
+    assert commands._readiness(roles)() == (False, "no group; no log")  # type: ignore[arg-type]
+    assert commands._readiness(roles[:1])() == (True, "ok")  # type: ignore[arg-type]
+
+
+def test_compiling_is_announced_only_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message, while it goes on; none when the kernels come from the cache, or compiling has failed early."""
+    said: list[str] = []
+    monkeypatch.setattr(kernels, "QUIET_S", 0.05)
+    monkeypatch.setattr(kernels, "compile_kernels", lambda: None)
+    assert kernels.compile_with_message(said.append) < 0.05
+    time.sleep(0.1)
+    assert said == []
+    monkeypatch.setattr(kernels, "compile_kernels", lambda: time.sleep(0.1))
+    assert kernels.compile_with_message(said.append) >= 0.1
+    assert said == ["compiling the kernels, once on this machine; later starts take them from the cache"]

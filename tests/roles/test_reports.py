@@ -1,0 +1,160 @@
+"""Reports: what the metrics show is what the roles counted, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from stream_learner.core.examples import ExampleRecord
+from stream_learner.core.join import Cut
+from stream_learner.core.learner import Learner
+from stream_learner.core.marks import ClickCounts, ImpressionCounts, MarkId, TickCounts
+from stream_learner.core.optimizers import make_optimizer
+from stream_learner.edges.metrics import Metrics
+from stream_learner.roles.joiner_report import OrphanShare, forget_partition, report_partition
+from stream_learner.roles.learner_report import LearnerReport
+from stream_learner.roles.partition import Appended, Progress
+from tests.cli_e2e.scraped import values_of
+
+COUNTS = TickCounts(ImpressionCounts(30, 20, 5, 4, 3, 3), ClickCounts(15, 5, 4, 3, 2, 1, 7))
+
+
+@dataclass
+class Joined:
+    """What reports ask of the joiner of a partition."""
+
+    log_time: int
+    partition: int = 3
+    progress: Progress = field(default_factory=lambda: Progress(hint=None))
+
+    @property
+    def join(self) -> Joined:
+        return self
+
+    @property
+    def impression_log_time(self) -> int:
+        return self.log_time
+
+    @property
+    def click_log_time(self) -> int:
+        return -1
+
+
+@dataclass
+class Followed:
+    """What reports ask of the log."""
+
+    read_bytes: int = 0
+    ignored: int = 0
+    waiting_bytes: int = 0
+
+
+def values(metrics: Metrics) -> dict[tuple[str, str], float]:
+    """The values shown."""
+    return values_of(metrics.text().decode())
+
+
+def durable(joined: Joined, first: int, last: int) -> None:
+    """A mark of these ticks has become durable."""
+    at_s, mark, before = 0.0, MarkId(1, last), MarkId(1, first - 1)
+    joined.progress.note(Appended(at_s, mark, before, Cut(first, last, 9, 9), COUNTS, True))
+
+
+def test_a_partition_is_reported_once() -> None:
+    """Counts of marks are summed by outcome; a second report without news adds nothing; gauges can be taken back."""
+    metrics, joined = Metrics("m"), Joined(log_time=5_000)
+    joined.progress.lost["other_writer"] = 2
+    joined.progress.recovery_s.append(0.5)
+    joined.progress.log_bytes, joined.progress.attempts = 77, 3
+    durable(joined, 10, 14)
+    durable(joined, 15, 15)
+    for _ in range(2):
+        report_partition(metrics, joined, now_ms=20_000, tick_ms=1_000)  # type: ignore[arg-type]
+    found = values(metrics)
+    expected = {
+        ("joiner_read_total", "impressions"): 60,
+        ("joiner_read_total", "clicks"): 30,
+        ("joiner_impressions_total", "example"): 40,
+        ("joiner_impressions_total", "duplicate"): 8,
+        ("joiner_impressions_total", "sampled_out"): 6,
+        ("joiner_impressions_total", "dead_lettered"): 6,
+        ("joiner_clicks_total", "matched"): 10,
+        ("joiner_clicks_total", "duplicate"): 8,
+        ("joiner_clicks_total", "orphan"): 6,
+        ("joiner_clicks_total", "late"): 4,
+        ("joiner_clicks_total", "dead_lettered"): 2,
+        ("joiner_positives_total", ""): 10,
+        ("joiner_marks_total", ""): 2,
+        ("joiner_ticks_total", ""): 6,
+        ("joiner_resume_points_total", ""): 2,
+        ("joiner_attempts_total", ""): 3,
+        ("joiner_attempts_lost_total", "other_writer"): 2,
+        ("joiner_log_bytes_total", ""): 77,
+        ("joiner_append_seconds_count", ""): 2,
+        ("joiner_recovery_seconds_sum", ""): 0.5,
+        ("joiner_lag_beyond_window_seconds", "3"): 4,
+        ("joiner_log_time_seconds", "impressions,3"): 5,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    forget_partition(metrics, 3)
+    assert not [name for name, labels in values(metrics) if labels.endswith("3")]
+
+
+def test_many_orphans_are_noticed() -> None:
+    """More than half of a thousand clicks without an impression, and again with the next thousand."""
+    share, orphan = OrphanShare(), TickCounts(clicks=ClickCounts(orphans=300))
+    matched = TickCounts(clicks=ClickCounts(matched=300))
+    assert [share.note(orphan) for _ in range(8)] == [False, False, False, True] * 2
+    assert [share.note(counts) for counts in (orphan, matched, orphan, matched)] == [False] * 4
+    assert not share.note(TickCounts(clicks=ClickCounts(late=5_000, duplicates=5_000)))
+
+
+def example(label: float) -> ExampleRecord:
+    """A record of one example with one feature."""
+    return ExampleRecord(
+        partition=0,
+        tick=0,
+        attempt=1,
+        sequence=0,
+        log_time_ms=np.zeros(1, np.int64),
+        id_hash=np.ones(1, np.uint64),
+        label=np.array([label]),
+        weight=np.ones(1),
+        keys=np.ones(1, np.uint64),
+        indices=np.zeros(1, np.uint16),
+        row_len=np.ones(1, np.uint16),
+        positions=np.zeros(0, np.uint32),
+        values=np.zeros(0),
+    )
+
+
+def test_a_learner_is_reported_from_where_the_process_began() -> None:
+    """What was folded before is not counted again; refused examples and bytes are; gauges are the learner's."""
+    metrics, learner, log = Metrics("m"), Learner(make_optimizer({"name": "ftrl_proximal"})), Followed()
+    report = LearnerReport(metrics, tick_ms=200)
+    for _ in range(5):
+        learner.fold(example(1.0), 0)
+    report.begin(learner)
+    learner.fold(example(0.0), 1)
+    learner.fold(example(float("nan")), 1)
+    log.read_bytes, log.ignored, log.waiting_bytes = 100, 2, 50
+    for _ in range(2):
+        report.update(learner, log, tick=1, now_ms=1_000)  # type: ignore[arg-type]
+    found = values(metrics)
+    summary = learner.progress.slices()[-1]
+    expected = {
+        "learner_examples_total": 1,
+        "learner_examples_refused_total": 1,
+        "learner_log_bytes_total": 100,
+        "learner_log_records_ignored_total": 2,
+        "learner_buffer_bytes": 50,
+        "learner_features": 1,
+        "learner_features_nonzero": learner.nonzero,
+        "learner_tick_time_seconds": 0.4,
+        "learner_lag_seconds": 0.6,
+        "learner_log_loss": summary["log_loss"],
+        "learner_calibration_ratio": summary["calibration"],
+    }
+    assert {name: found[name, ""] for name in expected} == pytest.approx(expected)
