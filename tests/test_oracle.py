@@ -113,7 +113,9 @@ def test_negatives_that_are_kept_weigh_more_and_positives_stay() -> None:
     events = [(1000 + 10 * i, hash_bytes(b"%d" % i)) for i in range(50)]
     joined = join_by_log_time(impressions_of(*events), clicks_of((1000, events[0][1])), s)
     assert {e.id_hash: e.weight for e in joined.examples} == {
-        h: 1.0 if i == 0 else 2.0 for i, (_, h) in enumerate(events) if i == 0 or mix(h ^ s["sampling_constant"]) < 2**63
+        h: 1.0 if i == 0 else 2.0
+        for i, (_, h) in enumerate(events)
+        if i == 0 or mix(h ^ s["sampling_constant"]) < 2**63
     }
     assert joined.impressions["sampled_out"] == 50 - len(joined.examples) > 0
 
