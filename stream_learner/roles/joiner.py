@@ -242,6 +242,7 @@ class JoinerRole:
         for partition in partitions:
             joiner = self.partitions.pop(partition, None)
             if joiner is not None:
+                report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
                 joiner.close()
                 forget_partition(self._metrics, partition)
 

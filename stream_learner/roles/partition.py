@@ -102,7 +102,7 @@ class Progress:
     """What a partition has appended durably, for offsets and metrics.
 
     hint: leads to the last durable resume point. last: what the last durable mark covers. The others count since
-    they were last reported: unreported holds the counts of durable marks, append_s how long each took to become
+    they were last reported (ticks without the long empty run that a new model begins with): unreported holds the counts of durable marks, append_s how long each took to become
     durable, recovery_s how long step 1 and 2 took, lost the attempts dropped, by reason.
     """
 
@@ -121,7 +121,7 @@ class Progress:
     def note(self, tick: Appended) -> None:
         """Add a durable mark."""
         self.last = tick.cut
-        self.ticks += tick.cut.last_tick - tick.cut.first_tick + 1
+        self.ticks += tick.cut.last_tick - tick.cut.first_tick + 1 if tick.cut.first_tick else 1
         self.resume_points += tick.is_resume_point
         self.unreported.append(tick.counts)
         self.append_s.append(time.monotonic() - tick.at_s)

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, replace
 from itertools import accumulate
 
@@ -149,6 +150,20 @@ def test_a_click_that_comes_after_its_tick_has_closed_is_late(make_site: MakeSit
         wait_until(lambda: site.last_tick() >= (now[0] - GRACE_MS) // s["tick_ms"] - 1, "the click has expired")
     assert [label for _, _, _, label, _, _ in site.log(0).examples()] == [0.0]
     assert sum(mark.counts.clicks.late for mark in site.log(0).marks) == 1
+    assert_equal_to_replay(site)
+
+
+def test_a_quiet_topic_closes_by_the_clock_of_this_machine(make_site: MakeSite) -> None:
+    """Nothing comes after one impression and its click: window and grace later the example is there."""
+    made = scenario("plain", partitions=1).with_settings(window_ms=1_000, tick_ms=200)
+    now_ms = time.time_ns() // 1_000_000
+    one = Message(now_ms, b"x", b'{"id":"x"}')
+    site = make_site(replace(made, impressions=[[one]], clicks=[[one]]), join={"close_idle": True, "grace": "200ms"})
+    site.produce()
+    with running(site.joiner()):
+        wait_until(lambda: bool(site.log(0).examples()), "the example")
+        wait_until(lambda: site.log(0).marks[-1].counts.clicks.waiting == 0, "the click has expired")
+    assert [label for _, _, _, label, _, _ in site.log(0).examples()] == [1.0]
     assert_equal_to_replay(site)
 
 

@@ -82,6 +82,7 @@ def test_a_second_publisher_fences_the_first(make_site: MakeSite) -> None:
         first = Running([site.learner()])
         wait_until(lambda: scorer.version >= 0, "a version")
         with running(second):
+            wait_until(lambda: not second.why_not_ready, "the second has taken over")
             site.produce(0.4, 1)
             wait_until(lambda: scorer.version == site.end_tick, "the last version")
         wait_until(lambda: first.error is not None, "the first has stopped")

@@ -131,13 +131,15 @@ def test_a_training_log_made_anew_is_refused_by_the_learner(joined: Site) -> Non
     failure_of(joined.learner(), TopicRecreated)
 
 
-def test_the_state_of_another_model_is_refused(joined: Site) -> None:
-    """Another model's, another optimizer's."""
+def test_the_state_of_another_model_is_refused(joined: Site, make_site: MakeSite) -> None:
+    """Of another name, or of another optimizer; the message says what differs."""
     learner = joined.learner()
     with running(learner):
         wait_until(lambda: learner.tick >= 0, "something folded")
     other = joined.changed(learner={"optimizer": {"alpha": 0.5}}, snapshots={"interval": "1h"})
     assert "optimizer" in str(failure_of(joined.learner(other), StateOfAnotherModel))
+    stranger = make_site(joined.scenario, learner={"state_dir": str(joined.config.state_dir)})
+    assert joined.model in str(failure_of(stranger.learner(), StateOfAnotherModel))
 
 
 def test_a_state_directory_in_use_is_refused(joined: Site) -> None:

@@ -6,9 +6,12 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_INVALID
 
 from stream_learner.edges.kafka import (
     BEYOND_END,
@@ -128,6 +131,32 @@ def test_questions_about_what_does_not_exist_name_it(admin: Admin) -> None:
         OffsetQueries(nowhere, request_timeout_s=0.3).high_watermarks([("any", 0)])
     with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
         Admin(nowhere, request_timeout_s=0.3).describe(["any"])
+
+
+def test_an_answer_without_an_offset_is_none(admin: Admin, topics: MakeTopic) -> None:
+    """librdkafka gives -1001 and no error when the connection breaks under a question: never an end of a partition."""
+
+    class Broken(OffsetQueries):
+        """Gets such an answer for the second partition."""
+
+        broken = True
+
+        def _ask(self, *question: Any) -> dict[Place, Any]:
+            answers: dict[Place, Any] = super()._ask(*question)
+            if self.broken:
+                answers[topic, 1] = Future()
+                answers[topic, 1].set_result(SimpleNamespace(offset=OFFSET_INVALID))
+            return answers
+
+    topic = topics("broken", 2)
+    queries = Broken(admin.offsets._settings)
+    until(lambda: queries.high_watermarks_known([(topic, 0)])[0])
+    known, failed = queries.high_watermarks_known([(topic, 0), (topic, 1)])
+    assert (known, type(failed[topic, 1])) == ({(topic, 0): 0}, RetryLater)
+    with pytest.raises(RetryLater, match=f"{topic} partition 1: no answer"):
+        queries.high_watermarks([(topic, 0), (topic, 1)])
+    queries.broken = False
+    assert queries.high_watermarks([(topic, 0), (topic, 1)]) == {(topic, 0): 0, (topic, 1): 0}
 
 
 def test_end_watch_reads_the_clock_before_it_asks(

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ListOffsetsResultInfo,
@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.faults import Doing, Reports, fault
 from stream_learner.edges.kafka.settings import KafkaSettings
-from stream_learner.errors import Stop, StreamLearnerError
+from stream_learner.errors import RetryLater, Stop, StreamLearnerError
 
 REQUEST_TIMEOUT_S = 5.0
 BEYOND_END = -1
@@ -39,6 +39,9 @@ class OffsetQueries:
     Every method raises BrokerUnreachable, RetryLater or NotAuthorised for the first partition without an answer;
     `high_watermarks_known` leaves those out instead. A partition without a leader and one that does not exist look
     alike here, RetryLater: `Admin.require` and `TopicWatch` tell them apart.
+
+    After a partition's leader has changed librdkafka (2.16) goes on asking by what it knew, and is refused each time;
+    after a failure its topic is therefore described anew, which makes it look.
     """
 
     def __init__(self, settings: KafkaSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
@@ -46,6 +49,7 @@ class OffsetQueries:
         self._timeout_s = request_timeout_s
         self._reports = Reports(self._doing())
         self._admin = AdminClient(settings.admin(error_cb=self._reports), logger=log)
+        self._stale: set[str] = set()
 
     def high_watermarks(self, places: Iterable[Place]) -> dict[Place, int]:
         """The offset behind the last replicated record, transaction markers and open transactions included."""
@@ -71,24 +75,33 @@ class OffsetQueries:
         failed: dict[Place, StreamLearnerError] = {}
         for place, answer in self._ask(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED).items():
             try:
-                known[place] = answer.result().offset
-            except KafkaException as error:
-                failed[place] = self._fault(error, place)
+                known[place] = self._offset(place, answer)
+            except StreamLearnerError as error:
+                failed[place] = error
         return known, failed
 
     def _all(self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
-        found: dict[Place, int] = {}
-        for place, answer in self._ask(places, spec, isolation).items():
-            try:
-                found[place] = answer.result().offset
-            except KafkaException as error:
-                raise self._fault(error, place) from error
-        return found
+        return {place: self._offset(place, answer) for place, answer in self._ask(places, spec, isolation).items()}
+
+    def _offset(self, place: Place, answer: Future[ListOffsetsResultInfo]) -> int:
+        """An answer, waited for. An offset that is none, as when the connection broke under the question, is none."""
+        try:
+            offset = answer.result().offset
+        except KafkaException as error:
+            self._stale.add(place[0])
+            raise self._fault(error, place) from error
+        if offset < BEYOND_END:
+            self._stale.add(place[0])
+            raise RetryLater(f"{self._doing(place)}: no answer")
+        return offset
 
     def _ask(
         self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[Place, Future[ListOffsetsResultInfo]]:
         self._admin.poll(0)
+        if self._stale:
+            topics, self._stale = self._stale, set()
+            self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout_s)
         request = {TopicPartition(topic, partition): spec for topic, partition in places}
         if not request:
             return {}
