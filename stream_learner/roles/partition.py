@@ -102,8 +102,9 @@ class Progress:
     """What a partition has appended durably, for offsets and metrics.
 
     hint: leads to the last durable resume point. last: what the last durable mark covers. The others count since
-    they were last reported (ticks without the long empty run that a new model begins with): unreported holds the counts of durable marks, append_s how long each took to become
-    durable, recovery_s how long step 1 and 2 took, lost the attempts dropped, by reason.
+    they were last reported: ticks leave out the long empty run that a new model begins with, unreported holds the
+    counts of durable marks, append_s how long each took to become durable, recovery_s how long step 1 and 2 took,
+    lost the attempts dropped, by reason.
     """
 
     hint: Hint | None
