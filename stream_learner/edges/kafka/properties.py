@@ -113,7 +113,6 @@ CONSUMER_ONLY = frozenset(
         "consume.callback.max.messages",
     ]
 )
-SECRET_WORDS = ("password", "secret", "sasl.oauthbearer.config", "sasl.jaas.config", "key.pem", "private")
 
 COMMON = frozenset(
     [

@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from stream_learner.config.kafka import is_secret
 from stream_learner.edges.kafka.properties import (
     ALIASES,
     CALLBACKS,
@@ -22,7 +23,6 @@ from stream_learner.edges.kafka.properties import (
     FIXED,
     OURS,
     PRODUCER_ONLY,
-    SECRET_WORDS,
 )
 from stream_learner.errors import ConfigError
 
@@ -139,11 +139,6 @@ def _accepted(name: str) -> set[str]:
 def _nearest(name: str) -> str:
     near = difflib.get_close_matches(name, [*PRODUCER_ONLY, *CONSUMER_ONLY, *COMMON], n=1)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def is_secret(name: str) -> bool:
-    """Whether a property's value must not be shown."""
-    return any(word in name for word in SECRET_WORDS)
 
 
 def _text(value: object) -> str:
