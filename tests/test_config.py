@@ -198,6 +198,7 @@ def test_what_is_missing_is_described() -> None:
         ("join.keep_negatives=.nan", "join.keep_negatives"),
         ("join.buffer=1MiB", "join.buffer"),
         ("join.record_bytes=2MiB", "join.record_bytes"),
+        ("join.record_bytes=16KiB", "join.record_bytes"),
         ("learner.buffer=1MiB", "learner.buffer"),
         ("learner.optimizer.alpha=0", "learner.optimizer.alpha"),
         ("learner.optimizer.alpha=1e-320", "learner.optimizer"),

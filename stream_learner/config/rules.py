@@ -64,6 +64,8 @@ def _core_rules(config: Config) -> Iterator[Problem]:
 
 
 def _size_rules(config: Config) -> Iterator[Problem]:
+    from stream_learner.core.examples import largest_record_bytes
+
     join, kafka = config.join, config.kafka.root
     least_bytes = 4 * max(join.record_bytes, join.max_event_bytes)
     if join.buffer_bytes < least_bytes:
@@ -72,6 +74,10 @@ def _size_rules(config: Config) -> Iterator[Problem]:
     if config.learner.buffer_bytes < 4 * join.record_bytes:
         least = format_size_bytes(4 * join.record_bytes)
         yield "learner.buffer", f"must be at least four times join.record_bytes: {least}"
+    example_bytes = largest_record_bytes(config.features.max_features + 1)
+    if join.record_bytes < example_bytes:
+        least = format_size_bytes(example_bytes)
+        yield "join.record_bytes", f"must hold an example of features.max_features and the bias: {least} or more"
     limit_bytes = _message_limit_bytes(kafka.get("message.max.bytes", _KAFKA_DEFAULT_MAX_BYTES))
     if limit_bytes is None:
         yield "kafka", "message.max.bytes must be a number"
