@@ -260,10 +260,30 @@ class NotFound(Stop):
     exit_code = 55
 
 
-class PortInUse(Stop):
-    """The address for `/metrics`, `/healthz` and `/readyz` cannot be listened on.
+class PromotionRefused(Stop):
+    """The model that an alias was to point at is not fit for it: not complete, not fresh, or worse than the other.
 
-    Operator action: set `telemetry.http_port` to a free port, or to 0 to switch it off.
+    Operator action: look at the checks in the message; let the model catch up, or promote it all the same with
+    `--force`.
+    """
+
+    exit_code = 56
+
+
+class ModelsDiffer(Stop):
+    """Two models that were compared are not the same; what was printed says where they part.
+
+    Operator action: none, if they are meant to differ; else look at the records that are named.
+    """
+
+    exit_code = 57
+
+
+class PortInUse(Stop):
+    """The address that requests are to be answered on cannot be listened on.
+
+    Operator action: set `telemetry.http_port` or `serve.port` to a free port; `telemetry.http_port` 0 switches
+    `/metrics`, `/healthz` and `/readyz` off.
     """
 
     exit_code = 60

@@ -7,13 +7,12 @@ options there are, and which of them this program sets itself, is for the Kafka 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator, model_serializer
+from pydantic import BaseModel, ConfigDict, RootModel, field_validator, model_serializer
 
+from stream_learner.config.references import FromEnvironment, FromFile
 from stream_learner.errors import ConfigError
 
 Scalar: TypeAlias = str | int | float | bool
@@ -31,35 +30,6 @@ def is_secret(option: str) -> bool:
     if name in _SHOWN_SASL_OPTIONS:
         return False
     return name.startswith("sasl.") or any(word in name for word in _SECRET_WORDS)
-
-
-class FromFile(BaseModel):
-    """A value that is the content of a file, without the line break at its end."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    file: str = Field(min_length=1, description="path of the file that holds the value")
-
-    def read(self, option: str) -> str:
-        """The value now. Raises ConfigError, naming option and file, where it cannot be read."""
-        try:
-            return Path(self.file).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise ConfigError(f"kafka.{option}: cannot read the file {self.file}: {reason}") from None
-
-
-class FromEnvironment(BaseModel):
-    """A value that is an environment variable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    env: str = Field(min_length=1, description="name of the environment variable that holds the value")
-
-    def read(self, option: str) -> str:
-        """The value now. Raises ConfigError, naming option and variable, where it is not set."""
-        value = os.environ.get(self.env)
-        if value is None:
-            raise ConfigError(f"kafka.{option}: the environment variable {self.env} is not set")
-        return value
 
 
 KafkaValue: TypeAlias = Scalar | FromFile | FromEnvironment
@@ -101,7 +71,7 @@ class KafkaOptions(RootModel[dict[str, KafkaValue]]):
         Raises ConfigError where a file or a variable is missing. The result holds secrets: never log it.
         """
         return {
-            name: value.read(name) if isinstance(value, (FromFile, FromEnvironment)) else value
+            name: value.read(f"kafka.{name}") if isinstance(value, (FromFile, FromEnvironment)) else value
             for name, value in self.root.items()
         }
 
@@ -110,7 +80,7 @@ class KafkaOptions(RootModel[dict[str, KafkaValue]]):
         for name, value in self.root.items():
             if isinstance(value, (FromFile, FromEnvironment)):
                 try:
-                    value.read(name)
+                    value.read(f"kafka.{name}")
                 except ConfigError as error:
                     yield error.message
 

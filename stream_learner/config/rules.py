@@ -25,6 +25,7 @@ def broken_rules(config: Config) -> Iterator[Problem]:
     yield from _core_rules(config)
     yield from _size_rules(config)
     yield from _topic_rules(config)
+    yield from _serve_rules(config)
 
 
 def _join_rules(config: Config) -> Iterator[Problem]:
@@ -102,9 +103,21 @@ def _topic_rules(config: Config) -> Iterator[Problem]:
         "topics.examples": config.examples_topic,
         "topics.snapshots": config.snapshots_topic,
         "topics.dead_letters": config.dead_letters_topic,
+        "topics.control": config.control_topic,
     }
     first_path: dict[str, str] = {}
     for path, topic in paths.items():
         if topic in first_path:
             yield path, f"is the same topic as {first_path[topic]} ({topic})"
         first_path.setdefault(topic, path)
+
+
+def _serve_rules(config: Config) -> Iterator[Problem]:
+    serve = config.serve
+    for name in sorted({*serve.models} & {*serve.aliases}):
+        yield "serve.aliases", f"{name} is among serve.models too"
+    if (serve.tls_certificate is None) != (serve.tls_key is None):
+        given, missing = ("tls_certificate", "tls_key") if serve.tls_certificate else ("tls_key", "tls_certificate")
+        yield f"serve.{missing}", f"is missing, though serve.{given} is given"
+    if serve.port == config.telemetry.http_port:
+        yield "telemetry.http_port", f"is the same as serve.port ({serve.port})"

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stream_learner.config.references import Reference
 from stream_learner.config.values import (
     DAY_MS,
     KIB,
@@ -27,6 +28,7 @@ from stream_learner.config.values import (
 )
 
 FieldName = Annotated[str, Field(min_length=1, max_length=1000)]
+ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
 
 
 class Section(BaseModel):
@@ -146,6 +148,9 @@ class Join(Section):
     record_bytes: Annotated[SizeBytes, sized("16KiB", "16MiB")] = Field(
         512 * KIB,
         description="Size at which a tick is split into several records of the training log.",
+    )
+    max_rate: Annotated[int, counting(1, 100_000_000)] | None = Field(
+        None, description="Most impressions a second that one joiner reads; null reads as fast as it can."
     )
     group: TopicName | None = Field(None, description="Consumer group of the joiners; null means `<model>.joiner`.")
     instance_id: TopicName | None = Field(
@@ -270,6 +275,10 @@ class Topics(Section):
     dead_letters: TopicName | None = Field(
         None, description="Records that could not be read; null means `<model>.dead-letters`."
     )
+    control: TopicName = Field(
+        "stream-learner.control",
+        description="Aliases, pauses and pins, compacted; the same topic for all models of a site.",
+    )
     replication: Annotated[int, counting(1, 32)] | None = Field(
         None, description="Replicas of each partition; null takes the broker's default."
     )
@@ -287,6 +296,9 @@ class Topics(Section):
 class Scorer(Section):
     """The scorer."""
 
+    alias: ModelName | None = Field(
+        None, description="Alias to follow instead of `model`: the scorer changes models when the alias is promoted."
+    )
     max_staleness_ms: Annotated[DurationMs, lasting("1s", "7d")] | None = Field(
         5 * MINUTE_MS,
         alias="max_staleness",
@@ -297,6 +309,52 @@ class Scorer(Section):
         alias="ready_timeout",
         description="How long `score` waits for a complete replica before it gives up.",
     )
+
+
+class Serve(Section):
+    """Predictions over HTTP: `stream-learner serve`."""
+
+    host: str = Field("0.0.0.0", min_length=1, description="Address to answer requests on.")
+    port: Annotated[int, counting(1, 65_535)] = Field(8080, description="Port to answer requests on.")
+    models: list[ModelName] = Field(
+        [],
+        description=(
+            "Models to serve, each under its own name. Without models and aliases, `scorer.alias` or `model` is served."
+        ),
+    )
+    aliases: list[ModelName] = Field([], description="Aliases to serve, each under the alias's name.")
+    max_instances: Annotated[int, counting(1, 1_000_000)] = Field(
+        10_000, description="A request with more instances is refused."
+    )
+    max_body_bytes: Annotated[SizeBytes, sized("1KiB", "1GiB")] = Field(
+        16 * MIB, alias="max_body", description="A larger request body, after decompression too, is refused."
+    )
+    max_concurrency: Annotated[int, counting(1, 100_000)] = Field(
+        1_000, description="Requests worked on at once; further ones are told to come back."
+    )
+    request_timeout_ms: Annotated[DurationMs, lasting("10ms", "10m")] = Field(
+        5 * SECOND_MS,
+        alias="request_timeout",
+        description="How long a request may take, the sending of its body included.",
+    )
+    keep_alive_ms: Annotated[DurationMs, lasting("1s", "1h")] = Field(
+        75 * SECOND_MS, alias="keep_alive", description="How long an idle connection is kept."
+    )
+    drain_ms: Annotated[DurationMs, lasting("0", "10m")] = Field(
+        10 * SECOND_MS,
+        alias="drain",
+        description=(
+            "When told to stop: how long it is not ready but still answers, so that balancers look elsewhere first."
+        ),
+    )
+    workers: Annotated[int, counting(1, 256)] = Field(
+        1, description="Processes that answer requests, each with a replica of its own."
+    )
+    token: Reference | None = Field(
+        None, description="Bearer token that requests must carry, as `{file: PATH}` or `{env: NAME}`; null asks none."
+    )
+    tls_certificate: str | None = Field(None, min_length=1, description="File of the TLS certificate chain, PEM.")
+    tls_key: str | None = Field(None, min_length=1, description="File of the certificate's private key, PEM.")
 
 
 class Telemetry(Section):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
@@ -19,8 +19,10 @@ from stream_learner.config.sections import (
     Input,
     Join,
     Learner,
+    ModelName,
     Scorer,
     Section,
+    Serve,
     Snapshots,
     Telemetry,
     Topics,
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from stream_learner.core.feature_spec import FeatureSpec
     from stream_learner.core.join_spec import JoinSpec
     from stream_learner.core.optimizers import Optimizer
-
-ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
 
 
 class BrokenRules(ValueError):
@@ -62,6 +62,7 @@ class Config(Section):
     snapshots: Snapshots = Field(default_factory=Snapshots, description="How the model is published.")
     topics: Topics = Field(default_factory=Topics, description="The model's own topics.")
     scorer: Scorer = Field(default_factory=Scorer, description="The scorer.")
+    serve: Serve = Field(default_factory=Serve, description="Predictions over HTTP.")
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Logs, metrics and health.")
 
     @model_validator(mode="after")
@@ -85,6 +86,11 @@ class Config(Section):
     def dead_letters_topic(self) -> str:
         """Where unreadable input records go."""
         return self.topics.dead_letters or f"{self.model}.dead-letters"
+
+    @property
+    def control_topic(self) -> str:
+        """Aliases, pauses and pins of all models."""
+        return self.topics.control
 
     @property
     def group(self) -> str:
