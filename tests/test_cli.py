@@ -143,9 +143,10 @@ def test_the_configuration_file_may_come_from_the_environment(run: Run, monkeypa
     assert json.loads(run("config", "show", "--json").out)["join"]["window"] == "45s"
 
 
-def test_show_prints_yaml_without_secrets(run: Run) -> None:
+def test_show_prints_yaml_without_secrets(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """config show prints the whole tree, defaults included, secrets as ***."""
-    shown = run("config", "show", "-c", MINIMAL, "--set", "kafka.sasl.password=hunter2").out
+    monkeypatch.setenv("STREAM_LEARNER__KAFKA__SASL_PASSWORD", "hunter2")
+    shown = run("config", "show", "-c", MINIMAL).out
     tree = yaml.safe_load(shown)
     assert "hunter2" not in shown
     assert tree["kafka"]["sasl.password"] == "***"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from stream_learner.config import Config, check_secrets, load_config
 from stream_learner.config.paths import leaves
+from stream_learner.config.references import FromEnvironment, FromFile
 from stream_learner.config.values import (
     format_duration_ms,
     format_size_bytes,
@@ -326,13 +327,12 @@ def test_secrets_come_from_files_and_environment(tmp_path: Path, monkeypatch: py
     secret.write_text("first\n", encoding="utf-8")
     monkeypatch.setenv("KAFKA_USER", "ada")
     config = load(f"kafka.sasl.password={{file: {secret}}}", "kafka.sasl.username={env: KAFKA_USER}")
-    assert config.kafka_options()["sasl.password"] == "first"
+    options = config.kafka_options()
+    password, user = options["sasl.password"], options["sasl.username"]
+    assert isinstance(password, FromFile) and isinstance(user, FromEnvironment)
+    assert password.read("kafka.sasl.password") == "first"
     secret.write_text("second", encoding="utf-8")
-    assert config.kafka_options() == {
-        "bootstrap.servers": "localhost:9092",
-        "sasl.password": "second",
-        "sasl.username": "ada",
-    }
+    assert (password.read("kafka.sasl.password"), user.read("kafka.sasl.username")) == ("second", "ada")
     assert config.shown()["kafka"]["sasl.password"] == {"file": str(secret)}
 
 

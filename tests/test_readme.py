@@ -114,7 +114,7 @@ def test_the_library_has_what_its_example_uses() -> None:
     assert scope["Scorer"] is Scorer
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert all(hasattr(Scorer, name) or name in Predictions.__dataclass_fields__ for name in used), used
-    assert Prediction._fields == ("p_click", "version")
+    assert Prediction._fields == ("p_click", "version", "model")
 
 
 def test_the_readme_fits_a_screen_or_two() -> None:

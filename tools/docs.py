@@ -84,7 +84,7 @@ Other exit codes: 0 done, also after SIGINT or SIGTERM; 2 wrong command line; 13
 signal. Records that cannot be read are not errors: they are counted and go to the dead-letter topic.
 """
 
-ROLE_TITLES = {"joiner": "Joiner", "learner": "Learner", "scorer": "Scorer", "process": "All roles"}
+ROLE_TITLES = {"joiner": "Joiner", "learner": "Learner", "scorer": "Scorer", "serve": "Serve", "process": "All roles"}
 
 
 def pages() -> dict[str, str]:

@@ -6,6 +6,8 @@ This file must never let an error out as a bare traceback: it ends as a message 
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +16,15 @@ from typing import Annotated
 import typer
 
 from stream_learner import __version__
+from stream_learner.cli import alias_commands
+from stream_learner.cli.backfill_command import backfill
 from stream_learner.cli.config_commands import config_app
+from stream_learner.cli.diff_command import diff
 from stream_learner.cli.inspect_commands import inspect_app
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role, seconds
 from stream_learner.cli.output import print_error, print_rows
+from stream_learner.cli.rights_command import rights
+from stream_learner.cli.serve_command import serve
 from stream_learner.errors import TopicsDiffer
 
 app = typer.Typer(
@@ -31,10 +38,17 @@ topics_app = typer.Typer(help="Make and check the model's topics.", no_args_is_h
 app.add_typer(config_app, name="config")
 app.add_typer(topics_app, name="topics")
 app.add_typer(inspect_app, name="inspect")
+app.command()(backfill)
+alias_commands.register(app)
+app.command()(diff)
+app.command()(rights)
+app.command()(serve)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
+    if os.getpid() == 1:  # in a container, where the kernel keeps from the first process what it does not listen to
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         app(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="stream-learner")
     except KeyboardInterrupt:

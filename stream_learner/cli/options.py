@@ -41,6 +41,7 @@ def load(file: Path | None, overrides: Sequence[str] | None, *, secrets: bool = 
     ConfigError with every finding.
     """
     _need_settings(file, overrides)
+    _refuse_secrets(overrides or ())
     config = load_config(file, environ=os.environ, overrides=overrides or ())
     if secrets:
         check_secrets(config)
@@ -78,6 +79,18 @@ def seconds(text: str | float) -> float:
         return parse_duration_ms(f"{text}s" if text.replace(".", "", 1).isdigit() else text) / 1000
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _refuse_secrets(overrides: Sequence[str]) -> None:
+    """A secret on the command line is in the list of processes, for everybody on the machine to see."""
+    from stream_learner.config.kafka import secrets_in
+
+    named = [name for override in overrides for name in secrets_in(override)]
+    if named:
+        raise ConfigError(
+            f"a secret was given on the command line, where every user of the machine can read it: {', '.join(named)}",
+            action="Change the secret, then write {file: PATH} or {env: NAME} in its place.",
+        )
 
 
 def _need_settings(file: Path | None, overrides: Sequence[str] | None) -> None:

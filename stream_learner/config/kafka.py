@@ -1,6 +1,6 @@
 """The `kafka` section: options handed to librdkafka, with secrets taken from files or the environment.
 
-In: option names and values as written. Out: a plain dictionary for a client, and a text without secrets.
+In: option names and values as written. Out: the options, references unread, and a text without secrets.
 This file must never show the value of an option that may be a secret, in a message, a repr or a dump. Which
 options there are, and which of them this program sets itself, is for the Kafka adapters to say.
 """
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, RootModel, field_validator, model_serializer
 
 from stream_learner.config.references import FromEnvironment, FromFile
+from stream_learner.config.yaml import YamlError, read_yaml
 from stream_learner.errors import ConfigError
 
 Scalar: TypeAlias = str | int | float | bool
@@ -21,6 +22,7 @@ MASK = "***"
 _SHOWN_SASL_OPTIONS = frozenset(
     {"sasl.mechanism", "sasl.mechanisms", "sasl.oauthbearer.method", "sasl.kerberos.service.name"}
 )
+_NOTHING = ("", "null", "~")
 _SECRET_WORDS = ("password", "secret", "token", "credential", ".pem", "jaas", "private", "api.key")
 
 
@@ -29,7 +31,33 @@ def is_secret(option: str) -> bool:
     name = option.lower()
     if name in _SHOWN_SASL_OPTIONS:
         return False
-    return name.startswith("sasl.") or any(word in name for word in _SECRET_WORDS)
+    return name.startswith("sasl.") or has_secret_word(name)
+
+
+def has_secret_word(option: str) -> bool:
+    """Whether an option's name says that its value is a secret, as that of a user name or an address does not."""
+    name = option.lower()
+    return not name.endswith((".url", ".location", ".file")) and any(word in name for word in _SECRET_WORDS)
+
+
+def secrets_in(override: str) -> list[str]:
+    """The options whose secret stands in `name=value` itself, not in a file or variable that it names."""
+    name, _, text = override.partition("=")
+    section, _, option = name.strip().lower().partition(".")
+    text = text.strip()
+    if section == "serve" and option == "token":
+        return [] if text.startswith("{") or text in _NOTHING else ["serve.token"]
+    if section != "kafka":
+        return []
+    if option:
+        secret = has_secret_word(option) and not text.startswith(("{file:", "{env:"))
+        return [f"kafka.{option}"] if secret else []
+    try:
+        options = read_yaml(text).data
+    except YamlError:
+        return []
+    found = options.items() if isinstance(options, dict) else ()
+    return [f"kafka.{name}" for name, value in found if has_secret_word(str(name)) and not isinstance(value, dict)]
 
 
 KafkaValue: TypeAlias = Scalar | FromFile | FromEnvironment
@@ -64,16 +92,6 @@ class KafkaOptions(RootModel[dict[str, KafkaValue]]):
         if not (options.get("bootstrap.servers") or options.get("metadata.broker.list")):
             raise ValueError('bootstrap.servers is missing, for example "localhost:9092"')
         return options
-
-    def resolve(self) -> dict[str, Scalar]:
-        """The options for a client, files and environment read now.
-
-        Raises ConfigError where a file or a variable is missing. The result holds secrets: never log it.
-        """
-        return {
-            name: value.read(f"kafka.{name}") if isinstance(value, (FromFile, FromEnvironment)) else value
-            for name, value in self.root.items()
-        }
 
     def unreadable(self) -> Iterator[str]:
         """One line for each value that cannot be read from its file or variable now."""

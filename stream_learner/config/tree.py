@@ -6,13 +6,14 @@ This file must never read a file or the environment.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from stream_learner.config.kafka import KafkaOptions, Scalar
+from stream_learner.config.kafka import KafkaOptions, KafkaValue
 from stream_learner.config.rules import broken_rules
 from stream_learner.config.sections import (
     Features,
@@ -27,6 +28,7 @@ from stream_learner.config.sections import (
     Telemetry,
     Topics,
 )
+from stream_learner.errors import ConfigError
 
 if TYPE_CHECKING:
     from stream_learner.core.events import EventSpec
@@ -107,16 +109,49 @@ class Config(Section):
         """The directory of the learner's state."""
         return Path(self.learner.state_dir or f"state/{self.model}")
 
-    def kafka_options(self) -> dict[str, Scalar]:
-        """librdkafka's options, files and variables read now. It holds secrets: never log it.
-
-        Raises ConfigError where a file or a variable is missing.
-        """
-        return self.kafka.resolve()
+    def kafka_options(self) -> dict[str, KafkaValue]:
+        """librdkafka's options, those kept in files and variables as references. It holds secrets: never log it."""
+        return dict(self.kafka.root)
 
     def shown(self) -> dict[str, Any]:
         """The tree as it would be written in a file, every default included, secrets as `***`."""
         return self.model_dump(mode="json", by_alias=True)
+
+    def written(self) -> dict[str, Any]:
+        """The tree as it would be written in a file, every default included. It holds secrets: never log or show it."""
+        options = {
+            name: value.model_dump() if isinstance(value, BaseModel) else value
+            for name, value in self.kafka.root.items()
+        }
+        return {**self.shown(), "kafka": options}
+
+    def with_values(self, values: Mapping[tuple[str, ...], Any]) -> Config:
+        """The configuration with other values, as a file would have them, by path: `{("join", "max_rate"): 500}`.
+
+        Raises ConfigError where they cannot work.
+        """
+        tree = self.written()
+        for path, value in values.items():
+            place = tree
+            for name in path[:-1]:
+                place = place[name]
+            place[path[-1]] = value
+        try:
+            return Config.model_validate(tree)
+        except ValidationError as error:
+            problems = [_problem(detail) for detail in error.errors(include_url=False, include_input=False)]
+            raise ConfigError("; ".join(problems), problems=problems) from None
+
+    def renamed(self, model: str) -> Config:
+        """The same settings for another model that shares nothing with this one but its inputs.
+
+        Topics, group and members get their names from the model again, whatever they were called; a state directory
+        that was given becomes its sibling of the model's name. Raises ConfigError for a name that cannot be one.
+        """
+        state_dir = self.learner.state_dir and str(Path(self.learner.state_dir).parent / model)
+        own = [("topics", name) for name in ("examples", "snapshots", "dead_letters")]
+        values: dict[tuple[str, ...], Any] = dict.fromkeys([*own, ("join", "group"), ("join", "instance_id")])
+        return self.with_values({**values, ("model",): model, ("learner", "state_dir"): state_dir})
 
     def join_spec(self) -> JoinSpec:
         """The rules of the join for `core`."""
@@ -169,3 +204,11 @@ class Config(Section):
             max_value_bytes=features.max_value_bytes,
             categorical=tuple(features.categorical),
         )
+
+
+def _problem(detail: Any) -> str:
+    """A finding of pydantic's as one line, without the value."""
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, BrokenRules):
+        return str(cause)
+    return f"{'.'.join(str(part) for part in detail['loc'])}: {cause or detail['msg']}"

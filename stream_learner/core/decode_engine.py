@@ -52,7 +52,9 @@ class BatchDecoder:
         self._row_length = float(_FIRST_GUESS if plan.features else 0)
         self.handed_over = 0
 
-    def decode(self, data: bytes, bounds: NDArray[np.int64], times_ms: NDArray[np.int64] | None = None) -> Columns:
+    def decode(
+        self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64], times_ms: NDArray[np.int64] | None = None
+    ) -> Columns:
         """Columns of the n events data[bounds[i]:bounds[i+1]] with Kafka timestamps i64[n] (None: not needed).
 
         Raises ValueError if the bounds do not fit the data, or the timestamps the bounds.
@@ -92,7 +94,7 @@ class BatchDecoder:
     def _decode_at(
         self,
         address: int,
-        data: bytes,
+        data: bytes | NDArray[np.uint8],
         bounds: NDArray[np.int64],
         times: NDArray[np.int64],
         first: int,

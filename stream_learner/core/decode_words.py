@@ -7,25 +7,21 @@ may be unaligned, in contrast to those of `memory.py`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from stream_learner.core.kernels import kernel
 
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(64)
 _WIDE = ir.IntType(128)
 _BYTES = ir.VectorType(_BYTE, 16)
 
-inlined = njit(
-    nogil=True,
-    cache=True,
-    error_model="numpy",
-    forceinline=True,
-    no_cpython_wrapper=True,
-    no_cfunc_wrapper=True,
-)
+inlined = partial(kernel, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """As `kernel`, but laid into its caller, and not to be called from Python: for the steps of hot loops."""
 
 

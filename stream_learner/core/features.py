@@ -67,7 +67,7 @@ class FeatureEncoder:
         """How many events so far left the fast path, because they were unusual or had new fields."""
         return self._decoder.handed_over
 
-    def encode_json(self, data: bytes, bounds: NDArray[np.int64]) -> EncodedRows:
+    def encode_json(self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> EncodedRows:
         """Features of the n events data[bounds[i]:bounds[i+1]], bounds i64[n+1].
 
         Raises ValueError if the bounds do not rise from 0 or more to len(data) or less.

@@ -16,6 +16,7 @@ Emitting a cut:
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 _RESUME_FIXED_BYTES = 96
+_NO_END = sys.maxsize
 
 
 class NotRead(ValueError):
@@ -76,10 +78,23 @@ class TickOutput:
 class PartitionJoin:
     """The state of one partition's join: clicks of the last window, ids of the last `dedupe`, impressions waiting."""
 
-    def __init__(self, spec: JoinSpec, *, impression_start: int, click_start: int, first_tick: int = 0) -> None:
-        """Start without any state at these offsets; the first cut begins with `first_tick`."""
+    def __init__(
+        self,
+        spec: JoinSpec,
+        *,
+        impression_start: int,
+        click_start: int,
+        first_tick: int = 0,
+        until_tick: int | None = None,
+    ) -> None:
+        """Start without any state at these offsets; the first cut begins with `first_tick`.
+
+        until_tick: the last tick to make, None for no end. A run of empty ticks is cut off there, so that a mark ends
+        with it, however far the inputs had been read.
+        """
         self.spec = spec
         self.next_tick = first_tick
+        self._until_tick = _NO_END if until_tick is None else until_tick
         self._click_cursor = click_start
         self._impressions = ImpressionBuffer(
             position=impression_start,
@@ -92,8 +107,8 @@ class PartitionJoin:
         self._codes: NDArray[np.uint8] | None = None
 
     @classmethod
-    def resume(cls, spec: JoinSpec, mark: Mark) -> PartitionJoin:
-        """The state after a mark that is a resume point.
+    def resume(cls, spec: JoinSpec, mark: Mark, *, until_tick: int | None = None) -> PartitionJoin:
+        """The state after a mark that is a resume point; `until_tick` as of a fresh one.
 
         Feed it impressions from `resume.dedupe_from` and clicks from `mark.first_click` on; it is `rebuilt` when
         they reach the mark's positions, and goes on from there. Raises ValueError if the mark has no resume point,
@@ -106,7 +121,7 @@ class PartitionJoin:
             raise ValueError("the resume point was made by a join with other settings")
         if point.detached:
             raise ValueError("the resume point's codes have not been put back")
-        join = cls(spec, impression_start=point.dedupe_from, click_start=mark.first_click)
+        join = cls(spec, impression_start=point.dedupe_from, click_start=mark.first_click, until_tick=until_tick)
         join.next_tick = mark.last_tick + 1
         join._click_cursor = mark.click_cursor
         join._impressions = ImpressionBuffer(
@@ -145,6 +160,11 @@ class PartitionJoin:
     def rebuilt(self) -> bool:
         """Whether all that a resumed join must read again has been read. True from the start for a fresh one."""
         return self._codes is None and self._impressions.position >= self._impressions.next
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last tick that was to be made has been emitted."""
+        return self.next_tick > self._until_tick
 
     @property
     def buffered_bytes(self) -> int:
@@ -237,15 +257,16 @@ class PartitionJoin:
 
         click_idle_ms, impression_idle_ms: progress by the wall clock at the end of the partition, ms since the
         epoch, only while everything there is in it has been added; else None.
-        The cut ends with the first tick that is not empty, or, if `allow_empty` and that tick cannot close yet,
-        with the last one that can.
+        The cut ends with the first tick that is not empty, or with the last one to make, or, if `allow_empty` and
+        that tick cannot close yet, with the last one that can.
         """
-        if not self.rebuilt:
+        if not self.rebuilt or self.ended:
             return None
         reach = self._reach(impression_idle_ms)
         progress = _latest(self._ahead.log_time, click_idle_ms)
         closeable = min(progress, reach) // self.spec.tick_ms - 1
         tick = self._goal_tick() if self._impressions.first_log_time is not None else closeable + 1
+        tick = min(tick, self._until_tick)
         if tick > closeable:
             if not allow_empty or closeable < self.next_tick:
                 return None
@@ -309,11 +330,11 @@ class PartitionJoin:
         return (tick + 1) * self.spec.tick_ms
 
     def _goal_tick(self) -> int:
-        """The first tick that is not empty as far as is known, the next one if nothing waits."""
+        """The first tick that is not empty as far as is known, or the last one to make; the next if nothing waits."""
         first = self._impressions.first_log_time
         if first is None:
             return self.next_tick
-        return max(self.next_tick, (first + self.spec.window_ms) // self.spec.tick_ms)
+        return max(self.next_tick, min((first + self.spec.window_ms) // self.spec.tick_ms, self._until_tick))
 
     def _cursor_at(self, end_ms: int) -> int:
         """Where clicks are read up to for a tick that ends then: the first at which log time reaches it, or all."""

@@ -1,42 +1,134 @@
-"""How hot loops are compiled.
+"""How hot loops are compiled, and where their machine code is kept.
 
 In: a Python function over integers, floats, addresses and arrays. Out: machine code without the GIL.
 This file must never switch on fast-math or fused multiply-add: the bits of the fold depend on it.
 
-Machine code is kept on disk. Numba takes it to be current while the file of the function itself is unchanged; but a
-kernel contains what it calls from other files of this package. So here it counts as current only while every file of
-`core` is unchanged.
+Machine code is kept on disk: in the folder that NUMBA_CACHE_DIR names, which need not be writable (an image's is not);
+else where numba keeps it. Numba takes it to be current while the file of the function itself is unchanged; but a
+kernel contains what it calls from other files of this package. So here it counts as current only while the content of
+every file of `core` is the same.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import llvmlite.binding
 import numba
+from numba.core import caching
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _sources_stamp() -> tuple[int, int]:
-    """Checksum and number of names, sizes and times of change of this package's source files."""
+def _sources_stamp() -> bytes:
+    """Checksum of this package's source files, by name and content."""
     root = Path(__file__).parent
-    files = sorted(root.rglob("*.py"))
-    text = "\n".join(f"{f.relative_to(root)} {f.stat().st_size} {f.stat().st_mtime_ns}" for f in files)
-    return zlib.crc32(text.encode()), len(files)
+    checksum = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        checksum.update(f"{file.relative_to(root)} {file.stat().st_size}\n".encode())
+        checksum.update(file.read_bytes())
+    return checksum.digest()
 
 
 _STAMP = _sources_stamp()
 
+V3_INSTRUCTIONS = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+"""What x86-64-v3 has beyond x86-64-v2, in LLVM's words."""
 
-def kernel(function: F) -> F:
+
+def processor_for(named: str | None, instructions: Mapping[str, bool]) -> str | None:
+    """The processor to compile for where NUMBA_CPU_NAME is `named` and the machine has `instructions`.
+
+    That is the named one, but x86-64-v2 in place of x86-64-v3 on a machine that lacks some of it: an image holds
+    machine code for both. The results are the same to the bit.
+    """
+    if named == "x86-64-v3" and not all(instructions.get(name) for name in V3_INSTRUCTIONS):
+        return "x86-64-v2"
+    return named
+
+
+numba.config.CPU_NAME = processor_for(numba.config.CPU_NAME, llvmlite.binding.get_host_cpu_features())
+
+
+class _Folder(caching._CacheLocator):
+    """A folder of machine code that may be read-only. Numba's own locators pass such a folder over."""
+
+    def __init__(self, folder: Path, line: int) -> None:
+        self._folder = folder
+        self._line = line
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> bytes:
+        return _STAMP
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+
+class _GivenFolder(_Folder):
+    """Below NUMBA_CACHE_DIR, whether or not it can be written."""
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> _Folder | None:
+        if not numba.config.CACHE_DIR:
+            return None
+        return cls(Path(numba.config.CACHE_DIR, cls.get_suitable_cache_subpath(file)), function.__code__.co_firstlineno)
+
+
+class _BesideTheSource(_Folder):
+    """The last resort, where no folder can be written: the kernels are compiled, and not kept."""
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> _Folder:
+        return cls(Path(file).parent / "__pycache__", function.__code__.co_firstlineno)
+
+
+class _Files(caching.CompileResultCacheImpl):
+    _locator_classes = (_GivenFolder, *caching.CompileResultCacheImpl._locator_classes, _BesideTheSource)
+
+
+@cache
+def _warn(text: str) -> None:
+    """Warn once. Python's own way to do so fails here: numba resets it with each compilation."""
+    warnings.warn(text, RuntimeWarning, stacklevel=1)
+
+
+class _Cache(caching.FunctionCache):
+    """Numba's cache of one function, current while all of `core` is; one that cannot be read or written is no error."""
+
+    _impl_class = _Files
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file._source_stamp = _STAMP
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        try:
+            return super().load_overload(signature, target)
+        except OSError:
+            return None
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        try:
+            super().save_overload(signature, compiled)
+        except OSError as error:
+            _warn(f"kernels were compiled that cannot be kept ({error.strerror}); every start compiles them again")
+
+
+def kernel(function: F, **options: bool) -> F:
     """Compile a function on first use, keep the machine code on disk, release the GIL while it runs.
 
-    Division by zero gives IEEE infinities and NaN, as in NumPy, and never raises.
+    Division by zero gives IEEE infinities and NaN, as in NumPy, and never raises. `options` are numba's. Where no
+    folder can be written, a RuntimeWarning says so once, and every process compiles what it needs.
     """
-    compiled = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    compiled._cache._cache_file._source_stamp = _STAMP
+    compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    compiled._cache = _Cache(function)
     result: F = compiled
     return result

@@ -62,6 +62,9 @@ class Replica:
         self._followers = [Follower(shard) for shard in range(len(ends))]
         self._table = ReplicaTable(pause)
         self.served: Served | None = None
+        self.last_version: int | None = None
+        """No later version than this is begun to be served; None for no limit. Set by the thread that feeds, or with
+        it held back. Later versions are kept, so that the last one is served as soon as the limit is gone."""
         for partition in range(len(ends)):
             self.reached(partition, 0)
 
@@ -102,7 +105,12 @@ class Replica:
         for follower in self._followers:
             if follower.trouble:
                 return f"partition {follower.shard}: {follower.trouble}"
-        return "" if self.served is not None else "the shards have no version in common yet"
+        if self.served is not None:
+            return ""
+        held, limit = self._first_whole(), self.last_version
+        if held is not None and limit is not None and held > limit:
+            return f"version {limit} is no longer in the topic: it holds {held}"
+        return "the shards have no version in common yet"
 
     @property
     def version(self) -> int:
@@ -188,11 +196,17 @@ class Replica:
         if any(follower.loading or (self.served and not follower.queue) for follower in self._followers):
             return None
         first, *others = (follower.versions() for follower in self._followers)
+        limit = self.last_version
         for wanted in reversed(first):
-            if all(wanted in other for other in others):
+            if (limit is None or wanted.version <= limit) and all(wanted in other for other in others):
                 served = self.served
                 return wanted if served is None or wanted != (served.version, served.digest) else None
         return None
+
+    def _first_whole(self) -> int | None:
+        """The earliest version that could be served but for the limit; None while a shard is loading."""
+        held = [follower.current.id.version for follower in self._followers if follower.current is not None]
+        return max(held) if len(held) == len(self._followers) else None
 
 
 def _plain(array: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -12,7 +12,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stream_learner.core import arithmetic, examples, hashing, id_table, join_kernel, learner, losses, replica
+from stream_learner.core import (
+    arithmetic,
+    examples,
+    feature_subset,
+    hashing,
+    id_table,
+    join_kernel,
+    json_array,
+    learner,
+    losses,
+    replica,
+)
 from stream_learner.core.events import ClickDecoder, EventSpec, ImpressionDecoder
 from stream_learner.core.feature_spec import FeatureSpec
 from stream_learner.core.weights import WeightTable
@@ -44,9 +55,11 @@ STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("join", id_table.warm),
     ("join", join_kernel.warm),
     ("training log", examples.warm),
+    ("training log", feature_subset.warm),
     ("fold", learner.warm),
     ("fold", _table_growth),
     ("replica", replica.warm),
+    ("requests", json_array.warm),
 )
 """What is compiled, in this order, under the name of the part it belongs to."""
 

@@ -1,6 +1,6 @@
-"""`/metrics`, `/healthz` and `/readyz` on a port, beside the role's own loop.
+"""HTTP servers in threads of their own; and `/metrics`, `/healthz` and `/readyz` on a port beside the role's own loop.
 
-In: the metrics, and two questions to ask. Out: HTTP answers from a thread of their own.
+In: an application and a socket; the metrics, and two questions to ask. Out: HTTP answers from a thread of their own.
 This file must never decide what healthy or ready means, and never take the process's signals.
 """
 
@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
@@ -17,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from stream_learner.edges.metrics import CONTENT_TYPE, Metrics
+from stream_learner.edges.metrics import CONTENT_TYPE
 from stream_learner.errors import BrokenInvariant, PortInUse
 
 Check = Callable[[], tuple[bool, str]]
@@ -25,6 +26,55 @@ Check = Callable[[], tuple[bool, str]]
 
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
+
+
+class MetricsText(Protocol):
+    """What can be scraped."""
+
+    def text(self) -> bytes:
+        """All values in Prometheus's text format."""
+
+
+class HttpThread:
+    """Runs a uvicorn server on a listening socket, in a thread of its own. The socket is closed with it."""
+
+    def __init__(self, listening: socket.socket, config: uvicorn.Config, name: str) -> None:
+        self._socket = listening
+        self._server = uvicorn.Server(config)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server runs: it was started and has not ended."""
+        return self._thread.is_alive() and self._server.started
+
+    @property
+    def connections(self) -> int:
+        """Connections open."""
+        return len(self._server.server_state.connections)
+
+    def start(self) -> None:
+        """Answer requests from now on; returns when the first one would be answered."""
+        self._thread.start()
+        for _ in range(int(_START_TIMEOUT_S * 1000)):
+            if self._server.started or self._ended.wait(0.001):
+                break
+        if not self._server.started:
+            raise BrokenInvariant(f"{self._thread.name} did not start")
+
+    def close(self, timeout_s: float = _STOP_TIMEOUT_S) -> None:
+        """Accept nothing more, finish what is under way, end; may be called twice."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._ended.set()
 
 
 class TelemetryServer:
@@ -35,9 +85,9 @@ class TelemetryServer:
     Raises PortInUse where the address cannot be listened on.
     """
 
-    def __init__(self, host: str, port: int, *, metrics: Metrics, health: Check, ready: Check) -> None:
-        self._socket = _listen(host, port)
-        self.port: int = self._socket.getsockname()[1]
+    def __init__(self, host: str, port: int, *, metrics: MetricsText, health: Check, ready: Check) -> None:
+        listening = listen(host, port)
+        self.port: int = listening.getsockname()[1]
         app = Starlette(
             routes=[
                 Route("/metrics", _metrics_of(metrics)),
@@ -45,39 +95,17 @@ class TelemetryServer:
                 Route("/readyz", _answer_of(ready)),
             ]
         )
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                loop="asyncio",
-                http="h11",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=5,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="telemetry-http", daemon=True)
+        config = server_config(app, http="h11", loop="asyncio", timeout_keep_alive=5, timeout_graceful_shutdown=1)
+        self._server = HttpThread(listening, config, "telemetry-http")
 
     def start(self) -> TelemetryServer:
         """Answer requests from now on; returns when the first one would be answered."""
-        self._thread.start()
-        for _ in range(int(_START_TIMEOUT_S * 1000)):
-            if self._server.started or self._ended.wait(0.001):
-                break
-        if not self._server.started:
-            raise BrokenInvariant("the telemetry server did not start")
+        self._server.start()
         return self
 
     def close(self) -> None:
         """Stop answering; may be called twice."""
-        self._server.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join(_STOP_TIMEOUT_S)
-        self._socket.close()
+        self._server.close()
 
     def __enter__(self) -> TelemetryServer:
         return self.start()
@@ -87,23 +115,32 @@ class TelemetryServer:
     ) -> None:
         self.close()
 
-    def _serve(self) -> None:
-        try:
-            self._server.run(sockets=[self._socket])
-        finally:
-            self._ended.set()
+
+def server_config(app: Any, **options: Any) -> uvicorn.Config:
+    """uvicorn's configuration with what all our servers share: no log of its own, no lifespan, no name of itself."""
+    return uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        **options,
+    )
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
+    """A listening socket; `port` 0 takes any free one. Raises PortInUse."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        return socket.create_server((host, port), family=family, backlog=backlog)
     except OSError as error:
         reason = error.strerror or str(error)
         raise PortInUse(f"cannot listen on {host} port {port}: {reason}") from error
 
 
-def _metrics_of(metrics: Metrics) -> Callable[[Request], Response]:
+def _metrics_of(metrics: MetricsText) -> Callable[[Request], Response]:
     def answer(_request: Request) -> Response:
         return Response(metrics.text(), media_type=None, headers={"content-type": CONTENT_TYPE})
 

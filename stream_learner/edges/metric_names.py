@@ -33,9 +33,9 @@ class Metric:
 
     @property
     def role(self) -> str:
-        """The role it belongs to: joiner, learner, scorer, or process for all of them."""
+        """The role it belongs to: joiner, learner, scorer, serve, or process for all of them."""
         first = self.name.split("_")[0]
-        return first if first in ("joiner", "learner", "scorer") else "process"
+        return first if first in ("joiner", "learner", "scorer", "serve") else "process"
 
 
 def _counter(name: str, meaning: str, *labels: str) -> Metric:
@@ -134,6 +134,9 @@ LEARNER_PUBLISH = _histogram("learner_publish_seconds", SLOW_SECONDS, "Time of o
 LEARNER_PUBLISH_BYTES = _counter("learner_publish_bytes_total", "Bytes published.")
 LEARNER_PUBLISHED_SEQUENCE = _gauge("learner_published_sequence", "Number of the last publication.")
 LEARNER_PUBLISHED_VERSION = _gauge("learner_published_version", "Version, a tick, of the last publication.")
+LEARNER_PAUSED = _gauge(
+    "learner_publication_paused", "1 while publication is paused (`stream-learner pause`), else 0."
+)
 
 SCORER_VERSION = _gauge("scorer_version", "Version, a tick, that predictions are made with.")
 SCORER_READY = _gauge("scorer_ready", "1 where the replica is complete and fresh, else 0.")
@@ -141,6 +144,28 @@ SCORER_FRESHNESS = _gauge("scorer_freshness_seconds", "Age of the version: wall 
 SCORER_APPLIED = _counter("scorer_versions_applied_total", "Versions applied.")
 SCORER_LOAD = _histogram("scorer_load_seconds", SLOW_SECONDS, "From start to a complete replica.")
 SCORER_WEIGHTS = _gauge("scorer_weights", "Weights in the replica.")
+SCORER_MODEL_INFO = _gauge("scorer_model_info", "Always 1; the label says which model is served.", "served_model")
+SCORER_SWITCHES = _counter("scorer_switches_total", "Times another model was put in the place of the one served.")
+
+SERVE_REQUESTS = _counter(
+    "serve_requests_total",
+    "Requests answered: protocol is v1, v2, or other for what is no prediction; name is the model or alias asked for, "
+    "empty where none of that name is served; code is the HTTP status, 499 where the client went away.",
+    "protocol",
+    "name",
+    "code",
+)
+SERVE_SECONDS = _histogram(
+    "serve_request_seconds",
+    FAST_SECONDS,
+    "Time of a prediction request, from its head to the last byte of the answer handed to the system.",
+    "protocol",
+)
+SERVE_INSTANCES = _counter("serve_instances_total", "Events predicted for requests.", "name")
+SERVE_IN_FLIGHT = _gauge("serve_in_flight", "Requests being worked on.")
+SERVE_CONNECTIONS = _gauge("serve_connections", "Connections open.")
+SERVE_WORKERS = _gauge("serve_workers", "Worker processes running, where serve.workers is above 1.")
+SERVE_WORKER_STARTS = _counter("serve_worker_starts_total", "Worker processes started, the first ones included.")
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """Every metric declared above, in order."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stream_learner.core.learner import Learner
 from stream_learner.core.marks import MarkId
@@ -16,7 +16,7 @@ from stream_learner.core.pages import Prefix
 from stream_learner.core.rows import StateRows
 from stream_learner.edges.kafka import TopicInfo
 from stream_learner.edges.store import CheckpointStore, CheckpointWriter
-from stream_learner.errors import StateDamaged, TopicRecreated
+from stream_learner.errors import StateDamaged, StateOfAnotherModel, TopicRecreated
 from stream_learner.roles.log_follower import LOG_BEGINNING, LogPosition
 
 if TYPE_CHECKING:
@@ -43,12 +43,23 @@ def open_store(config: Config, learner: Learner, partitions: int) -> CheckpointS
 class Checkpoints:
     """Checkpoints of one learner. Used by the learner's thread."""
 
-    def __init__(self, config: Config, learner: Learner, log: TopicInfo) -> None:
-        """Open the state directory, with positions in the training log `log`. Raises what `open_store` does."""
+    def __init__(
+        self,
+        config: Config,
+        learner: Learner,
+        log: TopicInfo,
+        *,
+        subset_of_features: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Open the state directory, with positions in the training log `log`. Raises what `open_store` does.
+
+        subset_of_features: the feature specification that the log's examples are cut down to, None if they are not.
+        """
         self._path = config.state_dir
         self._learner = learner
         self._partitions = log.partitions
         self._log_topic_id = log.id.hex()
+        self._subset = subset_of_features
         self._store = open_store(config, learner, log.partitions)
         self._writer: CheckpointWriter | None = None
         self._writing_tick = -1
@@ -60,7 +71,7 @@ class Checkpoints:
         """Put the last checkpoint into the learner; the positions to go on from, the log's beginning without one.
 
         Raises StateDamaged if the rows do not have the digest of the head, TopicRecreated if the training log is not
-        the one that the positions are of.
+        the one that the positions are of, StateOfAnotherModel if the model was learned from other features of it.
         """
         loaded = self._store.load()
         if loaded is None:
@@ -69,6 +80,10 @@ class Checkpoints:
         if head["log_topic_id"] != self._log_topic_id:
             raise TopicRecreated(
                 f"{self._path} holds positions of another training log: the topic was deleted and made anew"
+            )
+        if head.get("subset_of_features") != self._subset:
+            raise StateOfAnotherModel(
+                f"{self._path} holds a model that was learned from other features of the same training log"
             )
         self._learner.table.expect(head["rows"])
         for rows in loaded.rows:
@@ -92,6 +107,7 @@ class Checkpoints:
         changed = StateRows(*table.take_changed_for_checkpoint(tick))
         head = {
             "log_topic_id": self._log_topic_id,
+            "subset_of_features": self._subset,
             "rows": table.count,
             "learner": self._learner.state_scalars(),
             "positions": {

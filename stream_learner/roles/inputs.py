@@ -66,9 +66,37 @@ class BadShare:
             )
 
 
+class RateLimit:
+    """How many impressions a joiner may read now, all its partitions together: a token bucket.
+
+    It fills with `per_s` tokens a second up to those of `BURST_S`, and gives them out in pieces, so that batches are
+    worth their while and no partition takes all. Whoever turns the partitions lets each be first in turn.
+    """
+
+    BURST_S = 0.2
+    PIECES = 4
+
+    def __init__(self, per_s: float, now_s: float) -> None:
+        self._per_s = per_s
+        self._most = max(per_s * self.BURST_S, 1.0)
+        self._piece = max(min(int(self._most) // self.PIECES, READ_RECORDS), 1)
+        self._tokens = 0.0
+        self._filled_s = now_s
+
+    def allowed(self, now_s: float) -> int:
+        """How many records may be read at once; `now_s` by a monotonic clock."""
+        self._tokens = min(self._tokens + (now_s - self._filled_s) * self._per_s, self._most)
+        self._filled_s = now_s
+        return self._piece if self._tokens >= self._piece else 0
+
+    def took(self, records: int) -> None:
+        """So many have been read."""
+        self._tokens -= records
+
+
 @dataclass(frozen=True)
 class InputPlan:
-    """What the inputs of every partition of a joiner have in common."""
+    """What the inputs of every partition of a joiner have in common. rate_limit: of impressions; None for none."""
 
     settings: KafkaSettings
     impressions_topic: str
@@ -78,6 +106,7 @@ class InputPlan:
     bad_share: BadShare
     grace_ms: int
     close_idle: bool
+    rate_limit: RateLimit | None = None
 
 
 class Inputs:
@@ -128,9 +157,15 @@ class Inputs:
         return batch is not None
 
     def read_impressions(self) -> bool:
-        """Read impressions once and add them; whether any came."""
-        batch = self._impressions.read(READ_RECORDS)
+        """Read impressions once, as many as the rate allows, and add them; whether any came."""
+        limit = self._plan.rate_limit
+        allowed = READ_RECORDS if limit is None else limit.allowed(time.monotonic())
+        if not allowed:
+            return False
+        batch = self._impressions.read(allowed)
         if batch is not None:
+            if limit is not None:
+                limit.took(len(batch.offsets))
             impressions = self._plan.impression_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
             self._keep_dead(self._plan.impressions_topic, batch, impressions.status)
             self._join.add_impressions(batch.offsets, impressions)

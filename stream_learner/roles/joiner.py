@@ -34,8 +34,8 @@ from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater
 from stream_learner.roles.accepted import Hint
 from stream_learner.roles.clock import wall_clock_ms
-from stream_learner.roles.inputs import BadShare, InputPlan
-from stream_learner.roles.joiner_report import OrphanShare, forget_partition, report_partition
+from stream_learner.roles.inputs import BadShare, InputPlan, RateLimit
+from stream_learner.roles.joiner_report import OrphanShare, PartitionView, forget_partition, report_partition, view_of
 from stream_learner.roles.partition import PartitionJoiner, PartitionPlan, Start
 
 if TYPE_CHECKING:
@@ -61,10 +61,13 @@ class JoinerRole:
         metrics: Metrics,
         *,
         clock_ms: Callable[[], int] = wall_clock_ms,
+        until_tick: int | None = None,
     ) -> None:
+        """until_tick: the last tick to make, in every partition; None for no end. See `done`."""
         self._config = config
         self._metrics = metrics
         self._clock_ms = clock_ms
+        self._until_tick = until_tick
         self._log = get_logger("joiner").bind(model=config.model)
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)
         self.partitions: dict[int, PartitionJoiner] = {}
@@ -75,6 +78,7 @@ class JoinerRole:
         self._topics: TopicWatch | None = None
         self._orphans = OrphanShare()
         self._given: set[int] = set()
+        self._turns = 0
         self._retry_s = 0.0
         self._committed_at_s = 0.0
         self._unreachable = False
@@ -85,6 +89,19 @@ class JoinerRole:
         if self._membership is None:
             return "the joiner has not joined its group"
         return "the joiner cannot reach its group" if self._unreachable else ""
+
+    @property
+    def done(self) -> bool:
+        """Whether every partition that it holds has come to `until_tick`; never without one, or before it holds any.
+
+        A joiner that is done stays in its group, so that its partitions do not go to another that would begin them.
+        """
+        partitions = list(self.partitions.values())
+        return bool(partitions) and not self._given and all(joiner.done for joiner in partitions)
+
+    def views(self) -> list[PartitionView]:
+        """How far each partition held has come; may be asked from any thread."""
+        return [view_of(joiner) for joiner in list(self.partitions.values())]
 
     def open(self) -> None:
         """Check the topics and join the group. Raises TopicMissing, PartitionCountsDiffer, ConfigError and others."""
@@ -129,6 +146,7 @@ class JoinerRole:
             bad_share=BadShare(config.join.max_bad_share, config.join.bad_share_period_ms),
             grace_ms=config.join.grace_ms,
             close_idle=config.join.close_idle,
+            rate_limit=RateLimit(config.join.max_rate, time.monotonic()) if config.join.max_rate else None,
         )
         return PartitionPlan(
             settings=self._settings,
@@ -147,6 +165,7 @@ class JoinerRole:
             resume_within_s=(retention_ms if retention_ms > 0 else DEFAULT_RETENTION_MS)
             / (RESUMES_PER_RETENTION * 1000),
             log=self._log,
+            until_tick=self._until_tick,
         )
 
     def turn(self) -> bool:
@@ -162,8 +181,12 @@ class JoinerRole:
         return any(did)
 
     def _turn_partitions(self) -> list[bool]:
+        """Each partition once; another is the first every time, because they share what `join.max_rate` allows."""
+        joiners = list(self.partitions.values())
+        self._turns += 1
+        first = self._turns % len(joiners) if joiners else 0
         try:
-            return [joiner.turn() for joiner in self.partitions.values()]
+            return [joiner.turn() for joiner in joiners[first:] + joiners[:first]]
         except LogTrimmed:
             # A topic that was made anew also lacks the offset, and is the thing to say.
             assert self._topics is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from operator import attrgetter
+from typing import NamedTuple
 
 from stream_learner.core.marks import ClickCounts, ImpressionCounts, TickCounts
 from stream_learner.edges import metric_names as names
@@ -16,6 +17,29 @@ from stream_learner.roles.partition import PartitionJoiner
 
 _IMPRESSIONS = attrgetter(*(f"impressions.{f.name}" for f in fields(ImpressionCounts)))
 _CLICKS = attrgetter(*(f"clicks.{f.name}" for f in fields(ClickCounts)))
+
+
+class PartitionView(NamedTuple):
+    """How far a partition has come.
+
+    next_tick: the first tick that is not made. impressions: how many were read and settled since the partition was
+    begun here. impression_log_time_ms, click_log_time_ms: how far the inputs have been read; -1 before the first record
+    and, with `next_tick` -1, while the partition is being begun.
+    """
+
+    partition: int
+    next_tick: int
+    impressions: int
+    impression_log_time_ms: int
+    click_log_time_ms: int
+
+
+def view_of(joiner: PartitionJoiner) -> PartitionView:
+    """How far a partition has come; may be asked from any thread."""
+    join, impressions = joiner.join, joiner.progress.impressions
+    if join is None:
+        return PartitionView(joiner.partition, -1, impressions, -1, -1)
+    return PartitionView(joiner.partition, join.next_tick, impressions, join.impression_log_time, join.click_log_time)
 
 
 def report_partition(metrics: Metrics, joiner: PartitionJoiner, now_ms: int, tick_ms: int) -> None:

@@ -7,16 +7,15 @@ without bound.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from stream_learner.core.errors import BrokenLog, RecordError
 from stream_learner.core.marks import GENESIS, MarkId
 from stream_learner.core.training_log import AcceptedTick, RuleR
 from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, PartitionReader
-from stream_learner.errors import LogTrimmed
-from stream_learner.roles.records import damaged
+from stream_learner.roles.accepted_ticks import take
 
 READ_RECORDS = 200
 
@@ -72,16 +71,7 @@ class _PartitionLog:
         return True
 
     def _take(self, offset: int, value: bytes | None) -> None:
-        try:
-            tick = self.rule.take(offset, value)
-        except BrokenLog as error:
-            raise LogTrimmed(
-                f"{self.topic} partition {self.partition} offset {offset}: {error.what}",
-                action="Ticks before this offset are missing. Restore the log, or begin again with an empty state "
-                "directory under another model name.",
-            ) from error
-        except RecordError as error:
-            raise damaged(error, self.topic, self.partition, offset) from error
+        tick = take(self.rule, self.topic, self.partition, offset, value)
         if tick is not None:
             size = sum(record.keys.nbytes + record.indices.nbytes for _, record in tick.records)
             self.waiting.append(tick)
@@ -114,10 +104,12 @@ class LogFollower:
         start: Mapping[int, LogPosition],
         *,
         buffer_bytes: int,
+        until_tick: int | None = None,
     ) -> None:
-        """start: a position for every partition."""
+        """start: a position for every partition. until_tick: hand out no tick beyond it, None for all."""
         share = max(buffer_bytes // (2 * len(start)), 1 << 20)
         self._limit_bytes = share
+        self._until_tick = sys.maxsize if until_tick is None else until_tick
         self._logs = [
             _PartitionLog(settings, topic, partition, start[partition], min(share, 8 << 20))
             for partition in sorted(start)
@@ -128,7 +120,8 @@ class LogFollower:
         passed = self.passed
         came = False
         for log in self._logs:
-            if log.waiting_bytes < self._limit_bytes or log.passed <= passed:
+            has_room = log.waiting_bytes < self._limit_bytes or log.passed <= passed
+            if has_room and log.passed < self._until_tick:
                 came |= log.read()
         return came
 
@@ -138,10 +131,14 @@ class LogFollower:
         return min(log.passed for log in self._logs)
 
     def next_tick(self) -> int:
-        """The first tick with examples that may be folded, or, without one, the last that may."""
+        """The first tick with examples that may be folded, or, without one, the last that may.
+
+        Of a run of empty ticks that goes beyond the last tick wanted, only the ticks up to it count as folded: the
+        position stays in front of the run's mark.
+        """
         passed = self.passed
         waiting = [tick for log in self._logs if (tick := log.next_examples()) is not None]
-        return min([*waiting, passed])
+        return min([*waiting, passed, self._until_tick])
 
     def take(self, tick: int) -> Iterator[AcceptedTick]:
         """The accepted ticks up to `tick` of every partition, in the order of partitions."""

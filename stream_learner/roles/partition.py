@@ -18,21 +18,22 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stream_learner.core.attempt import Ack, Attempt, Verdict
 from stream_learner.core.errors import BrokenLog
 from stream_learner.core.examples import Scratch
 from stream_learner.core.join import Cut, ExampleScratch, JoinSpec, PartitionJoin, TickOutput, WrongResume
-from stream_learner.core.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts
+from stream_learner.core.marks import GENESIS, Mark, MarkId, ResumePoint
 from stream_learner.core.training_log import RuleR
 from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import Fenced, InputsChanged, RetryLater, Stop, TopicRecreated
 from stream_learner.roles.accepted import Accepted, Hint, LogTail
 from stream_learner.roles.inputs import DeadLetter, InputPlan, Inputs
+from stream_learner.roles.partition_progress import Appended, Progress
 
 RESUME_SHARE = 0.05
 """A resume point is written when it costs less than this share of the bytes since the last one."""
@@ -64,6 +65,7 @@ class PartitionPlan:
     record_bytes: int
     resume_within_s: float
     log: Logger
+    until_tick: int | None = None
 
 
 class Start:
@@ -83,50 +85,6 @@ class Start:
             if found >= 0:
                 return found
         return self._queries.high_watermarks([place])[place]
-
-
-@dataclass(frozen=True)
-class Appended:
-    """A mark that was appended, acknowledged or not; `at_s` is when, by the monotonic clock."""
-
-    at_s: float
-    id: MarkId
-    predecessor: MarkId
-    cut: Cut
-    counts: TickCounts
-    is_resume_point: bool
-
-
-@dataclass
-class Progress:
-    """What a partition has appended durably, for offsets and metrics.
-
-    hint: leads to the last durable resume point. last: what the last durable mark covers. The others count since
-    they were last reported: ticks leave out the long empty run that a new model begins with, unreported holds the
-    counts of durable marks, append_s how long each took to become durable, recovery_s how long step 1 and 2 took,
-    lost the attempts dropped, by reason.
-    """
-
-    hint: Hint | None
-    last: Cut | None = None
-    unreported: list[TickCounts] = field(default_factory=list)
-    append_s: list[float] = field(default_factory=list)
-    recovery_s: list[float] = field(default_factory=list)
-    clicks_waiting: int = 0
-    ticks: int = 0
-    attempts: int = 0
-    resume_points: int = 0
-    log_bytes: int = 0
-    lost: Counter[str] = field(default_factory=Counter)
-
-    def note(self, tick: Appended) -> None:
-        """Add a durable mark."""
-        self.last = tick.cut
-        self.ticks += tick.cut.last_tick - tick.cut.first_tick + 1 if tick.cut.first_tick else 1
-        self.resume_points += tick.is_resume_point
-        self.unreported.append(tick.counts)
-        self.append_s.append(time.monotonic() - tick.at_s)
-        self.clicks_waiting = tick.counts.clicks.waiting
 
 
 class _Dropped(Exception):
@@ -188,6 +146,12 @@ class PartitionJoiner:
     def join(self) -> PartitionJoin | None:
         """The state of the join, None before step 2 has made it."""
         return self._join
+
+    @property
+    def done(self) -> bool:
+        """Whether the last tick that was to be made is in the log, as its mark or in that of another joiner."""
+        until_tick, attempt = self._plan.until_tick, self._attempt
+        return until_tick is not None and attempt is not None and attempt.durable.last_tick >= until_tick
 
     def turn(self) -> bool:
         """Do the next piece of work; False if there was nothing to do."""
@@ -280,7 +244,7 @@ class PartitionJoiner:
 
     def _make_again(self) -> Generator[bool, None, PartitionJoin]:
         known = self._known
-        join = self._fresh_join() if known.resume is None else PartitionJoin.resume(self._plan.spec, known.resume)
+        join = self._fresh_join() if known.resume is None else self._resumed_join(known.resume)
         self._join = join
         inputs = Inputs(self._plan.inputs, self.partition, join, self._buffer_bytes)
         self._inputs = inputs
@@ -313,7 +277,11 @@ class PartitionJoiner:
             plan.spec,
             impression_start=start.offset(plan.inputs.impressions_topic, self.partition),
             click_start=start.offset(plan.inputs.clicks_topic, self.partition),
+            until_tick=plan.until_tick,
         )
+
+    def _resumed_join(self, mark: Mark) -> PartitionJoin:
+        return PartitionJoin.resume(self._plan.spec, mark, until_tick=self._plan.until_tick)
 
     def _make_tick_again(self, join: PartitionJoin, inputs: Inputs, mark: Mark) -> Generator[bool, None, None]:
         """Make a tick of an accepted mark once more and compare; what it holds is in the log already."""
@@ -365,6 +333,9 @@ class PartitionJoiner:
         attempt, inputs = self._attempt, self._inputs
         while True:
             yield from self._take_deliveries(attempt)
+            if join.ended:
+                yield False
+                continue
             click_idle, impression_idle = inputs.idle_ms(self._plan.ends.snapshot)
             came = inputs.read(click_idle_ms=click_idle)
             made = False

@@ -28,7 +28,7 @@ from stream_learner.core.pages import PagePlan, PagePlanner, PagePolicy, Prefix,
 from stream_learner.core.rows import WeightRows, rows_between
 from stream_learner.core.snapshots import MODEL_SHARD, Stamp, publication
 from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, Record, TransactionalPublisher
-from stream_learner.errors import StateOfAnotherModel
+from stream_learner.errors import RetryLater, StateOfAnotherModel
 from stream_learner.roles.last_published import LastPublished, last_published
 
 
@@ -56,6 +56,7 @@ class Publication:
         self._planners: list[PagePlanner[WeightRows]] = []
         self._must_pass = -1
         self._relist = False
+        self._begun = False
         self.version = -1
         self.sequence = 0
         self.bytes = 0
@@ -77,6 +78,7 @@ class Publication:
         self.version = last.complete_up_to
         self._must_pass = last.latest
         self._relist = True
+        self._begun = True
         return last
 
     def _check_model(self, last: LastPublished) -> None:
@@ -100,6 +102,7 @@ class Publication:
         Raises RetryLater or BrokerUnreachable where nothing became visible (publish again later), Fenced where
         another process has taken over.
         """
+        self._renew_if_outdated(tick)
         table = self._learner.table
         if self._relist:
             table.restart_changes(checkpoint_tick, self.version)
@@ -115,6 +118,17 @@ class Publication:
         self.version = tick
         self.sequence = max(plan.sequence for plan in plans)
         return sum(len(record.value or b"") for record in records)
+
+    def _renew_if_outdated(self, tick: int) -> None:
+        """Go on with a publisher of the credentials that are on disk now, from step 1: the one before is fenced."""
+        if self._publisher.outdated:
+            self._publisher.close()
+            self._publisher = TransactionalPublisher(self._settings, self._publisher.transactional_id)
+            self._begun = False
+        if not self._begun:
+            self.begin()
+            if not self.may_publish(tick):
+                raise RetryLater(f"another publisher has published {self._topic} up to {self._must_pass}")
 
     def _plan(self, shard: int, changed: WeightRows) -> PagePlan[WeightRows]:
         root = shard_prefix(shard, self._shards)

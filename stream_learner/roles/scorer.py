@@ -1,8 +1,8 @@
-"""The scorer: predictions from a replica that follows the model.
+"""The scorer: predictions from a replica that follows a model, or the model that an alias points at.
 
-In: events as JSON or dictionaries, or hashed features. Out: click probabilities, each with the version that made it.
-This file must never answer from a mixture of versions, nor hash an event otherwise than the joiner did: the feature
-specification comes with the model.
+In: events as JSON or dictionaries, or hashed features. Out: click probabilities, each with the version and the model
+that made it.
+This file must never answer from a mixture of versions or models, nor leave one that can be served for one that cannot.
 
     with Scorer("localhost:9092", model="ctr") as scorer:
         scorer.wait_ready()
@@ -14,73 +14,36 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stream_learner.core.feature_spec import FeatureSpec
-from stream_learner.core.features import Event, FeatureEncoder
-from stream_learner.core.reasons import Reason
+from stream_learner.core.features import Event
 from stream_learner.edges import metric_names as names
-from stream_learner.edges.kafka import KafkaSettings
+from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_logger
-from stream_learner.errors import ConfigError, NotReady
-from stream_learner.roles.snapshot_reader import SnapshotReader
+from stream_learner.errors import AuthenticationFailed, ConfigError, NotAuthorised, NotReady, Stop
+from stream_learner.roles.control import require_control
+from stream_learner.roles.control_watch import ControlWatch
+from stream_learner.roles.model_choice import ModelChoice
+from stream_learner.roles.model_replica import BadEvent, ModelReplica, Prediction, Predictions
+
+__all__ = ["BadEvent", "Prediction", "Predictions", "Scorer"]
 
 POLL_S = 0.02
+SETTLE_S = 10.0
 NOT_STARTED = "the scorer was not started: use it in a with block, or call start()"
-
-
-class BadEvent(ValueError):
-    """An event that cannot be scored; `reason` says why."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(f"the event cannot be scored: {reason.text}")
-        self.reason = reason
-
-
-class Prediction(NamedTuple):
-    """A click probability, and the version (a tick) of the model that it is of."""
-
-    p_click: float
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """Predictions of n events, all of one version.
-
-    p_click f64[n], NaN where the event cannot be scored; status u8[n], a `Reason`, 0 for OK.
-    """
-
-    p_click: NDArray[np.float64]
-    status: NDArray[np.uint8]
-    version: int
-
-    def __len__(self) -> int:
-        return len(self.p_click)
-
-
-@dataclass(frozen=True, slots=True)
-class _Encoding:
-    """How events become features for the version served."""
-
-    features: dict[str, Any]
-    inputs: dict[str, Any]
-    spec: FeatureSpec
-    ignored: tuple[str, ...]
-    tick_ms: int
+CONTROL_TOPIC = "stream-learner.control"
 
 
 class Scorer:
-    """Follows one model and predicts. Thread-safe; use as a context manager, or call `start` and `close`.
+    """Follows one model, or an alias, and predicts. Thread-safe; use as a context manager, or call `start`, `close`.
 
-    Every prediction is made with one whole version. A version is applied in place while predictions go on; none of
-    them waits for it.
+    Every prediction is made with one whole version of one model. Neither a version nor a model that is loaded makes a
+    prediction wait.
     """
 
     def __init__(
@@ -88,53 +51,78 @@ class Scorer:
         bootstrap_servers: str = "",
         model: str = "",
         *,
+        alias: str = "",
         kafka: Mapping[str, Any] | None = None,
         topic: str | None = None,
+        control_topic: str = CONTROL_TOPIC,
         max_staleness_ms: int | None = 300_000,
         on_version: Callable[[int], None] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        """bootstrap_servers: "host:port[,host:port]". model: its name. kafka: further options of librdkafka.
+        """bootstrap_servers: "host:port[,host:port]". model: its name; or alias: that of an alias. kafka: further
+        options of librdkafka.
 
-        topic: the snapshot topic, where it is not `<model>.snapshots`. max_staleness_ms: a replica whose last version
-        was applied longer ago is not ready; None never asks. on_version: called with every new version, in the
-        thread that applies them: it must be quick; what it raises is logged. metrics: where to count; by default
-        nowhere that is seen. Raises ConfigError.
+        topic: the model's snapshot topic, where it is not `<model>.snapshots`. control_topic: where aliases, pins and
+        pauses are. max_staleness_ms: a replica whose last version was applied longer ago is not ready, unless the
+        model is paused or pinned; None never asks. on_version: called with every new version, in the thread that
+        applies it: it must be quick; what it raises is logged. metrics: where to count; by default nowhere that is
+        seen. Raises ConfigError.
         """
-        if not model:
-            raise ConfigError("a scorer needs the name of its model", action="Give `model`.")
+        if bool(model) == bool(alias):
+            raise ConfigError(
+                "a scorer needs the name of its model, or of an alias, and not both", action="Give `model` or `alias`."
+            )
+        if alias and topic:
+            raise ConfigError(
+                "an alias's models have their own snapshot topics", action="Leave `topic` out, or give `model`."
+            )
         options = dict(kafka or {})
         if bootstrap_servers:
             options["bootstrap.servers"] = bootstrap_servers
-        self.model = model
+        self.name = alias or model
+        self._alias = alias
         self._settings = KafkaSettings(options)
-        self._topic = topic or f"{model}.snapshots"
+        self._topic = topic
         self._max_staleness_ms = max_staleness_ms
         self._notify = on_version
-        self._metrics = metrics or Metrics(model)
-        self._started_s = time.monotonic()
+        self._metrics = metrics or Metrics(self.name)
         self._metrics.follow(names.SCORER_READY, lambda: float(self.ready))
         self._metrics.follow(names.SCORER_FRESHNESS, lambda: (self.freshness_ms or 0.0) / 1000)
-        self._log = get_logger("scorer").bind(model=model)
-        self._reader: SnapshotReader | None = None
-        self._encoding: _Encoding | None = None
-        self._local = threading.local()
+        self._log = get_logger("scorer").bind(**{"alias": alias} if alias else {"model": model})
+        self._watch = ControlWatch(self._settings, control_topic, self._log, on_look=self._follow)
+        self._choice = ModelChoice(
+            self.name, is_alias=bool(alias), make=self._replica_of, on_served=self._on_served, log=self._log
+        )
+        self._started = False
+        self._closed = False
+        self._reporting = threading.Lock()
+        self._loaded: ModelReplica | None = None
+        self._reported: tuple[ModelReplica, int] | None = None
 
     def start(self) -> Scorer:
-        """Connect and begin to follow the model, once.
+        """Connect and begin to follow, once.
 
         Raises TopicMissing, BrokerUnreachable, NotAuthorised, AuthenticationFailed; RuntimeError when called again.
+        With an alias also TopicMissing where there is no control topic; an alias that points at no model yet, or at
+        one that cannot be loaded, is no error: `why_not_ready` says so.
         """
-        if self._reader is not None:
+        if self._started:
             raise RuntimeError("a scorer is started once: make another one")
-        self._reader = SnapshotReader(self._settings, self._topic, self._log, self._on_version)
-        self._reader.start()
+        if self._alias:
+            require_control(Admin(self._settings), self._watch.topic)
+        else:
+            self._choice.begin(self.name)
+        self._started = True
+        self._watch.start()
+        if self._alias:
+            self._watch.wait_settled(SETTLE_S)
         return self
 
     def close(self) -> None:
         """Stop following; predictions go on being made with the last version."""
-        if self._reader is not None:
-            self._reader.stop()
+        self._closed = True
+        self._watch.stop()
+        self._choice.close()
 
     def __enter__(self) -> Scorer:
         return self.start()
@@ -145,12 +133,15 @@ class Scorer:
     def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Wait until `ready`. Raises NotReady, with the reason, when it takes longer; and what stopped the reader."""
         until = time.monotonic() + timeout_s
+        if not self._started:
+            raise NotReady(NOT_STARTED)
         while not self.ready:
-            failure = self._following.failure
+            current = self._choice.current
+            failure = current.failure if current is not None else self._control_refused
             if failure is not None:
                 raise failure
             if time.monotonic() > until:
-                raise NotReady(f"model {self.model} is not ready after {timeout_s:g} s: {self.why_not_ready}")
+                raise NotReady(f"{self._what} is not ready after {timeout_s:g} s: {self.why_not_ready}")
             time.sleep(POLL_S)
 
     @property
@@ -161,66 +152,80 @@ class Scorer:
     @property
     def why_not_ready(self) -> str:
         """What is missing, "" if nothing."""
-        reader = self._reader
-        if reader is None:
+        if not self._started:
             return NOT_STARTED
-        if reader.stopped:
+        current = self._choice.current
+        if current is not None:
+            return current.why_not_ready
+        if self._closed:
             return "the scorer was closed"
-        if reader.failure is not None:
-            return str(reader.failure)
-        if not reader.replica.ready or self._encoding is None:
-            return reader.replica.why_not_ready or "the model record is not read yet"
-        since_ms = (time.monotonic() - reader.applied_at_s) * 1000
-        if self._max_staleness_ms is not None and since_ms > self._max_staleness_ms:
-            return f"the last version was applied {since_ms / 1000:.0f} s ago"
-        return ""
+        if self._control_refused is not None:
+            return str(self._control_refused)
+        return self.pending or "the control topic is not read yet"
+
+    @property
+    def _control_refused(self) -> Stop | None:
+        """Why an alias cannot be followed until a person has acted."""
+        problem = self._watch.problem
+        return problem if self._alias and isinstance(problem, NotAuthorised | AuthenticationFailed) else None
+
+    @property
+    def pending(self) -> str:
+        """Why what the alias points at is not what is served, "" if it is; the scorer may be ready all the same."""
+        return self._choice.pending
+
+    @property
+    def model(self) -> str:
+        """The model that is served, "" where an alias points at none yet."""
+        current = self._choice.current
+        return current.model if current is not None else "" if self._alias else self.name
 
     @property
     def version(self) -> int:
         """The version served, a tick; -1 before the first."""
-        return self._reader.replica.version if self._reader is not None else -1
+        current = self._choice.current
+        return current.replica.version if current is not None else -1
 
     @property
     def freshness_ms(self) -> float | None:
         """Age of the version served: the wall clock minus the end of its tick; None before the first."""
-        encoding, version = self._encoding, self.version
-        if encoding is None or version < 0:
-            return None
-        return time.time() * 1000 - (version + 1) * encoding.tick_ms
+        current = self._choice.current
+        return current.freshness_ms if current is not None else None
 
     @property
     def description(self) -> dict[str, Any]:
         """What the model says of itself: features, optimizer, progressive metrics, digest; empty before the first."""
-        return self._following.replica.model
+        return self._serving.replica.model
 
     @property
     def weights(self) -> int:
         """Weights held."""
-        return self._following.replica.rows
+        return self._serving.replica.rows
 
     def weight(self, key: int) -> float:
         """The weight of a hashed feature, 0.0 if it has none."""
-        return self._following.replica.weight(key)
+        return self._serving.replica.weight(key)
 
     def largest_weights(self, count: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
         """Keys and weights of the `count` largest weights by magnitude, largest first."""
-        return self._following.replica.largest_weights(count)
+        return self._serving.replica.largest_weights(count)
 
     def predict(self, event: Event) -> Prediction:
         """The probability that this event is clicked. Raises BadEvent for what is no event, NotReady before the first
         version."""
-        rows = self._encoder().encode_one(event)
-        if rows.status[0]:
-            raise BadEvent(Reason(int(rows.status[0])))
-        p_click, version = self._following.replica.predict(rows.keys, rows.values, rows.row_start)
-        return Prediction(float(p_click[0]), version)
+        return (self._choice.current or self._serving).predict(event)
 
     def predict_many(self, events: Sequence[Event]) -> Predictions:
         """The probabilities for many events, all of one version. Raises NotReady before the first version."""
-        rows = self._encoder().encode(events)
-        p_click, version = self._following.replica.predict(rows.keys, rows.values, rows.row_start)
-        p_click[rows.status != 0] = np.nan
-        return Predictions(p_click, rows.status, version)
+        return (self._choice.current or self._serving).predict_many(events)
+
+    def predict_json(self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
+        """The probabilities for the n events data[bounds[i]:bounds[i+1]], each as JSON, bounds i64[n+1].
+
+        As `predict_many`, without an object for each event. Raises NotReady before the first version, ValueError if
+        the bounds do not rise from 0 or more to len(data) or less.
+        """
+        return (self._choice.current or self._serving).predict_json(data, bounds)
 
     def predict_hashed(self, keys: ArrayLike, values: ArrayLike, row_start: ArrayLike) -> Predictions:
         """The probabilities for events given as hashed features.
@@ -228,49 +233,75 @@ class Scorer:
         keys u64[m], values f64[m], row_start i64[n+1]: event i has the features row_start[i] to row_start[i+1] - 1.
         Give the bias too. Raises NotReady before the first version, ValueError for arrays that do not fit together.
         """
-        self._known_encoding()
-        p_click, version = self._following.replica.predict(
-            np.asarray(keys, np.uint64), np.asarray(values, np.float64), np.asarray(row_start, np.int64)
-        )
-        return Predictions(p_click, np.zeros(len(p_click), np.uint8), version)
+        return (self._choice.current or self._serving).predict_hashed(keys, values, row_start)
 
-    def _encoder(self) -> FeatureEncoder:
-        """This thread's encoder for the version served."""
-        encoding = self._known_encoding()
-        if getattr(self._local, "encoding", None) is not encoding:
-            self._local.encoder = FeatureEncoder(encoding.spec, encoding.ignored)
-            self._local.encoding = encoding
-        encoder: FeatureEncoder = self._local.encoder
-        return encoder
+    def pin(self, version: int | None = None) -> None:
+        """Stay with the model served, and serve no version of it after this one; None holds the one served now.
 
-    def _known_encoding(self) -> _Encoding:
-        encoding = self._encoding
-        if encoding is None:
-            raise NotReady(f"model {self.model} has no version yet: {self.why_not_ready}")
-        return encoding
+        A scorer that is past the version stays where it is. Wins over pins of the control topic until `unpin`.
+        Raises NotReady where there is no model yet.
+        """
+        self._serving  # noqa: B018 -- raises where there is none
+        self._choice.pin(version)
+
+    def unpin(self) -> None:
+        """Follow again what the control topic says, its pins included, from the last version on."""
+        self._choice.unpin()
 
     @property
-    def _following(self) -> SnapshotReader:
-        if self._reader is None:
-            raise NotReady(NOT_STARTED)
-        return self._reader
+    def _what(self) -> str:
+        return f"alias {self._alias}" if self._alias else f"model {self.name}"
 
-    def _on_version(self, version: int) -> None:
-        model = self._following.replica.model
-        known = self._encoding
-        if model and (known is None or (known.features, known.inputs) != (model["features"], model["inputs"])):
-            self._encoding = _Encoding(
-                model["features"],
-                model["inputs"],
-                FeatureSpec.from_dict(model["features"]),
-                tuple(model["inputs"]["ignored_fields"]),
-                int(model["tick_ms"]),
-            )
-        if known is None:
-            self._metrics.observe(names.SCORER_LOAD, time.monotonic() - self._started_s)
+    @property
+    def _serving(self) -> ModelReplica:
+        current = self._choice.current
+        if current is None:
+            raise NotReady(f"{self._what} has no version yet: {self.why_not_ready}" if self._started else NOT_STARTED)
+        return current
+
+    def _follow(self) -> None:
+        """After every look at the control topic, in its thread."""
+        try:
+            self._choice.obey(self._watch.state, is_read=self._watch.is_read)
+        except Exception:  # noqa: BLE001 -- whatever it is, what is served goes on being served
+            self._log.error("following_failed", exc_info=True)
+
+    def _replica_of(self, model: str) -> ModelReplica:
+        return ModelReplica(
+            self._settings,
+            model,
+            self._topic or f"{model}.snapshots",
+            self._log.bind(model=model),
+            max_staleness_ms=self._max_staleness_ms,
+            on_version=self._on_version,
+        )
+
+    def _on_served(self, replica: ModelReplica, before: ModelReplica | None) -> None:
+        """Another model is served from now on."""
+        if before is not None:
+            self._metrics.forget(names.SCORER_MODEL_INFO, served_model=before.model)
+            self._metrics.inc(names.SCORER_SWITCHES)
+        self._metrics.set(names.SCORER_MODEL_INFO, 1, served_model=replica.model)
+        if replica.loaded_s is not None:
+            self._report(replica, replica.replica.version)
+
+    def _on_version(self, replica: ModelReplica, version: int) -> None:
+        """In the thread of a replica's reader: it has a new version."""
         self._metrics.inc(names.SCORER_APPLIED)
-        self._metrics.set(names.SCORER_VERSION, version)
-        self._metrics.set(names.SCORER_WEIGHTS, self._following.replica.rows)
+        if replica is self._choice.current:
+            self._report(replica, version)
+
+    def _report(self, replica: ModelReplica, version: int) -> None:
+        """A version is served: once for each, though two threads may find it at the same time."""
+        with self._reporting:
+            if self._reported == (replica, version):
+                return
+            self._reported = (replica, version)
+            if self._loaded is not replica and replica.loaded_s is not None:
+                self._loaded = replica
+                self._metrics.observe(names.SCORER_LOAD, replica.loaded_s)
+            self._metrics.set(names.SCORER_VERSION, version)
+            self._metrics.set(names.SCORER_WEIGHTS, replica.replica.rows)
         if self._notify is not None:
             try:
                 self._notify(version)

@@ -1,6 +1,7 @@
 """`score`: predictions for lines of JSON.
 
-In: lines, from a file or standard input. Out: a line of JSON for each, in order, with the version that made it.
+In: lines, from a file or standard input. Out: a line of JSON for each, in order, with the version that made it, and
+where an alias is followed the model.
 This file must never hold more than one batch in memory, or stop at a line that is no event.
 """
 
@@ -29,19 +30,25 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
     with ExitStack() as stack:
         source: IO[bytes] = _opened(stack, events, "rb") if events else sys.stdin.buffer
         target: IO[bytes] = _opened(stack, output, "wb") if output else sys.stdout.buffer
-        scorer = stack.enter_context(
-            Scorer(
-                model=config.model,
-                kafka=config.kafka_options(),
-                topic=config.snapshots_topic,
-                max_staleness_ms=config.scorer.max_staleness_ms,
-            )
-        )
+        scorer = stack.enter_context(scorer_of(config))
         compile_with_message()
         scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
         for lines in _batches(source, batch):
-            target.writelines(_answers(scorer.predict_many(lines)))
+            target.writelines(_answers(scorer.predict_many(lines), with_model=config.scorer.alias is not None))
             target.flush()
+
+
+def scorer_of(config: Config) -> Scorer:
+    """The scorer that a configuration asks for, not started: of its alias if it names one, else of its model."""
+    alias = config.scorer.alias
+    return Scorer(
+        model="" if alias else config.model,
+        alias=alias or "",
+        kafka=config.kafka_options(),
+        topic=None if alias else config.snapshots_topic,
+        control_topic=config.control_topic,
+        max_staleness_ms=config.scorer.max_staleness_ms,
+    )
 
 
 def _opened(stack: ExitStack, path: Path, mode: str) -> IO[bytes]:
@@ -65,9 +72,13 @@ def _batches(source: IO[bytes], batch: int) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _answers(predictions: Predictions) -> Iterator[bytes]:
+def _answers(predictions: Predictions, *, with_model: bool = False) -> Iterator[bytes]:
+    """A line for each; with the model that answered where that may change."""
+    made_by = b'"version":%d' % predictions.version
+    if with_model:
+        made_by += b',"model":"%s"' % predictions.model.encode()
     for p_click, status in zip(predictions.p_click.tolist(), predictions.status.tolist(), strict=True):
         if status:
             yield b'{"error":"%s"}\n' % Reason(status).text.encode()
         else:
-            yield b'{"p":%s,"version":%d}\n' % (repr(p_click).encode(), predictions.version)
+            yield b'{"p":%s,%s}\n' % (repr(p_click).encode(), made_by)

@@ -1,6 +1,6 @@
 """Follows `<model>.snapshots` into a replica, in a thread of its own.
 
-In: the snapshot topic. Out: a `Replica` that is kept current, and a call for every version served.
+In: the snapshot topic, a pin. Out: a `Replica` that is kept current, and a call for every version served.
 This file must never make a thread that predicts wait, and never end because of a record that cannot be used: the
 replica keeps its last whole version and says why it is not ready.
 """
@@ -57,6 +57,9 @@ class SnapshotReader:
         self.applied_at_s = time.monotonic()
         self.failure: StreamLearnerError | None = None
         self._unreachable = False
+        self._hold = False
+        self._feeding = threading.Lock()
+        """Held while records are taken in, so that a pin is never set in the middle of a new version."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="snapshot-reader", daemon=True)
 
@@ -70,6 +73,21 @@ class SnapshotReader:
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+
+    def pin(self, version: int | None = None) -> None:
+        """Serve no version after `version`; None holds the one served now, or the first that will be.
+
+        Versions go on being read and kept. A replica that is past `version` stays where it is.
+        """
+        with self._feeding:
+            served = self.replica.version
+            self._hold = version is None and served < 0
+            self.replica.last_version = served if version is None and served >= 0 else version
+
+    def unpin(self) -> None:
+        """Serve the last version again, and those to come."""
+        with self._feeding:
+            self._hold, self.replica.last_version = False, None
 
     @property
     def stopped(self) -> bool:
@@ -106,20 +124,31 @@ class SnapshotReader:
             self._unreachable = True
             return False
         if batch is None:
-            self._served(self.replica.reached(shard, reader.position))
+            with self._feeding:
+                version = self._noted(self.replica.reached(shard, reader.position))
+            self._tell(version)
             return False
         self._unreachable = False
         for offset, key, value in zip(batch.offsets.tolist(), batch.keys or (), batch.values, strict=True):
-            self._take(shard, offset, key, value)
+            self._tell(self._take(shard, offset, key, value))
         return True
 
-    def _take(self, shard: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+    def _take(self, shard: int, offset: int, key: bytes | None, value: bytes | None) -> int | None:
         try:
-            self._served(self.replica.take(shard, offset, key, value))
+            with self._feeding:
+                return self._noted(self.replica.take(shard, offset, key, value))
         except RecordError as error:
             self._log.error("snapshot_record_unusable", reason=str(error))
+            return None
 
-    def _served(self, version: int | None) -> None:
+    def _noted(self, version: int | None) -> int | None:
+        """A version that is served from now on; the first one is the last where the pin says so."""
         if version is not None:
             self.applied_at_s = time.monotonic()
+            if self._hold:
+                self._hold, self.replica.last_version = False, version
+        return version
+
+    def _tell(self, version: int | None) -> None:
+        if version is not None:
             self._on_version(version)

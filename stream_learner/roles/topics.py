@@ -43,6 +43,15 @@ def plans(config: Config, partitions: int) -> list[TopicPlan]:
     ]
 
 
+def control_plan(config: Config) -> TopicPlan:
+    """The control topic, which the models of a site share."""
+    in_sync = config.topics.min_insync_replicas
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "max.compaction.lag.ms": "86400000"}
+    if in_sync is not None:
+        configs["min.insync.replicas"] = str(in_sync)
+    return TopicPlan(config.control_topic, 1, config.topics.replication, configs)
+
+
 def input_plans(config: Config, partitions: int) -> list[TopicPlan]:
     """Input topics as this program makes them, with a guard against timestamps far ahead."""
     guard = {"message.timestamp.after.max.ms": str(TIMESTAMP_AFTER_MS)}
@@ -65,7 +74,16 @@ def ensure_topics(
     inputs = [plan for plan in input_plans(config, count) if plan.name not in found]
     differences = admin.ensure(inputs, create=not dry_run)
     differences += admin.ensure(plans(config, count), create=not dry_run, change=apply and not dry_run)
+    differences += _ensure_control(admin, control_plan(config), create=not dry_run, change=apply and not dry_run)
     return [_row(difference) for difference in differences]
+
+
+def _ensure_control(admin: Admin, plan: TopicPlan, *, create: bool, change: bool) -> list[Difference]:
+    """One that is there was made for another model, whose replicas need not be ours: it must only be compacted, and
+    have one partition."""
+    if admin.describe([plan.name]):
+        plan = TopicPlan(plan.name, plan.partitions, configs={"cleanup.policy": "compact"})
+    return admin.ensure([plan], create=create, change=change)
 
 
 def _input_partitions(config: Config, found: Mapping[str, TopicInfo], asked: int | None) -> int:

@@ -50,7 +50,7 @@ def make_world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         return made[-1]
 
     yield make
-    delete_topics(kafka, [topic for world in made for topic in world.topics])
+    delete_topics(kafka, {topic for world in made for topic in world.topics})
 
 
 @pytest.fixture(scope="session")

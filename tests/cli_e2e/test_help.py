@@ -30,7 +30,9 @@ def test_every_command_says_what_it_does(pages: dict[tuple[str, ...], str]) -> N
     """How it is called, a sentence, and its options."""
     for path, page in pages.items():
         assert page.startswith(f"Usage: stream-learner {' '.join(path)} ")
-        assert re.search(r"\] (\{TICK\} |\{OFFSET\} |\{NAME\} |\[\[?EVENTS\]\]? )?[A-Z][^.]{20,}[.:]", page), page
+        assert re.search(
+            r"\] (\{TICK\} |\{OFFSET\} |\{NAME\} |\{MODEL\} |\[\[?EVENTS\]\]? )?[A-Z][^.]{20,}[.:]", page
+        ), page
         if path not in {("demo",), ("config", "schema")}:
             assert "-c, --config FILE" in page and "--set NAME=VALUE" in page
 
@@ -42,8 +44,13 @@ def test_every_command_says_what_it_does(pages: dict[tuple[str, ...], str]) -> N
         (("join",), ("partitions", "join.start")),
         (("learn",), ("One per model publishes", "learner.publish=false")),
         (("score",), ("JSON lines", "stdin if left out", '{"error": …}', "echo")),
+        (("backfill",), ("of [from, until) are learned", "the same command goes on", "--from-log folds", "--until")),
         (("topics", "ensure"), ("--partitions", "--apply", "--dry-run", "exit code is 25")),
         (("inspect", "feature"), ("name=value", "0x")),
+        (("promote",), ("complete", "fresh", "not paused", "log-loss", "exit code is 56", "--force", "--dry-run")),
+        (("rollback",), ("the model before", "--to")),
+        (("pause",), ("resume", "stay ready")),
+        (("pin",), ("no later one", "not ready", "--version")),
         (("config", "check"), ("without a broker",)),
     ],
 )

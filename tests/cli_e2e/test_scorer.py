@@ -54,7 +54,7 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_events_of_any_kind_in_one_call(scorer: Scorer) -> None:
+def test_events_of_any_kind_in_one_call(scorer: Scorer, model: Published) -> None:
     """Dictionaries, bytes and text give the same prediction; the id and the time of an event are no features."""
     same = [{"site": "a", "x": 1}, b'{"site":"a","x":1}', '{"site": "a", "x": 1.0, "id": 5, "time": 7}']
     found = scorer.predict_many([*same, b"nonsense", {"site": "b"}])
@@ -63,9 +63,9 @@ def test_events_of_any_kind_in_one_call(scorer: Scorer) -> None:
     assert found.p_click[:3].tolist() == pytest.approx([expected] * 3, abs=1e-12)
     assert np.isnan(found.p_click[3])
     assert found.p_click[4] == pytest.approx(p_click(WEIGHTS, [BIAS_KEY, B]), abs=1e-12)
-    assert (found.version, len(found)) == (1000, 5)
+    assert (found.version, found.model, len(found)) == (1000, model.world.model, 5)
     for event, p in zip(same, found.p_click.tolist(), strict=False):
-        assert scorer.predict(event) == (p, 1000)
+        assert scorer.predict(event) == (p, 1000, model.world.model)
     assert len(scorer.predict_many([])) == 0
 
 
@@ -184,7 +184,8 @@ def test_a_record_of_somebody_else_keeps_the_last_good_version(make_world: MakeW
         model.world.append(model.topic, 1, (b"delta/0/0", b"hello"))
         wait_until(lambda: not scorer.ready)
         assert f"topic {model.topic}, partition 1, offset" in scorer.why_not_ready
-        assert scorer.predict({"site": "a"}) == (pytest.approx(p_click(WEIGHTS, [BIAS_KEY, A])), 5)
+        expected = p_click(WEIGHTS, [BIAS_KEY, A])
+        assert scorer.predict({"site": "a"}) == (pytest.approx(expected), 5, model.world.model)
         for version in range(6, 16):
             model.publish(version, {A: float(version)})
         wait_until(lambda: scorer.ready and scorer.version == 15)

@@ -55,7 +55,13 @@ def test_topics_are_made_once_and_changed_only_when_told(make_world: MakeWorld) 
     assert found[log].configs["retention.ms"] == "7200000"
     assert found[log].configs["message.timestamp.type"] == "LogAppendTime"
     assert found[world.config.snapshots_topic].configs["cleanup.policy"] == "compact"
-    assert {name: info.partitions for name, info in found.items()} == dict.fromkeys(world.topics, 2)
+    control = world.config.control_topic
+    assert found[control].configs["cleanup.policy"] == "compact"
+    counts = {name: info.partitions for name, info in found.items()}
+    assert counts == {**dict.fromkeys(world.topics, 2), control: 1}
+    other = make_world(topics={"control": control, "min_insync_replicas": 1})
+    assert run(*ensure(other, "--partitions", "2", "--json")).code == 0
+    assert world.admin.describe([control], with_configs=True)[control].configs == found[control].configs
 
 
 def test_inputs_that_do_not_fit_are_refused_before_anything_is_made(make_world: MakeWorld) -> None:

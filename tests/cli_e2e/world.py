@@ -56,7 +56,7 @@ class World:
             "features": {"categorical": ["slot", "hour"]},
             "learner": {"state_dir": str(self.folder / "state"), "checkpoint_interval": "1s"},
             "snapshots": {"interval": "200ms", "shards": 2},
-            "topics": {"replication": 1},
+            "topics": {"replication": 1, "control": f"{self.model}.control"},
             "scorer": {"ready_timeout": "20s"},
             "telemetry": {"log_format": "json", "http_host": "127.0.0.1", "http_port": 0},
         }
@@ -70,7 +70,8 @@ class World:
     def topics(self) -> list[str]:
         """Every topic that commands could make for this model."""
         c = self.config
-        return [self.impressions, self.clicks, c.examples_topic, c.snapshots_topic, c.dead_letters_topic]
+        own = [c.examples_topic, c.snapshots_topic, c.dead_letters_topic, c.control_topic]
+        return [self.impressions, self.clicks, *own]
 
     def existing(self) -> set[str]:
         """Those of them that exist."""

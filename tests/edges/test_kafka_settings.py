@@ -124,7 +124,8 @@ CODES = [
     (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, RetryLater),
     (KafkaError.CONCURRENT_TRANSACTIONS, RetryLater),
     (KafkaError.TOPIC_AUTHORIZATION_FAILED, NotAuthorised),
-    (KafkaError._AUTHENTICATION, AuthenticationFailed),
+    (KafkaError._AUTHENTICATION, BrokerUnreachable),
+    (KafkaError.SASL_AUTHENTICATION_FAILED, AuthenticationFailed),
     (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMissing),
     (KafkaError._UNKNOWN_PARTITION, TopicMissing),
     (KafkaError.UNKNOWN_TOPIC_ID, TopicRecreated),
@@ -148,6 +149,34 @@ def test_codes_say_what_happens_next(code: int, kind: type[StreamLearnerError]) 
         assert error.message.startswith("could not read clicks partition 3: ")
         assert KafkaError(code).name() in error.message
         assert error.action
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("SASL authentication error: Authentication failed: Invalid username or password", AuthenticationFailed),
+        ('Failed to acquire SASL OAUTHBEARER token: {"error": "invalid_client"}', AuthenticationFailed),
+        ("Failed to acquire SASL OAUTHBEARER token: Could not connect to server", BrokerUnreachable),
+        ("SASL OAUTHBEARER mechanism handshake failed: Request not valid in current SASL state", BrokerUnreachable),
+        ("SASL PLAIN mechanism handshake failed: Request not valid in current SASL state", AuthenticationFailed),
+        ('SASL OAUTHBEARER authentication failed: {"status":"invalid_token"}', BrokerUnreachable),
+        ("SASL PLAIN mechanism handshake failed: Local: Broker transport failure", BrokerUnreachable),
+        ("FindCoordinator response error: Local: Authentication failure", BrokerUnreachable),
+    ],
+)
+def test_only_credentials_that_a_person_must_change_stop(words: str, kind: type[StreamLearnerError]) -> None:
+    """A provider of tokens that is away, a token that was just too old, a connection that broke: they pass."""
+    assert type(fault(KafkaError(KafkaError._AUTHENTICATION, words), Doing("read", "clicks"))) is kind
+
+
+def test_a_token_that_is_refused_to_the_end_is_no_matter_of_age() -> None:
+    """While attempts are made it may pass; with the last one it is AuthenticationFailed."""
+    words = 'SASL OAUTHBEARER authentication failed: {"status":"invalid_token"}'
+    reports = Reports(Doing("reach the cluster"))
+    reports(KafkaError(KafkaError._AUTHENTICATION, words))
+    nobody = BrokerUnreachable("nobody answered")
+    assert type(reports.instead_of(nobody)) is BrokerUnreachable
+    assert type(reports.at_last(nobody)) is AuthenticationFailed
 
 
 def test_rights_are_named() -> None:

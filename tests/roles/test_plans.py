@@ -10,7 +10,7 @@ import pytest
 from stream_learner.config import Config
 from stream_learner.roles import commands, kernels
 from stream_learner.roles.lifecycle import Heartbeat
-from stream_learner.roles.topics import input_plans, plans
+from stream_learner.roles.topics import control_plan, input_plans, plans
 
 TREE = {
     "model": "ctr",
@@ -57,6 +57,14 @@ def test_settings_reach_the_topics() -> None:
     assert {(plan.replication, plan.configs["min.insync.replicas"]) for plan in (log, dead, snapshots)} == {(3, "2")}
     assert (log.configs["retention.ms"], dead.configs["retention.ms"]) == ("86400000", "172800000")
     assert "min.insync.replicas" not in plans(config(), 4)[0].configs
+
+
+def test_the_control_topic() -> None:
+    """One partition, compacted, under the name that the models of a site share."""
+    plan = control_plan(config(topics={"replication": 3, "min_insync_replicas": 2}))
+    assert (plan.name, plan.partitions, plan.replication) == ("stream-learner.control", 1, 3)
+    assert plan.configs["cleanup.policy"] == "compact" and plan.configs["min.insync.replicas"] == "2"
+    assert control_plan(config(topics={"control": "aliases"})).name == "aliases"
 
 
 def test_the_input_topics_guard_their_timestamps() -> None:

@@ -15,7 +15,7 @@ from stream_learner.core.optimizers import make_optimizer
 from stream_learner.edges.metrics import Metrics
 from stream_learner.roles.joiner_report import OrphanShare, forget_partition, report_partition
 from stream_learner.roles.learner_report import LearnerReport
-from stream_learner.roles.partition import Appended, Progress
+from stream_learner.roles.partition_progress import Appended, Progress
 from tests.cli_e2e.scraped import values_of
 
 COUNTS = TickCounts(ImpressionCounts(30, 20, 5, 4, 3, 3), ClickCounts(15, 5, 4, 3, 2, 1, 7))

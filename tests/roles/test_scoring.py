@@ -65,17 +65,20 @@ def test_a_line_is_given_before_the_next_has_come() -> None:
 def test_predictions_as_lines() -> None:
     """A line of JSON for each: probability in full precision and version, or what is wrong with the event."""
     p_click = np.array([0.1 + 0.2, np.nan, 1e-17])
-    lines = list(_answers(Predictions(p_click, np.array([0, Reason.NOT_JSON, 0], np.uint8), 42)))
+    predictions = Predictions(p_click, np.array([0, Reason.NOT_JSON, 0], np.uint8), 42, "ctr-v2")
+    lines = list(_answers(predictions))
     assert [json.loads(line) for line in lines] == [
         {"p": 0.1 + 0.2, "version": 42},
         {"error": "not JSON"},
         {"p": 1e-17, "version": 42},
     ]
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
+    first, *_ = _answers(predictions, with_model=True)
+    assert json.loads(first) == {"p": 0.1 + 0.2, "version": 42, "model": "ctr-v2"}
 
 
 @pytest.mark.parametrize("reason", list(Reason)[1:])
 def test_every_reason_is_a_json_text(reason: Reason) -> None:
     """No reason's words break the line."""
-    (line,) = _answers(Predictions(np.array([np.nan]), np.array([reason], np.uint8), 1))
+    (line,) = _answers(Predictions(np.array([np.nan]), np.array([reason], np.uint8), 1, "m"))
     assert json.loads(line) == {"error": reason.text}

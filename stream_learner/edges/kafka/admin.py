@@ -23,13 +23,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
 )
 
-from stream_learner.edges.kafka.client_log import log
+from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.ends import OffsetQueries
 from stream_learner.edges.kafka.faults import MISSING, Doing, Reports, fault, kafka_error
 from stream_learner.edges.kafka.settings import KafkaSettings
-from stream_learner.errors import RetryLater, StreamLearnerError, TopicMissing
+from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
 
 REQUEST_TIMEOUT_S = 15.0
+LOOK_S = 1.0
 NO_TOPIC_ID = bytes(16)
 MOCK_CLUSTER = "mockCluster"
 
@@ -85,9 +86,13 @@ class Admin:
         self._settings = settings
         self._timeout_s = request_timeout_s
         self._reports = Reports(self._doing("reach the cluster"))
-        self._admin = AdminClient(settings.admin(error_cb=self._reports), logger=log)
+        self._connect()
         self._mock: bool | None = None
         self.offsets = OffsetQueries(settings, request_timeout_s=request_timeout_s)
+
+    def _connect(self) -> None:
+        self._credentials = self._settings.credentials_version()
+        self._admin = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
 
     def describe(self, topics: Iterable[str], *, with_configs: bool = False) -> dict[str, TopicInfo]:
         """The topics that exist, by name. A name that is not in the answer does not exist.
@@ -117,15 +122,30 @@ class Admin:
         return found
 
     def is_mock(self) -> bool:
-        """Whether this is the cluster inside librdkafka."""
+        """Whether this is the cluster inside librdkafka. The first question of all, so it finds what is wrong."""
         if self._mock is None:
-            try:
-                self._mock = (self._admin.list_topics(timeout=self._timeout_s).cluster_id or "").startswith(
-                    MOCK_CLUSTER
-                )
-            except KafkaException as error:
-                raise self._fault(error, self._doing("reach the cluster")) from error
+            self._mock = self._cluster_id().startswith(MOCK_CLUSTER)
         return self._mock
+
+    def _cluster_id(self) -> str:
+        """Ask until somebody answers or the time is up; refused credentials end it at once."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._admin.list_topics(timeout=min(LOOK_S, self._timeout_s)).cluster_id or ""
+            except KafkaException as error:
+                self._admin.poll(0)
+                found = self._fault(error, self._doing("reach the cluster"))
+                if not isinstance(found, BrokerUnreachable):
+                    raise found from error
+                if time.monotonic() > deadline_s:
+                    raise self._unreachable(found) from error
+
+    def _unreachable(self, found: BrokerUnreachable) -> StreamLearnerError:
+        """The error to end with when nobody has answered, with what one connection of our own finds out."""
+        last = self._reports.at_last(found)
+        why = self._settings.explain() if last is found else ""
+        return BrokerUnreachable(f"{found}; {why}") if why else last
 
     def _describe_mock(self, names: list[str]) -> dict[str, TopicInfo]:
         try:
@@ -136,6 +156,8 @@ class Admin:
 
     def ask(self, names: list[str]) -> dict[str, Future[TopicDescription]]:
         """Begin to ask for descriptions; `described` takes the answers. Not on the mock cluster."""
+        if self._settings.credentials_version() != self._credentials:
+            self._connect()
         self._admin.poll(0)
         return self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
 
@@ -254,8 +276,7 @@ class Admin:
         return self._reports.instead_of(fault(error, doing))
 
     def _doing(self, what: str, topic: str = "", right: str = "") -> Doing:
-        names = self._settings
-        return Doing(what, topic, right=right, principal=names.principal, bootstrap=names.bootstrap)
+        return self._settings.doing(what, topic, right=right)
 
 
 def _missing(plan: TopicPlan, created: bool) -> Difference:

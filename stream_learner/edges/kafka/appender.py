@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from stream_learner.edges.kafka.client_log import log
+from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import Doing, Reports, fault
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import RetryLater, StreamLearnerError
@@ -57,7 +58,9 @@ class Appender:
         max_record_bytes: int = MAX_RECORD_BYTES,
         queue_bytes: int = 64 << 20,
     ) -> None:
-        self._doing = Doing("append", right="Write", principal=settings.principal, bootstrap=settings.bootstrap)
+        self._settings = settings
+        self._credentials = settings.credentials_version()
+        self._doing = settings.doing("append", right="Write")
         self._reports = Reports(self._doing)
         self._done: deque[Delivery] = deque()
         self._fatal: StreamLearnerError | None = None
@@ -70,7 +73,7 @@ class Appender:
             queue__buffering__max__messages="0",
             error_cb=self._on_error,
         )
-        self._producer = Producer({"linger.ms": str(linger_ms), **ours}, logger=log)
+        self._producer = new_client(Producer, {"linger.ms": str(linger_ms), **ours})
 
     @property
     def waiting(self) -> int:
@@ -112,8 +115,9 @@ class Appender:
     def poll(self, timeout_s: float = 0.0) -> list[Delivery]:
         """Results that have come in since the last call; waits for the first at most so long.
 
-        After all results were handed out, raises the client's fatal error if there is one (make a new Appender),
-        or AuthenticationFailed while the brokers refuse our credentials.
+        After all results were handed out, raises the client's fatal error if there is one, or RetryLater when the
+        credentials have changed on disk (make a new Appender for either), or AuthenticationFailed while the brokers
+        refuse our credentials.
         """
         if not self._done:
             self._serve(timeout_s if self._waiting else 0.0)
@@ -121,6 +125,7 @@ class Appender:
         self._done.clear()
         if not done:
             self._raise_fatal()
+            self._raise_outdated()
             stop = self._reports.take()
             if stop is not None:
                 raise stop
@@ -185,10 +190,14 @@ class Appender:
         else:
             self._reports(error)
 
+    def _raise_outdated(self) -> None:
+        """Other credentials need another producer. Said for as long as it lives, so that it cannot be missed."""
+        if self._settings.credentials_version() != self._credentials:
+            raise RetryLater("the credentials have changed: the producer must be made anew")
+
     def _raise_fatal(self) -> None:
         if self._fatal is not None:
             raise self._fatal
 
     def _at(self, topic: str, partition: int) -> Doing:
-        known = self._doing
-        return Doing("append to", topic, partition, right="Write", principal=known.principal, bootstrap=known.bootstrap)
+        return replace(self._doing, what="append to", topic=topic, partition=partition)

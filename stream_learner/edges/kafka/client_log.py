@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable
 
 PERIOD_S = 30.0
-REPEATED = frozenset({"FAIL", "ERROR", "REQTMOUT", "GETPID", "FETCHERR", "FETCH", "COORD", "METADATA", "PARTCNT"})
+REPEATED = frozenset(
+    {"FAIL", "ERROR", "REQTMOUT", "GETPID", "FETCHERR", "FETCH", "COORD", "METADATA", "PARTCNT", "SSL", "OIDC"}
+)
 """Facilities whose lines come by the hundred while a broker is away; the roles report that as an error anyway."""
 
 

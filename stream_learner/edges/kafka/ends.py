@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from stream_learner.edges.kafka.client_log import log
+from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import Doing, Reports, fault
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import RetryLater, Stop, StreamLearnerError
@@ -48,8 +49,12 @@ class OffsetQueries:
         self._settings = settings
         self._timeout_s = request_timeout_s
         self._reports = Reports(self._doing())
-        self._admin = AdminClient(settings.admin(error_cb=self._reports), logger=log)
+        self._connect()
         self._stale: set[str] = set()
+
+    def _connect(self) -> None:
+        self._credentials = self._settings.credentials_version()
+        self._admin = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
 
     def high_watermarks(self, places: Iterable[Place]) -> dict[Place, int]:
         """The offset behind the last replicated record, transaction markers and open transactions included."""
@@ -98,6 +103,8 @@ class OffsetQueries:
     def _ask(
         self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[Place, Future[ListOffsetsResultInfo]]:
+        if self._settings.credentials_version() != self._credentials:
+            self._connect()
         self._admin.poll(0)
         if self._stale:
             topics, self._stale = self._stale, set()
@@ -113,10 +120,7 @@ class OffsetQueries:
         return self._reports.instead_of(fault(error, self._doing(place)))
 
     def _doing(self, place: Place = ("", -1)) -> Doing:
-        names = self._settings
-        return Doing(
-            "ask for offsets of", *place, right="Describe", principal=names.principal, bootstrap=names.bootstrap
-        )
+        return self._settings.doing("ask for offsets of", *place, right="Describe")
 
 
 class End(NamedTuple):

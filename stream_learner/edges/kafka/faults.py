@@ -7,6 +7,7 @@ retriable stops.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
@@ -113,11 +114,25 @@ CONFIGURATION = {
 }
 
 
+TOKEN = "Failed to acquire SASL OAUTHBEARER token"
+TOKEN_DENIED = ("invalid_", "unauthorized", "access_denied", "unsupported_", "forbidden")
+"""Words of a provider that will not give a token (RFC 6749, section 5.2); anything else may pass."""
+TOKEN_SHOWN = "SASL OAUTHBEARER"
+TOKEN_REFUSED = "invalid_token"
+TOKEN_OUTLIVED = ("not valid in current SASL state", TOKEN_REFUSED)
+"""Words of a broker about a token whose life was over, or nearly: it takes no second authentication within a second."""
+LOCAL = "Local: "
+"""In front of what the client found, not a broker: a connection that broke while it said who we are, or a request on
+one that was refused. Why it was refused is reported besides."""
+OLD_TOKEN = "None, if it passes; else let tokens live for longer, and see that the listener wants SASL."
+
+
 @dataclass(frozen=True)
 class Doing:
     """What was being done when Kafka reported an error: the words of the message.
 
-    `what` continues "could not": for example "read". `principal` is who the brokers see.
+    `what` continues "could not": for example "read". `principal` is who the brokers see. `explain` may know more about
+    a connection that failed; it is given librdkafka's words.
     """
 
     what: str
@@ -128,6 +143,7 @@ class Doing:
     right: str = ""
     principal: str = "this client"
     bootstrap: str = ""
+    explain: Callable[[str], str] = lambda words: ""
 
     def __str__(self) -> str:
         place = f" {self.topic}" if self.topic else ""
@@ -163,14 +179,15 @@ def _certain(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError |
     code = error.code()
     if code in RIGHTS:
         return _not_authorised(code, doing, text)
-    if code == E._SSL and not _certificate(error):
+    if code in CREDENTIALS or refuses_certificate(error):
+        return _refused_credentials(error, doing, text)
+    if code == E._SSL:
         return BrokerUnreachable(text)
     if code == E._FATAL:
         return _fatal(error, doing, text)
     table: list[tuple[set[int], type[StreamLearnerError]]] = [
         (FENCED, Fenced),
         (UNREACHABLE, BrokerUnreachable),
-        (CREDENTIALS | {E._SSL}, AuthenticationFailed),
         (MISSING, TopicMissing),
         (RECREATED, TopicRecreated),
         (TRIMMED, LogTrimmed),
@@ -186,10 +203,33 @@ def _certain(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError |
     return kind(text) if kind is not None else None
 
 
-def _certificate(error: KafkaError) -> bool:
-    """Whether a TLS error is about certificates or versions, and not a connection that merely broke."""
+def refuses_certificate(error: KafkaError) -> bool:
+    """Whether an error is about certificates or versions of TLS, and not a connection that merely broke.
+
+    Under TLS 1.3 a broker refuses a certificate when the handshake is over: for librdkafka the connection broke then.
+    """
     text = error.str().lower()
-    return any(word in text for word in ("certificate", "verif", "alert", "protocol version", "wrong version", "key"))
+    if error.code() == E._TRANSPORT:
+        return "tls alert" in text and ("certificate" in text or "unknown ca" in text)
+    words = ("certificate", "verif", "alert", "protocol version", "wrong version", "key")
+    return error.code() == E._SSL and any(word in text for word in words)
+
+
+def _refused_credentials(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError:
+    """AuthenticationFailed, with who was refused and why; a provider of tokens that only does not answer will again."""
+    words = error.str()
+    if TOKEN in words and not any(word in words for word in TOKEN_DENIED):
+        return BrokerUnreachable(
+            f"{text}; no token for {doing.principal}", action="Check kafka.sasl.oauthbearer.token.endpoint.url."
+        )
+    if TOKEN_SHOWN in words and any(word in words for word in TOKEN_OUTLIVED):
+        return BrokerUnreachable(f"{text}; the token of {doing.principal} was too old", action=OLD_TOKEN)
+    if LOCAL in words:
+        return BrokerUnreachable(text)
+    if not refuses_certificate(error):
+        return AuthenticationFailed(f"{text}; the brokers do not accept {doing.principal}")
+    why = doing.explain(words)
+    return AuthenticationFailed(f"{text}; {why}" if why else text)
 
 
 def _fatal(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError:
@@ -223,18 +263,31 @@ class Reports:
     def __init__(self, doing: Doing) -> None:
         self._doing = doing
         self._stop: StreamLearnerError | None = None
+        self._no_token: StreamLearnerError | None = None
 
     def __call__(self, error: KafkaError) -> None:
         """Take a report; those that pass by themselves are forgotten."""
+        if self._stop is not None:
+            return
         found = fault(error, self._doing)
         if isinstance(found, (AuthenticationFailed, NotAuthorised)):
             self._stop = found
+        elif error.code() in CREDENTIALS:
+            self._no_token = found
 
     def take(self) -> StreamLearnerError | None:
         """A report that a person must see to, once; None if there is none."""
         stop, self._stop = self._stop, None
         return stop
 
+    def at_last(self, found: StreamLearnerError) -> StreamLearnerError:
+        """As `instead_of`, when no more attempts are made: a token that was refused to the end is not just too old."""
+        cause = self.instead_of(found)
+        refused = isinstance(cause, BrokerUnreachable) and TOKEN_REFUSED in cause.message
+        return AuthenticationFailed(cause.message) if refused else cause
+
     def instead_of(self, found: StreamLearnerError) -> StreamLearnerError:
         """The reported cause of an error that says only that nobody answered; else the error itself."""
-        return (self.take() or found) if isinstance(found, RetryLater) else found
+        if not isinstance(found, RetryLater):
+            return found
+        return self.take() or (self._no_token if isinstance(found, BrokerUnreachable) else None) or found

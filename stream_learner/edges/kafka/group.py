@@ -16,7 +16,8 @@ from types import TracebackType
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from stream_learner.edges.kafka.client_log import log
-from stream_learner.edges.kafka.faults import MISSING, UNREACHABLE, Doing, fault
+from stream_learner.edges.kafka.clients import new_client
+from stream_learner.edges.kafka.faults import MISSING, UNREACHABLE, fault, refuses_certificate
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import AssignmentRefused, Fenced, PartitionCountsDiffer, StreamLearnerError
 
@@ -79,36 +80,45 @@ class Membership:
         self.partitions: frozenset[int] = frozenset()
         self.commit_errors = 0
         self._clock_s = clock_s
-        self._doing = Doing(
-            "take part in the consumer group",
-            group=settings.group,
-            right="Read",
-            principal=settings.principal,
-            bootstrap=settings.bootstrap,
-        )
+        self._settings = settings
+        self._doing = settings.doing("take part in the consumer group", group=settings.group, right="Read")
         self._keep_s = int(settings.get("session.timeout.ms", SESSION_TIMEOUT_MS)) / 1000
         self._given: list[TopicPartition] | None = None
         self._in_doubt_since_s: float | None = None
         self._events: deque[Event] = deque()
         self._failure: StreamLearnerError | None = None
         self._final: Fenced | None = None
-        static = {"group__instance__id": instance_id} if instance_id else {}
-        heartbeat_ms = settings.get("heartbeat.interval.ms", str(int(min(3.0, self._keep_s / 3) * 1000)))
-        self._consumer = Consumer(
-            settings.consumer(
-                client__id=settings.client_id("member"),
+        self._static = {"group__instance__id": instance_id} if instance_id else {}
+        self._join()
+
+    def _join(self) -> None:
+        self._credentials = self._settings.credentials_version()
+        heartbeat_ms = self._settings.get("heartbeat.interval.ms", str(int(min(3.0, self._keep_s / 3) * 1000)))
+        self._consumer = new_client(
+            Consumer,
+            self._settings.consumer(
+                client__id=self._settings.client_id("member"),
                 heartbeat__interval__ms=heartbeat_ms,
                 queued__max__messages__kbytes="1",
                 fetch__message__max__bytes="1024",
                 error_cb=self._on_error,
                 on_commit=self._on_commit,
-                **static,
+                **self._static,
             ),
-            logger=log,
         )
         self._consumer.subscribe(
-            [impressions, clicks], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            [self.impressions, self.clicks],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
         )
+
+    def _join_anew(self) -> None:
+        """Leave and join with the credentials that are on disk now: to the partitions it is one more rebalance."""
+        self._consumer.close()
+        self._in_doubt_since_s = self._clock_s()
+        self._given = self._failure = None
+        self._join()
 
     def poll(self, timeout_s: float = 0.0) -> list[Event]:
         """What has changed since the last call, in order; waits at most so long.
@@ -117,6 +127,8 @@ class Membership:
         AssignmentRefused for an assignment that parts pairs, TopicMissing, NotAuthorised, AuthenticationFailed,
         BrokerUnreachable (the client goes on connecting by itself: poll again).
         """
+        if self._final is None and self._settings.credentials_version() != self._credentials:
+            self._join_anew()
         try:
             message = self._consumer.poll(timeout_s)
         except KafkaException as error:
@@ -177,7 +189,7 @@ class Membership:
             except KafkaException as error:
                 raise fault(error, self._doing) from error
             if found.error is not None:
-                raise fault(found.error, Doing("find", topic, principal=self._doing.principal, right="Describe"))
+                raise fault(found.error, self._settings.doing("find", topic, right="Describe"))
             counts[topic] = len(found.partitions)
         return counts
 
@@ -217,7 +229,8 @@ class Membership:
 
     def _on_error(self, error: KafkaError) -> None:
         harmless = MISSING | UNREACHABLE | {KafkaError._MAX_POLL_EXCEEDED}
-        if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() not in harmless:
+        all_down = error.code() == KafkaError._ALL_BROKERS_DOWN
+        if all_down or error.code() not in harmless or refuses_certificate(error):
             self._failure = self._failure or fault(error, self._doing)
 
     def commit(self, partition: int, impressions_offset: int, clicks_offset: int, metadata: str = "") -> None:

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from stream_learner.edges.kafka.appender import MAX_RECORD_BYTES
 from stream_learner.edges.kafka.client_log import log
+from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import Doing, Reports, fault, kafka_error
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import Fenced, RetryLater, Stop, StreamLearnerError
@@ -52,12 +53,15 @@ class TransactionalPublisher:
     ) -> None:
         self.transactional_id = transactional_id
         self._settings = settings
+        self._credentials = settings.credentials_version()
         self._pause_s = pause_s
         self._clock_s = clock_s
         self._sleep = sleep
         self._ready = False
         self._not_before_s = 0.0
         self._lost: StreamLearnerError | None = None
+        self._topic = ""
+        """Where the transaction's last record goes; "" outside of one."""
         self._reports = Reports(self._doing("publish"))
         self._refused: KafkaError | None = None
         self._offsets: dict[tuple[str, int], int] = {}
@@ -68,7 +72,12 @@ class TransactionalPublisher:
             on_delivery=self._on_delivery,
             error_cb=self._on_error,
         )
-        self._producer = Producer({"linger.ms": "5", **ours}, logger=log)
+        self._producer = new_client(Producer, {"linger.ms": "5", **ours})
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the credentials have changed on disk since: go on with another publisher of the same id."""
+        return self._settings.credentials_version() != self._credentials
 
     def init(self, timeout_s: float = 60.0) -> None:
         """Fence every earlier publisher of this id and end its open transaction.
@@ -100,6 +109,7 @@ class TransactionalPublisher:
             self._abort(error)
             raise
         finally:
+            self._topic = ""
             self._not_before_s = self._clock_s() + self._pause_s
         return self._offsets
 
@@ -120,6 +130,7 @@ class TransactionalPublisher:
             self._sleep(wait_s)
 
     def _produce(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
+        self._topic = topic
         deadline_s = self._clock_s() + CALL_TIMEOUT_S
         while True:
             self._raise_lost()
@@ -131,7 +142,7 @@ class TransactionalPublisher:
                     raise RetryLater(f"could not publish to {topic}: the queue stays full") from None
                 self._serve(0.05)
             except KafkaException as error:
-                raise self._found(error, f"publish to {topic}") from error
+                raise self._found(error, "publish records") from error
 
     def _commit(self) -> None:
         """Commit, again and again while the outcome is open: the broker takes a repeated commit for the first one."""
@@ -209,14 +220,8 @@ class TransactionalPublisher:
             raise self._lost
 
     def _doing(self, what: str) -> Doing:
-        names = self._settings
-        return Doing(
-            what,
-            transactional_id=self.transactional_id,
-            right="Write",
-            principal=names.principal,
-            bootstrap=names.bootstrap,
-        )
+        about = f"{what} of" if self._topic else what
+        return self._settings.doing(about, self._topic, transactional_id=self.transactional_id, right="Write")
 
 
 class _AgainError(Exception):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from stream_learner.edges.kafka.client_log import log
-from stream_learner.edges.kafka.faults import UNREACHABLE, Doing, fault
+from stream_learner.edges.kafka.clients import new_client
+from stream_learner.edges.kafka.faults import fault
 from stream_learner.edges.kafka.raw_batch import Headers, RawBatch
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, StreamLearnerError, TopicMissing
@@ -52,26 +52,36 @@ class PartitionReader:
         self.partition = partition
         self._with_keys = with_keys
         self._with_headers = with_headers
-        self._doing = Doing(
-            "read", topic, partition, right="Read", principal=settings.principal, bootstrap=settings.bootstrap
-        )
+        self._doing = settings.doing("read", topic, partition, right="Read")
         self._ask_at_s: float | None = None
         self._held: list[Message] = []
         self._pending: StreamLearnerError | None = None
         self._unreachable: KafkaError | None = None
         self._position = offset
-        self._consumer = Consumer(self._properties(settings, isolation, buffer_bytes, name), logger=log)
+        self._settings = settings
+        self._properties = lambda: self._consumer_properties(isolation, buffer_bytes, name)
+        self._connect()
         self.seek(offset)
 
-    def _properties(self, settings: KafkaSettings, isolation: str, buffer_bytes: int, name: str) -> dict[str, Any]:
+    def _connect(self) -> None:
+        self._credentials = self._settings.credentials_version()
+        self._consumer = new_client(Consumer, self._properties())
+
+    def _renew(self) -> None:
+        """Go on at the position with a consumer of the credentials that are on disk now."""
+        self._consumer.close()
+        self._connect()
+        self.seek(self._position)
+
+    def _consumer_properties(self, isolation: str, buffer_bytes: int, name: str) -> dict[str, Any]:
         fetch_bytes = min(max(buffer_bytes // 2, 64 << 10), 4 << 20)
         defaults = {
             "fetch.queue.backoff.ms": "20",
             "fetch.wait.max.ms": "100",
             "fetch.message.max.bytes": str(fetch_bytes),
         }
-        ours = settings.consumer(
-            client__id=settings.client_id(name),
+        ours = self._settings.consumer(
+            client__id=self._settings.client_id(name),
             isolation__level=isolation,
             queued__min__messages="10000000",
             queued__max__messages__kbytes=str(max(buffer_bytes >> 10, 1)),
@@ -100,6 +110,8 @@ class PartitionReader:
         TopicRecreated, NotAuthorised, AuthenticationFailed; or BrokerUnreachable and RetryLater: the client
         goes on connecting by itself, `read` may be called again, nothing was skipped.
         """
+        if self._settings.credentials_version() != self._credentials:
+            self._renew()
         if self._pending is not None:
             self._raise_pending()
         messages = self._next_messages(max_records, timeout_s)
@@ -190,10 +202,10 @@ class PartitionReader:
         """librdkafka's own reports, which come with no record. Single connections that break are not errors."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable = error
-        elif error.code() not in UNREACHABLE:
-            found = fault(error, self._doing)
-            if not isinstance(found, BrokerUnreachable):
-                self._pending = self._pending or found
+            return
+        found = self._pending or fault(error, self._doing)
+        if not isinstance(found, BrokerUnreachable):
+            self._pending = found
 
     def _fault(self, error: KafkaError) -> StreamLearnerError:
         found = fault(error, self._doing)

@@ -1,7 +1,7 @@
 """From the `kafka:` section to the properties of each kind of client.
 
-In: any librdkafka property, by name. Out: the dictionaries that consumers, producers and admin clients are made
-with, our own fixed properties included.
+In: any librdkafka property, by name; values may be kept in files and variables. Out: the dictionaries that consumers,
+producers and admin clients are made with, our own fixed properties included.
 This file must never print or log a secret, nor let a property through that breaks a protocol of this program.
 """
 
@@ -15,6 +15,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from stream_learner.config.kafka import is_secret
+from stream_learner.edges.kafka.certificate import subject_of
+from stream_learner.edges.kafka.client_log import log
+from stream_learner.edges.kafka.credentials import Credentials, text_of
+from stream_learner.edges.kafka.diagnosis import diagnosis
+from stream_learner.edges.kafka.faults import Doing
 from stream_learner.edges.kafka.properties import (
     ALIASES,
     CALLBACKS,
@@ -34,18 +39,20 @@ DEFAULTS = {"client.id": "stream-learner", "topic.metadata.propagation.max.ms": 
 class KafkaSettings:
     """The properties every client of a role shares; immutable.
 
-    `properties` are librdkafka's own, values as text, numbers or booleans; `bootstrap.servers` is required.
-    `group` is the consumer group's id, which even readers outside the group must name.
+    `properties` are librdkafka's own, values as text, numbers or booleans, or references to a file or a variable,
+    which are read anew when the file has changed; `bootstrap.servers` is required. `group` is the consumer group's id,
+    which even readers outside the group must name.
 
     Raises ConfigError with one problem a property: those in `OURS`, those in `FIXED` with another value,
     callbacks, and whatever librdkafka does not know or accept. Making one takes some milliseconds.
     """
 
     def __init__(self, properties: Mapping[str, Any], *, group: str = DEFAULT_GROUP) -> None:
-        given = {str(name): _text(value) for name, value in properties.items() if value is not None}
-        self._properties = {ALIASES.get(name, name): value for name, value in given.items()}
+        given = {str(name): value for name, value in properties.items() if value is not None}
+        named = {ALIASES.get(name, name): value for name, value in given.items()}
+        self._credentials = Credentials(named, refused=self._refused_by_library)
         self.group = group
-        problems = self._problems() or self._refused_by_library()
+        problems = self._problems() or self._refused_by_library(self._properties)
         if problems:
             raise ConfigError(f"the settings under `kafka:` cannot work: {'; '.join(problems)}", problems=problems)
 
@@ -54,14 +61,38 @@ class KafkaSettings:
         return f"KafkaSettings({shown!r}, group={self.group!r})"
 
     @property
+    def _properties(self) -> Mapping[str, str]:
+        return self._credentials.values
+
+    def credentials_version(self) -> int:
+        """Grows when a certificate, key or secret has changed on disk; a client made before should be made anew."""
+        return self._credentials.version()
+
+    @property
     def bootstrap(self) -> str:
         """The addresses of the brokers, comma-separated."""
         return self._properties["bootstrap.servers"]
 
     @property
     def principal(self) -> str:
-        """Who the brokers see, as far as the settings tell."""
-        return self._properties.get("sasl.username") or f"client {self.get('client.id')}"
+        """Who the brokers see, as far as the settings tell: a user, an OAuth client, or a certificate's subject."""
+        mechanism = (self.get("sasl.mechanism") or self.get("sasl.mechanisms")).upper()
+        protocol = self.get("security.protocol").lower()
+        if protocol.startswith("sasl") or not protocol:
+            named = "sasl.oauthbearer.client.id" if mechanism == "OAUTHBEARER" else "sasl.username"
+            if self.get(named):
+                return self.get(named)
+        subject = subject_of(self.get("ssl.certificate.location")) if protocol == "ssl" else None
+        return subject.name if subject is not None else f"client {self.get('client.id')}"
+
+    def doing(self, what: str, topic: str = "", partition: int = -1, **names: str) -> Doing:
+        """What a client of these settings is about to do, for errors; `names` are further fields of `Doing`."""
+        who = {"principal": self.principal, "bootstrap": self.bootstrap}
+        return Doing(what, topic, partition, **{**who, **names}, explain=self.explain)
+
+    def explain(self, words: str = "") -> str:
+        """Why the brokers and we do not understand each other, "" if that cannot be told; takes up to some seconds."""
+        return diagnosis(self._properties, words)
 
     def with_group(self, group: str) -> KafkaSettings:
         """The same properties for another consumer group."""
@@ -91,8 +122,7 @@ class KafkaSettings:
         return self._merged(PRODUCER_ONLY | CONSUMER_ONLY, _dotted(ours))
 
     def _merged(self, not_for: frozenset[str], ours: dict[str, Any]) -> dict[str, Any]:
-        given = {name: value for name, value in self._properties.items() if name not in not_for}
-        return {**DEFAULTS, **given, **ours}
+        return {**DEFAULTS, **_without(not_for, self._properties), **ours}
 
     def _problems(self) -> list[str]:
         """What is wrong by our own rules."""
@@ -108,27 +138,31 @@ class KafkaSettings:
                 problems.append(f"kafka.{name}: must be {FIXED[name][0]}: {FIXED[name][1]}")
         return problems
 
-    def _refused_by_library(self) -> list[str]:
-        """What librdkafka says about the properties, asked with clients that connect to nothing."""
+    def _refused_by_library(self, values: Mapping[str, str]) -> list[str]:
+        """What librdkafka says about properties, asked with clients that connect to nothing."""
         offline = {"bootstrap.servers": "", "log_level": "0"}
         try:
-            Consumer({**self.consumer(), **offline}).close()
-            Producer({**self.producer(), **offline}).close()
+            Consumer({**self.consumer(), **_without(PRODUCER_ONLY, values), **offline}, logger=log).close()
+            Producer({**self.producer(), **_without(CONSUMER_ONLY, values), **offline}, logger=log).close()
             return []
         except (KafkaException, ValueError, TypeError) as error:
-            return [self._named(error)]
+            return [self._named(error, values)]
 
-    def _named(self, error: Exception) -> str:
+    def _named(self, error: Exception, values: Mapping[str, str]) -> str:
         """librdkafka's refusal as a line that names the setting and holds no secret."""
         cause = error.args[0] if error.args else error
         text = (cause.str() if hasattr(cause, "str") else str(error)).strip()
-        for name, value in self._properties.items():
+        for name, value in values.items():
             if is_secret(name) and value:
                 text = text.replace(value, "***")
-        named = next((name for name in self._properties if f'"{name}"' in text or f"`{name}`" in text), None)
+        named = next((name for name in values if f'"{name}"' in text or f"`{name}`" in text), None)
         if named is None:
             return f"kafka: {text}"
         return f"kafka.{named}: {text}{_nearest(named) if 'No such' in text else ''}"
+
+
+def _without(names: frozenset[str], values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _accepted(name: str) -> set[str]:
@@ -141,10 +175,8 @@ def _nearest(name: str) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _dotted(ours: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments as properties; callbacks keep their underscore, since it is a single one."""
-    return {name.replace("__", "."): _text(value) if isinstance(value, bool) else value for name, value in ours.items()}
+    return {
+        name.replace("__", "."): text_of(value) if isinstance(value, bool) else value for name, value in ours.items()
+    }

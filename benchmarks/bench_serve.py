@@ -1,0 +1,216 @@
+"""`stream-learner serve` under load, beside a plain Starlette echo and the library.
+
+39 features, about 600 bytes of JSON; a weight for every feature, 20,000 of them changed by a new version every second.
+The load is `wrk`'s: one thread, 16 connections for the rate, one for the times of a request that meets no other.
+Server, load and broker share whatever cores there are.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bench_loop import Site, kafka
+from stream_learner.core.events import EventSpec, ImpressionDecoder
+from stream_learner.core.pages import PagePlanner, PagePolicy, Prefix, shard_prefix
+from stream_learner.core.rows import WeightRows, rows_between
+from stream_learner.core.snapshots import Stamp, publication
+from stream_learner.core.warmup import compile_kernels
+from stream_learner.edges.kafka import Record, TransactionalPublisher
+from stream_learner.roles.scorer import Scorer
+from stream_learner.traffic.benchmark import benchmark_impressions
+from tests.cli_e2e.world import free_port
+
+INSTANCES = (1, 100, 1_000)
+EVENTS = 20_000
+CHANGED = 20_000
+CONNECTIONS = 16
+SCRIPT = Path(__file__).with_name("serve_load.lua")
+Row = dict[str, Any]
+
+
+def run(quick: bool) -> list[Row]:
+    """Rows: requests a second for each number of instances, of the server, the echo and the library."""
+    if shutil.which("wrk") is None:
+        raise RuntimeError("wrk is not installed: apt-get install wrk")
+    seconds = 2 if quick else 10
+    compile_kernels()
+    with kafka() as bootstrap, tempfile.TemporaryDirectory() as folder:
+        site = Site(bootstrap, Path(folder))
+        data, bounds = benchmark_impressions(EVENTS)
+        texts = [data[bounds[i] : bounds[i + 1]] for i in range(EVENTS)]
+        with Updates(site, data, bounds), served(site) as url, echoing() as echo_url:
+            rows = []
+            for count in INSTANCES:
+                bodies = Bodies(Path(folder) / str(count), texts, count)
+                rows.append(_row(f"serve, {count} a request", url, bodies, seconds))
+                rows.append(_row(f"Starlette echo, {count} a request", echo_url, bodies, seconds))
+                rows.append(_library(site, texts, count, seconds))
+            return rows
+
+
+class Bodies:
+    """Requests of so many events each, as files."""
+
+    def __init__(self, folder: Path, texts: list[bytes], count: int) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.number = min(200, len(texts) // count)
+        for i in range(self.number):
+            events = b",".join(texts[i * count : (i + 1) * count])
+            (folder / f"{i}.json").write_bytes(b'{"instances":[' + events + b"]}")
+
+    def load(self, url: str, connections: int, seconds: int) -> dict[str, float]:
+        """What wrk measured. Raises RuntimeError where a request failed."""
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", SCRIPT, url, "--", self.folder]
+        done = subprocess.run([*command, str(self.number)], capture_output=True, text=True, check=True)
+        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        if found["failed"]:
+            raise RuntimeError(f"{found['failed']} requests failed at {url}")
+        return found
+
+
+class Updates:
+    """Publishes a model that has a weight for every feature of the events, and every second a changed one."""
+
+    def __init__(self, site: Site, data: bytes, bounds: np.ndarray) -> None:
+        spec = site.config.feature_spec()
+        columns = ImpressionDecoder(EventSpec(), spec).decode(data, bounds, np.zeros(len(bounds) - 1, np.int64))
+        self._keys = np.unique(columns.keys)
+        self._random = np.random.default_rng(1)
+        self._weights = self._random.normal(0, 0.3, len(self._keys)).astype(np.float32)
+        self._topic = site.config.snapshots_topic
+        self._shards = site.config.snapshots.shards
+        self._planners = [PagePlanner(shard_prefix(s, self._shards), PagePolicy()) for s in range(self._shards)]
+        self._content = {
+            "name": site.model,
+            "tick_ms": 1000,
+            "features": spec.to_dict(),
+            "optimizer": {},
+            "inputs": {"ignored_fields": list(EventSpec().paths())},
+            "metrics": {},
+        }
+        self._publisher = TransactionalPublisher(site.settings, site.model)
+        self._publisher.init()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._go_on)
+
+    def _go_on(self) -> None:
+        while not self._stop.wait(1.0):
+            self._publish(np.sort(self._random.choice(len(self._keys), min(CHANGED, len(self._keys)), replace=False)))
+
+    def _publish(self, places: np.ndarray) -> None:
+        self._weights[places] = self._random.normal(0, 0.3, len(places))
+        changed = WeightRows(self._keys[places], self._weights[places])
+        whole = WeightRows(self._keys, self._weights)
+        version, records = int(time.time()), []
+        for shard, planner in enumerate(self._planners):
+            root = planner.root
+            plan = planner.plan(rows_between(changed, root.bits, root.last), partial(_below, whole))
+            planner.commit(plan)
+            stamp = Stamp(shard, self._shards, plan.sequence, 1, version)
+            made = publication(plan, stamp, version, self._content if shard == 0 else None)
+            records += [Record(self._topic, shard, *pair) for pair in made]
+        self._publisher.publish(records)
+
+    def __enter__(self) -> Updates:
+        self._publish(np.arange(len(self._keys)))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._publisher.close()
+
+
+def _below(rows: WeightRows, prefix: Prefix) -> WeightRows:
+    return rows_between(rows, prefix.bits, prefix.last)
+
+
+@contextmanager
+def served(site: Site) -> Iterator[str]:
+    """The server in a process of its own; the address of its predictions."""
+    port = free_port()
+    settings = (f"serve.port={port}", "serve.host=127.0.0.1", "serve.drain=0s", "telemetry.log_level=warning")
+    options = [part for setting in settings for part in ("--set", setting)]
+    command = [sys.executable, "-m", "stream_learner", "serve", "-c", str(site.file), *options]
+    with _process(command, f"http://127.0.0.1:{port}/readyz"):
+        yield f"http://127.0.0.1:{port}/v1/models/{site.model}:predict"
+
+
+@contextmanager
+def echoing() -> Iterator[str]:
+    """The echo in a process of its own; its address."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/echo"
+    with _process([sys.executable, "-m", "benchmarks.serve_echo", str(port)], url, ready=405):
+        yield url
+
+
+@contextmanager
+def _process(command: list[str], url: str, ready: int = 200) -> Iterator[None]:
+    process = subprocess.Popen(command)
+    try:
+        until_s = time.monotonic() + 120
+        while _status(url) != ready:
+            if process.poll() is not None or time.monotonic() > until_s:
+                raise RuntimeError(f"not ready: {' '.join(command)}")
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as found:
+            status: int = found.status
+            return status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def _row(name: str, url: str, bodies: Bodies, seconds: int) -> Row:
+    bodies.load(url, CONNECTIONS, 1)
+    many, one = bodies.load(url, CONNECTIONS, seconds), bodies.load(url, 1, seconds)
+    note = f"{CONNECTIONS} connections: {_times(many)}; one: {_times(one)}"
+    return {"name": name, "value": round(many["requests"] / many["seconds"]), "unit": "requests/s", "note": note}
+
+
+def _library(site: Site, texts: list[bytes], count: int, seconds: int) -> Row:
+    taken: list[float] = []
+    with Scorer(site.settings.bootstrap, site.model) as scorer:
+        scorer.wait_ready(60)
+        batches = [texts[i : i + count] for i in range(0, len(texts), count)]
+        for batch in batches[:200]:
+            scorer.predict_many(batch)
+        until_s = time.perf_counter() + seconds
+        while (began_s := time.perf_counter()) < until_s:
+            scorer.predict_many(batches[len(taken) % len(batches)])
+            taken.append(time.perf_counter() - began_s)
+    p50, p99 = np.percentile(taken, (50, 99)) * 1000
+    note = f"one thread: {_times({'p50_ms': p50, 'p99_ms': p99})}"
+    rate = round(len(taken) / sum(taken))
+    return {"name": f"library, {count} a call", "value": rate, "unit": "calls/s", "note": note}
+
+
+def _times(found: dict[str, float]) -> str:
+    return f"p50 {found['p50_ms']:.3g} ms, p99 {found['p99_ms']:.3g} ms"

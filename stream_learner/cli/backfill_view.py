@@ -1,0 +1,84 @@
+"""What a person sees while a backfill runs: a live page on a terminal, a log line every ten seconds elsewhere.
+
+In: moments. Out: text on stderr. This file must never write to stdout, nor hold anything up.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from stream_learner.edges.telemetry import configure_logging, get_logger
+from stream_learner.roles.backfill_progress import Moment, as_fields, clock
+
+LINE_EVERY_S = 10.0
+BAR_WIDTH = 48
+
+
+@contextmanager
+def showing(title: str) -> Iterator[Callable[[Moment], None]]:
+    """A function that shows a moment, for as long as the block lasts."""
+    if not sys.stderr.isatty():
+        yield _LogLines().show
+        return
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        _quiet_logs()
+        try:
+            yield lambda moment: live.update(page(moment, title), refresh=True)
+        finally:
+            live.stop()
+            _quiet_logs()
+
+
+def _quiet_logs() -> None:
+    """Log warnings and errors only, to what is stderr now: the live page puts itself in between."""
+    configure_logging(log_format="console", log_level="warning")
+
+
+class _LogLines:
+    """A line of the log now and then."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def show(self, moment: Moment) -> None:
+        if moment.seconds >= self._next_s:
+            self._next_s = moment.seconds + LINE_EVERY_S
+            get_logger("backfill").info("backfill_progress", **as_fields(moment))
+
+
+def page(moment: Moment, title: str) -> RenderableType:
+    """A moment as a few lines."""
+    bar = Table.grid(padding=(0, 1))
+    share = moment.share or 0.0
+    bar.add_row(
+        ProgressBar(total=1.0, completed=share, width=BAR_WIDTH),
+        f"{100 * share:.1f} %",
+        f"{_time(moment.left_s)} left" if moment.left_s is not None else "",
+    )
+    passed = "–" if moment.passed_ms is None else clock(moment.passed_ms)
+    lines: list[RenderableType] = [
+        Text(title, style="bold"),
+        bar,
+        Text(f"impressions before {passed} are learned; behind the clock by {_time(moment.lag_s)}"),
+        Text(
+            f"{moment.impressions_per_s:,.0f} impressions/s, {moment.examples_per_s:,.0f} examples/s; "
+            f"{moment.examples:,} examples learned in all; {_time(moment.seconds)} so far"
+        ),
+    ]
+    if moment.waits:
+        lines.append(Text(moment.waits, style="yellow"))
+    return Group(*lines)
+
+
+def _time(seconds: float | None) -> str:
+    return "–" if seconds is None else str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,81 @@
+"""`stream-learner rights`: what to allow on a Kafka with an authorizer.
+
+In: a configuration. Out: commands that give the least rights, or the rights as JSON. This file must never touch a
+broker.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load
+from stream_learner.cli.output import print_json
+from stream_learner.config import Config
+from stream_learner.errors import ConfigError
+
+
+class Role(str, Enum):
+    """What may be asked for."""
+
+    joiner = "joiner"
+    learner = "learner"
+    scorer = "scorer"
+    serve = "serve"
+    topics = "topics"
+    backfill = "backfill"
+    promote = "promote"
+
+
+def rights(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    role: Annotated[list[Role] | None, typer.Option(help="Only this role; repeatable.")] = None,
+    principal: Annotated[
+        str, typer.Option(metavar="User:NAME", help="Who is to have the rights; by default User:ROLE.")
+    ] = "",
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further model that aliases may point at; repeatable."),
+    ] = None,
+    new_model: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="The new model's name, for the rights of a backfill.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print the least rights of each role on a Kafka with an authorizer, as kafka-acls.sh commands.
+
+    `promote` stands for promote, rollback, alias list, pause, resume, pin and unpin. For example:
+
+    stream-learner rights -c model.yaml --role joiner --principal User:ctr-joiner
+    """
+    from stream_learner.roles.rights import commands, rights_of
+
+    loaded = load(config, overrides, secrets=False)
+    wanted = [one.value for one in role or Role if role or one is not Role.backfill or new_model]
+    rows: list[dict[str, Any]] = []
+    for one in wanted:
+        who = principal or f"User:{one}"
+        found = rights_of(_config_of(loaded, one, new_model), one, model or ())
+        rows += [{"role": one, "principal": who, **vars(right)} for right in found]
+        if not as_json:
+            typer.echo("\n".join([f"# {one}", *commands(found, who, _brokers(loaded)), ""]))
+    if as_json:
+        print_json(rows)
+
+
+def _config_of(config: Config, role: str, new_model: str) -> Config:
+    """The configuration of the model that a role works on."""
+    if role != Role.backfill.value:
+        return config
+    if not new_model:
+        raise ConfigError("a backfill's rights are those on another model's topics", action="Give its name with --as.")
+    return config.renamed(new_model)
+
+
+def _brokers(config: Config) -> str:
+    """The brokers as they are configured; where they are kept elsewhere, in words."""
+    given = config.kafka_options().get("bootstrap.servers") or config.kafka_options().get("metadata.broker.list")
+    return given if isinstance(given, str) else "BROKERS"

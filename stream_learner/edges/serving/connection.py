@@ -1,0 +1,132 @@
+"""One connection: uvicorn's, with bounds on what a slow or greedy client can hold.
+
+In: bytes. Out: bytes. This file must never wait for a client without a timer.
+
+| waiting for | at most | then |
+|---|---|---|
+| the first byte of a request | `keep_alive_s` | closed |
+| the rest of its head | `request_s`, 64 KiB | closed; 431 |
+| its body, and the answer | `request_s`, kept by the gate | 408, 504 |
+| the client to read the answer | `request_s` | closed |
+
+Where more connections are open than there may be, the one that has been idle longest is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES = 64 << 10
+_QUIET = logging.getLogger("stream_learner.serve.connection")
+_QUIET.setLevel(logging.CRITICAL)
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Times in seconds; connections open at once. `idle` holds those that wait for a request, longest first."""
+
+    keep_alive_s: float
+    request_s: float
+    most: int
+    idle: dict[Connection, None] = field(default_factory=dict)
+
+
+class Connection(HttpToolsProtocol):
+    """A connection of a server; use the class that `connection_class` makes."""
+
+    limits: ConnectionLimits
+    _timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+    _in_head = False
+    _head_bytes = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.logger = _QUIET
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        idle = self.limits.idle
+        idle[self] = None
+        if len(self.connections) > self.limits.most:
+            next(iter(idle)).transport.abort()
+        self._wait(self.limits.keep_alive_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self.limits.idle.pop(self, None)
+        self._stop_waiting()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self._end_with(b"431 Request Header Fields Too Large", "the head of the request is too long")
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self.limits.idle.pop(self, None)
+        self._in_head, self._head_bytes = True, 0
+        self._wait(self.limits.request_s)
+
+    def on_headers_complete(self) -> None:
+        """The head is there; from here on the gate keeps the time."""
+        self._in_head = False
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """Answered; the next request may come."""
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.cycle.response_complete and not self._in_head:
+            self.limits.idle[self] = None
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as we write."""
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(self.limits.request_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is not HTTP."""
+        self._end_with(b"400 Bad Request", "this is not an HTTP request")
+
+    def _end_with(self, status: bytes, reason: str) -> None:
+        if self.transport.is_closing():
+            return
+        body = orjson.dumps({"error": reason})
+        head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (status, len(body)) + body)
+        self.transport.close()
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def connection_class(limits: ConnectionLimits) -> type[Connection]:
+    """The class of connections with these limits, as uvicorn wants it."""
+    return type("LimitedConnection", (Connection,), {"limits": limits})

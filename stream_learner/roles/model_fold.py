@@ -1,0 +1,259 @@
+"""One model of a learner: what it has learned, its durable state, its publications, and when each is due.
+
+In: accepted ticks in the order of the fold. Out: checkpoints, `<model>.snapshots`, metrics.
+This file must never read the training log, fold a tick twice, or know of other models.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stream_learner.core.learner import Learner
+from stream_learner.core.pages import PagePolicy
+from stream_learner.edges import metric_names as names
+from stream_learner.edges.kafka import Admin, KafkaSettings, TopicInfo
+from stream_learner.edges.telemetry import get_logger
+from stream_learner.errors import BrokerUnreachable, ConfigError, PartitionCountsDiffer, RetryLater
+from stream_learner.roles.checkpoints import Checkpoints
+from stream_learner.roles.learner_report import LearnerReport
+from stream_learner.roles.log_follower import LogFollower, LogPosition
+from stream_learner.roles.publication import Publication
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+    from stream_learner.core.feature_subset import FeatureSubset
+    from stream_learner.core.training_log import AcceptedTick
+    from stream_learner.edges.metrics import Metrics
+
+RETRY_S = 1.0
+PUBLISHED_SLICES = 12
+"""The latest slices of the progressive metrics go into the model record, so that models can be compared."""
+
+
+class ModelFold:
+    """Folds one model. Used by the learner's thread: `load`, `begin_publication`, then turn after turn."""
+
+    def __init__(
+        self,
+        config: Config,
+        metrics: Metrics,
+        *,
+        subset: FeatureSubset | None = None,
+        until_tick: int | None = None,
+        is_paused: Callable[[str], bool] = lambda model: False,
+    ) -> None:
+        """subset: the features to learn from, None for all. until_tick: the last tick to fold, None for no end.
+
+        is_paused: whether the publication of a model is paused now; asked at every turn.
+        """
+        self.config = config
+        self.metrics = metrics
+        self.tick = -1
+        self.learner = Learner(config.optimizer(), slice_ms=config.learner.metrics_slice_ms)
+        self._subset = subset
+        self._until_tick = until_tick
+        self._settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.learner")
+        self._log = get_logger("learner").bind(model=config.model)
+        self._figures = LearnerReport(metrics, config.join.tick_ms)
+        self._checkpoints: Checkpoints | None = None
+        self._publication: Publication | None = None
+        self._published_s = self._checkpointed_s = time.monotonic()
+        self._retry_s = 0.0
+        self._is_paused = is_paused
+        self._paused = False
+
+    @property
+    def settings(self) -> KafkaSettings:
+        """For the clients of this model."""
+        return self._settings
+
+    def load(self, log: TopicInfo) -> dict[int, LogPosition]:
+        """Load the last checkpoint; returns its positions in the training log `log`.
+
+        Raises what `Checkpoints` raises, and ConfigError where the checkpoint lies beyond `until_tick`.
+        """
+        config = self.config
+        features = None if self._subset is None else config.feature_spec().to_dict()
+        self._checkpoints = Checkpoints(config, self.learner, log, subset_of_features=features)
+        positions = self._checkpoints.load()
+        self.tick = self._checkpoints.tick
+        if self._until_tick is not None and self.tick > self._until_tick:
+            raise ConfigError(
+                f"{config.state_dir} holds model {config.model} as of tick {self.tick}; it was to be learned up to "
+                f"tick {self._until_tick} only",
+                action="A model cannot unlearn: give a later end, or another model name.",
+            )
+        self._figures.begin(self.learner)
+        return positions
+
+    def begin_publication(self, admin: Admin) -> str | None:
+        """Fence whoever published before; returns the snapshot topic, None where this learner does not publish.
+
+        Raises TopicMissing, PartitionCountsDiffer, and what `Publication.begin` raises.
+        """
+        config, snapshots = self.config, self.config.snapshots
+        if not config.learner.publish:
+            return None
+        topic = admin.require([config.snapshots_topic])[config.snapshots_topic]
+        if topic.partitions != snapshots.shards:
+            raise PartitionCountsDiffer(
+                f"{topic.name} has {topic.partitions} partitions, snapshots.shards is {snapshots.shards}",
+                action="Set snapshots.shards to the topic's partition count, or make the topic anew.",
+            )
+        self._publication = Publication(
+            self._settings,
+            admin.offsets,
+            topic=topic.name,
+            transactional_id=config.publisher_id,
+            shards=snapshots.shards,
+            policy=PagePolicy(page_bytes=snapshots.page_bytes, ring=snapshots.ring),
+            learner=self.learner,
+        )
+        self._publication.begin()
+        return topic.name
+
+    def note_start(self) -> None:
+        """Log what was loaded."""
+        self.metrics.set(names.LEARNER_PAUSED, float(self._paused))
+        self._log.info(
+            "learner_started",
+            tick=self.tick,
+            features=self.learner.table.count,
+            digest=f"{self.learner.digest():016x}",
+            publishing=self._publication is not None,
+        )
+
+    def fold(self, ticks: Sequence[AcceptedTick], tick: int) -> None:
+        """Learn from the examples of `tick`, unless the model is past it."""
+        if tick <= self.tick:
+            return
+        began = time.perf_counter()
+        for accepted in ticks:
+            for _, record in accepted.records:
+                self.learner.fold(record if self._subset is None else self._subset.apply(record), tick)
+        self.metrics.observe(names.LEARNER_FOLD, time.perf_counter() - began)
+        self.metrics.inc(names.LEARNER_TICKS, tick - self.tick if self.tick >= 0 else 1)
+        self.tick = tick
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the last tick is folded that was to be folded."""
+        return self._until_tick is not None and self.tick >= self._until_tick
+
+    @property
+    def done(self) -> bool:
+        """Whether that is also published and in a checkpoint, as far as there is anything to publish."""
+        checkpoints, publication = self._checkpoints, self._publication
+        if not self.at_end or checkpoints is None or checkpoints.tick < self.tick:
+            return False
+        return publication is None or not publication.may_publish(self.tick)
+
+    def publish_when_due(self) -> None:
+        """Publish the version folded last, at the end at once."""
+        self._note_pause()
+        if self.at_end or _is_time(self._published_s, self.config.snapshots.interval_ms):
+            self._publish()
+
+    def _note_pause(self) -> None:
+        """Learn whether publication is paused; say so when that changes."""
+        paused = self._publication is not None and self._is_paused(self.config.model)
+        if paused != self._paused:
+            self._log.info("publication_paused" if paused else "publication_resumed", tick=self.tick)
+            self.metrics.set(names.LEARNER_PAUSED, float(paused))
+        self._paused = paused
+
+    def _publish(self) -> None:
+        publication, checkpoints = self._publication, self._checkpoints
+        now_s = time.monotonic()
+        if publication is None or checkpoints is None or now_s < self._retry_s:
+            return
+        if self._paused or not publication.may_publish(self.tick):
+            return
+        try:
+            size = publication.publish(self.tick, checkpoints.tick, self._description())
+        except (BrokerUnreachable, RetryLater) as error:
+            self._log.warning("publication_failed", version=self.tick, reason=str(error))
+            self._retry_s = now_s + RETRY_S
+            return
+        self._published_s = now_s
+        self.metrics.observe(names.LEARNER_PUBLISH, time.monotonic() - now_s)
+        self.metrics.inc(names.LEARNER_PUBLISH_BYTES, size)
+        self.metrics.set(names.LEARNER_PUBLISHED_SEQUENCE, publication.sequence)
+        self.metrics.set(names.LEARNER_PUBLISHED_VERSION, publication.version)
+
+    def _description(self) -> dict[str, Any]:
+        """What a scorer must know: the content of the model record."""
+        config = self.config
+        impressions, _ = config.event_specs()
+        return {
+            "name": config.model,
+            "tick_ms": config.join.tick_ms,
+            "features": config.feature_spec().to_dict(),
+            "optimizer": self.learner.optimizer.to_dict(),
+            "log": config.examples_topic,
+            "inputs": {
+                "impressions": config.input.impressions.topic,
+                "clicks": config.input.clicks.topic,
+                "ignored_fields": list(impressions.paths()),
+                "window_ms": config.join.window_ms,
+            },
+            "metrics": self.learner.progress.summary(),
+            "slices": self.learner.progress.slices()[-PUBLISHED_SLICES:],
+        }
+
+    def checkpoint_when_due(self, positions: Mapping[int, LogPosition]) -> bool:
+        """Write a piece of a checkpoint, or begin one, at the end at once; whether there was anything to write.
+
+        positions: where each partition of the log goes on after the ticks folded last.
+        """
+        checkpoints = self._checkpoints
+        assert checkpoints is not None
+        if checkpoints.writing:
+            if checkpoints.step():
+                self._note_checkpoint(checkpoints)
+            return True
+        due = self.at_end or _is_time(self._checkpointed_s, self.config.learner.checkpoint_interval_ms)
+        if due and self.tick > checkpoints.tick:
+            self._checkpointed_s = time.monotonic()
+            checkpoints.begin(self.tick, positions)
+            return True
+        return False
+
+    def _note_checkpoint(self, checkpoints: Checkpoints) -> None:
+        self.metrics.inc(names.LEARNER_CHECKPOINTS)
+        self.metrics.observe(names.LEARNER_CHECKPOINT, checkpoints.seconds)
+        self._log.info(
+            "checkpoint",
+            tick=checkpoints.tick,
+            features=self.learner.table.count,
+            seconds=round(checkpoints.seconds, 3),
+        )
+
+    def report(self, log: LogFollower, now_ms: int) -> None:
+        """Bring the metrics up to date."""
+        self._figures.update(self.learner, log, self.tick, now_ms)
+
+    def finish(self, positions: Mapping[int, LogPosition]) -> None:
+        """Publish, unless that is paused, and write what is folded: scorers have it, and the next start is quick."""
+        checkpoints = self._checkpoints
+        assert checkpoints is not None
+        self._note_pause()
+        self._publish()
+        checkpoints.finish()
+        if self.tick > checkpoints.tick:
+            checkpoints.begin(self.tick, positions)
+            checkpoints.finish()
+            self._note_checkpoint(checkpoints)
+
+    def close(self) -> None:
+        """Let go of the snapshot topic and the state directory. A checkpoint that is not whole never was."""
+        for part in (self._publication, self._checkpoints):
+            if part is not None:
+                part.close()
+        self._log.info("learner_stopped", tick=self.tick, digest=f"{self.learner.digest():016x}")
+
+
+def _is_time(since_s: float, interval_ms: int) -> bool:
+    return time.monotonic() - since_s >= interval_ms / 1000

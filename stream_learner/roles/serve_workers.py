@@ -1,0 +1,240 @@
+"""`serve` with its processes: one, or several that share a socket and are looked after.
+
+In: a configuration. Out: processes that answer until a signal. This file must never take a request itself, nor start a
+worker that keeps failing more often than every half minute.
+
+The socket is made once and handed to every worker: a worker that ends leaves no connection waiting that another could
+not take. Each worker has replicas of its own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import socket
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from urllib.error import URLError
+
+from stream_learner.config import Config
+from stream_learner.edges import metric_names as names
+from stream_learner.edges.http import TelemetryServer
+from stream_learner.edges.metrics import Metrics
+from stream_learner.edges.metrics_text import merged
+from stream_learner.edges.serving.server import listen_for_predictions
+from stream_learner.edges.telemetry import configure_logging, get_logger
+from stream_learner.errors import BrokenInvariant, StreamLearnerError
+from stream_learner.roles.kernels import compile_with_message
+from stream_learner.roles.lifecycle import Stopping
+from stream_learner.roles.serving import ServingProcess
+
+TURN_S = 0.2
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+STEADY_S = 60.0
+"""A worker that ran so long was no failure; the next pause is the first again."""
+ASK_S = 2.0
+CLOSE_S = 15.0
+
+
+def serve(config: Config) -> int:
+    """Serve until a signal; the exit code. Raises what `ServingProcess` raises, and PortInUse."""
+    stopping = Stopping().listen()
+    listening = listen_for_predictions(config.serve)
+    if config.serve.workers > 1:
+        return Workers(config, listening).run(stopping)
+    telemetry = config.telemetry
+    address = (telemetry.http_host, telemetry.http_port) if telemetry.http_port else None
+    ServingProcess(config, listening, stopping).run(address)
+    return 0
+
+
+class Worker:
+    """One worker process, started again when it has ended."""
+
+    def __init__(self, config: Config, listening: socket.socket, number: int) -> None:
+        self._config = config
+        self._listening = listening
+        self.number = number
+        self.starts = 0
+        self.port = 0
+        self._process: SpawnProcess | None = None
+        self._pipe: Connection | None = None
+        self._began_s = self._again_s = 0.0
+        self._pause_s = FIRST_PAUSE_S
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.is_alive()
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, None while it runs or before it has."""
+        return self._process.exitcode if self._process is not None else None
+
+    def start(self) -> None:
+        """Start the process."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        late = self.starts > 0
+        self._process = context.Process(target=_work, args=(self._config, self._listening, theirs, late), daemon=False)
+        self._process.start()
+        theirs.close()
+        self.starts += 1
+        self.port = 0
+        self._began_s = time.monotonic()
+
+    def turn(self) -> bool:
+        """Look after it; whether it was started now."""
+        if self.alive:
+            if not self.port and self._pipe is not None and self._pipe.poll():
+                self.port = self._received_port()
+            return False
+        now_s = time.monotonic()
+        if self._again_s <= self._began_s:
+            steady = now_s - self._began_s > STEADY_S
+            self._pause_s = FIRST_PAUSE_S if steady else self._pause_s
+            self._again_s = now_s + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            get_logger("serve").error(
+                "worker_ended", worker=self.number, exit_code=self.exit_code, again_in_s=round(self._again_s - now_s)
+            )
+        if now_s < self._again_s:
+            return False
+        self.start()
+        return True
+
+    def stop(self) -> None:
+        """Tell it to drain and end."""
+        if self._process is not None and self._process.is_alive():
+            self._process.terminate()
+
+    def wait(self, until_s: float) -> None:
+        """Wait for its end, and end it by force when that takes too long."""
+        if self._process is not None:
+            self._process.join(max(until_s - time.monotonic(), 0.1))
+            if self._process.is_alive():
+                self._process.kill()
+                self._process.join()
+
+    def ask(self, path: str) -> tuple[bool, bytes]:
+        """What it answers on its own port: whether it is a yes, and the text."""
+        if not self.alive or not self.port:
+            return False, b"starting"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=ASK_S) as answer:
+                return True, answer.read()
+        except urllib.error.HTTPError as error:
+            return False, error.read()
+        except (URLError, OSError):
+            return False, b"no answer"
+
+    def _received_port(self) -> int:
+        assert self._pipe is not None
+        try:
+            port: int = self._pipe.recv()
+        except EOFError:
+            return 0
+        return port
+
+
+class Workers:
+    """Starts the workers, starts again those that end, passes on the signal to stop."""
+
+    def __init__(self, config: Config, listening: socket.socket) -> None:
+        self._config = config
+        self._listening = listening
+        self._metrics = Metrics(config.model)
+        self._workers = [Worker(config, listening, number) for number in range(config.serve.workers)]
+        self._log = get_logger("serve")
+
+    def run(self, stopping: Stopping) -> int:
+        """Until a signal, 0; or until a worker could not even begin: its exit code."""
+        compile_with_message()
+        telemetry = self._config.telemetry
+        self._metrics.follow(names.SERVE_WORKERS, lambda: float(sum(worker.alive for worker in self._workers)))
+        with ExitStack() as stack:
+            stack.callback(self._close)
+            if telemetry.http_port:
+                address = (telemetry.http_host, telemetry.http_port)
+                stack.enter_context(TelemetryServer(*address, metrics=self, health=self._health, ready=self._readiness))
+            for worker in self._workers:
+                worker.start()
+                self._metrics.inc(names.SERVE_WORKER_STARTS)
+            while not stopping.wait(TURN_S):
+                code = self._turn()
+                if code:
+                    return code
+        return 0
+
+    def _turn(self) -> int:
+        """Look after each; the exit code of one whose first start failed for good, else 0."""
+        for worker in self._workers:
+            code = worker.exit_code
+            if worker.starts == 1 and code is not None and 0 < code < BrokenInvariant.exit_code:
+                return code
+            if worker.turn():
+                self._metrics.inc(names.SERVE_WORKER_STARTS)
+        return 0
+
+    def _close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        serve = self._config.serve
+        until_s = time.monotonic() + (serve.drain_ms + serve.request_timeout_ms) / 1000 + CLOSE_S
+        for worker in self._workers:
+            worker.wait(until_s)
+        self._listening.close()
+
+    def text(self) -> bytes:
+        """The metrics of all workers, each with the label `worker`, and of this process."""
+        return merged(self._texts())
+
+    def _texts(self) -> Iterable[tuple[dict[str, str], bytes]]:
+        yield {}, self._metrics.text()
+        for worker in self._workers:
+            found, text = worker.ask("/metrics")
+            if found:
+                yield {"worker": str(worker.number)}, text
+
+    def _health(self) -> tuple[bool, str]:
+        alive = any(worker.alive for worker in self._workers)
+        return alive, "ok" if alive else "no worker runs"
+
+    def _readiness(self) -> tuple[bool, str]:
+        missing = []
+        for worker in self._workers:
+            ready, text = worker.ask("/readyz")
+            if not ready:
+                missing.append(f"worker {worker.number}: {text.decode(errors='replace').strip()}")
+        return not missing, "; ".join(missing) or "ok"
+
+
+def _work(config: Config, listening: socket.socket, pipe: Connection, accept_late: bool) -> None:
+    """What a worker process does."""
+    telemetry = config.telemetry
+    configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
+    stopping = _OrphanStopping().listen()
+    # ^C goes to every process of the terminal: the supervisor passes it on, once.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = ServingProcess(config, listening, stopping)
+        process.run(("127.0.0.1", 0), pipe.send, accept_late=accept_late)
+    except StreamLearnerError as error:
+        get_logger("serve").error("worker_failed", reason=error.message, action=error.action)
+        sys.exit(error.exit_code)
+
+
+class _OrphanStopping(Stopping):
+    """Also set when the parent process is gone."""
+
+    def wait(self, timeout_s: float) -> bool:
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():
+            self.set()
+        return super().wait(timeout_s)

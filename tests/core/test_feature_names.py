@@ -1,0 +1,46 @@
+"""Names of keys: every kind of feature is found again in the event that it was made from."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from stream_learner.core.feature_names import names_of_keys
+from stream_learner.core.feature_spec import FeatureSpec, FieldSpec
+from stream_learner.core.features import FeatureEncoder
+
+EVENT = {
+    "site": "news",
+    "user": {"level": 3, "new": True},
+    "price": 2.5,
+    "hour": 7,
+    "tags": ["a", "b"],
+    "age": None,
+}
+SPEC = FeatureSpec(
+    fields={
+        "hour": FieldSpec("bucket", (6.0, 12.0)),
+        "price": FieldSpec("log"),
+        "age": FieldSpec(missing="indicator"),
+    },
+    categorical=("user.level",),
+    crosses=(("site", "tags"),),
+    bias=False,
+)
+
+
+def test_every_key_of_an_event_has_its_name() -> None:
+    """Categories, numbers, buckets, elements of lists, indicators and crosses, in the order of the keys."""
+    text = orjson.dumps(EVENT)
+    keys = FeatureEncoder(SPEC).encode_one(text).keys.tolist()
+    assert len(keys) == 10
+    expected = ["site", "user.level", "user.new", "price", "hour", "tags", "age", "site x tags"]
+    assert names_of_keys(keys, text, SPEC) == expected
+    for key, name in zip(keys[:5], expected, strict=False):
+        assert names_of_keys([key], text, SPEC) == [name]
+
+
+@pytest.mark.parametrize("event", [b'{"site":"other"}', b"not JSON", b"[]"])
+def test_a_key_that_the_event_does_not_explain_is_shown_as_it_is(event: bytes) -> None:
+    """Also where the bytes are no event at all."""
+    assert names_of_keys([0xABC], event, FeatureSpec()) == ["0x0000000000000abc"]

@@ -1,0 +1,356 @@
+"""Backfills on a real Kafka: equal to live, however many join and however often they are interrupted; spans, logs of
+other models, variants, rates, refusals.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_learner.cli import main
+from stream_learner.config import Config
+from stream_learner.config.values import format_start
+from stream_learner.edges.kafka import TopicPlan
+from stream_learner.errors import ConfigError
+from stream_learner.roles import backfill_joiners
+from stream_learner.roles.backfill import Backfill
+from stream_learner.roles.backfill_plan import BackfillPlan, Span, last_tick, make_plan
+from stream_learner.roles.backfill_progress import Moment
+from stream_learner.roles.backfill_result import Result, as_object
+from stream_learner.roles.lifecycle import Stopping
+from tests import oracle
+from tests.cli_e2e.commands import Command, run_side_by_side, started
+from tests.e2e.checks import balance_of, expected_fold
+from tests.e2e.site import Site, running, wait_until
+from tests.e2e.training_log import LogReader
+from tests.kafka_broker.broker import delete_topics
+from tests.scenarios import Scenario, scenario
+
+PARTITIONS = 8
+RATE = 700
+"""Impressions a second of all joiners together, so that there is time for interruptions."""
+
+
+@dataclass
+class Live:
+    """A model that has learned a scenario by log time alone, and where its backfills end to have come as far."""
+
+    site: Site
+    file: Path
+    joined: list[oracle.Joined]
+    digest: str
+    until_ms: int
+
+    @property
+    def model(self) -> str:
+        return self.site.model
+
+    @property
+    def tick_ms(self) -> int:
+        return self.site.config.join.tick_ms
+
+    @property
+    def window_ms(self) -> int:
+        return self.site.config.join.window_ms
+
+    def name(self, label: str) -> str:
+        """A model of this test's, whose topics are deleted with the site's."""
+        name = f"{self.model}-{label}"
+        self.site.topics += [f"{name}.{what}" for what in ("examples", "snapshots", "dead-letters")]
+        return name
+
+    def fold(self, tick: int, **changes: Any) -> oracle.Fold:
+        """The oracle's model of the examples up to a tick, under other settings of the optimizer."""
+        examples = [example for part in self.joined for example in part.examples if example.tick <= tick]
+        return oracle.fold(examples, oracle.settings(**{**self.site.scenario.settings, **changes}))
+
+
+@pytest.fixture(scope="module")
+def live(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """All that goes wrong in the field, joined and learned once."""
+    site = Site(kafka, scenario("everything", PARTITIONS), tmp_path_factory.mktemp("live"))
+    site.produce()
+    learner = site.learner()
+    with running(site.joiner(), learner):
+        wait_until(site.closed, "every partition closed")
+        wait_until(lambda: site.folded(learner), "every tick folded")
+    joined = site.scenario.expected()
+    digest = f"{learner.learner.digest():016x}"
+    assert digest == expected_fold(joined, site.scenario.settings).digest
+    until_ms = (site.end_tick + 1) * site.config.join.tick_ms - site.config.join.window_ms
+    file = site.write_config(telemetry={"log_format": "json"})
+    yield Live(site, file, joined, digest, until_ms)
+    site.close()
+    delete_topics(kafka, site.topics)
+
+
+def backfilled(plan: BackfillPlan) -> Result:
+    """Run a plan to its end, in this process."""
+    with Backfill(plan) as work:
+        result = work.run(Stopping(), lambda moment: None)
+    assert result is not None
+    return result
+
+
+def children_of(process: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(text) for text in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def records_in(live: Live, topic: str) -> int:
+    """How many records a topic has, 0 where it is not there yet."""
+    if topic not in live.site.admin.describe([topic]):
+        return 0
+    known, _ = live.site.admin.offsets.high_watermarks_known([(topic, p) for p in range(PARTITIONS)])
+    return sum(known.values())
+
+
+def wait_for_growth(live: Live, name: str, command: Command) -> None:
+    """Wait until a backfill has appended more ticks."""
+    seen = records_in(live, f"{name}.examples")
+
+    def grown() -> bool:
+        assert command.process.poll() is None, command.err
+        return records_in(live, f"{name}.examples") > seen + 40
+
+    wait_until(grown, "the log grows")
+
+
+@pytest.mark.parametrize("joiners", [1, 4])
+def test_a_backfill_interrupted_twice_is_the_live_model(joiners: int, live: Live) -> None:
+    """kill -9, then SIGTERM, then to the end: digest, balance and predictions of live. Said once more, the same
+    answer. No joiner outlives the process that was killed."""
+    name = live.name(f"b{joiners}")
+    until = format_start(live.until_ms)
+    command = ["backfill", "-c", live.file, "--as", name, "--from", "earliest", "--until", until, "--json"]
+    command += ["--joiners", str(joiners)]
+    slow = [*command, "--max-rate", str(RATE // joiners)]
+    with started(*slow) as first:
+        wait_for_growth(live, name, first)
+        further = [process for process in children_of(first.process.pid) if "resource_tracker" not in words_of(process)]
+        assert len(further) == joiners - 1
+        assert not any("bootstrap" in words_of(process) for process in further)
+        first.process.kill()
+        first.process.wait()
+        wait_until(lambda: not any(map(alive, further)), "its joiners end")
+    with started(*slow) as second:
+        wait_for_growth(live, name, second)
+        ended = second.stop()
+    assert (ended.code, ended.out) == (128 + signal.SIGTERM, "")
+    assert any(event["event"] == "backfill_stopped" and "goes on" in event["note"] for event in ended.events)
+    with started(*command) as third:
+        ended = third.ended()
+    assert ended.code == 0, ended.err
+    found = ended.json
+    assert found["model"]["digest"] == live.digest
+    assert (found["model"]["name"], found["model"]["version"]) == (name, live.site.end_tick)
+    assert {side: found[side] for side in ("impressions", "clicks")} == balance_of(live.site).to_dict()
+    event = json.dumps({"site": "news", "slot": 1})
+    file = live.site.folder / "event.jsonl"
+    file.write_text(event + "\n", encoding="utf-8")
+    again, of_backfill, of_live = run_side_by_side(
+        command, ["score", "-c", live.file, "--set", f"model={name}", file], ["score", "-c", live.file, file]
+    )
+    assert {**again.json, "seconds": 0} == {**found, "seconds": 0}
+    assert of_backfill.out == of_live.out and of_backfill.json["version"] == live.site.end_tick
+
+
+def words_of(process: int) -> str:
+    """The command line and the environment of a process, as anybody with its user's rights may read them."""
+    return "".join(Path(f"/proc/{process}/{what}").read_bytes().decode() for what in ("cmdline", "environ"))
+
+
+def test_its_end_is_about_impressions_and_the_next_end_goes_on_from_it(live: Live) -> None:
+    """Up to a moment: every example shown before it and none shown at or after it; every partition's log ends with
+    exactly that tick; the next run goes on to a later one."""
+    name = live.name("ends")
+    shown = sorted(example.log_time_ms for part in live.joined for example in part.examples)
+    on_a_tick = next(t for t in shown[len(shown) // 3 :] if (t + live.window_ms) % live.tick_ms == 0)
+    for until_ms in (on_a_tick, on_a_tick + 1, shown[2 * len(shown) // 3]):
+        tick = last_tick(until_ms, live.window_ms, live.tick_ms)
+        plan = make_plan(live.site.config, name, Span(until_ms=until_ms))
+        result = backfilled(plan)
+        model = live.fold(tick)
+        assert plan.until_tick == result.models[0].model["version"] == tick
+        assert result.models[0].model["digest"] == model.digest
+        before = sum(t < until_ms for t in shown)
+        assert before == model.folded if until_ms == on_a_tick else before < model.folded
+        assert result.balance["impressions"]["examples"] == model.folded
+        assert {marks[-1].last_tick for marks in marks_of(live, plan.main)} == {tick}
+
+
+def marks_of(live: Live, config: Config) -> list[list[Any]]:
+    """The accepted marks of each partition of another model's log."""
+    topic, found = config.examples_topic, []
+    for partition, end in sorted(
+        (p, end)
+        for (_, p), end in live.site.admin.offsets.high_watermarks([(topic, p) for p in range(PARTITIONS)]).items()
+    ):
+        reader = LogReader(live.site.settings, topic, partition)
+        found.append(reader.read(end).marks)
+        reader.close()
+    return found
+
+
+def test_it_begins_at_the_records_of_a_moment(live: Live) -> None:
+    """As a site does whose topics hold nothing before."""
+    name = live.name("later")
+    middle_ms = live.site.scenario.impressions[0][len(live.site.scenario.impressions[0]) // 2].timestamp_ms
+    parts = [
+        [part[next(i for i, m in enumerate(part) if m.timestamp_ms >= middle_ms) :] for part in topic]
+        for topic in (live.site.scenario.impressions, live.site.scenario.clicks)
+    ]
+    rest: Scenario = replace(live.site.scenario, impressions=parts[0], clicks=parts[1])
+    result = backfilled(make_plan(live.site.config, name, Span(middle_ms, live.until_ms)))
+    assert result.models[0].model["digest"] == expected_fold(rest.expected(), rest.settings).digest
+    with pytest.raises(ConfigError, match=r"begun with --from 2.*, not 2"):
+        backfilled(make_plan(live.site.config, name, Span(middle_ms + 1, live.until_ms)))
+    for section, change in (("features", {"exclude": ["site"]}), ("input", {"time_unit": "iso"})):
+        changed = live.site.changed(**{section: {**live.site.tree[section], **change}})
+        with pytest.raises(ConfigError, match=f"begun with other settings of {section}"):
+            backfilled(make_plan(changed, name, Span(middle_ms, live.until_ms)))
+
+
+def test_variants_and_a_log_that_is_there_give_the_models_of_runs_alone(live: Live) -> None:
+    """Three models in one pass, joined, and three from live's log: by alpha, each is the oracle's."""
+    alphas = (0.02, 0.3, 1.0)
+    objects = []
+    for label, from_log in (("joined", None), ("folded", live.model)):
+        names = [live.name(f"{label}{number}") for number in range(3)]
+        configs = [live.site.changed(learner={**learner_of(live), "optimizer": optimizer_of(live, a)}) for a in alphas]
+        variants = dict(zip(names[1:], configs[1:], strict=True))
+        plan = make_plan(configs[0], names[0], Span(until_ms=live.until_ms), from_log=from_log, variants=variants)
+        objects.append(as_object(backfilled(plan)))
+    expected = [live.fold(live.site.end_tick, alpha=alpha).digest for alpha in alphas]
+    for found in objects:
+        assert [each["model"]["digest"] for each in found["models"]] == expected
+        assert found["models"][0] == {"model": found["model"], "metrics": found["metrics"]}
+        assert {side: found[side] for side in ("impressions", "clicks")} == balance_of(live.site).to_dict()
+    assert [each["metrics"] for each in objects[0]["models"]] == [each["metrics"] for each in objects[1]["models"]]
+
+
+def learner_of(live: Live) -> dict[str, Any]:
+    learner: dict[str, Any] = live.site.tree["learner"]
+    return learner
+
+
+def optimizer_of(live: Live, alpha: float) -> dict[str, Any]:
+    return {**learner_of(live)["optimizer"], "alpha": alpha}
+
+
+def test_fewer_features_of_a_log_are_those_of_a_join_with_fewer(live: Live) -> None:
+    """The keys to leave out are found in the impressions; without an end they cannot be, and more are refused."""
+    fewer = live.site.changed(features={**live.site.tree["features"], "exclude": ["site"]})
+    joined = backfilled(make_plan(fewer, live.name("fewer-joined"), Span(until_ms=live.until_ms)))
+    span = Span(until_ms=live.until_ms)
+    folded = backfilled(make_plan(fewer, live.name("fewer-folded"), span, from_log=live.model))
+    assert joined.models[0].model["digest"] == folded.models[0].model["digest"] != live.digest
+    with pytest.raises(ConfigError, match="has other features"):
+        backfilled(make_plan(fewer, live.name("endless"), Span(), from_log=live.model))
+    other_window = live.site.changed(join={**live.site.tree["join"], "window": "30s"})
+    with pytest.raises(ConfigError, match=r"join\.window was \d+, now 30000"):
+        backfilled(make_plan(other_window, live.name("window"), span, from_log=live.model))
+
+
+def test_the_rate_is_kept(live: Live) -> None:
+    """All partitions together: reading so many impressions takes as long as the rate says."""
+    rate = 1_500
+    plan = make_plan(live.site.config, live.name("rate"), Span(until_ms=live.until_ms), max_rate=rate)
+    began_s = time.monotonic()
+    moments = []
+    with Backfill(plan) as work:
+        result = work.run(Stopping(), moments.append)
+    assert result is not None and result.models[0].model["digest"] == live.digest
+    read = result.balance["impressions"]["read"]
+    assert time.monotonic() - began_s > read / rate - 0.2
+    first, last = next(m for m in moments if m.impressions), moments[-1]
+    assert last.impressions - first.impressions <= rate * (last.seconds - first.seconds + 0.5)
+    assert all(0.0 <= (moment.share or 0.0) <= 1.0 for moment in moments)
+
+
+def test_a_joiner_that_is_killed_is_started_again(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its partitions go on; the result is that of live."""
+    monkeypatch.setattr(backfill_joiners, "AGAIN_S", 0.1)
+    plan = make_plan(live.site.config, live.name("killed"), Span(until_ms=live.until_ms), joiners=2, max_rate=RATE // 2)
+    killed: list[int] = []
+
+    def kill_one(moment: Moment) -> None:
+        further = [p for p in children_of(os.getpid()) if alive(p) and "spawn_main" in words_of(p)]
+        if not killed and further and moment.impressions > 300:
+            killed.append(further[0])
+            os.kill(further[0], signal.SIGKILL)
+        elif killed and further and further[0] not in killed:
+            killed.append(further[0])
+
+    with Backfill(plan) as work:
+        result = work.run(Stopping(), kill_one)
+    assert result is not None and result.models[0].model["digest"] == live.digest
+    assert len(killed) == 2, "one was killed, another took its place"
+    assert not alive(killed[1])
+
+
+def test_without_an_end_it_catches_up_and_stays(live: Live) -> None:
+    """Until it is told to stop; it then has what live has, and goes on."""
+    name = live.name("stays")
+    plan = make_plan(live.site.config, name, Span())
+    stopping = Stopping()
+    lasts = []
+
+    def show(moment: Moment) -> None:
+        lasts.append(moment.examples)
+        if moment.examples == sum(len(part.examples) for part in live.joined) and len(lasts) > 3:
+            stopping.set()
+
+    with Backfill(plan) as work:
+        assert work.run(stopping, show) is None
+    result = backfilled(make_plan(live.site.config, name, Span(until_ms=live.until_ms)))
+    assert result.models[0].model["digest"] == live.digest
+
+
+def test_what_cannot_be_meant_is_refused_with_its_code(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    """2 for the command line, 10 for names, 55 for a model that is not there to fold; nothing is touched."""
+    taken = live.name("taken")
+    wrong: list[tuple[int, str, list[str]]] = [
+        (2, "--from is missing", ["--as", "x"]),
+        (2, "with its zone", ["--as", "x", "--from", "2026-11-01T00:00"]),
+        (2, "--from latest", ["--as", "x", "--from", "latest"]),
+        (2, "in the future", ["--as", "x", "--from", "2999-01-01T00:00Z"]),
+        (2, "later than --from", ["--as", "x", "--from", "2020-01-02T00:00Z", "--until", "2020-01-01T00:00Z"]),
+        (2, "--until takes a moment", ["--as", "x", "--from", "earliest", "--until", "latest"]),
+        (2, "does not join", ["--as", "x", "--from-log", live.model, "--joiners", "2"]),
+        (2, "leave --from out", ["--as", "x", "--from-log", live.model, "--from", "2020-01-01T00:00Z"]),
+        (2, "--variant takes", ["--as", "x", "--from", "earliest", "--variant", "x2"]),
+        (2, "given twice", ["--as", "x", "--from", "earliest", *["--variant", "y:learner.publish=true"] * 2]),
+        (10, "another model's name", ["--as", live.model, "--from", "earliest"]),
+        (
+            10,
+            "learner.optimizer.alhpa",
+            ["--as", "x", "--from", "earliest", "--variant", "y:learner.optimizer.alhpa=1"],
+        ),
+        (10, "other settings of join", ["--as", "x", "--from", "earliest", "--variant", "y:join.window=1h"]),
+        (10, "is there already", ["--as", taken, "--from", "earliest"]),
+        (21, "nobody.snapshots", ["--as", live.name("nobody"), "--from-log", "nobody"]),
+    ]
+    live.site.admin.create([TopicPlan(f"{taken}.examples", PARTITIONS)])
+    live.site.append(f"{taken}.examples", 0, b"somebody's")
+    for code, words, arguments in wrong:
+        with pytest.raises(SystemExit) as ended:
+            main(["backfill", "-c", str(live.file), *arguments])
+        said = " ".join(capsys.readouterr().err.split())
+        assert (ended.value.code, words in said) == (code, True), (arguments, said)

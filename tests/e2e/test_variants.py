@@ -1,0 +1,113 @@
+"""Several models folded in one pass over a training log, and folds that end at a tick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stream_learner.config import Config
+from stream_learner.core.feature_subset import FeatureSubset
+from stream_learner.errors import ConfigError
+from stream_learner.roles.last_published import last_published
+from stream_learner.roles.learner import LearnerRole
+from tests import oracle
+from tests.e2e.checks import assert_model_equals
+from tests.e2e.conftest import MakeSite
+from tests.e2e.site import Site
+from tests.e2e.variants import joined_site, role, run_until_done, variant
+from tests.scenarios import scenario
+
+ALPHAS = (0.02, 0.1, 0.5)
+
+
+def variants(site: Site) -> list[Config]:
+    """A model for each of `ALPHAS`."""
+    optimizer, shards = site.tree["learner"]["optimizer"], {"shards": 1}
+    return [
+        variant(site, f"v{i}", learner={"optimizer": {**optimizer, "alpha": alpha}}, snapshots=shards)
+        for i, alpha in enumerate(ALPHAS)
+    ]
+
+
+def crash(learner: LearnerRole) -> None:
+    """Stop without `finish`, as a kill would, in the turn that folds the last tick: it has published that version
+    and begun its checkpoint."""
+    try:
+        learner.open()
+        while not all(fold.at_end for fold in learner.models):
+            learner.turn()
+        assert not learner.done
+    finally:
+        learner.close()
+
+
+def fold_up_to(joined: list[oracle.Joined], tick: int, s: oracle.Settings) -> oracle.Fold:
+    """The oracle's model of the examples up to a tick."""
+    return oracle.fold([e for part in joined for e in part.examples if e.tick <= tick], s)
+
+
+def test_three_models_in_one_pass_are_those_of_three_learners(make_site: MakeSite) -> None:
+    """With states of different ages, after stops and crashes: each has the bits of the oracle, and so of a learner
+    alone; each is published, and a start after the end is done at once."""
+    site = joined_site(make_site)
+    joined, s = site.scenario.expected(), site.scenario.settings
+    ticks = sorted({e.tick for part in joined for e in part.examples})
+    first, second, third = (ticks[len(ticks) * n // 5] for n in (1, 3, 4))
+    configs = variants(site)
+    run_until_done(role(*configs, until_tick=first))
+    run_until_done(role(configs[1], until_tick=third))
+    run_until_done(role(configs[2], until_tick=second))
+    crash(role(*configs, until_tick=third + 1))
+    crash(role(*configs, until_tick=ticks[-2]))
+    learner = run_until_done(role(*configs, until_tick=site.end_tick))
+    models = [
+        oracle.fold([e for p in joined for e in p.examples], oracle.settings(**{**s, "alpha": a})) for a in ALPHAS
+    ]
+    assert len({model.digest for model in models}) == len(ALPHAS)
+    for fold, model in zip(learner.models, models, strict=True):
+        assert fold.tick == site.end_tick
+        assert_model_equals(fold.learner, model)
+        published = last_published(site.settings, site.admin.offsets, fold.config.snapshots_topic, 1)
+        assert published.is_whole and published.model is not None
+        assert (published.latest, published.model.content["digest"]) == (site.end_tick, model.digest)
+        assert published.model.content["slices"] == fold.learner.progress.slices()[-12:]
+    again = role(*configs, until_tick=site.end_tick)
+    again.open()
+    assert again.done
+    assert not again.turn()
+    assert [f"{fold.learner.digest():016x}" for fold in again.models] == [model.digest for model in models]
+    again.close()
+
+
+def test_a_fold_ends_at_its_tick_within_a_run_of_empty_ones_and_goes_on_from_there(make_site: MakeSite) -> None:
+    """A mark that covers more ticks than wanted is left for later: nothing is missed, nothing folded twice."""
+    site = joined_site(make_site, "plain")
+    joined, s = site.scenario.expected(), site.scenario.settings
+    runs = [mark for marks in site.marks() for mark in marks if mark.first_tick > 0 and mark.records]
+    within = next(mark.first_tick for mark in runs if mark.last_tick > mark.first_tick)
+    for tick in (within, site.end_tick - 1, site.end_tick):
+        learner = run_until_done(role(site.config, until_tick=tick))
+        assert learner.tick == tick
+        assert_model_equals(learner.learner, fold_up_to(joined, tick, s))
+    with pytest.raises(ConfigError, match=f"up to tick {within} only"):
+        role(site.config, until_tick=within).open()
+
+
+def test_models_that_cannot_share_a_pass_are_refused(make_site: MakeSite, tmp_path: Path) -> None:
+    """Another log, another tick length, the same name, state directory or snapshots, features of a stranger."""
+    site = make_site(scenario("plain"))
+    own, other = site.config, variant(site, "other")
+    cases = {
+        "one training log": [own, variant(site, "a", topics={"examples": "another.examples"})],
+        "tick": [own, variant(site, "b", join={"tick": "100ms"})],
+        "same model": [own, own],
+        "same state dir": [own, variant(site, "c", learner={"state_dir": str(own.state_dir)})],
+        "same snapshots topic": [own, variant(site, "d", topics={"snapshots": own.snapshots_topic})],
+    }
+    for message, configs in cases.items():
+        with pytest.raises(ConfigError, match=message):
+            role(*configs)
+    with pytest.raises(ConfigError, match="not learned: stranger"):
+        role(own, other, keep={"stranger": FeatureSubset(np.ones(1, np.uint64))})
