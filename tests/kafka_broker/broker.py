@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -58,6 +58,8 @@ FAST = {
 
 
 FOLDER = "stream-learner-kafka-"
+HOST = "127.0.0.1"
+NAME = "localhost"
 
 
 class NoKafka(RuntimeError):
@@ -105,10 +107,11 @@ def delete_topics(bootstrap: str, names: Iterable[str]) -> None:
 class JavaNode:
     """One node as a child process. Its log is `node.log` in its folder."""
 
-    def __init__(self, folder: Path, cluster_id: str, heap_mb: int) -> None:
+    def __init__(self, folder: Path, cluster_id: str, heap_mb: int, jvm: Sequence[str] = ()) -> None:
         self.folder = folder
         self._cluster_id = cluster_id
         self._heap_mb = heap_mb
+        self._jvm = list(jvm)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -131,7 +134,7 @@ class JavaNode:
             "-Xshare:auto",
         ]
         logging = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
-        command = [java, *flags, logging, "-cp", f"{cached_jars()}/*", main, *args]
+        command = [java, *flags, *self._jvm, logging, "-cp", f"{cached_jars()}/*", main, *args]
         with (self.folder / "node.log").open("ab") as log:
             return subprocess.Popen(
                 command,
@@ -165,10 +168,11 @@ class JavaNode:
 class DockerNode:
     """One node as a container on the host's network, from the official image and the same settings."""
 
-    def __init__(self, folder: Path, cluster_id: str, heap_mb: int) -> None:
+    def __init__(self, folder: Path, cluster_id: str, heap_mb: int, jvm: Sequence[str] = ()) -> None:
         self.folder = folder
         self._cluster_id = cluster_id
         self._heap_mb = heap_mb
+        self._jvm = list(jvm)
         self._name = f"stream-learner-test-{uuid.uuid4().hex[:12]}"
         self._made = False
 
@@ -191,6 +195,7 @@ class DockerNode:
             f"{self.folder}:/stream-learner:ro",
         ]
         heap = ["--env", f"KAFKA_HEAP_OPTS=-Xmx{self._heap_mb}m -Xms128m", "--entrypoint", "sh"]
+        heap += ["--env", f"KAFKA_OPTS={' '.join(self._jvm)}"]
         self._docker("run", *options, *heap, f"apache/kafka:{kafka_version()}", "-c", script)
         self._made = True
 
@@ -244,7 +249,9 @@ class Broker:
     """A cluster for as long as the `with` block, or until `stop`.
 
     `nodes` is 1, or 3 with replication 3 and a minimum of 2 in sync. `properties` override broker settings,
-    `client` is what a client needs besides the address. Start it from a thread that lives as long as the broker
+    `node_properties` are those of the node with this number, from 1 on; values may have several lines. `client` is
+    what a client needs besides the address. `listeners` are further ones, by name, each with its protocol: `address`
+    tells where they are. `jvm` are flags for Java. Start it from a thread that lives as long as the broker
     must: on Linux the nodes die with the thread that started them.
     Raises NoKafka when the machine has neither Java with Maven nor Docker.
     """
@@ -255,14 +262,21 @@ class Broker:
         *,
         heap_mb: int = HEAP_MB,
         properties: Mapping[str, str] | None = None,
+        node_properties: Callable[[int], Mapping[str, str]] = lambda node: {},
         client: Mapping[str, str] | None = None,
+        listeners: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = (),
     ) -> None:
         self.node_count = nodes
         self.nodes: list[JavaNode | DockerNode] = []
         self.bootstrap = ""
         self._heap_mb = heap_mb
         self._properties = dict(properties or {})
+        self._node_properties = node_properties
         self._client = dict(client or {})
+        self._listeners = dict(listeners or {})
+        self._ports: list[dict[str, int]] = []
+        self._jvm = list(jvm)
         self._folder: Path | None = None
 
     def __enter__(self) -> Broker:
@@ -270,6 +284,13 @@ class Broker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
+
+    def address(self, listener: str) -> str:
+        """Bootstrap address of one of the listeners; the further ones go by a name, as certificates do."""
+        return ",".join(f"{self._host(listener)}:{ports[listener]}" for ports in self._ports)
+
+    def _host(self, listener: str) -> str:
+        return NAME if listener in self._listeners else HOST
 
     def start(self) -> Broker:
         """Start all nodes and wait until they serve; ports that were taken meanwhile are tried anew."""
@@ -292,28 +313,33 @@ class Broker:
         _sweep()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
         cluster_id = uuid.uuid4().hex[:22]
-        ports = [(_free_port(), _free_port()) for _ in range(self.node_count)]
-        voters = ",".join(f"{i + 1}@127.0.0.1:{port}" for i, (_, port) in enumerate(ports))
-        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port, _ in ports)
+        names = ["PLAINTEXT", "CONTROLLER", *self._listeners]
+        self._ports = [{name: _free_port() for name in names} for _ in range(self.node_count)]
+        voters = ",".join(f"{i + 1}@{HOST}:{ports['CONTROLLER']}" for i, ports in enumerate(self._ports))
+        self.bootstrap = self.address("PLAINTEXT")
         self.nodes = []
-        for i, (port, control) in enumerate(ports):
+        for i, ports in enumerate(self._ports):
             folder = self._folder / f"node{i + 1}"
             folder.mkdir()
             data = folder / "data" if node_class is JavaNode else Path("/tmp/kafka-data")
-            settings = {**self._settings(i + 1, port, control, voters), "log.dirs": str(data)}
-            text = "".join(f"{name}={value}\n" for name, value in settings.items())
+            settings = {**self._settings(i + 1, ports, voters), "log.dirs": str(data)}
+            lines = {name: value.replace("\n", "\\n") for name, value in settings.items()}
+            text = "".join(f"{name}={value}\n" for name, value in lines.items())
             (folder / "server.properties").write_text(text)
-            self.nodes.append(node_class(folder, cluster_id, self._heap_mb))
+            self.nodes.append(node_class(folder, cluster_id, self._heap_mb, self._jvm))
 
-    def _settings(self, node_id: int, port: int, control: int, voters: str) -> dict[str, str]:
+    def _settings(self, node_id: int, ports: Mapping[str, int], voters: str) -> dict[str, str]:
+        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._listeners}
+        places = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
+        told = {name: f"{name}://{self._host(name)}:{port}" for name, port in ports.items() if name != "CONTROLLER"}
         replicas, in_sync = ("3", "2") if self.node_count >= 3 else ("1", "1")
         return {
             "process.roles": "broker,controller",
             "node.id": str(node_id),
             "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": ",".join(places.values()),
+            "advertised.listeners": ",".join(told.values()),
+            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in protocols.items()),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "default.replication.factor": replicas,
@@ -323,6 +349,7 @@ class Broker:
             "transaction.state.log.min.isr": in_sync,
             **FAST,
             **self._properties,
+            **self._node_properties(node_id),
         }
 
     def wait_ready(self, timeout_s: float = READY_S) -> None:

@@ -1,0 +1,199 @@
+"""The least rights: each one is needed, its lack is named, and the commands give what the table says.
+
+That they are enough is shown in `test_mechanisms.py`, where every role has no others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from stream_learner.cli import app
+from stream_learner.config import Config, load_config
+from stream_learner.edges.kafka import TopicPlan
+from stream_learner.errors import ConfigError, NotAuthorised
+from stream_learner.roles.rights import ROLES, Right, commands, rights_of
+from stream_learner.roles.topics import control_plan, ensure_topics
+from tests.e2e.conftest import MakeSite
+from tests.e2e.site import Site, failure_of, running, wait_until
+from tests.kafka_broker.broker import delete_topics
+from tests.scenarios import scenario
+from tests.security.broker import Secured
+from tests.security.page import PAGE
+from tests.security.roles import Roles
+
+PATIENCE_S = 25.0
+MINIMAL = PAGE.parents[1] / "configs" / "minimal.yaml"
+CONFIG = PAGE.parents[1] / "configs" / "production.yaml"
+
+
+@pytest.fixture
+def site(make_site: MakeSite) -> Site:
+    """A model with a training log and a version; one bad record and half of the input are not joined yet."""
+    site = make_site(scenario("plain", 1))
+    site.produce(0, 0.5)
+    learner = site.learner()
+    with running(site.joiner(), learner):
+        wait_until(lambda: learner.tick >= 0, "something folded")
+    site.append(site.impressions, 0, b"no event", key=b"x")
+    site.produce(0.5, 1)
+    return site
+
+
+@pytest.fixture
+def roles(site: Site, secured: Secured) -> Roles:
+    """Its roles, each as a user."""
+    return Roles(site, lambda user: secured.options("PLAIN", user))
+
+
+@contextmanager
+def without(secured: Secured, right: Right, rights: list[Right], user: str) -> Iterator[None]:
+    """All rights but one for as long as the block lasts, and those that bring it with them.
+
+    Describing stays, so that the lack itself shows.
+    """
+    secured.forbid_all()
+    gone = {right.operation, "AlterConfigs"} if right.operation == "DescribeConfigs" else {right.operation}
+    left = [r for r in rights if (r.kind, r.name) != (right.kind, right.name) or r.operation not in gone]
+    secured.allow_all(user, [(r.kind, r.name, r.operation) for r in left])
+    if right.operation != "Describe":
+        secured.allow_all(user, [(right.kind, right.name, "Describe")])
+    yield
+
+
+def refused(call: Callable[[], object]) -> NotAuthorised:
+    """The error that a call ends with."""
+    with pytest.raises(NotAuthorised) as caught:
+        call()
+    return caught.value
+
+
+def assert_names(error: NotAuthorised, user: str, right: Right) -> None:
+    """Who lacks which right, on what."""
+    assert f"{user} lacks the right: {right.operation} on {right.kind} {right.name}" in str(error)
+    assert error.exit_code == 23
+
+
+@pytest.mark.parametrize("role", ["joiner", "learner"])
+def test_a_role_stops_without_any_one_of_its_rights(role: str, site: Site, roles: Roles, secured: Secured) -> None:
+    """The error names the user, the right and the resource."""
+    if role == "learner":
+        with running(site.joiner()):
+            wait_until(site.closed, "every partition closed")
+    rights = rights_of(site.config, role)
+    for right in rights:
+        if not right.without:
+            with without(secured, right, rights, role):
+                assert_names(failure_of(getattr(roles, role)(), NotAuthorised, PATIENCE_S), role, right)
+
+
+def test_a_scorer_refuses_to_start_without_any_one_of_its_rights(site: Site, roles: Roles, secured: Secured) -> None:
+    """The snapshots, and for an alias the control topic."""
+    site.admin.create([control_plan(site.config)])
+    rights = rights_of(site.config, "scorer")
+    for right in rights:
+        followed = {"model": "", "alias": "ctr"} if right.name == site.config.control_topic else {}
+        scorer = roles.scorer(**followed)
+        with without(secured, right, rights, "scorer"):
+            error = refused(lambda scorer=scorer: follow(scorer))
+        assert_names(error, "scorer", right)
+
+
+def follow(scorer: object) -> None:
+    """Start a scorer and wait for it."""
+    with scorer:  # type: ignore[attr-defined]
+        scorer.wait_ready(PATIENCE_S)  # type: ignore[attr-defined]
+
+
+def test_topics_ensure_refuses_without_any_one_of_its_rights(site: Site, roles: Roles, secured: Secured) -> None:
+    """Every topic is missing once, and has another setting once."""
+    config = roles.config("operator", topics={"retention": "2d"})
+    rights = rights_of(config, "topics")
+    for right in rights:
+        with without(secured, right, rights, "operator"):
+            assert_names(refused(lambda right=right: provoke(site, config, right)), "operator", right)
+
+
+def provoke(site: Site, config: Config, right: Right) -> None:
+    """Make topics so that a right is needed."""
+    ensure_topics(site.config, partitions=1)
+    if right.operation == "Create":
+        delete_topics(site.settings.bootstrap, [right.name])
+    if right.operation == "AlterConfigs":
+        delete_topics(site.settings.bootstrap, [right.name])
+        partitions = config.snapshots.shards if right.name == config.snapshots_topic else 1
+        site.admin.create([TopicPlan(right.name, partitions, configs={"cleanup.policy": "delete,compact"})])
+    ensure_topics(config, partitions=1, apply=True)
+
+
+@pytest.mark.parametrize("role", sorted(ROLES))
+def test_the_commands_give_what_the_table_says(role: str) -> None:
+    """Neither more nor less, whatever they put together."""
+    rights = rights_of(load_config(CONFIG), role, ["ctr-v2"])
+    given = set()
+    for command in commands(rights, "User:somebody", "kafka:9092"):
+        given |= set(parsed(command))
+    assert given == {(right.operation, right.kind, right.name) for right in rights}
+
+
+def parsed(command: str) -> Iterator[tuple[str, str, str]]:
+    """What a kafka-acls.sh command allows, by the documented meaning of its options."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    for option in ("--bootstrap-server", "--command-config", "--allow-principal"):
+        parser.add_argument(option, required=True)
+    parser.add_argument("--add", action="store_true", required=True)
+    for option in ("--operation", "--topic", "--group", "--transactional-id"):
+        parser.add_argument(option, action="append", default=[])
+    found = parser.parse_args(shlex.split(command)[1:])
+    assert found.allow_principal == "User:somebody"
+    for operation in found.operation:
+        for kind, names in (
+            ("topic", found.topic),
+            ("group", found.group),
+            ("transactional id", found.transactional_id),
+        ):
+            yield from ((operation, kind, name) for name in names)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What `stream-learner rights` prints for the configuration of the examples."""
+    app(["rights", "-c", str(CONFIG), *arguments], standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def test_rights_as_json_hold_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """`rights --json` has one object a right, with the principal asked for."""
+    rows = json.loads(printed(capsys, "--role", "joiner", "--principal", "User:ada", "--json"))
+    assert {row["principal"] for row in rows} == {"User:ada"}
+    assert {(row["operation"], row["kind"], row["name"]) for row in rows} == {
+        (right.operation, right.kind, right.name) for right in rights_of(load_config(CONFIG), "joiner")
+    }
+
+
+def test_a_backfill_has_rights_on_the_new_models_topics_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """The inputs may be read; nothing of the live model may be touched; without a name there is nothing to say."""
+    rows = json.loads(printed(capsys, "--role", "backfill", "--as", "ctr-v2", "--json"))
+    config = load_config(CONFIG)
+    names = {row["name"] for row in rows}
+    assert names.isdisjoint({config.examples_topic, config.snapshots_topic, config.dead_letters_topic, config.group})
+    changed = {row["name"] for row in rows if row["operation"] in ("Write", "Create", "AlterConfigs")}
+    inputs = {config.input.impressions.topic, config.input.clicks.topic}
+    assert {name for name in changed - inputs if not name.startswith("ctr-v2.")} == set()
+    with pytest.raises(ConfigError):
+        printed(capsys, "--role", "backfill")
+
+
+def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands in docs/security.md are those for configs/minimal.yaml."""
+    shown = re.search(r"```\n\$ (stream-learner rights [^\n]*)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert shown is not None
+    arguments = shlex.split(shown[1])[2:]
+    assert arguments[:2] == ["-c", "configs/minimal.yaml"]
+    app(["rights", "-c", str(MINIMAL), *arguments[2:]], standalone_mode=False)
+    assert capsys.readouterr().out.strip() == shown[2].strip()
