@@ -16,19 +16,23 @@ ARGS ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 UV ?= $(shell command -v uv || echo $(BIN)/uv)
 # bench.lock holds everything; the others are the same versions, fewer: test.lock without what `make bench`
-# compares with, demo.lock what it takes to install and run the project, runtime.lock what an image needs.
+# compares with, demo.lock what it takes to install and run the project, runtime.lock what an image needs to run,
+# build.lock what makes the wheel.
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test check bench docs lock clean
+.PHONY: help demo test check bench docs lock clean image image-test security-test chart chart-test
 help: ## Show what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 demo: $(STAMPS)/demo ## Run the whole loop on this machine for a minute
 	@$(BIN)/stream-learner demo $(ARGS)
 
 test: check ## Check everything: style, types, layers, tests (ARGS go to pytest)
-	@echo "== pytest" && $(BIN)/python -m pytest $(ARGS)
+	@echo "== pytest" && $(BIN)/python -m pytest --ignore=tests/image $(ARGS)
+
+security-test: $(STAMPS)/test ## Check TLS, SASL and ACLs on a secured broker
+	@$(BIN)/python -m pytest tests/security $(ARGS)
 
 check: $(STAMPS)/test ## Check style, types and layers only
 	@echo "== ruff check" && $(BIN)/ruff check
@@ -39,6 +43,18 @@ check: $(STAMPS)/test ## Check style, types and layers only
 bench: $(STAMPS)/bench ## Measure, beside Vowpal Wabbit and River
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+image: ## Build the image with Docker, Podman or Buildah (IMAGE=name:tag, BASE=image)
+	@tools/build-image $(ARGS)
+
+image-test: $(STAMPS)/test ## Build the image and run every command from it (needs root and Buildah)
+	@$(BIN)/python -m pytest tests/image $(ARGS)
+
+chart: $(STAMPS)/test ## Write what of the Helm chart is made from other files anew
+	@$(BIN)/python -m tools.chart
+
+chart-test: $(STAMPS)/test ## Check the Helm chart, and run what it renders
+	@$(BIN)/python -m pytest tests/chart $(ARGS)
+
 docs: $(STAMPS)/test ## Write the generated pages of docs/ anew
 	@$(BIN)/python -m tools.docs
 
@@ -47,6 +63,7 @@ lock: ## Resolve the lock files anew (needs uv)
 	@$(COMPILE) $(ARGS) pyproject.toml --group build --group test --group bench -o $(LOCKS)/bench.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build --group test -o $(LOCKS)/test.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build -o $(LOCKS)/demo.lock
+	@$(COMPILE) -c $(LOCKS)/bench.lock --group build -o $(LOCKS)/build.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml -o $(LOCKS)/runtime.lock
 
 clean: ## Remove the environment, caches and what was built; never a model's state

@@ -1,0 +1,151 @@
+"""A rendered container as a process of this machine: its arguments, its variables, its probes.
+
+In: a workload, and the ConfigMaps it was rendered with. Out: a process. This file must never change anything of what
+was rendered but the paths of mounts, the ports, and the address of the brokers, which a pod has for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from tests.chart.rendered import Identity, Object
+from tests.cli_e2e.commands import environment
+from tests.cli_e2e.world import free_port
+
+PATIENCE_S = 60.0
+
+
+class Container:
+    """The one container of a workload. A context manager: started, and killed at the end if it still runs."""
+
+    def __init__(self, document: Object, found: dict[Identity, Object], folder: Path, bootstrap: str) -> None:
+        self._pod = document["spec"]["template"]["spec"]
+        (self._container,) = self._pod["containers"]
+        self._name = f"{document['metadata']['name']}-0"
+        self._folder = folder / self._name
+        self._found = found
+        self._bootstrap = bootstrap
+        self._ports = {port["name"]: free_port() for port in self._container.get("ports", [])}
+        self._mounts = {mount["mountPath"]: mount["name"] for mount in self._container["volumeMounts"]}
+        self._log = self._folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def grace_s(self) -> float:
+        """How long the pod is given to end."""
+        return float(self._pod["terminationGracePeriodSeconds"])
+
+    @property
+    def log(self) -> str:
+        """What it has written."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def port(self, name: str) -> int:
+        """Where a port of the container is on this machine."""
+        return self._ports[name]
+
+    def memory_bytes(self) -> int:
+        """What it has in memory."""
+        assert self._process is not None
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def __enter__(self) -> Container:
+        for path in self._mounts:
+            self._here(path).mkdir(parents=True)
+        self._write_config()
+        arguments = [self._moved(argument) for argument in self._container["args"]]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stream_learner", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**environment(), **self._variables()},
+                cwd=self._folder,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def ended(self, timeout_s: float = PATIENCE_S) -> int:
+        """Wait for its end; the exit code."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
+    def told_to_stop(self) -> int:
+        """SIGTERM, as the kubelet does; its exit code. Raises TimeoutExpired beyond the grace period."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self.ended(self.grace_s)
+
+    def probe(self, name: str) -> int:
+        """What a probe is answered now: the HTTP status, 0 where nobody answers."""
+        get = self._container[f"{name}Probe"]["httpGet"]
+        try:
+            url = f"http://127.0.0.1:{self._ports[get['port']]}{get['path']}"
+            with urllib.request.urlopen(url, timeout=self._container[f"{name}Probe"]["timeoutSeconds"]) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def wait_for(self, name: str, status: int = 200) -> None:
+        """Wait until a probe is answered so. Raises AssertionError with the log."""
+        until_s = time.monotonic() + PATIENCE_S
+        while (found := self.probe(name)) != status:
+            assert self._process is not None
+            assert self._process.poll() is None, f"ended with {self._process.returncode}:\n{self.log}"
+            assert time.monotonic() < until_s, f"{name} is answered {found}, not {status}:\n{self.log}"
+            time.sleep(0.05)
+
+    def _write_config(self) -> None:
+        (volume,) = (volume for volume in self._pod["volumes"] if "configMap" in volume)
+        config_map = self._found["ConfigMap", volume["configMap"]["name"]]
+        (mount,) = (path for path, name in self._mounts.items() if name == volume["name"])
+        for name, text in config_map["data"].items():
+            tree: dict[str, Any] = yaml.safe_load(text)
+            tree["kafka"]["bootstrap.servers"] = self._bootstrap
+            tree["learner"]["state_dir"] = self._moved(tree["learner"]["state_dir"])
+            rendered = {"telemetry": tree["telemetry"]["http_port"], "http": tree["serve"]["port"]}
+            declared = {port["name"]: port["containerPort"] for port in self._container.get("ports", [])}
+            assert declared.items() <= rendered.items()
+            tree["telemetry"]["http_port"] = self._ports.get("telemetry", 0)
+            tree["serve"]["port"] = self._ports.get("http", rendered["http"])
+            (self._here(mount) / name).write_text(yaml.safe_dump(tree), encoding="utf-8")
+
+    def _variables(self) -> dict[str, str]:
+        fields = {"metadata.name": self._name}
+        return {
+            variable["name"]: variable["value"]
+            if "value" in variable
+            else fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+            for variable in self._container.get("env", [])
+        }
+
+    def _here(self, path: str) -> Path:
+        return self._folder / path.lstrip("/")
+
+    def _moved(self, text: str) -> str:
+        """A text whose paths below mounts lead to where the mounts are here."""
+        mount = next((path for path in self._mounts if text.startswith(f"{path}/")), None)
+        return text if mount is None else str(self._here(mount)) + text.removeprefix(mount)

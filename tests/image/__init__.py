@@ -1,0 +1,1 @@
+"""The image, built from the Dockerfile, and every role run from it."""
