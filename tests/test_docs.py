@@ -7,7 +7,7 @@ import pytest
 from stream_learner.config import Config
 from stream_learner.config.paths import leaves
 from stream_learner.edges.metric_names import CATALOGUE
-from stream_learner.errors import Stop, StreamLearnerError, all_errors, meaning, operator_action
+from stream_learner.errors import Stop, TopicMissing, all_errors, meaning, operator_action
 from tools.docs import DOCS, NOTE, pages
 
 
@@ -51,9 +51,6 @@ def test_exit_codes_tell_errors_apart() -> None:
 def test_an_error_keeps_what_it_was_given() -> None:
     """An action of its own wins over the class's; the text of an error is its message."""
 
-    class Odd(StreamLearnerError):
-        """Odd. Operator action: none."""
-
-    assert Odd("found x").action == "none."
-    assert Odd("found x", action="look at x").action == "look at x"
-    assert str(Odd("found x")) == "found x"
+    assert TopicMissing("found x").action == operator_action(TopicMissing) != ""
+    assert TopicMissing("found x", action="look at x").action == "look at x"
+    assert str(TopicMissing("found x")) == "found x"

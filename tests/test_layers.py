@@ -41,6 +41,9 @@ def test_the_layers_are_kept() -> None:
         ("roles", "import stream_learner.cli"),
         ("roles", "import confluent_kafka"),
         ("cli", "import structlog"),
+        ("roles", "import multiprocessing.connection"),
+        ("edges", "from pickle import loads"),
+        ("errors", "import marshal"),
     ],
 )
 def test_a_wrong_import_is_found(tmp_path: Path, module: str, line: str) -> None:

@@ -27,6 +27,7 @@ class Role(str, Enum):
     topics = "topics"
     backfill = "backfill"
     promote = "promote"
+    diff = "diff"
 
 
 def rights(
@@ -38,27 +39,40 @@ def rights(
     ] = "",
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A further model that aliases may point at; repeatable."),
+        typer.Option(metavar="NAME", help="A further model that aliases may point at, or to compare; repeatable."),
     ] = None,
     new_model: Annotated[
         str, typer.Option("--as", metavar="NAME", help="The new model's name, for the rights of a backfill.")
     ] = "",
+    from_log: Annotated[
+        str, typer.Option(metavar="MODEL", help="For a backfill that folds this model's training log.")
+    ] = "",
+    variant: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A model that a backfill learns beside; repeatable.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the least rights of each role on a Kafka with an authorizer, as kafka-acls.sh commands.
 
-    `promote` stands for promote, rollback, alias list, pause, resume, pin and unpin. For example:
+    `promote` stands for promote, rollback, alias, pause, resume, pin and unpin; `backfill` is left out without --as.
+    For example:
 
     stream-learner rights -c model.yaml --role joiner --principal User:ctr-joiner
     """
     from stream_learner.roles.rights import commands, rights_of
 
     loaded = load(config, overrides, secrets=False)
+    new, source = _backfilled(loaded, new_model, from_log)
     wanted = [one.value for one in role or Role if role or one is not Role.backfill or new_model]
+    if Role.backfill.value in wanted and not new_model:
+        raise ConfigError("a backfill's rights are those on another model's topics", action="Give its name with --as.")
     rows: list[dict[str, Any]] = []
     for one in wanted:
         who = principal or f"User:{one}"
-        found = rights_of(_config_of(loaded, one, new_model), one, model or ())
+        if one == Role.backfill.value:
+            found = rights_of(new, one, source=source, variants=variant or ())
+        else:
+            found = rights_of(loaded, one, model or ())
         rows += [{"role": one, "principal": who, **vars(right)} for right in found]
         if not as_json:
             typer.echo("\n".join([f"# {one}", *commands(found, who, _brokers(loaded)), ""]))
@@ -66,13 +80,14 @@ def rights(
         print_json(rows)
 
 
-def _config_of(config: Config, role: str, new_model: str) -> Config:
-    """The configuration of the model that a role works on."""
-    if role != Role.backfill.value:
-        return config
+def _backfilled(config: Config, new_model: str, from_log: str) -> tuple[Config, Config | None]:
+    """The configuration of a backfill's model, and that of the model whose log it folds."""
+    from stream_learner.roles.backfill_plan import Span, make_plan
+
     if not new_model:
-        raise ConfigError("a backfill's rights are those on another model's topics", action="Give its name with --as.")
-    return config.renamed(new_model)
+        return config, None
+    plan = make_plan(config, new_model, Span(), from_log=from_log or None)
+    return plan.main, plan.source
 
 
 def _brokers(config: Config) -> str:

@@ -30,11 +30,12 @@ from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.metrics_text import merged
 from stream_learner.edges.telemetry import get_logger
+from stream_learner.errors import RetryLater
 from stream_learner.roles.backfill_joiners import FurtherJoiner, member
 from stream_learner.roles.backfill_plan import BackfillPlan, describe
 from stream_learner.roles.backfill_progress import BackfillProgress, Goal, Moment
 from stream_learner.roles.backfill_record import check_and_record
-from stream_learner.roles.backfill_result import Result, balance_of, check, learned_by
+from stream_learner.roles.backfill_result import Counts, Result, balance_of, check, learned_by
 from stream_learner.roles.backfill_source import subsets_of
 from stream_learner.roles.backfill_topics import await_leaders, first_time_ms, warn_of_late_beginning
 from stream_learner.roles.clock import wall_clock_ms
@@ -48,6 +49,7 @@ from stream_learner.roles.topics import ensure_topics, plans
 FRAME_S = 0.25
 LOOK_S = 0.02
 SCAN_EVERY_S = 10.0
+AGAIN_S = 1.0
 
 Show = Callable[[Moment], None]
 
@@ -87,7 +89,7 @@ class Backfill:
         self._stop()
         self._check()
         # Step 6: add up.
-        return self._result(learner) if done else None
+        return self._result(learner, stopping) if done else None
 
     def _prepare(self) -> bool:
         plan = self._plan
@@ -146,7 +148,9 @@ class Backfill:
                 for further in self._further:
                     further.turn()
                 examples = learner.learner.examples + learner.learner.refused
-                show(progress.moment(self._views(), learner.tick, examples, time.monotonic(), wall_clock_ms()))
+                paused = [model.config.model for model in learner.models if model.waits_for_resume]
+                now_s, wall_ms = time.monotonic(), wall_clock_ms()
+                show(progress.moment(self._views(), learner.tick, examples, now_s, wall_ms, paused))
                 stopping.wait(FRAME_S)
 
     def _goal(self) -> Goal:
@@ -197,15 +201,30 @@ class Backfill:
         for further in self._further:
             further.wait_stopped()
 
-    def _result(self, learner: LearnerRole) -> Result | None:
+    def _result(self, learner: LearnerRole, stopping: Stopping) -> Result | None:
         plan = self._plan
         if plan.until_tick is None:
             return None
-        balance = balance_of(self._settings, self._admin, plan.main.examples_topic, plan.until_tick)
+        balance = self._balance(plan.main.examples_topic, plan.until_tick, stopping)
+        if balance is None:
+            return None
         models = [learned_by(fold) for fold in learner.models]
         result = Result(balance, models, time.monotonic() - self._began_s)
         check(result, plan.main.examples_topic)
         return result
+
+    def _balance(self, log_topic: str, until_tick: int, stopping: Stopping) -> Counts | None:
+        """Step 6, begun anew for as long as brokers are away, as the roles before it; None after a signal."""
+        said = False
+        while True:
+            try:
+                return balance_of(self._settings, self._admin, log_topic, until_tick)
+            except RetryLater as error:
+                if not said:
+                    self._log.warning("balance_waits", reason=str(error), action=error.action)
+                said = True
+                if stopping.wait(AGAIN_S):
+                    return None
 
     def __enter__(self) -> Backfill:
         return self

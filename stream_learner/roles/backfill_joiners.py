@@ -1,34 +1,30 @@
 """The joiners of a backfill: one in this process, the others as processes of their own.
 
 In: a configuration, the last tick. Out: joiners that end with this process, and how far each partition has come.
-This file must never put the configuration on a command line or in an environment: it may hold secrets.
+This file must never let a joiner run on without whoever began the backfill.
 
-A further joiner gets its configuration through a pipe, and reports through it. The pipe ends with this process, also
-when that is killed, and the joiner with the pipe: rule R makes an end at any moment harmless. A joiner that was killed
+A further joiner is this module as a child (`roles/child.py`). It ends as soon as its parent is gone: rule R makes an
+end at any moment harmless. A joiner that was killed
 is started again; one that ended with an error is not: its partitions go to the others, and the last one is here and
 meets the same error.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 
 from stream_learner.config import Config
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import configure_logging, get_logger
 from stream_learner.errors import StreamLearnerError
+from stream_learner.roles.child import Child, Parent
 from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.joiner_report import PartitionView
 from stream_learner.roles.kernels import compile_with_message
-from stream_learner.roles.lifecycle import Stopping, run_roles
+from stream_learner.roles.lifecycle import run_roles
 
 REPORT_EVERY_S = 0.5
 AGAIN_S = 5.0
@@ -54,74 +50,59 @@ class FurtherJoiner:
         self._config = _quiet(member(config, number))
         self._number = number
         self._until_tick = until_tick
-        self._process: SpawnProcess | None = None
-        self._pipe: Connection | None = None
+        self._child: Child | None = None
         self._ended_s: float | None = None
         self.views: Sequence[PartitionView] = ()
 
     @property
     def pid(self) -> int | None:
         """Of the process that was started last."""
-        return None if self._process is None else self._process.pid
+        return None if self._child is None else self._child.pid
 
     def start(self) -> None:
         """Start the process."""
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_join, args=(self._config, self._until_tick, theirs), name=f"joiner-{self._number}"
-        )
-        self._process.start()
-        theirs.close()
+        self._child = Child(__name__, {"config": self._config.written(), "until_tick": self._until_tick})
         self._ended_s = None
 
     def turn(self) -> None:
         """Take what it reported; start it again when it was killed."""
-        assert self._process is not None and self._pipe is not None
-        try:
-            while self._pipe.poll():
-                self.views = self._pipe.recv()
-        except EOFError:
-            self.views = ()
-        if self._process.is_alive():
+        assert self._child is not None
+        code = self._child.exit_code
+        if code is None:
+            for rows in self._child.reports():
+                self.views = [PartitionView(*row) for row in rows]
             return
-        code = self._process.exitcode or 0
+        self.views = ()
         if self._ended_s is None:
             self._ended_s = time.monotonic()
             get_logger("backfill").warning("further_joiner_ended", joiner=self._number, exit_code=code, again=code < 0)
         if code < 0 and time.monotonic() - self._ended_s > AGAIN_S:
-            self._pipe.close()
+            self._child.end(0)
             self.start()
 
     def ask_to_stop(self) -> None:
         """Let it finish the ticks under way."""
-        if self._process is not None and self._process.is_alive():
-            self._process.terminate()
+        if self._child is not None:
+            self._child.ask_to_stop()
 
     def wait_stopped(self) -> None:
         """Wait until it has ended; one that does not is killed."""
-        if self._process is None or self._pipe is None:
-            return
-        self._process.join(STOP_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._pipe.close()
+        if self._child is not None:
+            self._child.end(STOP_S)
 
 
-def _join(config: Config, until_tick: int | None, pipe: Connection) -> None:
+def join() -> None:
     """What a further process does: a joiner, until it is told to stop or whoever started it is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stopping = Stopping()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
+    parent = Parent.meet()
+    parent.when_gone(lambda: None)
+    config = Config.model_validate(parent.message["config"])
     telemetry = config.telemetry
     configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
-    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     compile_with_message()
-    role = JoinerRole(config, Metrics(config.model), until_tick=until_tick)
-    threading.Thread(target=_report, args=(role, stopping, pipe), daemon=True).start()
+    role = JoinerRole(config, Metrics(config.model), until_tick=parent.message["until_tick"])
+    threading.Thread(target=_report, args=(role, parent), daemon=True).start()
     try:
-        run_roles([role], stopping)
+        run_roles([role], parent.stopping)
     except StreamLearnerError as error:
         get_logger("joiner").error(
             "stopped", error=type(error).__name__, message=error.message, action=error.action, exit_code=error.exit_code
@@ -129,16 +110,10 @@ def _join(config: Config, until_tick: int | None, pipe: Connection) -> None:
         raise SystemExit(error.exit_code) from None
 
 
-def _end_with(pipe: Connection) -> None:
-    try:
-        pipe.recv()
-    except EOFError:
-        os._exit(128 + signal.SIGTERM)
+def _report(role: JoinerRole, parent: Parent) -> None:
+    while not parent.stopping.wait(REPORT_EVERY_S):
+        parent.report(role.views())
 
 
-def _report(role: JoinerRole, stopping: Stopping, pipe: Connection) -> None:
-    while not stopping.wait(REPORT_EVERY_S):
-        try:
-            pipe.send(role.views())
-        except OSError:
-            return
+if __name__ == "__main__":
+    join()

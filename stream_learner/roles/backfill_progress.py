@@ -64,8 +64,17 @@ class BackfillProgress:
         self._seen: dict[int, int] = {}
         self._past: deque[tuple[float, int, int, int]] = deque()
 
-    def moment(self, views: Sequence[PartitionView], tick: int, examples: int, now_s: float, wall_ms: int) -> Moment:
-        """tick: folded last, -1 before the first; examples: learned by the model so far."""
+    def moment(
+        self,
+        views: Sequence[PartitionView],
+        tick: int,
+        examples: int,
+        now_s: float,
+        wall_ms: int,
+        paused: Sequence[str] = (),
+    ) -> Moment:
+        """tick: folded last, -1 before the first; examples: learned by the model so far. paused: the models that have
+        come to the end, and whose publication is paused."""
         self._count(views)
         if tick > self._tick or self._ticked_s is None:
             self._tick, self._ticked_s = tick, now_s
@@ -78,6 +87,7 @@ class BackfillProgress:
         left_s = (goal_ms - passed_ms) / rates[2] if passed_ms is not None and rates[2] > 0 else None
         lag_s = None if passed_ms is None else max(wall_ms - self._goal.window_ms - passed_ms, 0) / 1000
         quiet = now_s - self._ticked_s > QUIET_S and not self._at_end
+        waits = _waits_for_resume(paused) if paused else self._waits_for(views) if quiet else ""
         return Moment(
             seconds=now_s - self._began_s,
             passed_ms=passed_ms,
@@ -88,7 +98,7 @@ class BackfillProgress:
             impressions_per_s=rates[0],
             examples=examples,
             examples_per_s=rates[1],
-            waits=self._waits_for(views) if quiet else "",
+            waits=waits,
         )
 
     @property
@@ -140,6 +150,11 @@ class BackfillProgress:
         if view.impression_log_time_ms < shown_ms:
             return f"waits for the impressions of partition {view.partition} to pass {clock(shown_ms)}"
         return f"waits for partition {view.partition}"
+
+
+def _waits_for_resume(paused: Sequence[str]) -> str:
+    commands = " and ".join(f"`stream-learner resume --model {model}`" for model in paused)
+    return f"all is learned, and publication is paused: waits for {commands}"
 
 
 def clock(time_ms: int) -> str:

@@ -8,19 +8,23 @@ knew, says so once in the log, and goes on looking.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from stream_learner.core.control_state import ControlState
 from stream_learner.core.errors import RecordError, Where
 from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader, TopicWatch
 from stream_learner.edges.telemetry import Logger
-from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
+from stream_learner.errors import BrokenInvariant, BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
 from stream_learner.roles.control import PARTITION, READ_RECORDS, require_control
 
 LOOK_S = 0.1
 """How long one look waits for a record."""
 AGAIN_S = 5.0
 """How long it waits before it looks for the topic again."""
+CALM_S = 30.0
+"""That nothing came is no proof that the topic can be read. It counts as one when no error has come for so long: of
+brokers that are away librdkafka reports one every ten seconds or so."""
 STOP_S = 2.0
 """How long `stop` waits; a thread that asks brokers that do not answer ends after its question."""
 BUFFER_BYTES = 1 << 20
@@ -51,6 +55,7 @@ class ControlWatch:
         self._reader: PartitionReader | None = None
         self._reading = ControlState()
         self._end = 0
+        self._troubled_s = 0.0
         self._was_read = False
         self._settled = threading.Event()
         self._stop = threading.Event()
@@ -93,13 +98,17 @@ class ControlWatch:
         try:
             if self._reader is None:
                 self._open()
-            self._read()
-            if self.problem is not None:
+            came = self._read()
+            calm = time.monotonic() - self._troubled_s > CALM_S
+            if self.problem is not None and (came or calm):
                 self._log.info("control_topic_read", topic=self.topic)
                 self.problem = None
         except StreamLearnerError as error:
             self._note(error)
             self._stop.wait(LOOK_S if isinstance(error, RetryLater) and self._reader is not None else AGAIN_S)
+        except Exception as error:  # noqa: BLE001 -- a bug; whoever obeys the topic must not miss a pause for it
+            self._note(BrokenInvariant(f"reading {self.topic} failed: {type(error).__name__}: {error}"), error)
+            self._stop.wait(AGAIN_S)
 
     def _open(self) -> None:
         """Begin at the beginning, apart from what is known: that goes on to count until all has been read."""
@@ -114,7 +123,8 @@ class ControlWatch:
             self._settings, *place, start, with_keys=True, buffer_bytes=BUFFER_BYTES, name="control-watch"
         )
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Take what comes within LOOK_S; whether anything came."""
         assert self._reader is not None and self._topics is not None
         self._topics.check()
         batch = self._reader.read(READ_RECORDS, LOOK_S)
@@ -124,6 +134,7 @@ class ControlWatch:
         if self._reader.position >= self._end:
             self.state, self._was_read = self._reading, True
             self._settled.set()
+        return batch is not None
 
     def _take(self, key: bytes | None, value: bytes | None, where: Where) -> None:
         try:
@@ -131,7 +142,7 @@ class ControlWatch:
         except RecordError as error:
             self._log.error("control_record_unusable", reason=str(error))
 
-    def _note(self, error: StreamLearnerError) -> None:
+    def _note(self, error: StreamLearnerError, cause: Exception | None = None) -> None:
         """Say once that the topic cannot be read, and begin anew where the reader is of no more use.
 
         A site without aliases, pauses and pins need not have the topic.
@@ -139,8 +150,8 @@ class ControlWatch:
         if type(self.problem) is not type(error):
             never_was = isinstance(error, TopicMissing) and not self._was_read
             say = self._log.debug if never_was else self._log.warning
-            say("control_topic_not_read", topic=self.topic, reason=str(error), action=error.action)
-        self.problem = error
+            say("control_topic_not_read", topic=self.topic, reason=str(error), action=error.action, exc_info=cause)
+        self.problem, self._troubled_s = error, time.monotonic()
         if not isinstance(error, BrokerUnreachable | RetryLater):
             self._drop_reader()
             self._settled.set()

@@ -150,6 +150,11 @@ class ModelFold:
             return False
         return publication is None or not publication.may_publish(self.tick)
 
+    @property
+    def waits_for_resume(self) -> bool:
+        """Whether all is folded that was to be folded, and cannot be published because that is paused."""
+        return self.at_end and self._paused and not self.done
+
     def publish_when_due(self) -> None:
         """Publish the version folded last, at the end at once."""
         self._note_pause()

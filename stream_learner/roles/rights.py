@@ -1,13 +1,13 @@
 """The least rights of each role on a Kafka with an authorizer.
 
-In: a configuration, and the models that an alias may point at. Out: rights, and the commands that give them.
+In: a configuration, and the names of other models. Out: rights, and the commands that give them.
 This file must never ask a broker, and is the only place that says who needs what: pages and tests are made from it.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -49,15 +49,15 @@ _LEARNER: tuple[_Row, ...] = (
     ("Write", TRANSACTIONAL_ID, "{publisher_id}", "being the one publisher", ""),
     ("Read", TOPIC, "{control}", "whether publication is paused", "`pause` is not obeyed, and the log says so"),
 )
+_NO_PINS = "a scorer that follows a model, not an alias, does not obey pins, and its log says so"
 _SCORER: tuple[_Row, ...] = (
-    ("Read", TOPIC, "{any_snapshots}", "versions", ""),
-    (
-        "Read",
-        TOPIC,
-        "{control}",
-        "which model the alias means, and pins",
-        "a scorer that follows a model, not an alias, does not obey pins, and its log says so",
-    ),
+    ("Read", TOPIC, "{followed}", "versions", ""),
+    ("Read", TOPIC, "{control}", "which model the alias means, and pins", _NO_PINS),
+)
+_UNREADY = "what needs it is not ready, its log says why, and it is tried again; `serve` does not stop"
+_SERVE: tuple[_Row, ...] = (
+    ("Read", TOPIC, "{followed}", "versions", _UNREADY),
+    ("Read", TOPIC, "{control}", "which models aliases mean, and pins", f"for an alias: {_UNREADY}; {_NO_PINS}"),
 )
 _TOPICS: tuple[_Row, ...] = (
     ("Describe", TOPIC, "{inputs}", "their partition counts", ""),
@@ -67,63 +67,116 @@ _TOPICS: tuple[_Row, ...] = (
     ("DescribeConfigs", TOPIC, "{own}", "where settings differ", ""),
     ("AlterConfigs", TOPIC, "{own}", "setting what differs", "`topics ensure --apply` changes no setting"),
 )
+_NEW_MODELS: tuple[_Row, ...] = (
+    ("Create", TOPIC, "{new_snapshots}", "making them", ""),
+    ("DescribeConfigs", TOPIC, "{new_snapshots}", "whether they are there as they should be", ""),
+    ("Read", TOPIC, "{new_snapshots}", "what was published last", ""),
+    ("Write", TOPIC, "{new_snapshots}", "versions", ""),
+    ("Write", TRANSACTIONAL_ID, "{new_publisher_ids}", "being the one publisher", ""),
+    _LEARNER[-1],
+)
+_BACKFILL: tuple[_Row, ...] = (
+    ("Create", TOPIC, "{made_by_joining}", "making them", ""),
+    ("DescribeConfigs", TOPIC, "{made_by_joining}", "whether they are there as they should be", ""),
+    ("Create", TOPIC, "{control}", "making it", "a backfill stops where `topics ensure` has not made it before"),
+    ("DescribeConfigs", TOPIC, "{control}", "whether it is as it should be", ""),
+    *_JOINER,
+    *_NEW_MODELS,
+)
+FROM_LOG: tuple[_Row, ...] = (
+    ("Read", TOPIC, "{examples}", "the training log", ""),
+    ("Read", TOPIC, "{source_snapshots}", "how that log was made", ""),
+    ("Read", TOPIC, "{impressions}", "which keys to leave out", "`--from-log` stops where features are left out"),
+    *_NEW_MODELS,
+)
+"""The rights of a backfill that folds the training log of another model."""
+_UNSEEN = "`promote` and `rollback` refuse with this reason, exit code 56, or with --force go on unseen; `pin` stops"
 _PROMOTE: tuple[_Row, ...] = (
     ("Read", TOPIC, "{control}", "what the alias means now", ""),
     ("Write", TOPIC, "{control}", "aliases, pauses, pins", ""),
-    ("Read", TOPIC, "{any_snapshots}", "whether the model is fit for the alias", ""),
+    ("Read", TOPIC, "{followed}", "whether the model is fit for the alias", _UNSEEN),
+)
+_DIFF: tuple[_Row, ...] = (
+    ("Read", TOPIC, "{compared_logs}", "the training logs", ""),
+    ("Read", TOPIC, "{compared_snapshots}", "what was published last", ""),
+    ("Read", TOPIC, "{clicks}", "which clicks made the difference", "`diff` stops where labels differ"),
 )
 
 ROLES: Mapping[str, tuple[_Row, ...]] = {
     "joiner": _JOINER,
     "learner": _LEARNER,
     "scorer": _SCORER,
-    "serve": _SCORER,
+    "serve": _SERVE,
     "topics": _TOPICS,
-    "backfill": (*_TOPICS, *_JOINER, *_LEARNER),
+    "backfill": _BACKFILL,
     "promote": _PROMOTE,
+    "diff": _DIFF,
 }
 """Role -> (operation, kind of resource, name, why, what does not work without it)."""
 
 
-def rights_of(config: Config, role: str, models: Sequence[str] = ()) -> list[Right]:
+def rights_of(
+    config: Config, role: str, models: Sequence[str] = (), *, source: Config | None = None, variants: Sequence[str] = ()
+) -> list[Right]:
     """The least rights of a role, each once, in the order of the table.
 
-    `models` are those that an alias may point at, beside the one configured. `config` is that of the model that the
-    role works on: for a backfill that of the new one. Raises KeyError for a role that there is not.
+    `config` is that of the model that the role works on: for a backfill that of the new one. `models` are others, that
+    an alias may point at, or that are compared. For a backfill, `source` is the model whose training log is folded,
+    None where it joins, and `variants` are the models learned beside. Raises KeyError for a role that there is not.
     """
     found: dict[tuple[str, str, str], Right] = {}
-    for operation, kind, pattern, why, without in ROLES[role]:
-        for name in _names(config, role, pattern.strip("{}"), models):
+    names = {**_own_names(config), **_backfill_names(config, source or config, variants)}
+    names |= _names_of_others(config, role, models)
+    for operation, kind, pattern, why, without in FROM_LOG if role == "backfill" and source else ROLES[role]:
+        for name in names[pattern.strip("{}")]:
             found.setdefault((operation, kind, name), Right(operation, kind, name, why, without))
     return list(found.values())
 
 
-def _names(config: Config, role: str, pattern: str, models: Sequence[str]) -> Iterable[str]:
-    """The names that a pattern of the table stands for."""
+_Names = dict[str, tuple[str, ...]]
+
+
+def _own_names(config: Config) -> _Names:
+    """What patterns of the table stand for, of one model."""
     inputs = (config.input.impressions.topic, config.input.clicks.topic)
-    own = (config.examples_topic, config.dead_letters_topic, config.snapshots_topic)
-    names = {
+    return {
         "impressions": inputs[:1],
         "clicks": inputs[1:],
         "inputs": inputs,
         "examples": (config.examples_topic,),
         "dead_letters": (config.dead_letters_topic,),
         "snapshots": (config.snapshots_topic,),
-        "own": own if role == "backfill" else (*own, config.control_topic),
-        "any_snapshots": _snapshots(config, role, models),
+        "own": (config.examples_topic, config.dead_letters_topic, config.snapshots_topic, config.control_topic),
         "control": (config.control_topic,),
         "group": (config.group,),
         "publisher_id": (config.publisher_id,),
     }
-    return names[pattern]
 
 
-def _snapshots(config: Config, role: str, models: Sequence[str]) -> tuple[str, ...]:
-    """The snapshot topics of the models that may be followed."""
+def _backfill_names(config: Config, source: Config, variants: Sequence[str]) -> _Names:
+    """Of what a backfill makes, and what it makes that from."""
+    learned = (config, *(config.renamed(variant) for variant in variants))
+    return {
+        "made_by_joining": (config.examples_topic, config.dead_letters_topic),
+        "new_snapshots": tuple(model.snapshots_topic for model in learned),
+        "new_publisher_ids": tuple(model.publisher_id for model in learned),
+        "source_snapshots": (source.snapshots_topic,),
+    }
+
+
+def _names_of_others(config: Config, role: str, models: Sequence[str]) -> _Names:
+    """Of several models that are followed or compared."""
+    others = tuple(model for model in models if model != config.model)
     served = tuple(config.serve.models) if role == "serve" else ()
     own = () if served and config.model not in served else (config.snapshots_topic,)
-    others = (f"{model}.snapshots" for model in (*served, *models) if model != config.model)
-    return tuple(dict.fromkeys((*own, *others)))
+    # Whoever goes by an alias knows a model by its name only.
+    by_name = role == "promote" or config.scorer.alias or (role == "serve" and config.serve.aliases)
+    named = (*((config.model,) if by_name else ()), *(model for model in served if model != config.model), *others)
+    return {
+        "followed": tuple(dict.fromkeys((*own, *(f"{model}.snapshots" for model in named)))),
+        "compared_logs": (config.examples_topic, *(f"{model}.examples" for model in others)),
+        "compared_snapshots": (config.snapshots_topic, *(f"{model}.snapshots" for model in others)),
+    }
 
 
 def commands(rights: Sequence[Right], principal: str, bootstrap: str) -> list[str]:

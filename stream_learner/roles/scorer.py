@@ -203,8 +203,9 @@ class Scorer:
         return self._serving.replica.rows
 
     def weight(self, key: int) -> float:
-        """The weight of a hashed feature, 0.0 if it has none."""
-        return self._serving.replica.weight(key)
+        """The weight of a hashed feature in the version served, 0.0 if it has none, and before the first version."""
+        replica = self._serving.replica
+        return replica.weight(key) if replica.served is not None else 0.0
 
     def largest_weights(self, count: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
         """Keys and weights of the `count` largest weights by magnitude, largest first."""

@@ -4,21 +4,18 @@ In: a configuration. Out: processes that answer until a signal. This file must n
 worker that keeps failing more often than every half minute.
 
 The socket is made once and handed to every worker: a worker that ends leaves no connection waiting that another could
-not take. Each worker has replicas of its own.
+not take. Each worker has replicas of its own. It is this module as a child (`roles/child.py`), and drains and ends when
+its parent is gone.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 import socket
 import sys
 import time
 import urllib.request
 from collections.abc import Iterable
 from contextlib import ExitStack
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from urllib.error import URLError
 
 from stream_learner.config import Config
@@ -29,6 +26,7 @@ from stream_learner.edges.metrics_text import merged
 from stream_learner.edges.serving.server import listen_for_predictions
 from stream_learner.edges.telemetry import configure_logging, get_logger
 from stream_learner.errors import BrokenInvariant, StreamLearnerError
+from stream_learner.roles.child import Child, Parent
 from stream_learner.roles.kernels import compile_with_message
 from stream_learner.roles.lifecycle import Stopping
 from stream_learner.roles.serving import ServingProcess
@@ -62,38 +60,36 @@ class Worker:
         self.number = number
         self.starts = 0
         self.port = 0
-        self._process: SpawnProcess | None = None
-        self._pipe: Connection | None = None
+        self._child: Child | None = None
         self._began_s = self._again_s = 0.0
         self._pause_s = FIRST_PAUSE_S
 
     @property
     def alive(self) -> bool:
         """Whether the process runs."""
-        return self._process is not None and self._process.is_alive()
+        return self._child is not None and self._child.alive
 
     @property
     def exit_code(self) -> int | None:
         """How it ended, None while it runs or before it has."""
-        return self._process.exitcode if self._process is not None else None
+        return self._child.exit_code if self._child is not None else None
 
     def start(self) -> None:
         """Start the process."""
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        late = self.starts > 0
-        self._process = context.Process(target=_work, args=(self._config, self._listening, theirs, late), daemon=False)
-        self._process.start()
-        theirs.close()
+        if self._child is not None:
+            self._child.end(0)
+        socket_fd = self._listening.fileno()
+        message = {"config": self._config.written(), "socket_fd": socket_fd, "accept_late": self.starts > 0}
+        self._child = Child(__name__, message, descriptors=[socket_fd])
         self.starts += 1
         self.port = 0
         self._began_s = time.monotonic()
 
     def turn(self) -> bool:
         """Look after it; whether it was started now."""
-        if self.alive:
-            if not self.port and self._pipe is not None and self._pipe.poll():
-                self.port = self._received_port()
+        if self._child is not None and self._child.alive:
+            for port in self._child.reports():
+                self.port = port
             return False
         now_s = time.monotonic()
         if self._again_s <= self._began_s:
@@ -111,16 +107,13 @@ class Worker:
 
     def stop(self) -> None:
         """Tell it to drain and end."""
-        if self._process is not None and self._process.is_alive():
-            self._process.terminate()
+        if self._child is not None:
+            self._child.ask_to_stop()
 
     def wait(self, until_s: float) -> None:
         """Wait for its end, and end it by force when that takes too long."""
-        if self._process is not None:
-            self._process.join(max(until_s - time.monotonic(), 0.1))
-            if self._process.is_alive():
-                self._process.kill()
-                self._process.join()
+        if self._child is not None:
+            self._child.end(max(until_s - time.monotonic(), 0.1))
 
     def ask(self, path: str) -> tuple[bool, bytes]:
         """What it answers on its own port: whether it is a yes, and the text."""
@@ -133,14 +126,6 @@ class Worker:
             return False, error.read()
         except (URLError, OSError):
             return False, b"no answer"
-
-    def _received_port(self) -> int:
-        assert self._pipe is not None
-        try:
-            port: int = self._pipe.recv()
-        except EOFError:
-            return 0
-        return port
 
 
 class Workers:
@@ -185,8 +170,7 @@ class Workers:
     def _close(self) -> None:
         for worker in self._workers:
             worker.stop()
-        serve = self._config.serve
-        until_s = time.monotonic() + (serve.drain_ms + serve.request_timeout_ms) / 1000 + CLOSE_S
+        until_s = time.monotonic() + _stop_s(self._config)
         for worker in self._workers:
             worker.wait(until_s)
         self._listening.close()
@@ -215,26 +199,33 @@ class Workers:
         return not missing, "; ".join(missing) or "ok"
 
 
-def _work(config: Config, listening: socket.socket, pipe: Connection, accept_late: bool) -> None:
+def work() -> None:
     """What a worker process does."""
+    parent = Parent.meet()
+    config = Config.model_validate(parent.message["config"])
+    parent.when_gone(lambda: _end_orphan(config, parent.stopping))
     telemetry = config.telemetry
     configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
-    stopping = _OrphanStopping().listen()
-    # ^C goes to every process of the terminal: the supervisor passes it on, once.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        process = ServingProcess(config, listening, stopping)
-        process.run(("127.0.0.1", 0), pipe.send, accept_late=accept_late)
+        with socket.socket(fileno=parent.message["socket_fd"]) as listening:
+            process = ServingProcess(config, listening, parent.stopping)
+            process.run(("127.0.0.1", 0), parent.report, accept_late=parent.message["accept_late"])
     except StreamLearnerError as error:
         get_logger("serve").error("worker_failed", reason=error.message, action=error.action)
         sys.exit(error.exit_code)
 
 
-class _OrphanStopping(Stopping):
-    """Also set when the parent process is gone."""
+def _end_orphan(config: Config, stopping: Stopping) -> None:
+    """Let it drain and end by itself, for as long as its parent would have."""
+    stopping.set()
+    time.sleep(_stop_s(config))
 
-    def wait(self, timeout_s: float) -> bool:
-        parent = multiprocessing.parent_process()
-        if parent is not None and not parent.is_alive():
-            self.set()
-        return super().wait(timeout_s)
+
+def _stop_s(config: Config) -> float:
+    """How long a worker may take from the request to stop to its end, seconds."""
+    serve = config.serve
+    return (serve.drain_ms + serve.request_timeout_ms) / 1000 + CLOSE_S
+
+
+if __name__ == "__main__":
+    work()

@@ -23,6 +23,10 @@ IDLE_S = 0.02
 GRACE_S = 0.0005
 
 
+def _nobody(version: int) -> None:
+    """Is told of versions, and does nothing."""
+
+
 class SnapshotReader:
     """Reads every partition of the snapshot topic. `replica` may be asked from any thread."""
 
@@ -31,7 +35,7 @@ class SnapshotReader:
         settings: KafkaSettings,
         topic: str,
         log: Logger,
-        on_version: Callable[[int], None] = lambda version: None,
+        on_version: Callable[[int], None] = _nobody,
     ) -> None:
         """on_version: called in the reader's thread with every new version, once it is served.
 
@@ -108,6 +112,8 @@ class SnapshotReader:
         finally:
             for reader in self._readers:
                 reader.close()
+            # It holds who holds us: the weights would stay until Python's collector of cycles comes by, hours later.
+            self._on_version = _nobody
 
     def _fail(self, failure: StreamLearnerError, cause: Exception | None = None) -> None:
         self.failure = failure

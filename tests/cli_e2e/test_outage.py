@@ -61,3 +61,6 @@ def test_roles_outlive_a_broker(broker: Broker, tmp_path_factory: pytest.TempPat
     assert {event["level"] for event in ended.events} <= {"info", "warning", "error"}
     assert any(event["level"] == "warning" for event in ended.events)
     assert len(ended.events) <= 150
+    # That the control topic cannot be read is said once, and not taken back before it has been quiet for a while.
+    said = [event["event"] for event in ended.events if event["event"].startswith("control_topic_")]
+    assert said in ([], ["control_topic_not_read"], ["control_topic_not_read", "control_topic_read"])

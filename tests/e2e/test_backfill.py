@@ -18,16 +18,20 @@ import pytest
 from stream_learner.cli import main
 from stream_learner.config import Config
 from stream_learner.config.values import format_start
+from stream_learner.core.control import Publication
 from stream_learner.edges.kafka import TopicPlan
-from stream_learner.errors import ConfigError
-from stream_learner.roles import backfill_joiners
+from stream_learner.errors import ConfigError, RetryLater
+from stream_learner.roles import backfill, backfill_joiners
 from stream_learner.roles.backfill import Backfill
 from stream_learner.roles.backfill_plan import BackfillPlan, Span, last_tick, make_plan
 from stream_learner.roles.backfill_progress import Moment
 from stream_learner.roles.backfill_result import Result, as_object
+from stream_learner.roles.control import ControlTopic
+from stream_learner.roles.last_published import last_published
 from stream_learner.roles.lifecycle import Stopping
+from stream_learner.roles.topics import control_plan
 from tests import oracle
-from tests.cli_e2e.commands import Command, run_side_by_side, started
+from tests.cli_e2e.commands import PATIENCE_S, Command, run_side_by_side, started
 from tests.e2e.checks import balance_of, expected_fold
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.training_log import LogReader
@@ -143,7 +147,7 @@ def test_a_backfill_interrupted_twice_is_the_live_model(joiners: int, live: Live
     slow = [*command, "--max-rate", str(RATE // joiners)]
     with started(*slow) as first:
         wait_for_growth(live, name, first)
-        further = [process for process in children_of(first.process.pid) if "resource_tracker" not in words_of(process)]
+        further = children_of(first.process.pid)
         assert len(further) == joiners - 1
         assert not any("bootstrap" in words_of(process) for process in further)
         first.process.kill()
@@ -245,6 +249,61 @@ def test_variants_and_a_log_that_is_there_give_the_models_of_runs_alone(live: Li
     assert [each["metrics"] for each in objects[0]["models"]] == [each["metrics"] for each in objects[1]["models"]]
 
 
+def test_a_paused_model_is_waited_for_and_the_page_says_how_it_goes_on(live: Live) -> None:
+    """Everything is learned, one of two models may not be published: the command that resumes it is named, and with it
+    the backfill ends as any other."""
+    names = [live.name("paused"), live.name("unpaused")]
+    topic = f"{names[0]}.control"
+    config = live.site.changed(topics={**live.site.tree.get("topics", {}), "control": topic})
+    live.site.admin.create([control_plan(config)])
+    live.site.topics.append(topic)
+    control = ControlTopic(live.site.settings, topic)
+    control.write(Publication(names[0], True, "test", 1))
+    span = Span(until_ms=live.until_ms)
+    plan = make_plan(config, names[0], span, from_log=live.model, variants={names[1]: config})
+    said: list[str] = []
+
+    def show(moment: Moment) -> None:
+        assert moment.seconds < PATIENCE_S, "it waits, and does not say for what"
+        if "resume" in moment.waits and not said:
+            said.append(moment.waits)
+            control.write(Publication(names[0], False, "test", 2))
+
+    with Backfill(plan) as work:
+        result = work.run(Stopping(), show)
+    assert said == [f"all is learned, and publication is paused: waits for `stream-learner resume --model {names[0]}`"]
+    assert result is not None
+    for name, model in zip(names, result.models, strict=True):
+        assert (model.model["name"], model.model["digest"]) == (name, live.digest)
+        published = last_published(
+            live.site.settings, live.site.admin.offsets, f"{name}.snapshots", config.snapshots.shards
+        )
+        assert published.latest == live.site.end_tick
+
+
+def test_brokers_that_are_away_at_the_very_end_are_waited_for(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is learned and published; the balance is read when they are back, and a signal ends the wait."""
+    plan = make_plan(live.site.config, live.name("late"), Span(until_ms=live.until_ms), from_log=live.model)
+    as_it_is, asked = backfill.balance_of, []
+
+    def away_at_first(*of: Any) -> Any:
+        asked.append(of)
+        if len(asked) < 3:
+            raise RetryLater("no leader")
+        return as_it_is(*of)
+
+    monkeypatch.setattr(backfill, "balance_of", away_at_first)
+    monkeypatch.setattr(backfill, "AGAIN_S", 0.01)
+    assert backfilled(plan).models[0].model["digest"] == live.digest
+    assert len(asked) == 3
+    asked.clear()
+    stopping = Stopping()
+    monkeypatch.setattr(backfill, "balance_of", lambda *of: (stopping.set(), away_at_first(*of)))
+    with Backfill(plan) as work:
+        assert work.run(stopping, lambda moment: None) is None
+    assert len(asked) == 1
+
+
 def learner_of(live: Live) -> dict[str, Any]:
     learner: dict[str, Any] = live.site.tree["learner"]
     return learner
@@ -291,7 +350,7 @@ def test_a_joiner_that_is_killed_is_started_again(live: Live, monkeypatch: pytes
     killed: list[int] = []
 
     def kill_one(moment: Moment) -> None:
-        further = [p for p in children_of(os.getpid()) if alive(p) and "spawn_main" in words_of(p)]
+        further = [p for p in children_of(os.getpid()) if alive(p) and "backfill_joiners" in words_of(p)]
         if not killed and further and moment.impressions > 300:
             killed.append(further[0])
             os.kill(further[0], signal.SIGKILL)

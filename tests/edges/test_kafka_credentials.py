@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from stream_learner.config.references import FromEnvironment, FromFile
-from stream_learner.edges.kafka import KafkaSettings
+from stream_learner.edges.kafka import KafkaSettings, OffsetQueries
 from stream_learner.edges.kafka.certificate import subject_of
 from stream_learner.edges.kafka.credentials import Credentials
-from stream_learner.errors import ConfigError
+from stream_learner.errors import BrokerUnreachable, ConfigError
 from tests.security.certificates import Authority
 
 PERIOD_S = 10.0
@@ -111,3 +113,27 @@ def test_a_certificate_tells_its_subject_and_its_end(tmp_path: Path) -> None:
     assert subject_of("/nowhere") is None
     made.certificate.write_text(made.pem[:200] + "\n-----END CERTIFICATE-----\n")
     assert subject_of(str(made.certificate)) is None
+
+
+class Changing(KafkaSettings):
+    """Settings whose credentials have changed as often as `changes` says."""
+
+    changes = 0
+
+    def credentials_version(self) -> int:
+        return self.changes
+
+
+@pytest.mark.timeout(60)
+def test_a_question_under_way_when_credentials_change_gets_its_answer() -> None:
+    """A thread waits for brokers that do not answer while another makes the shared client anew: it hears that they
+    did not answer, and is not left waiting for a client that is gone."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        settings = Changing({"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"})
+        queries = OffsetQueries(settings, request_timeout_s=1.0)
+        waiting = pool.submit(queries.high_watermarks, [("topic", 0)])
+        silent.accept()
+        settings.changes += 1
+        for asked in (lambda: queries.high_watermarks([("topic", 0)]), lambda: waiting.result(15)):
+            with pytest.raises(BrokerUnreachable):
+                asked()

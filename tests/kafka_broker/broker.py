@@ -124,6 +124,10 @@ class JavaNode:
     def _properties(self) -> Path:
         return self.folder / "server.properties"
 
+    def tool(self, main: str, args: Sequence[str]) -> int:
+        """Run one of Kafka's own tools to its end; its exit code. What it says goes to the node's log."""
+        return self._java(main, list(args)).wait()
+
     def _java(self, main: str, args: list[str]) -> subprocess.Popen[bytes]:
         java = java_found() or "java"
         flags = [
@@ -198,6 +202,11 @@ class DockerNode:
         heap += ["--env", f"KAFKA_OPTS={' '.join(self._jvm)}"]
         self._docker("run", *options, *heap, f"apache/kafka:{kafka_version()}", "-c", script)
         self._made = True
+
+    def tool(self, main: str, args: Sequence[str]) -> int:
+        """Run one of Kafka's own tools to its end; raises RuntimeError with what it says where it fails."""
+        self._docker("exec", self._name, "/opt/kafka/bin/kafka-run-class.sh", main, *args)
+        return 0
 
     def _docker(self, *args: str) -> str:
         run = subprocess.run(["docker", *args], capture_output=True, text=True, check=False)
@@ -371,6 +380,12 @@ class Broker:
             except KafkaException:
                 time.sleep(0.1)
         raise RuntimeError(f"Kafka was not ready within {timeout_s:.0f} s:\n{self.nodes[0].log()}")
+
+    def tool(self, main: str, *args: str) -> None:
+        """Run one of Kafka's own tools, by its class, as a client of the plain listener."""
+        code = self.nodes[0].tool(main, ["--bootstrap-server", self.bootstrap, *args])
+        if code != 0:
+            raise RuntimeError(f"{main} ended with {code}:\n{self.nodes[0].log()}")
 
     def stop(self) -> None:
         """Kill every node and delete its data. May be called twice."""

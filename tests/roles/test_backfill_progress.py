@@ -66,6 +66,19 @@ def test_it_says_what_it_waits_for() -> None:
     assert "training log" in waits([], Goal(None, None, None, 60_000, 1_000, joins=False))
 
 
+def test_it_says_at_once_which_commands_resume_the_publication_of_models_at_their_end() -> None:
+    """In the page and in the log line, as it would be typed."""
+    assert GOAL.until_tick is not None
+    progress = BackfillProgress(GOAL, 0.0)
+    moment = progress.moment([], GOAL.until_tick, 9, 1.0, START_MS + HOUR_MS, ["ctr-a", "ctr-b"])
+    commands = "`stream-learner resume --model ctr-a` and `stream-learner resume --model ctr-b`"
+    assert str(as_fields(moment)["waits"]).endswith(f"waits for {commands}")
+    out = io.StringIO()
+    Console(file=out, width=200).print(page(moment, "ctr-a"))
+    assert commands in out.getvalue()
+    assert progress.moment([], GOAL.until_tick, 9, 2.0, START_MS + HOUR_MS).waits == ""
+
+
 def test_a_moment_is_a_page_and_a_log_line() -> None:
     """With and without an end in sight."""
     moment = Moment(12.0, START_MS, 0.25, 45.0, 90.0, 1_000, 5_000.0, 900, 4_000.0, "waits for partition 3")

@@ -31,7 +31,13 @@ from tests.security.certificates import Authority, Certificate
 from tests.security.token_server import AUDIENCE, TokenServer
 
 USERS = ("joiner", "learner", "scorer", "operator")
+SPARE = tuple(f"user-{number}" for number in range(24))
+"""Users of SASL/PLAIN only, for things that each lack another right at the same time."""
+LIMITED = "limited"
+"""One more, for whoever has a quota."""
 LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_SSL", "ELSEWHERE": "SSL", "EXPIRED": "SSL"}
+QUOTA_WINDOW_S = 1
+"""Over how many seconds brokers add up what counts against a quota, so that tests need not send much to meet one."""
 OAUTH_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
 OAUTH_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -103,6 +109,12 @@ class Secured:
         anything = AclBindingFilter(*kinds, principal, None, AclOperation.ANY, AclPermissionType.ANY)
         _all(self.admin.delete_acls([anything]))
 
+    def limit(self, user: str, bytes_per_s: int) -> None:
+        """Give a user a quota of so many bytes a second, for what it sends and for what it reads; it counts at once."""
+        quota = f"producer_byte_rate={bytes_per_s},consumer_byte_rate={bytes_per_s}"
+        where = ["--entity-type", "users", "--entity-name", user]
+        self.broker.tool("kafka.admin.ConfigCommand", "--alter", "--add-config", quota, *where)
+
     def set_scram_password(self, user: str, password: str) -> None:
         """Give a user this password for both SCRAM mechanisms."""
         for mechanism in SCRAM:
@@ -143,11 +155,12 @@ def _properties(authority: Authority, tokens: TokenServer) -> dict[str, str]:
     good = authority.issue("broker", hosts=["localhost"])
     elsewhere = authority.issue("elsewhere", hosts=["kafka.example.org"])
     expired = authority.issue("expired-broker", hosts=["localhost"], days=-1)
-    users = " ".join(f'user_{user}="{password_of(user)}"' for user in USERS)
+    users = " ".join(f'user_{user}="{password_of(user)}"' for user in (*USERS, *SPARE, LIMITED))
     return {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "false",
+        "quota.window.num": str(QUOTA_WINDOW_S + 1),
         **_keystore("tls", good),
         **_keystore("mutual", good, authority),
         **_keystore("sasl", good),
@@ -162,7 +175,7 @@ def _properties(authority: Authority, tokens: TokenServer) -> dict[str, str]:
         "listener.name.sasl.oauthbearer.sasl.jaas.config": OAUTH_LOGIN,
         "listener.name.sasl.oauthbearer.sasl.server.callback.handler.class": OAUTH_VALIDATOR,
         "listener.name.sasl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": tokens.keys_url,
-        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "listener.name.sasl.oauthbearer.sasl.oauthbearer.expected.audience": AUDIENCE,
         "listener.name.sasl.oauthbearer.sasl.oauthbearer.expected.issuer": tokens.url,
         "listener.name.sasl.oauthbearer.connections.max.reauth.ms": "60000",
     }

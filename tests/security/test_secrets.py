@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import urllib.request
 from pathlib import Path
 
@@ -21,18 +22,22 @@ SECRET = password_of("joiner")
 MINIMAL = Path(__file__).resolve().parents[2] / "configs" / "minimal.yaml"
 VARIABLE = "KAFKA_SECRET_OF_A_TEST"
 MECHANISMS = {"PLAIN": "sasl.password", "OAUTHBEARER": "sasl.oauthbearer.client.secret"}
-ONE_SHOT = (
-    ("config", "check"),
-    ("config", "show"),
-    ("config", "show", "--json"),
-    ("rights", "--as", "other"),
-    ("topics", "ensure", "--apply"),
-    ("inspect", "snapshot"),
-    ("inspect", "tick", "1", "-p", "0"),
-    ("alias", "list"),
-    ("pause",),
-    ("promote", "alias", "model"),
+ONE_SHOT: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (0, ("config", "check")),
+    (0, ("config", "show")),
+    (0, ("config", "show", "--json")),
+    (0, ("rights", "--as", "other")),
+    (0, ("topics", "ensure", "--apply")),
+    (0, ("score", os.devnull)),
+    (0, ("inspect", "snapshot")),
+    (46, ("inspect", "tick", "1", "-p", "0")),
+    (0, ("alias", "list")),
+    (0, ("pause",)),
+    (56, ("promote", "nothing", "--alias", "served")),
+    (0, ("diff", "{model}", "{model}")),
+    (23, ("backfill", "--as", "other", "--from", "earliest")),
 )
+"""Commands that end by themselves, each with its exit code."""
 
 
 def revealing(text: str) -> list[str]:
@@ -49,7 +54,7 @@ def config(
     mechanism = request.param
     site = make_site(scenario("plain", 1))
     site.produce()
-    for role in ("joiner", "learner", "scorer", "topics", "promote"):
+    for role in ("joiner", "learner", "scorer", "topics", "promote", "diff"):
         allow_role(secured, site.config, role, "joiner")
     option = MECHANISMS[mechanism]
     kept = secured.folder / "secret-of-a-test"
@@ -69,18 +74,40 @@ def config(
 
 def test_no_command_shows_a_secret(config: tuple[Site, Path, int]) -> None:
     """Each command's output, log and errors, with debugging on; and the metrics and the command line of a role."""
-    _, file, port = config
+    site, file, port = config
     with commands.started("run", "-c", file) as role:
         role.wait_for("checkpoint")
         metrics = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
-        line = Path(f"/proc/{role.process.pid}/cmdline").read_text()
+        line = cmdline_of(role)
         ended = role.stop()
     assert "stream_learner_learner_ticks_total" in metrics
     assert "rdkafka" in ended.err or "librdkafka" in ended.err, "debugging is on"
-    done = commands.run_side_by_side(*[(*command, "-c", file) for command in ONE_SHOT])
-    assert {one.code for one in done} & {0}
-    for text in (metrics, line, ended.out, ended.err, *(one.out for one in done), *(one.err for one in done)):
+    shown = [metrics, line, ended.out, ended.err]
+    port = free_port()
+    serve = [
+        part for one in (f"serve.port={port}", "serve.drain=0s", "telemetry.http_port=0") for part in ("--set", one)
+    ]
+    with commands.started("serve", "-c", file, *serve) as server:
+        server.wait_for("ready")
+        shown += [cmdline_of(server), urllib.request.urlopen(f"http://127.0.0.1:{port}/v2", timeout=10).read().decode()]
+        ended = server.stop()
+    shown += [ended.out, ended.err]
+    for code, command in ONE_SHOT:
+        words = [site.model if word == "{model}" else word for word in command]
+        with commands.started(*words, "-c", file) as running:
+            shown.append(cmdline_of(running))
+            ended = running.ended()
+        assert ended.code == code, (command, ended.err[-2000:])
+        shown += [ended.out, ended.err]
+    for text in shown:
         assert revealing(text) == []
+
+
+def cmdline_of(command: commands.Command) -> str:
+    """What the list of processes shows of it; not empty, since it has not been waited for."""
+    found = Path(f"/proc/{command.process.pid}/cmdline").read_text()
+    assert "stream_learner" in found
+    return found
 
 
 def test_a_secret_on_the_command_line_is_refused() -> None:

@@ -114,6 +114,59 @@ def test_a_client_that_drips_is_cut_off(strict: Server) -> None:
             assert time.monotonic() - began_s < 3
 
 
+@pytest.mark.parametrize("one", [b"x: y\r\n", b"x"], ids=["many", "one that does not end"])
+def test_headers_behind_a_body_are_bounded(server: Server, one: bytes) -> None:
+    """A client that goes on sending them is cut off; they are not kept."""
+    began = head(server, "Transfer-Encoding: chunked") + b"2\r\n{}\r\n0\r\n"
+    with closing(connect(server)) as client:
+        client.sendall(began)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            for _ in range(64):
+                client.sendall(one * (1 << 16))
+    assert answers(server)
+
+
+def test_headers_behind_a_body_do_not_count(server: Server) -> None:
+    """The body was said to be plain, and is read so."""
+    body = b'{"instances": [{"site": "a"}]}'
+    chunk = b"%x\r\n%s\r\n0\r\nContent-Encoding: br\r\n\r\n" % (len(body), body)
+    with closing(connect(server)) as client:
+        client.sendall(head(server, "Transfer-Encoding: chunked", "Connection: close") + chunk)
+        assert status_of(read_all(client)) == 200
+
+
+def test_requests_sent_ahead_of_the_answers_are_bounded(server: Server) -> None:
+    """Some may be; of a client that sends them by the thousand no more is read."""
+    one = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+    with closing(connect(server)) as client:
+        client.sendall(one * 100)
+        found = b""
+        while found.count(b"200 OK") < 100:
+            found += client.recv(65_536)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            for _ in range(2_000):
+                client.sendall(one * 1_000)
+
+
+def test_where_too_many_are_connected_the_longest_idle_go(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are too many, also when all come at once."""
+    monkeypatch.setattr("stream_learner.edges.serving.server.allow_connections", lambda: 5)
+    server = Server(config_of(published.world, keep_alive="1m"))
+    clients = [connect(server) for _ in range(60)]
+    server.start()
+    try:
+        for client in clients[:-5]:
+            assert read_all(client) == b""
+        clients[-1].sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b"HTTP/1.1 " in read_all(clients[-1])
+    finally:
+        for client in clients:
+            client.close()
+        server.stop()
+
+
 def test_a_client_that_does_not_read_is_cut_off(strict: Server) -> None:
     """Its answers wait in the buffers of the network until those are full, and not longer than a request may take."""
     body = b'{"instances": [' + b",".join([b"{}"] * 100) + b"]}"
@@ -194,6 +247,15 @@ def test_a_gzip_bomb_is_refused(strict: Server) -> None:
     assert found.status_code == 413 and time.monotonic() - began_s < 2
     members = gzip.compress(b" " * 10_000) * 10
     assert httpx.post(url, content=members, headers={"content-encoding": "gzip"}).status_code == 413
+
+
+def test_a_body_of_many_members_costs_what_its_bytes_do(published: Published) -> None:
+    """Twice as many empty gzip members take twice as long, not four times: 800,000 are refused within the time."""
+    members = gzip.compress(b"") * 800_000
+    with serving(config_of(published.world, request_timeout="30s")) as server:
+        url = f"{server.url}/v1/models/{server.model}:predict"
+        found = httpx.post(url, content=members, headers={"content-encoding": "gzip"}, timeout=30)
+    assert (found.status_code, found.json()["error"][:20]) == (400, "the body is not JSON")
 
 
 @pytest.mark.parametrize(

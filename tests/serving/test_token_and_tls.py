@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -112,3 +113,23 @@ def test_a_certificate_that_cannot_be_used_is_named_at_the_start(published: Publ
     for certificate, key in ((tmp_path / "nowhere.pem", first[1]), (first[0], second[1])):
         with pytest.raises(ConfigError, match=rf"serve\.tls_certificate.*{certificate.name}"):
             Server(config_of(published.world, tls_certificate=str(certificate), tls_key=str(key)))
+
+
+def test_a_key_that_is_encrypted_is_refused_and_not_asked_for(tmp_path: Path) -> None:
+    """A prompt would hold the server, at its start or in the middle of its requests."""
+    certificate, key = make_certificate(tmp_path, "locked")
+    locked = tmp_path / "locked.enc"
+    command = f"openssl pkcs8 -topk8 -in {key} -out {locked} -passout pass:abcd"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    code = (
+        f"from stream_learner.edges.serving.tls import Certificate; Certificate({str(certificate)!r}, {str(locked)!r})"
+    )
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+    assert "ConfigError: serve.tls_certificate" in said and "pass phrase" not in said

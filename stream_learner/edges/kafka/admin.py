@@ -7,10 +7,10 @@ This file must never delete a topic, never change a partition count, and never c
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
 )
 
+from stream_learner.edges.kafka.answers import Answers
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.ends import OffsetQueries
 from stream_learner.edges.kafka.faults import MISSING, Doing, Reports, fault, kafka_error
@@ -154,12 +155,15 @@ class Admin:
             raise self._fault(error, self._doing("list topics")) from error
         return {n: TopicInfo(n, NO_TOPIC_ID, len(known[n].partitions), 1) for n in names if n in known}
 
-    def ask(self, names: list[str]) -> dict[str, Future[TopicDescription]]:
+    def ask(self, names: list[str]) -> Answers[str, TopicDescription]:
         """Begin to ask for descriptions; `described` takes the answers. Not on the mock cluster."""
         if self._settings.credentials_version() != self._credentials:
             self._connect()
         self._admin.poll(0)
-        return self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        return self._asked(lambda admin: admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s))
+
+    def _asked(self, ask: Callable[[AdminClient], Any]) -> Answers[Any, Any]:
+        return Answers(self._admin, ask)
 
     def described(self, name: str, answer: Future[TopicDescription]) -> TopicInfo | None:
         """An answer, waited for; None when the topic does not exist."""
@@ -177,7 +181,7 @@ class Admin:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not resources:
             return {}
-        answers = self._admin.describe_configs(resources, request_timeout=self._timeout_s)
+        answers = self._asked(lambda admin: admin.describe_configs(resources, request_timeout=self._timeout_s))
         found = {}
         for resource, answer in answers.items():
             entries = self._result(answer, self._doing("describe settings of", resource.name, "DescribeConfigs"))
@@ -213,7 +217,8 @@ class Admin:
         ]
         if not new:
             return
-        for name, answer in self._admin.create_topics(new, request_timeout=self._timeout_s).items():
+        answers = self._asked(lambda admin: admin.create_topics(new, request_timeout=self._timeout_s))
+        for name, answer in answers.items():
             try:
                 answer.result()
             except KafkaException as error:
@@ -262,7 +267,9 @@ class Admin:
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        for answer in self._admin.incremental_alter_configs([resource], request_timeout=self._timeout_s).values():
+        timeout_s = self._timeout_s
+        answers = self._asked(lambda admin: admin.incremental_alter_configs([resource], request_timeout=timeout_s))
+        for answer in answers.values():
             self._result(answer, self._doing("change settings of", topic, "AlterConfigs"))
 
     def _result(self, answer: Future[T], doing: Doing) -> T:

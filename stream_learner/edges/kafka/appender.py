@@ -65,6 +65,7 @@ class Appender:
         self._done: deque[Delivery] = deque()
         self._fatal: StreamLearnerError | None = None
         self._waiting = 0
+        self._first_topic = ""
         largest = settings.get("message.max.bytes", str(max_record_bytes))
         ours = settings.producer(
             client__id=settings.client_id(name),
@@ -97,6 +98,7 @@ class Appender:
         """
         self._raise_fatal()
         deadline = time.monotonic() + QUEUE_WAIT_S
+        self._first_topic = self._first_topic or topic
         callback = self._callback(tag)
         while True:
             try:
@@ -167,7 +169,7 @@ class Appender:
         try:
             self._producer.poll(timeout_s)
         except (KafkaException, SystemError) as error:
-            self._fatal = self._fatal or fault(error, self._doing)
+            self._fatal = self._fatal or fault(error, self._of_first())
 
     def _callback(self, tag: Any) -> Callable[[KafkaError | None, Message], None]:
         def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -186,9 +188,9 @@ class Appender:
     def _on_error(self, error: KafkaError) -> None:
         """Fatal reports and refused credentials matter here: anything else ends in the result of a record."""
         if error.fatal() or error.code() == KafkaError._FATAL:
-            self._fatal = fault(error, self._doing)
+            self._fatal = fault(error, self._of_first())
         else:
-            self._reports(error)
+            self._reports(error, self._of_first())
 
     def _raise_outdated(self) -> None:
         """Other credentials need another producer. Said for as long as it lives, so that it cannot be missed."""
@@ -198,6 +200,10 @@ class Appender:
     def _raise_fatal(self) -> None:
         if self._fatal is not None:
             raise self._fatal
+
+    def _of_first(self) -> Doing:
+        """What is being done, for an error of the client: it concerns its first topic if no other is known."""
+        return replace(self._doing, topic=self._first_topic)
 
     def _at(self, topic: str, partition: int) -> Doing:
         return replace(self._doing, what="append to", topic=topic, partition=partition)

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
+from stream_learner.edges.kafka.answers import Answers
 from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import Doing, Reports, fault
@@ -102,17 +103,23 @@ class OffsetQueries:
 
     def _ask(
         self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> dict[Place, Future[ListOffsetsResultInfo]]:
+    ) -> Answers[Place, ListOffsetsResultInfo]:
         if self._settings.credentials_version() != self._credentials:
             self._connect()
-        self._admin.poll(0)
+        client = self._admin
+        client.poll(0)
         if self._stale:
             topics, self._stale = self._stale, set()
-            self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout_s)
+            client.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout_s)
         request = {TopicPartition(topic, partition): spec for topic, partition in places}
+        return Answers(client, lambda admin: self._list(admin, request, isolation))
+
+    def _list(
+        self, admin: AdminClient, request: dict[TopicPartition, OffsetSpec], isolation: IsolationLevel
+    ) -> dict[Place, Future[ListOffsetsResultInfo]]:
         if not request:
             return {}
-        answers = self._admin.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout_s)
+        answers = admin.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout_s)
         return {(place.topic, place.partition): answer for place, answer in answers.items()}
 
     def _fault(self, error: KafkaException, place: Place) -> StreamLearnerError:

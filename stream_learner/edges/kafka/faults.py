@@ -242,7 +242,11 @@ def _fatal(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError:
 
 
 def _not_authorised(code: int, doing: Doing, text: str) -> NotAuthorised:
+    """An idempotent producer needs a right to write anything: the cluster refuses one that may write nothing."""
     kind = RIGHTS[code]
+    if kind == "cluster" and doing.right == "Write":
+        where = f"topic {doing.topic}" if doing.topic else "any of its topics"
+        return NotAuthorised(f"{text}; {doing.principal} lacks the right: Write on {where}")
     names = {"topic": doing.topic, "group": doing.group, "transactional id": doing.transactional_id}
     right = f"{doing.right or doing.what} on {kind} {names.get(kind, '')}".rstrip()
     return NotAuthorised(f"{text}; {doing.principal} lacks the right: {right}")
@@ -265,11 +269,11 @@ class Reports:
         self._stop: StreamLearnerError | None = None
         self._no_token: StreamLearnerError | None = None
 
-    def __call__(self, error: KafkaError) -> None:
+    def __call__(self, error: KafkaError, doing: Doing | None = None) -> None:
         """Take a report; those that pass by themselves are forgotten."""
         if self._stop is not None:
             return
-        found = fault(error, self._doing)
+        found = fault(error, doing or self._doing)
         if isinstance(found, (AuthenticationFailed, NotAuthorised)):
             self._stop = found
         elif error.code() in CREDENTIALS:

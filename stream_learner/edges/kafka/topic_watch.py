@@ -7,7 +7,7 @@ This file must never wait for an answer unless told to, and never take a single 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 
 from confluent_kafka.admin import TopicDescription  # type: ignore[attr-defined]
@@ -40,7 +40,7 @@ class TopicWatch:
         self._period_s = period_s
         self._clock_s = clock_s
         self._next_s = clock_s() + period_s
-        self._answers: dict[str, Future[TopicDescription]] = {}
+        self._answers: Mapping[str, Future[TopicDescription]] = {}
         self._missing: dict[str, int] = {}
 
     def check(self) -> None:
@@ -54,14 +54,14 @@ class TopicWatch:
                 self._compare(answers)
         elif self._topics and self._clock_s() >= self._next_s and not self._admin.is_mock():
             self._next_s = self._clock_s() + self._period_s
-            self._answers = dict(self._admin.ask(sorted(self._topics)))
+            self._answers = self._admin.ask(sorted(self._topics))
 
     def check_now(self) -> None:
         """Ask and wait for the answers, as when an offset is not there that should be. Raises what `check` does."""
         if self._topics and not self._admin.is_mock():
-            self._compare(dict(self._admin.ask(sorted(self._topics))))
+            self._compare(self._admin.ask(sorted(self._topics)))
 
-    def _compare(self, answers: dict[str, Future[TopicDescription]]) -> None:
+    def _compare(self, answers: Mapping[str, Future[TopicDescription]]) -> None:
         for name, answer in answers.items():
             try:
                 found = self._admin.described(name, answer)

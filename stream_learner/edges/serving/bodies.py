@@ -18,6 +18,8 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 _GZIP = 31
+PIECE_BYTES = 4 << 10
+"""What is decompressed at once: at the end of a member all that follows is copied, and there may be many members."""
 _IDENTITY = (b"", b"identity")
 
 
@@ -67,19 +69,22 @@ def decompress(body: bytes, limit_bytes: int) -> bytes:
     """What a gzip file of one or more members holds. Raises Refused: 400 if it is damaged, 413 beyond the limit."""
     parts: list[bytes] = []
     left = limit_bytes
-    rest = body
+    member = None
     try:
-        while rest:
-            member = zlib.decompressobj(_GZIP)
-            parts.append(member.decompress(rest, left + 1))
-            left -= len(parts[-1])
-            if left < 0:
-                raise _too_large(limit_bytes)
-            if not member.eof:
-                raise Refused(400, "the body's gzip is cut short")
-            rest = member.unused_data.lstrip(b"\0")
+        for start in range(0, len(body), PIECE_BYTES):
+            piece = body[start : start + PIECE_BYTES]
+            while piece := piece if member is not None else piece.lstrip(b"\0"):
+                member = member or zlib.decompressobj(_GZIP)
+                parts.append(member.decompress(piece, left + 1))
+                left -= len(parts[-1])
+                if left < 0:
+                    raise _too_large(limit_bytes)
+                piece = member.unused_data
+                member = None if member.eof else member
     except zlib.error:
         raise Refused(400, "the body is not gzip, though its Content-Encoding says so") from None
+    if member is not None:
+        raise Refused(400, "the body's gzip is cut short")
     if not parts:
         raise Refused(400, "the body is not gzip, though its Content-Encoding says so")
     return b"".join(parts)

@@ -6,6 +6,8 @@ In: bytes. Out: bytes. This file must never wait for a client without a timer.
 |---|---|---|
 | the first byte of a request | `keep_alive_s` | closed |
 | the rest of its head | `request_s`, 64 KiB | closed; 431 |
+| the answers to 128 requests sent before | | closed |
+| headers behind its body | `request_s`, 64 KiB | 408; closed |
 | its body, and the answer | `request_s`, kept by the gate | 408, 504 |
 | the client to read the answer | `request_s` | closed |
 
@@ -23,6 +25,8 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES = 64 << 10
+PIPELINED = 128
+"""Requests that may wait behind the one that is worked on; uvicorn reads on for as long as it answers."""
 _QUIET = logging.getLogger("stream_learner.serve.connection")
 _QUIET.setLevel(logging.CRITICAL)
 
@@ -44,7 +48,9 @@ class Connection(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _in_head = False
+    _came_on = False
     _head_bytes = 0
+    """Bytes since a head, a piece of a body or a request was whole: those of a head, or of what is behind a body."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -69,24 +75,44 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
+        self._came_on = False
         super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
+        self._head_bytes = 0 if self._came_on else self._head_bytes + len(data)
+        if self._head_bytes > HEAD_BYTES:
+            if self._in_head:
                 self._end_with(b"431 Request Header Fields Too Large", "the head of the request is too long")
+            else:
+                self.transport.abort()
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         super().on_message_begin()
         self.limits.idle.pop(self, None)
-        self._in_head, self._head_bytes = True, 0
+        if len(self.pipeline) >= PIPELINED:
+            self.transport.abort()
+        self._in_head = True
         self._wait(self.limits.request_s)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; those that come behind a body are dropped, since the request has been judged by then."""
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is there; from here on the gate keeps the time."""
-        self._in_head = False
+        self._in_head, self._came_on = False, True
         self._stop_waiting()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._came_on = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is there."""
+        self._came_on = True
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Answered; the next request may come."""

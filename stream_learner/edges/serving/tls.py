@@ -12,6 +12,9 @@ from stream_learner.edges.serving.stamps import Stamp, stamp_of
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import ConfigError
 
+NO_PASSWORD = ""
+"""Without one, a key that is encrypted would be asked for on the terminal, and all requests would wait."""
+
 
 class Certificate:
     """The certificate that new connections are shown. Call `refresh` in the thread that accepts them."""
@@ -23,7 +26,7 @@ class Certificate:
         self._stamp = self._stamp_now()
         self.context = _empty_context()
         try:
-            self.context.load_cert_chain(certificate, key)
+            self.context.load_cert_chain(certificate, key, NO_PASSWORD)
         except (OSError, ssl.SSLError) as error:
             reason = error.strerror or str(error)
             raise ConfigError(
@@ -36,8 +39,8 @@ class Certificate:
         if stamp == self._stamp:
             return
         try:
-            _empty_context().load_cert_chain(*self._files)
-            self.context.load_cert_chain(*self._files)
+            _empty_context().load_cert_chain(*self._files, NO_PASSWORD)
+            self.context.load_cert_chain(*self._files, NO_PASSWORD)
         except (OSError, ssl.SSLError) as error:
             self._log.warning("certificate_unusable", reason=str(error))
         else:
