@@ -1,12 +1,11 @@
-"""docs/deploy.md from its third part to its eighth, as it is written, against a real Kafka with TLS, SCRAM and rights."""
+"""docs/deploy.md from its third part to its eighth, as written, against a real Kafka with TLS, SCRAM and rights."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
@@ -117,7 +116,10 @@ def take_over(release: Release, stack: ExitStack) -> list[Pod]:
 def change_models(release: Release, sent: Requests) -> None:
     """Part 8, to its end."""
     compared = release.shell.ended(page.commands_with("8.", "stream-learner diff"))
-    assert compared.returncode in (0, 57), compared.stderr
+    # Not one example may differ; digests do, where both happen to have published the same version.
+    by_digests = "ctr and ctr-v2 differ: digests of version" in compared.stderr
+    assert compared.returncode == (57 if by_digests else 0), compared.stdout + compared.stderr
+    assert "compared the ticks" in compared.stdout
     sent.wait_for("ctr")
     release.shell.run(page.commands_with("8.", "stream-learner promote"))
     sent.wait_for("ctr-v2")

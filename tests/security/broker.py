@@ -175,7 +175,7 @@ def _properties(authority: Authority, tokens: TokenServer) -> dict[str, str]:
         "listener.name.sasl.oauthbearer.sasl.jaas.config": OAUTH_LOGIN,
         "listener.name.sasl.oauthbearer.sasl.server.callback.handler.class": OAUTH_VALIDATOR,
         "listener.name.sasl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": tokens.keys_url,
-        "listener.name.sasl.oauthbearer.sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
         "listener.name.sasl.oauthbearer.sasl.oauthbearer.expected.issuer": tokens.url,
         "listener.name.sasl.oauthbearer.connections.max.reauth.ms": "60000",
     }

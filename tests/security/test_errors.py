@@ -117,17 +117,6 @@ def test_protocols_that_do_not_fit_are_told_apart(what: str, secured: Secured) -
     assert [word for word in words if word not in str(error)] == [], str(error)
 
 
-@pytest.mark.parametrize("claim", ["audience", "issuer"])
-def test_a_token_that_is_not_for_these_brokers_is_refused(
-    claim: str, secured: Secured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One for another audience, or of another issuer, though the key that signed it is known."""
-    monkeypatch.setattr(secured.tokens, claim, "elsewhere")
-    error = error_of(secured.options("OAUTHBEARER", "joiner"))
-    assert isinstance(error, AuthenticationFailed), error
-    assert "joiner" in str(error)
-
-
 @pytest.mark.parametrize("role", ["joiner", "learner"])
 def test_a_role_with_a_wrong_password_ends(role: str, secured: Secured, make_site: MakeSite) -> None:
     """At the start, with AuthenticationFailed."""

@@ -15,8 +15,9 @@ from tests.scenarios import scenario
 from tests.security.broker import LIMITED, Secured
 from tests.security.roles import Roles, allow_role
 
-BYTES_PER_S = 80_000
-SCORERS = 4
+BYTES_PER_S = 40_000
+BYTES_PER_S_OF_SCORERS = 16_000
+SCORERS = 2
 PARTS = 40
 """In so many parts the input is sent: brokers never hand out a batch that is larger than a quota allows at once."""
 
@@ -36,6 +37,7 @@ def test_roles_keep_to_a_quota_and_lose_nothing(secured: Secured, make_site: Mak
     learner = roles.learner()
     with held_back(secured, site), running(learner):
         wait_until(lambda: site.folded(learner), "every tick folded")
+    secured.limit(LIMITED, BYTES_PER_S_OF_SCORERS)
     with held_back(secured, site), ExitStack() as stack:
         scorers = [stack.enter_context(roles.scorer()) for _ in range(SCORERS)]
         wait_until(lambda: all(scorer.version == learner.tick for scorer in scorers), "the last version is served")

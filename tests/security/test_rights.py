@@ -177,14 +177,18 @@ def test_rights_as_json_hold_the_table(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_backfill_has_rights_on_the_new_models_topics_only(capsys: pytest.CaptureFixture[str]) -> None:
-    """The inputs may be read; nothing of the live model may be touched; without a name there is nothing to say."""
+    """The inputs may be read; nothing of the live model may be touched, and the control topic only be made where it is
+    missing; without a name there is nothing to say."""
     rows = json.loads(printed(capsys, "--role", "backfill", "--as", "ctr-v2", "--json"))
     config = load_config(CONFIG)
     names = {row["name"] for row in rows}
     assert names.isdisjoint({config.examples_topic, config.snapshots_topic, config.dead_letters_topic, config.group})
     changed = {row["name"] for row in rows if row["operation"] in ("Write", "Create", "AlterConfigs")}
     inputs = {config.input.impressions.topic, config.input.clicks.topic}
-    assert {name for name in changed - inputs if not name.startswith("ctr-v2.")} == set()
+    assert {name for name in changed - inputs if not name.startswith("ctr-v2.")} == {config.control_topic}
+    assert [row["operation"] for row in rows if row["name"] == config.control_topic if not row["without"]] == [
+        "DescribeConfigs"
+    ]
     with pytest.raises(ConfigError):
         printed(capsys, "--role", "backfill")
 

@@ -6,6 +6,8 @@ import base64
 import json
 import os
 import urllib.request
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from tests.cli_e2e import commands
 from tests.cli_e2e.world import free_port
 from tests.e2e.conftest import MakeSite
-from tests.e2e.site import Site
+from tests.e2e.site import Site, wait_until
 from tests.scenarios import scenario
 from tests.security.broker import Secured, password_of
 from tests.security.roles import allow_role
@@ -23,21 +25,21 @@ MINIMAL = Path(__file__).resolve().parents[2] / "configs" / "minimal.yaml"
 VARIABLE = "KAFKA_SECRET_OF_A_TEST"
 MECHANISMS = {"PLAIN": "sasl.password", "OAUTHBEARER": "sasl.oauthbearer.client.secret"}
 ONE_SHOT: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (0, ("topics", "ensure", "--apply")),
     (0, ("config", "check")),
     (0, ("config", "show")),
     (0, ("config", "show", "--json")),
     (0, ("rights", "--as", "other")),
-    (0, ("topics", "ensure", "--apply")),
     (0, ("score", os.devnull)),
     (0, ("inspect", "snapshot")),
-    (46, ("inspect", "tick", "1", "-p", "0")),
+    (0, ("inspect", "tick", "1", "-p", "0")),
     (0, ("alias", "list")),
     (0, ("pause",)),
     (56, ("promote", "nothing", "--alias", "served")),
     (0, ("diff", "{model}", "{model}")),
     (23, ("backfill", "--as", "other", "--from", "earliest")),
 )
-"""Commands that end by themselves, each with its exit code."""
+"""Commands that end by themselves, each with its exit code; the first makes what the others need."""
 
 
 def revealing(text: str) -> list[str]:
@@ -92,22 +94,32 @@ def test_no_command_shows_a_secret(config: tuple[Site, Path, int]) -> None:
         shown += [cmdline_of(server), urllib.request.urlopen(f"http://127.0.0.1:{port}/v2", timeout=10).read().decode()]
         ended = server.stop()
     shown += [ended.out, ended.err]
-    for code, command in ONE_SHOT:
-        words = [site.model if word == "{model}" else word for word in command]
-        with commands.started(*words, "-c", file) as running:
-            shown.append(cmdline_of(running))
-            ended = running.ended()
-        assert ended.code == code, (command, ended.err[-2000:])
-        shown += [ended.out, ended.err]
+    shown += outputs_of(ONE_SHOT[:1], site, file) + outputs_of(ONE_SHOT[1:], site, file)
     for text in shown:
         assert revealing(text) == []
 
 
+def outputs_of(one_shots: Sequence[tuple[int, tuple[str, ...]]], site: Site, file: Path) -> list[str]:
+    """What commands show, all at once, and what the list of processes shows of them; each ends as it should."""
+    shown = []
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(commands.started(*(site.model if w == "{model}" else w for w in words), "-c", file))
+            for _, words in one_shots
+        ]
+        shown += [cmdline_of(command) for command in running]
+        for (code, words), command in zip(one_shots, running, strict=True):
+            ended = command.ended()
+            assert ended.code == code, (words, ended.err[-2000:])
+            shown += [ended.out, ended.err]
+    return shown
+
+
 def cmdline_of(command: commands.Command) -> str:
-    """What the list of processes shows of it; not empty, since it has not been waited for."""
-    found = Path(f"/proc/{command.process.pid}/cmdline").read_text()
-    assert "stream_learner" in found
-    return found
+    """What the list of processes shows of it; nothing for a moment, while it begins."""
+    place = Path(f"/proc/{command.process.pid}/cmdline")
+    wait_until(lambda: "stream_learner" in place.read_text(), "it has begun")
+    return place.read_text()
 
 
 def test_a_secret_on_the_command_line_is_refused() -> None:

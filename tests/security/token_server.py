@@ -35,8 +35,6 @@ class TokenServer:
         self.lifetime_s = lifetime_s
         self.away = False
         self.refused = 0
-        self.audience = AUDIENCE
-        self.issuer = ""
         self.issued: dict[str, int] = {}
         self._key = rsa_key(folder / "token.key")
         self._lock = threading.Lock()
@@ -125,8 +123,8 @@ class TokenServer:
     def _token(self, client: str) -> dict[str, Any]:
         now_s = int(time.time()) + 1
         claims = {
-            "iss": self.issuer or self.url,
-            "aud": self.audience,
+            "iss": self.url,
+            "aud": AUDIENCE,
             "sub": client,
             "iat": now_s - 1,
             "exp": now_s + self.lifetime_s,
