@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_learner.edges.telemetry import configure_logging, get_logger
-from stream_learner.roles.backfill_progress import Moment, as_fields, clock
+from stream_learner.roles.backfill.progress import Moment, as_fields, clock
 
 LINE_EVERY_S = 10.0
 BAR_WIDTH = 48

@@ -82,7 +82,7 @@ def rights(
 
 def _backfilled(config: Config, new_model: str, from_log: str) -> tuple[Config, Config | None]:
     """The configuration of a backfill's model, and that of the model whose log it folds."""
-    from stream_learner.roles.backfill_plan import Span, make_plan
+    from stream_learner.roles.backfill.plan import Span, make_plan
 
     if not new_model:
         return config, None

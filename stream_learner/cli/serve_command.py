@@ -19,7 +19,7 @@ def serve(config: ConfigFile = None, overrides: Overrides = None) -> None:
 
     curl localhost:8080/v1/models/ctr:predict -d '{"instances": [{"site": "news", "ad": "a1"}]}'
     """
-    from stream_learner.roles.serve_workers import serve as run
+    from stream_learner.roles.serving.workers import serve as run
 
     code = run(load_for_role(config, overrides))
     if code:

@@ -6,7 +6,7 @@ This file must never let one writer's change of an alias undo another's that it 
 Of publications and pins the last record counts. Two writers may each add a change to an alias without knowing of the
 other's, so records of an alias are merged: the history has every change that any of them names, and the alias points
 where the change does that came into the log last. Whoever has written reads on, and where the last record is not what
-all of them add up to, writes that (`roles/control.py`); so the topic says the same after compaction.
+all of them add up to, writes that (`roles/control/topic.py`); so the topic says the same after compaction.
 """
 
 from __future__ import annotations

@@ -134,9 +134,7 @@ LEARNER_PUBLISH = _histogram("learner_publish_seconds", SLOW_SECONDS, "Time of o
 LEARNER_PUBLISH_BYTES = _counter("learner_publish_bytes_total", "Bytes published.")
 LEARNER_PUBLISHED_SEQUENCE = _gauge("learner_published_sequence", "Number of the last publication.")
 LEARNER_PUBLISHED_VERSION = _gauge("learner_published_version", "Version, a tick, of the last publication.")
-LEARNER_PAUSED = _gauge(
-    "learner_publication_paused", "1 while publication is paused (`stream-learner pause`), else 0."
-)
+LEARNER_PAUSED = _gauge("learner_publication_paused", "1 while publication is paused (`stream-learner pause`), else 0.")
 
 SCORER_VERSION = _gauge("scorer_version", "Version, a tick, that predictions are made with.")
 SCORER_READY = _gauge("scorer_ready", "1 where the replica is complete and fresh, else 0.")

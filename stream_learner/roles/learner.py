@@ -32,7 +32,7 @@ from stream_learner.edges.kafka import Admin, KafkaSettings, TopicWatch
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, RetryLater
 from stream_learner.roles.clock import wall_clock_ms
-from stream_learner.roles.control_watch import ControlWatch
+from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.log_follower import LogFollower
 from stream_learner.roles.model_fold import ModelFold
 

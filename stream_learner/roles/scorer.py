@@ -26,8 +26,8 @@ from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import AuthenticationFailed, ConfigError, NotAuthorised, NotReady, Stop
-from stream_learner.roles.control import require_control
-from stream_learner.roles.control_watch import ControlWatch
+from stream_learner.roles.control.topic import require_control
+from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.model_choice import ModelChoice
 from stream_learner.roles.model_replica import BadEvent, ModelReplica, Prediction, Predictions
 

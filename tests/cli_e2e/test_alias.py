@@ -16,7 +16,7 @@ from stream_learner.core.hashing import BIAS_KEY, hash_texts
 from stream_learner.edges.kafka import TopicPlan
 from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import ConfigError, NotReady, PartitionCountsDiffer, TopicMissing
-from stream_learner.roles.control import ControlTopic
+from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.topics import control_plan
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published, p_click

@@ -169,7 +169,7 @@ def test_only_the_last_changes_are_kept() -> None:
 
 
 class Writer:
-    """Writes one change as `roles/control.py` does, a step at a time, to a list that stands for the topic."""
+    """Writes one change as `roles/control/topic.py` does, a step at a time, to a list that stands for the topic."""
 
     def __init__(self, log: list[Alias], new: Change) -> None:
         self._log = log

@@ -21,12 +21,13 @@ from stream_learner.config.values import format_start
 from stream_learner.core.control import Publication
 from stream_learner.edges.kafka import TopicPlan
 from stream_learner.errors import ConfigError, RetryLater
-from stream_learner.roles import backfill, backfill_joiners
-from stream_learner.roles.backfill import Backfill
-from stream_learner.roles.backfill_plan import BackfillPlan, Span, last_tick, make_plan
-from stream_learner.roles.backfill_progress import Moment
-from stream_learner.roles.backfill_result import Result, as_object
-from stream_learner.roles.control import ControlTopic
+from stream_learner.roles.backfill import joiners as further_joiners
+from stream_learner.roles.backfill import run as backfill
+from stream_learner.roles.backfill.plan import BackfillPlan, Span, last_tick, make_plan
+from stream_learner.roles.backfill.progress import Moment
+from stream_learner.roles.backfill.result import Result, as_object
+from stream_learner.roles.backfill.run import Backfill
+from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.last_published import last_published
 from stream_learner.roles.lifecycle import Stopping
 from stream_learner.roles.topics import control_plan
@@ -345,12 +346,12 @@ def test_the_rate_is_kept(live: Live) -> None:
 
 def test_a_joiner_that_is_killed_is_started_again(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """And its partitions go on; the result is that of live."""
-    monkeypatch.setattr(backfill_joiners, "AGAIN_S", 0.1)
+    monkeypatch.setattr(further_joiners, "AGAIN_S", 0.1)
     plan = make_plan(live.site.config, live.name("killed"), Span(until_ms=live.until_ms), joiners=2, max_rate=RATE // 2)
     killed: list[int] = []
 
     def kill_one(moment: Moment) -> None:
-        further = [p for p in children_of(os.getpid()) if alive(p) and "backfill_joiners" in words_of(p)]
+        further = [p for p in children_of(os.getpid()) if alive(p) and "backfill.joiners" in words_of(p)]
         if not killed and further and moment.impressions > 300:
             killed.append(further[0])
             os.kill(further[0], signal.SIGKILL)

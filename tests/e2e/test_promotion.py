@@ -14,9 +14,9 @@ from stream_learner.core.control import ROLLBACK, Alias, Pin, Publication
 from stream_learner.edges.kafka import TopicPlan
 from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import DamagedLog, NewerFormat, NotFound, PromotionRefused, TopicMissing
-from stream_learner.roles.control import ControlTopic
+from stream_learner.roles.control.promotion import Outcome, Wish, promote, refusal, rollback
+from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.last_published import last_published
-from stream_learner.roles.promotion import Outcome, Wish, promote, refusal, rollback
 from stream_learner.roles.topics import control_plan
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until

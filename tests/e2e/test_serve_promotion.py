@@ -13,7 +13,7 @@ import pytest
 
 from stream_learner.core.hashing import BIAS_KEY, hash_texts
 from stream_learner.edges.kafka import TopicPlan
-from stream_learner.roles.promotion import Wish, promote, rollback
+from stream_learner.roles.control.promotion import Wish, promote, rollback
 from tests.cli_e2e.published import Published, p_click
 from tests.cli_e2e.world import World
 from tests.kafka_broker.broker import delete_topics

@@ -9,7 +9,7 @@ import pytest
 
 from stream_learner.config import Config, load_config
 from stream_learner.errors import ConfigError
-from stream_learner.roles.backfill_plan import Span, last_tick, make_plan
+from stream_learner.roles.backfill.plan import Span, last_tick, make_plan
 from stream_learner.roles.inputs import RateLimit
 
 OVERRIDES = (

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from stream_learner.cli.backfill_view import page
-from stream_learner.roles.backfill_progress import BackfillProgress, Goal, Moment, as_fields, clock
+from stream_learner.roles.backfill.progress import BackfillProgress, Goal, Moment, as_fields, clock
 from stream_learner.roles.joiner_report import PartitionView
 
 HOUR_MS = 3_600_000

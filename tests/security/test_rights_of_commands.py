@@ -19,14 +19,14 @@ from stream_learner.cli import main
 from stream_learner.config import Config
 from stream_learner.config.values import format_start
 from stream_learner.errors import NotAuthorised, StreamLearnerError
-from stream_learner.roles import aliases
-from stream_learner.roles.backfill import Backfill
-from stream_learner.roles.backfill_plan import BackfillPlan, Span, make_plan
-from stream_learner.roles.backfill_result import Result
-from stream_learner.roles.comparison import compare_models
+from stream_learner.roles.backfill.plan import BackfillPlan, Span, make_plan
+from stream_learner.roles.backfill.result import Result
+from stream_learner.roles.backfill.run import Backfill
+from stream_learner.roles.comparison.compare import compare_models
+from stream_learner.roles.control import aliases
+from stream_learner.roles.control.promotion import Outcome, Wish, promote, refusal, rollback
 from stream_learner.roles.last_published import last_published
 from stream_learner.roles.lifecycle import Stopping
-from stream_learner.roles.promotion import Outcome, Wish, promote, refusal, rollback
 from stream_learner.roles.rights import Right, rights_of
 from stream_learner.roles.topics import control_plan, plans
 from tests.e2e.site import Site, running, wait_until

@@ -18,7 +18,7 @@ import httpx
 from stream_learner.config import Config
 from stream_learner.edges.http import listen
 from stream_learner.roles.lifecycle import Stopping
-from stream_learner.roles.serving import ServingProcess
+from stream_learner.roles.serving.process import ServingProcess
 from tests.cli_e2e.commands import Command, started
 from tests.cli_e2e.world import World, free_port
 

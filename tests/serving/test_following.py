@@ -17,9 +17,9 @@ from stream_learner.core.control_state import ControlState
 from stream_learner.core.hashing import BIAS_KEY
 from stream_learner.edges.kafka import TopicPlan
 from stream_learner.edges.telemetry import get_logger
-from stream_learner.roles import control_watch
-from stream_learner.roles.control import ControlTopic
-from stream_learner.roles.control_watch import ControlWatch
+from stream_learner.roles.control import watch as control_watch
+from stream_learner.roles.control.topic import ControlTopic
+from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.model_replica import ModelReplica
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published

@@ -20,7 +20,7 @@ from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import NotFound, PromotionRefused, StreamLearnerError
 from stream_learner.roles.clock import wall_clock_ms
-from stream_learner.roles.control import ControlTopic
+from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.last_published import last_published
 from stream_learner.roles.model_replica import ModelReplica
 

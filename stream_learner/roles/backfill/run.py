@@ -31,13 +31,13 @@ from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.metrics_text import merged
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import RetryLater
-from stream_learner.roles.backfill_joiners import FurtherJoiner, member
-from stream_learner.roles.backfill_plan import BackfillPlan, describe
-from stream_learner.roles.backfill_progress import BackfillProgress, Goal, Moment
-from stream_learner.roles.backfill_record import check_and_record
-from stream_learner.roles.backfill_result import Counts, Result, balance_of, check, learned_by
-from stream_learner.roles.backfill_source import subsets_of
-from stream_learner.roles.backfill_topics import await_leaders, first_time_ms, warn_of_late_beginning
+from stream_learner.roles.backfill.joiners import FurtherJoiner, member
+from stream_learner.roles.backfill.plan import BackfillPlan, describe
+from stream_learner.roles.backfill.progress import BackfillProgress, Goal, Moment
+from stream_learner.roles.backfill.record import check_and_record
+from stream_learner.roles.backfill.result import Counts, Result, balance_of, check, learned_by
+from stream_learner.roles.backfill.source import subsets_of
+from stream_learner.roles.backfill.topics import await_leaders, first_time_ms, warn_of_late_beginning
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.joiner_report import PartitionView

@@ -16,7 +16,7 @@ from stream_learner.core.errors import RecordError, Where
 from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader, TopicWatch
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import BrokenInvariant, BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
-from stream_learner.roles.control import PARTITION, READ_RECORDS, require_control
+from stream_learner.roles.control.topic import PARTITION, READ_RECORDS, require_control
 
 LOOK_S = 0.1
 """How long one look waits for a record."""

@@ -13,7 +13,7 @@ from stream_learner.core.feature_spec import FeatureSpec
 from stream_learner.core.feature_subset import FeatureSubset
 from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.errors import ConfigError, NotFound
-from stream_learner.roles.backfill_plan import BackfillPlan
+from stream_learner.roles.backfill.plan import BackfillPlan
 from stream_learner.roles.feature_subset import Report, subset_for
 from stream_learner.roles.last_published import last_published
 

@@ -1,7 +1,7 @@
 """`alias`, `pause`, `resume`, `pin`, `unpin`: what the control topic says, and saying something else.
 
 In: a configuration, names. Out: rows and fields to print, records in the control topic.
-This file must never point an alias at another model; `roles/promotion.py` does.
+This file must never point an alias at another model; `roles/control/promotion.py` does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stream_learner.core.control import DELETE, Alias, Change, Pin, Publication
 from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.errors import NotFound, TopicMissing
 from stream_learner.roles.clock import wall_clock_ms
-from stream_learner.roles.control import ControlTopic
+from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.last_published import last_published
 
 Fields = dict[str, Any]

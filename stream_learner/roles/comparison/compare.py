@@ -22,8 +22,8 @@ from stream_learner.core.training_log import AcceptedTick
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicInfo
 from stream_learner.errors import ConfigError, NotFound, PartitionCountsDiffer
 from stream_learner.roles.accepted_ticks import accepted_ticks
-from stream_learner.roles.click_search import ClickSearch
-from stream_learner.roles.comparison_findings import ComparedModel, Findings
+from stream_learner.roles.comparison.click_search import ClickSearch
+from stream_learner.roles.comparison.findings import ComparedModel, Findings
 from stream_learner.roles.last_published import LastPublished, last_published
 
 if TYPE_CHECKING:

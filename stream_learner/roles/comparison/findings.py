@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from stream_learner.core.comparison import COLUMNS, TickDifference, compare
 from stream_learner.core.examples import ExampleBatch
-from stream_learner.roles.click_search import ClickSearch, Wanted
+from stream_learner.roles.comparison.click_search import ClickSearch, Wanted
 
 ONLY, ORDER = "only_in", "order"
 

@@ -29,7 +29,7 @@ from stream_learner.errors import BrokenInvariant, StreamLearnerError
 from stream_learner.roles.child import Child, Parent
 from stream_learner.roles.kernels import compile_with_message
 from stream_learner.roles.lifecycle import Stopping
-from stream_learner.roles.serving import ServingProcess
+from stream_learner.roles.serving.process import ServingProcess
 
 TURN_S = 0.2
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0

@@ -29,7 +29,7 @@ from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokenInvariant
 from stream_learner.roles.kernels import compile_with_message
 from stream_learner.roles.lifecycle import Stopping
-from stream_learner.roles.served_name import ServedName
+from stream_learner.roles.serving.served_name import ServedName
 
 TURN_S = 0.2
 

@@ -19,7 +19,7 @@ from stream_learner.config import Config
 from stream_learner.config.values import format_start
 from stream_learner.edges.kafka import Admin
 from stream_learner.errors import ConfigError, NewerFormat, StateDamaged
-from stream_learner.roles.backfill_plan import BackfillPlan
+from stream_learner.roles.backfill.plan import BackfillPlan
 
 FILE = "backfill.json"
 FORMAT = 1

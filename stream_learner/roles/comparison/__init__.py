@@ -1,0 +1,1 @@
+"""Where two models part, and at which records."""

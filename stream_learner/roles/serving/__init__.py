@@ -1,0 +1,1 @@
+"""Predictions over HTTP: the processes, and the models that they serve."""
