@@ -46,13 +46,15 @@ class Prediction(NamedTuple):
 class Predictions:
     """Predictions of n events, all of one version of one model.
 
-    p_click f64[n], NaN where the event cannot be scored; status u8[n], a `Reason`, 0 for OK.
+    p_click f64[n], NaN where the event cannot be scored; status u8[n], a `Reason`, 0 for OK. freshness_ms: age of that
+    version when they were made, from the end of its tick by the wall clock; None where it is not known.
     """
 
     p_click: NDArray[np.float64]
     status: NDArray[np.uint8]
     version: int
     model: str
+    freshness_ms: float | None = None
 
     def __len__(self) -> int:
         return len(self.p_click)
@@ -150,9 +152,7 @@ class ModelReplica:
     def freshness_ms(self) -> float | None:
         """Age of the version served: the wall clock minus the end of its tick; None before the first."""
         encoding, version = self._encoding, self._replica.version
-        if encoding is None or version < 0:
-            return None
-        return time.time() * 1000 - (version + 1) * encoding.tick_ms
+        return None if encoding is None or version < 0 else _age_ms(version, encoding)
 
     def predict(self, event: Event) -> Prediction:
         """One event. Raises BadEvent, NotReady before the first version."""
@@ -173,15 +173,16 @@ class ModelReplica:
     def _predict_rows(self, rows: EncodedRows) -> Predictions:
         p_click, version = self._replica.predict(rows.keys, rows.values, rows.row_start)
         p_click[rows.status != 0] = np.nan
-        return Predictions(p_click, rows.status, version, self.model)
+        return Predictions(p_click, rows.status, version, self.model, _age_ms(version, self._known_encoding()))
 
     def predict_hashed(self, keys: ArrayLike, values: ArrayLike, row_start: ArrayLike) -> Predictions:
         """Hashed features, as `Scorer.predict_hashed`."""
-        self._known_encoding()
+        encoding = self._known_encoding()
         p_click, version = self._replica.predict(
             np.asarray(keys, np.uint64), np.asarray(values, np.float64), np.asarray(row_start, np.int64)
         )
-        return Predictions(p_click, np.zeros(len(p_click), np.uint8), version, self.model)
+        status = np.zeros(len(p_click), np.uint8)
+        return Predictions(p_click, status, version, self.model, _age_ms(version, encoding))
 
     def _encoder(self) -> FeatureEncoder:
         """This thread's encoder for the version served."""
@@ -212,3 +213,8 @@ class ModelReplica:
         if self.loaded_s is None:
             self.loaded_s = time.monotonic() - self._began_s
         self._on_version(self, version)
+
+
+def _age_ms(version: int, encoding: _Encoding) -> float:
+    """How long ago the tick of a version ended, by the wall clock."""
+    return time.time() * 1000 - (version + 1) * encoding.tick_ms

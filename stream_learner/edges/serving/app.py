@@ -82,7 +82,7 @@ class Predictions:
 
         response, answers, is_packed = await self._bench.do(len(body), work)
         self._instances[name](float(len(answers.p_click)))
-        await reply(send, 200, response, _headers(answers, served, is_packed))
+        await reply(send, 200, response, _headers(answers, is_packed))
 
 
 class Question:
@@ -205,8 +205,8 @@ def _asked_for(scope: Scope, shelf: Shelf, protocol: str) -> tuple[str, str | No
     return name, parameters.get("version")
 
 
-def _headers(answers: Answers, served: Served, is_packed: bool) -> Headers:
-    freshness_ms = served.freshness_ms
+def _headers(answers: Answers, is_packed: bool) -> Headers:
+    freshness_ms = answers.freshness_ms
     headers = [
         (b"stream-learner-model", answers.model.encode()),
         (b"stream-learner-version", b"%d" % answers.version),

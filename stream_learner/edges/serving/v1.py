@@ -32,7 +32,7 @@ def predict(served: Served, body: bytes, most: int) -> tuple[bytes, Answers]:
     """The response to a predict request of at most `most` instances, and its predictions. Raises Refused (400)."""
     answers = _predict_instances(served, body, most)
     check_instances(answers, "instance")
-    freshness_ms = served.freshness_ms
+    freshness_ms = answers.freshness_ms
     response = {
         "predictions": answers.p_click,
         "model_name": answers.model,

@@ -53,7 +53,7 @@ def infer(served: Served, body: bytes, most: int) -> tuple[bytes, Answers]:
     _check_outputs(request.get("outputs"))
     answers = served.predict_many(_events(request.get("inputs"), most))
     check_instances(answers, "event")
-    freshness_ms = served.freshness_ms
+    freshness_ms = answers.freshness_ms
     response = {
         "model_name": answers.model,
         "model_version": str(answers.version),
