@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.clients import new_client
-from stream_learner.edges.kafka.faults import MISSING, UNREACHABLE, fault, refuses_certificate
+from stream_learner.edges.kafka.faults import MISSING, TRIMMED, UNREACHABLE, fault, refuses_certificate
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import AssignmentRefused, Fenced, PartitionCountsDiffer, StreamLearnerError
 
@@ -228,7 +228,8 @@ class Membership:
         self._on_error(error)
 
     def _on_error(self, error: KafkaError) -> None:
-        harmless = MISSING | UNREACHABLE | {KafkaError._MAX_POLL_EXCEEDED}
+        # Offset 0 may be trimmed: a fetch that went out before the pause took hold then fails, and nobody wants it.
+        harmless = MISSING | UNREACHABLE | TRIMMED | {KafkaError._MAX_POLL_EXCEEDED}
         all_down = error.code() == KafkaError._ALL_BROKERS_DOWN
         if all_down or error.code() not in harmless or refuses_certificate(error):
             self._failure = self._failure or fault(error, self._doing)
