@@ -7,7 +7,9 @@ This file must never look at examples: the marks alone must prove it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import zip_longest
 
 from stream_learner.core.marks import ClickCounts, ImpressionCounts, Mark
 
@@ -93,3 +95,17 @@ class Balance:
         if given != settled:
             ticks = f"partition {mark.partition}, ticks {mark.first_tick}..{mark.last_tick}"
             self._problems.append(f"{ticks}: {given} {what} came in, {settled} are accounted for")
+
+
+def balance_lines(sums: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Both sums of `Balance.to_dict` side by side for people, a term a line."""
+    columns = [_sum_lines(side, counts) for side, counts in sums.items()]
+    for left, right in zip_longest(*columns, fillvalue=""):
+        yield f"  {left:<32}{right}".rstrip()
+
+
+def _sum_lines(side: str, counts: Mapping[str, int]) -> list[str]:
+    width = len(f"{counts['read']:,}")
+    signs = [" ", "=", *"+" * (len(counts) - 2)]
+    terms = zip(signs, counts.items(), strict=True)
+    return [side, *(f"{sign} {count:>{width},} {name.replace('_', '-')}" for sign, (name, count) in terms)]

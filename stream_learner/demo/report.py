@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
+from stream_learner.core.balance import balance_lines
 from stream_learner.demo.scoreboard import Score
 from stream_learner.demo.site import Ending, Moment
 
@@ -97,7 +97,7 @@ def as_text(ending: Ending, place: Place) -> str:
         *_model_lines(ending, place),
         "",
         "The balance",
-        *_balance_lines(ending.moment),
+        *balance_lines(balance(ending.moment)),
         *(f"  {line}" for line in verdict),
         "",
         "What to do next",
@@ -144,23 +144,6 @@ def _model_lines(ending: Ending, place: Place) -> Iterator[str]:
         f"  version             {moment.version}, {moment.features:,} features, {moment.nonzero:,} with a weight, "
         f"digest {ending.digest}"
     )
-
-
-def _balance_lines(moment: Moment) -> Iterator[str]:
-    """Both sums side by side, a term a line."""
-    columns = [_sum_lines(side, counts) for side, counts in balance(moment).items()]
-    for left, right in zip_longest(*columns, fillvalue=""):
-        yield f"  {left:<32}{right}".rstrip()
-
-
-def _sum_lines(side: str, counts: dict[str, int]) -> list[str]:
-    width = len(f"{counts['read']:,}")
-    signs = [" ", "=", *"+" * (len(counts) - 2)]
-    terms = zip(signs, counts.items(), strict=True)
-    return [
-        side,
-        *(f"{sign} {count:>{width},} {name.replace('_', '-')}" for sign, (name, count) in terms),
-    ]
 
 
 def _next_lines(place: Place) -> Iterator[str]:

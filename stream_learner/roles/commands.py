@@ -6,7 +6,6 @@ This file must never parse arguments or print results.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 
 from stream_learner import __version__
@@ -18,7 +17,7 @@ from stream_learner.roles.inspection import inspect_feature, inspect_snapshot, i
 from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.kernels import compile_with_message
 from stream_learner.roles.learner import LearnerRole
-from stream_learner.roles.lifecycle import Heartbeat, Stopping, run_roles
+from stream_learner.roles.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_roles
 from stream_learner.roles.log_inspection import inspect_record, inspect_tick
 from stream_learner.roles.scoring import score
 from stream_learner.roles.topics import ensure_topics
@@ -67,26 +66,10 @@ def _serve(config: Config, metrics: Metrics, roles: list[JoinerRole | LearnerRol
                     config.telemetry.http_host,
                     config.telemetry.http_port,
                     metrics=metrics,
-                    health=_health(heartbeats),
-                    ready=_readiness(roles),
+                    health=lambda: all_alive(heartbeats),
+                    ready=lambda: all_ready(roles),
                 )
             )
         for role in roles:
             metrics.set(names.BUILD_INFO, 1, version=__version__, role=role.name)
         run_roles(roles, stopping, heartbeats)
-
-
-def _health(heartbeats: list[Heartbeat]) -> Callable[[], tuple[bool, str]]:
-    def check() -> tuple[bool, str]:
-        alive = all(heartbeat.alive() for heartbeat in heartbeats)
-        return alive, "ok" if alive else "a loop has not turned for a minute"
-
-    return check
-
-
-def _readiness(roles: list[JoinerRole | LearnerRole]) -> Callable[[], tuple[bool, str]]:
-    def check() -> tuple[bool, str]:
-        missing = [reason for role in roles if (reason := role.why_not_ready)]
-        return not missing, "; ".join(missing) or "ok"
-
-    return check

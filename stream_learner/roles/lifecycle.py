@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Protocol
 
@@ -32,6 +32,14 @@ class Role(Protocol):
 
     def close(self) -> None:
         """Give everything back, and make nothing durable. Called once, also after an error."""
+
+
+class HasReadiness(Protocol):
+    """What `all_ready` asks."""
+
+    @property
+    def why_not_ready(self) -> str:
+        """What is missing before the role does its part, "" if nothing."""
 
 
 class Stopping:
@@ -123,3 +131,15 @@ def run_roles(roles: Sequence[Role], stopping: Stopping, heartbeats: Sequence[He
             thread.join(timeout=0.2)
     if errors:
         raise errors[0]
+
+
+def all_alive(heartbeats: Iterable[Heartbeat]) -> tuple[bool, str]:
+    """For the liveness probe: whether every loop turns, and what to say."""
+    alive = all(heartbeat.alive() for heartbeat in heartbeats)
+    return alive, "ok" if alive else "a loop has not turned for a minute"
+
+
+def all_ready(roles: Iterable[HasReadiness]) -> tuple[bool, str]:
+    """For the readiness probe: whether every role does its part, and what is missing."""
+    missing = [reason for role in roles if (reason := role.why_not_ready)]
+    return not missing, "; ".join(missing) or "ok"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from stream_learner.config import Config
-from stream_learner.roles import commands, kernels
-from stream_learner.roles.lifecycle import Heartbeat
+from stream_learner.roles import kernels
+from stream_learner.roles.lifecycle import Heartbeat, all_alive, all_ready
 from stream_learner.roles.topics import control_plan, input_plans, plans
 
 TREE = {
@@ -84,15 +84,14 @@ class Waiting:
 def test_the_probes_speak_for_all_roles() -> None:
     """Alive while every loop turns; ready when every role is, else the reasons of those that are not."""
     hearts = [Heartbeat(), Heartbeat(limit_s=0.02)]
-    health = commands._health(hearts)
-    assert health() == (True, "ok")
+    assert all_alive(hearts) == (True, "ok")
     for heart in hearts:
         heart.beat()
     time.sleep(0.03)
-    assert health() == (False, "a loop has not turned for a minute")
+    assert all_alive(hearts) == (False, "a loop has not turned for a minute")
     roles = [Waiting(""), Waiting("no group"), Waiting("no log")]
-    assert commands._readiness(roles)() == (False, "no group; no log")  # type: ignore[arg-type]
-    assert commands._readiness(roles[:1])() == (True, "ok")  # type: ignore[arg-type]
+    assert all_ready(roles) == (False, "no group; no log")
+    assert all_ready(roles[:1]) == (True, "ok")
 
 
 def test_compiling_is_announced_only_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:

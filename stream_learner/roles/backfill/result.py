@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
-from stream_learner.core.balance import Balance
+from stream_learner.core.balance import Balance, balance_lines
 from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.errors import BrokenInvariant
 from stream_learner.roles.accepted_ticks import accepted_ticks
@@ -90,7 +89,7 @@ def as_object(result: Result) -> dict[str, Any]:
 def as_text(result: Result) -> str:
     """The summary: the models, the balance."""
     lines = [line for learned in result.models for line in _model_lines(learned)]
-    return "\n".join([*lines, "The balance", *_balance_lines(result.balance), f"took {result.seconds:.1f} s"])
+    return "\n".join([*lines, "The balance", *balance_lines(result.balance), f"took {result.seconds:.1f} s"])
 
 
 def _model_lines(learned: Learned) -> Iterator[str]:
@@ -107,17 +106,3 @@ def _model_lines(learned: Learned) -> Iterator[str]:
 
 def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
-
-
-def _balance_lines(balance: Counts) -> Iterator[str]:
-    """Both sums side by side, a term a line."""
-    columns = [_sum_lines(side, counts) for side, counts in balance.items()]
-    for left, right in zip_longest(*columns, fillvalue=""):
-        yield f"  {left:<32}{right}".rstrip()
-
-
-def _sum_lines(side: str, counts: dict[str, int]) -> list[str]:
-    width = len(f"{counts['read']:,}")
-    signs = [" ", "=", *"+" * (len(counts) - 2)]
-    terms = zip(signs, counts.items(), strict=True)
-    return [side, *(f"{sign} {count:>{width},} {name.replace('_', '-')}" for sign, (name, count) in terms)]

@@ -43,7 +43,7 @@ from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.joiner_report import PartitionView
 from stream_learner.roles.kernels import compile_with_message
 from stream_learner.roles.learner import LearnerRole
-from stream_learner.roles.lifecycle import Heartbeat, Stopping, run_role
+from stream_learner.roles.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_role
 from stream_learner.roles.topics import ensure_topics, plans
 
 FRAME_S = 0.25
@@ -174,18 +174,10 @@ class Backfill:
                 telemetry.http_host,
                 telemetry.http_port,
                 metrics=_AllMetrics(self._metrics),
-                health=self._health,
-                ready=self._readiness,
+                health=lambda: all_alive(thread.heartbeat for thread in self._threads),
+                ready=lambda: all_ready(thread.role for thread in self._threads),
             )
             stack.enter_context(server)
-
-    def _health(self) -> tuple[bool, str]:
-        alive = all(thread.heartbeat.alive() for thread in self._threads)
-        return alive, "ok" if alive else "a loop has not turned for a minute"
-
-    def _readiness(self) -> tuple[bool, str]:
-        missing = [reason for thread in self._threads if (reason := thread.role.why_not_ready)]
-        return not missing, "; ".join(missing) or "ok"
 
     def _check(self) -> None:
         for thread in self._threads:
