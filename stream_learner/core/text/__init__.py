@@ -1,0 +1,1 @@
+"""Examples in text files: lines into columns, one module a format."""
