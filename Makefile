@@ -16,12 +16,12 @@ ARGS ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 UV ?= $(shell command -v uv || echo $(BIN)/uv)
 # bench.lock holds everything; the others are the same versions, fewer: test.lock without what `make bench`
-# compares with, demo.lock what it takes to install and run the project, runtime.lock what an image needs to run,
+# and conformance compare with, demo.lock what it takes to install and run the project, runtime.lock what an image needs to run,
 # build.lock what makes the wheel.
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test check bench docs lock clean image image-test security-test chart chart-test
+.PHONY: help demo test check bench figures conformance docs lock clean image image-test security-test chart chart-test
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -42,6 +42,12 @@ check: $(STAMPS)/test ## Check style, types and layers only
 
 bench: $(STAMPS)/bench ## Measure, beside Vowpal Wabbit and River
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+figures: $(STAMPS)/test ## Make the figures of the sources again, into docs/figures.md
+	@$(BIN)/python -m figures $(ARGS)
+
+conformance: $(STAMPS)/bench ## Hold this project, Vowpal Wabbit and River against the papers
+	@$(BIN)/python -m conformance $(ARGS)
 
 image: ## Build the image with Docker, Podman or Buildah (IMAGE=name:tag, BASE=image)
 	@tools/build-image $(ARGS)

@@ -5,7 +5,7 @@ This file must never call the C library's mathematics, fuse a multiplication wit
 of an operation: every digest of every model depends on it. Accuracy is a relative 1e-15.
 
 The polynomials are Taylor series in Estrin's form, after reduction to |r| <= ln(2)/2 (exp) and to
-v in [sqrt(1/2), sqrt(2)) with log v = 2 atanh((v - 1)/(v + 1)) (log1p).
+v in [sqrt(1/2), sqrt(2)) with log v = 2 atanh((v - 1)/(v + 1)) (log, log1p).
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ A7, A8, A9, A10, A11 = 1.0 / 15.0, 1.0 / 17.0, 1.0 / 19.0, 1.0 / 21.0, 1.0 / 23.
 _MANTISSA = 0x000FFFFFFFFFFFFF
 _ONE = 0x3FF0000000000000
 _SQRT2_BITS = 0x3FF6A09E667F3BCD
+_SMALLEST_NORMAL = 2.2250738585072014e-308
+_TWO_TO_54 = 18014398509481984.0
+_LARGEST = float(np.finfo(np.float64).max)
+_SQRT_HALF_MINUS_1 = -0.2928932188134524
+_HALF_LN2 = 0.34657359027997264
 
 
 @kernel
@@ -91,14 +96,9 @@ def log1p_unit(u: float) -> float:
 
 
 @kernel
-def log1p(u: float) -> float:
-    """log(1 + u) for any finite u >= 0: the `log` kind of feature.
-
-    Above 1 the sum v = 1 + u is rounded first and split as v = m 2^e with m in [sqrt(1/2), sqrt(2)).
-    """
-    if u <= 1.0:
-        return log1p_unit(u)
-    bits = bits_of_float(1.0 + u)
+def _log_normal(v: float) -> float:
+    """log v for a normal number v > 0, split as v = m 2^e with m in [sqrt(1/2), sqrt(2))."""
+    bits = bits_of_float(v)
     exponent = (bits >> 52) - 1023
     mantissa = (bits & _MANTISSA) | _ONE
     if mantissa >= _SQRT2_BITS:
@@ -107,6 +107,89 @@ def log1p(u: float) -> float:
     m = float_of_bits(mantissa)
     s = (m - 1.0) / (m + 1.0)
     return np.float64(exponent) * LN2 + _atanh_twice(s)
+
+
+@kernel
+def log(v: float) -> float:
+    """log v; -infinity at 0, NaN below, infinity and NaN as they are."""
+    if v >= _SMALLEST_NORMAL:
+        return _log_normal(v) if v <= _LARGEST else v
+    if v > 0.0:
+        return _log_normal(v * _TWO_TO_54) - 54.0 * LN2
+    return -np.inf if v == 0.0 else np.nan
+
+
+@kernel
+def log1p(u: float) -> float:
+    """log(1 + u); -infinity at -1, NaN below. For u in [0, 1] it is `log1p_unit`.
+
+    Above 1 and below sqrt(1/2) - 1 the sum 1 + u is rounded first.
+    """
+    if u >= 0.0:
+        return log1p_unit(u) if u <= 1.0 else log(1.0 + u)
+    return _atanh_twice(u / (2.0 + u)) if u >= _SQRT_HALF_MINUS_1 else log(1.0 + u)
+
+
+@kernel
+def expm1(x: float) -> float:
+    """e^x - 1 without cancellation near 0, for x clamped as in `exp`."""
+    if not abs(x) <= _HALF_LN2:
+        return exp(x) - 1.0
+    x2 = x * x
+    x4 = x2 * x2
+    a1 = C2 + C3 * x
+    a2 = C4 + C5 * x
+    a3 = C6 + C7 * x
+    a4 = C8 + C9 * x
+    a5 = C10 + C11 * x
+    a6 = C12 + C13 * x
+    b0 = a1 + a2 * x2
+    b1 = a3 + a4 * x2
+    b2 = a5 + a6 * x2
+    return x + x2 * ((b0 + b1 * x4) + b2 * (x4 * x4))
+
+
+@kernel
+def power(x: float, y: float) -> float:
+    """x^y for x >= 0, exact for y = 0, 1/2, 1; else e^(y log x), whose relative error grows with |y log x| 1e-16."""
+    if y == 0.0:
+        return 1.0
+    if y == 1.0:
+        return x
+    if y == 0.5:
+        return np.sqrt(x)
+    if x == 0.0:
+        return 0.0 if y > 0.0 else np.inf
+    return exp(y * log(x))
+
+
+@kernel
+def log1p_of_scaled(b: float, m: float) -> float:
+    """log(1 + b e^m) for b >= 0, without overflow."""
+    scaled = b * exp(m)
+    return log1p(scaled) if scaled <= 1e300 else log(b) + m
+
+
+@kernel
+def margin_gain(m: float, b: float) -> float:
+    """The d >= 0 with d + e^m (e^d - 1) = b >= 0: by how much a logistic margin m grows with b = importance rate X.
+
+    It is log W(e^a) - m with Lambert's W and a = b + m + e^m, without the cancellation and for every m. Newton's
+    method from the right of the root of a convex function only goes down; the equation is divided by e^m for m > 0.
+    """
+    if b == 0.0:
+        return 0.0
+    shift, weight = min(m, 0.0), exp(-max(m, 0.0))
+    target, foot = b * weight, exp(shift)
+    delta = min(b, log1p_of_scaled(b, -m))
+    for _ in range(100):
+        risen = exp(shift + delta)
+        grown = foot * expm1(delta) if delta < 1.0 else risen - foot
+        change = (weight * delta + grown - target) / (weight + risen)
+        delta -= change
+        if not abs(change) > 2e-16 * delta:
+            break
+    return max(delta, 0.0)
 
 
 @kernel
@@ -123,6 +206,12 @@ def softplus(x: float) -> float:
 
 
 @kernel
+def finite(x: float) -> bool:
+    """Whether x is neither infinite nor NaN."""
+    return abs(x) <= _LARGEST
+
+
+@kernel
 def sum_lanes(l0: float, l1: float, l2: float, l3: float, l4: float, l5: float, l6: float, l7: float) -> float:
     """The total of the eight lanes of a dot product; lane j holds w_i x_i for i = j mod 8, added in order from 0.0."""
     return ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7))
@@ -130,6 +219,8 @@ def sum_lanes(l0: float, l1: float, l2: float, l3: float, l4: float, l5: float, 
 
 def warm() -> None:
     """Compile every kernel of this module for float64."""
-    for function in (exp, log1p_unit, log1p, sigmoid, softplus):
+    for function in (exp, log1p_unit, log, log1p, expm1, sigmoid, softplus, finite):
         function(0.5)
+    for of_two in (power, log1p_of_scaled, margin_gain):
+        of_two(0.5, 0.5)
     sum_lanes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)

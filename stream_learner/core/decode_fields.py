@@ -75,6 +75,27 @@ class FieldMemory:
                 if row >= 0 and isinstance(inner, (dict, list)) and self._enters(row):
                     stack.append((row, inner))
 
+    def column(self, name: str) -> int:
+        """The offset of a new row for a column of a table, treated as the field of its name.
+
+        It is found by its place in the table and never by a key; events do not see it. Raises ValueError for a name
+        of more bytes than texts may have.
+        """
+        spec = self._plan.features
+        if spec is not None and len(name.encode()) > spec.max_value_bytes:
+            raise ValueError(f"the column {name[:40]!r}… has a name of more than {spec.max_value_bytes:,} bytes")
+        row = self._new_row(name)
+        self._put_treatment(row, self._plan.of(name))
+        self._set_memory()
+        return row
+
+    def unnamed(self) -> int:
+        """The offset of a new row for features whose names stand in the text themselves: nothing is put before them."""
+        row = self._new_row(None)
+        self._put(row, lay.ROW_SLOT, lay.NO_SLOT)
+        self._set_memory()
+        return row
+
     # ------------------------------------------------------------------------------------------- context
 
     def _set_limits(self) -> None:
@@ -161,16 +182,21 @@ class FieldMemory:
             return -1
         if plan.below and spec is not None and len(name.encode()) > spec.max_value_bytes:
             return -1
-        row = len(self._names) * lay.ROW_BYTES
-        self._names.append(name)
-        if len(self._names) > len(self._rows):
-            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        row = self._new_row(name)
         self._put_pattern(row, parent, b'"' + raw + b'":')
         self._put_treatment(row, plan)
         self._set_memory()
         self._enter_index(row, parent, raw)
         if plan.below or plan.role_below:
             self._know_paths(row)
+        return row
+
+    def _new_row(self, name: str | None) -> int:
+        """The offset of one more row, still empty."""
+        row = len(self._names) * lay.ROW_BYTES
+        self._names.append(name)
+        if len(self._names) > len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
         return row
 
     def _enter_index(self, row: int, parent: int, raw: bytes) -> None:

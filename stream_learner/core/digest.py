@@ -1,19 +1,24 @@
 """The 64-bit checksum of a learner's state.
 
-In: keys and float64 columns as their bits. Out: uint64.
+In: keys, float64 columns and scalars as their bits. Out: uint64.
 This file must never depend on where a row lies, on the order of rows, or on rows that are all zero.
 
     row(key, c_1 ... c_k) = 0 if every column is +0.0 or -0.0,
                             else h_k with h_0 = mix(key), h_i = mix(h_{i-1} xor bits(c_i))
     rows                  = sum of row digests modulo 2^64
-    model                 = mix(rows xor mix(examples folded))
+    model                 = m_k with m_0 = mix(rows xor mix(examples folded)), m_i = mix(m_{i-1} xor bits(s_i))
+
+for the optimizer's scalars s_1 ... s_k, if it has any (FTRL-Proximal has none).
 
 The sum can be kept up to date row by row; `mix` is the finalizer of splitmix64.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from stream_learner.core.hashing import mix
 from stream_learner.core.kernels import kernel
@@ -52,9 +57,12 @@ def row_digest_change(key: np.uint64, before: int, after: int, shape: tuple[int,
     return (new if new_nonzero != _ZERO else _ZERO) - old
 
 
-def model_digest(rows: int, examples: int) -> int:
-    """Digest of a model: the sum of its rows' digests, and how many examples were folded into it."""
-    return int(mix(np.uint64(rows) ^ mix(np.uint64(examples))))
+def model_digest(rows: int, examples: int, scalars: Sequence[float] | NDArray[np.float64] = ()) -> int:
+    """Digest of a model: the sum of its rows' digests, how many examples were folded into it, its scalars' bits."""
+    digest = mix(np.uint64(rows) ^ mix(np.uint64(examples)))
+    for bits in np.asarray(scalars, np.float64).view(np.uint64):
+        digest = mix(digest ^ bits)
+    return int(digest)
 
 
 def warm() -> None:

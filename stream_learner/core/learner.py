@@ -25,6 +25,7 @@ from stream_learner.core import digest as digests
 from stream_learner.core import losses, progress, weights
 from stream_learner.core.examples import ExampleRecord
 from stream_learner.core.kernels import kernel
+from stream_learner.core.losses import Loss, make_loss
 from stream_learner.core.memory import address_of, load_i64_at, load_u16_at, load_u32_at
 from stream_learner.core.optimizers import Optimizer, ftrl
 from stream_learner.core.optimizers.base import (
@@ -97,20 +98,23 @@ class Learner:
         self,
         optimizer: Optimizer,
         *,
-        loss: str = "logistic",
+        loss: str | Loss = "logistic",
         slice_ms: int = 3_600_000,
         slices_kept: int = 48,
     ) -> None:
-        """`loss`: a name in `losses.LOSSES`; `slice_ms`, `slices_kept`: see `Progress`. Raises ValueError."""
-        if loss not in losses.LOSSES:
-            raise ValueError(f"unknown loss {loss!r}; known: {', '.join(losses.LOSSES)}")
+        """`loss`: what `make_loss` made, or a name; `slice_ms`, `slices_kept`: see `Progress`.
+
+        Raises ValueError for an unknown loss, or one that the optimizer is not defined for.
+        """
         self.optimizer = optimizer
-        self.loss = loss
+        self.loss = loss if isinstance(loss, Loss) else make_loss(loss)
+        check_loss(optimizer, self.loss)
         self.table = WeightTable(len(optimizer.columns))
-        self.progress = Progress(losses.LOSSES[loss], slice_ms=slice_ms, slices_kept=slices_kept)
+        self.progress = Progress(self.loss.code, option=self.loss.option, slice_ms=slice_ms, slices_kept=slices_kept)
         self.examples = 0
         self.refused = 0
         self.nonzero = 0
+        """Rows whose weight is not 0; where weights move by themselves, as `count_nonzero` found it last."""
         self._scalars = np.zeros(len(losses.LOSS_SCALARS) + len(optimizer.scalars))
         self._record = np.zeros(RECORD_FIELDS, np.int64)
         self._rows = np.empty(LARGEST_DICTIONARY, np.int64)
@@ -120,16 +124,23 @@ class Learner:
         fixed = (self._scalars, self._record, self._rows, self._local, self._scratch)
         self._at = _Addresses(*(address_of(buffer) for buffer in fixed))
 
-    def fold(self, record: ExampleRecord, tick: int) -> NDArray[np.float64]:
+    def fold(
+        self, record: ExampleRecord, tick: int, *, learned: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float64]:
         """Learn from a record's examples in their order, as part of a tick (never less than the one before).
 
         Returns the margins f64[n] each example was predicted with before it was learned from, NaN for one refused:
-        a view, good until the next call. Raises ValueError, with nothing changed, for a record whose arrays do not
+        a view, good until the next call. With `learned` bool[n] only the examples it marks are learned from; the others
+        are predicted, and may have no label; measuring is then the caller's affair, and `progress` stays as it is.
+        Raises ValueError, with nothing changed, for a record whose arrays do not
         agree, or a tick whose changes were already taken; its keys must not repeat.
         """
         self.table.check_tick(tick)
         arrays = _columns(record)
-        fields = _fields(arrays)
+        only = None if learned is None else np.ascontiguousarray(learned, np.bool_)
+        if only is not None and len(only) != len(record):
+            raise ValueError(f"learned marks {len(only)} examples, the record has {len(record)}")
+        fields = [*_fields(arrays), 0 if only is None else address_of(only)]
         n, k = fields[EXAMPLES], fields[FEATURES]
         if n > len(self._margins):
             self._margins = np.empty(2 * n)
@@ -137,33 +148,58 @@ class Learner:
         at, margins, width = self._at, address_of(self._margins), self.optimizer.local_bytes
         self.table.resolve(fields[KEYS], k, at.rows, at.local, width)
         nonzero_before = self.optimizer.prepare(at.local, k, at.scalars)
-        refused = self.optimizer.fold(at.record, at.local, at.scratch, losses.LOSSES[self.loss], at.scalars, margins)
-        self.nonzero += self.table.write_back(at.rows, k, at.local, width, tick) - nonzero_before
-        self.examples += n - refused
+        code, option = self.loss.code, self.loss.option
+        refused = self.optimizer.fold(at.record, at.local, at.scratch, code, option, at.scalars, margins)
+        nonzero = self.table.write_back(at.rows, k, at.local, width, tick)
+        if not self.optimizer.moves:
+            self.nonzero += nonzero - nonzero_before
+        self.examples += (n if only is None else int(np.count_nonzero(only))) - refused
         self.refused += refused
-        self.progress.observe(margins, fields[LABEL], fields[WEIGHT], fields[LOG_TIME], n)
+        if only is None:
+            self.progress.observe(margins, fields[LABEL], fields[WEIGHT], fields[LOG_TIME], n)
         return self._margins[:n]
 
+    def end_pass(self) -> None:
+        """Count the end of a pass over the data, where the learning rate depends on it."""
+        self.optimizer.end_pass(self._scalars)
+
     def digest(self) -> int:
-        """Digest of the model: all rows, and the number of examples folded."""
-        return digests.model_digest(self.table.rows_digest, self.examples)
+        """Digest of the model: all rows, the number of examples folded, the optimizer's scalars."""
+        return digests.model_digest(self.table.rows_digest, self.examples, self._own_scalars)
 
     def digest_full(self) -> int:
         """The same, made again from all rows."""
-        return digests.model_digest(self.table.rows_digest_full(), self.examples)
+        return digests.model_digest(self.table.rows_digest_full(), self.examples, self._own_scalars)
+
+    @property
+    def _own_scalars(self) -> NDArray[np.float64]:
+        """The optimizer's scalars; the loss's are before them."""
+        return self._scalars[len(losses.LOSS_SCALARS) :]
+
+    def count_nonzero(self) -> int:
+        """Count the rows whose weight is not 0: looks at every row, but only where weights move by themselves."""
+        if self.optimizer.moves:
+            self.nonzero = sum(int(np.count_nonzero(self.weights(rows.columns))) for rows in self.table.items())
+        return self.nonzero
 
     def weights(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weights f64[r] of rows with columns f64[r, ncols]."""
         return self.optimizer.weights(columns, self._scalars)
 
+    def kind(self) -> dict[str, Any]:
+        """What another state of the same model must have in common with this one: `optimizer`, and `loss` unless it is
+        logistic."""
+        loss = {} if self.loss.code == losses.LOGISTIC else {"loss": self.loss.to_dict()}
+        return {"optimizer": self.optimizer.to_dict(), **loss}
+
     def state_scalars(self) -> dict[str, Any]:
         """All state that is not in rows, without loss, in JSON's types; `restore` takes it."""
         return {
             "optimizer": self.optimizer.to_dict(),
-            "loss": self.loss,
+            "loss": str(self.loss),
             "examples": self.examples,
             "refused": self.refused,
-            "nonzero": self.nonzero,
+            "nonzero": None if self.optimizer.moves else self.nonzero,
             "scalars": [float(x).hex() for x in self._scalars],
             "digest": f"{self.digest():016x}",
             "progress": self.progress.state(),
@@ -175,16 +211,23 @@ class Learner:
         Raises ValueError, and the learner must not be used, when the state is of another optimizer or loss, or its
         digest is not that of the rows loaded.
         """
-        mine = {"optimizer": self.optimizer.to_dict(), "loss": self.loss}
+        mine = {"optimizer": self.optimizer.to_dict(), "loss": str(self.loss)}
         for name, value in mine.items():
             if state[name] != value:
                 raise ValueError(f"the state is of {name} {state[name]}, this learner has {value}")
         self.examples, self.refused = state["examples"], state["refused"]
-        self.nonzero = state["nonzero"]
         self._scalars[:] = [float.fromhex(x) for x in state["scalars"]]
+        self.nonzero = state["nonzero"] or 0
+        self.count_nonzero()
         self.progress.restore(state["progress"])
         if f"{self.digest():016x}" != state["digest"]:
             raise ValueError(f"the rows have digest {self.digest():016x}, the state says {state['digest']}")
+
+
+def check_loss(optimizer: Optimizer, loss: Loss) -> None:
+    """Raise ValueError for a loss that the optimizer is not defined for."""
+    if optimizer.losses is not None and loss.name not in optimizer.losses:
+        raise ValueError(f"{optimizer.name} is defined for the loss {', '.join(optimizer.losses)}, not for {loss}")
 
 
 def _columns(record: ExampleRecord) -> tuple[NDArray[Any], ...]:
@@ -202,7 +245,7 @@ def _columns(record: ExampleRecord) -> tuple[NDArray[Any], ...]:
 
 
 def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
-    """Check a record's columns; returns the `RECORD_FIELDS` numbers that kernels take. Raises ValueError."""
+    """Check a record's columns; returns the numbers of `RECORD_FIELDS` up to LEARNED. Raises ValueError."""
     n, m, v, values, labels, importances, k, log_times = (len(column) for column in columns)
     if not (n == labels == importances == log_times and v == values and k <= LARGEST_DICTIONARY):
         raise ValueError("the record's columns differ in length, or its dictionary is too large")
@@ -213,11 +256,12 @@ def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
     return [n, v, k, *places]
 
 
-def warm() -> None:
-    """Compile every kernel of the fold."""
+def warm(optimizer: Optimizer | None = None) -> None:
+    """Compile every kernel of the fold with an optimizer, by default FTRL-Proximal."""
     for module in (digests, weights, progress, ftrl):
         module.warm()
-    learner = Learner(ftrl.FtrlProximal())
+    known = optimizer or ftrl.FtrlProximal()
+    learner = Learner(known, loss=known.losses[0] if known.losses else "logistic")
     one = np.ones(1)
     record = ExampleRecord(
         partition=0,
@@ -235,3 +279,6 @@ def warm() -> None:
         values=np.zeros(0),
     )
     learner.fold(record, 0)
+    learner.weights(learner.table.take_changed_for_publication(0).columns)
+    learner.table.restart_changes(0, 0)
+    learner.digest_full()

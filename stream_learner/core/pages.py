@@ -92,6 +92,8 @@ class PagePolicy:
     page_bytes: a page with more bytes of rows is split. part_bytes: bound of the rows of one part of a delta.
     ring: slots for deltas. delta_share: rows of pages written per row of delta, at least.
     lean: leave out of a delta the rows that the pages of the same publication hold (for readers that always take both).
+    whole: write every page each time, and deltas without rows: for rows that change without being touched. Each
+    publication then leaves out a number, so that a reader misses a delta and has to take the pages.
     """
 
     page_bytes: int = 256 * 1024
@@ -99,6 +101,7 @@ class PagePolicy:
     ring: int = 256
     delta_share: float = 0.5
     lean: bool = False
+    whole: bool = False
 
     def __post_init__(self) -> None:
         if self.ring < 4 or self.page_bytes < 1 or self.part_bytes < 1 or self.delta_share < 0:
@@ -108,6 +111,11 @@ class PagePolicy:
     def cycle(self) -> int:
         """Publications within which every page is written: three quarters of the ring."""
         return 3 * self.ring // 4
+
+    @property
+    def step(self) -> int:
+        """By how much the number of a publication is larger than that of the one before."""
+        return 2 if self.whole else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +181,12 @@ class PagePlanner(Generic[Rows]):
         changed: rows of this shard, sorted by key, each key once, with their values now (rows that became zero too).
         rows_of: gives all rows with a prefix, sorted by key, as of now; called once per page written.
         """
-        sequence = self.state.sequence + 1
+        sequence = self.state.sequence + self.policy.step
         size = row_bytes(changed.ncols)
         written, credit = self._pages(sequence, len(changed), size, rows_of)
         pages = [leaf for leaves in written.values() for leaf in leaves]
+        if self.policy.whole:
+            changed = changed.part(0, 0)
         if self.policy.lean:
             changed = _outside(changed, [prefix for prefix, _ in pages])
         parts = _cut(changed, max(1, self.policy.part_bytes // size))
@@ -195,7 +205,7 @@ class PagePlanner(Generic[Rows]):
 
     def commit(self, plan: PagePlan[Rows]) -> None:
         """The plan is written and counts. Raises ValueError unless it is the one that follows the last."""
-        if plan.sequence != self.state.sequence + 1:
+        if plan.sequence != self.state.sequence + self.policy.step:
             raise ValueError(f"publication {plan.sequence} cannot follow {self.state.sequence}")
         self.state = plan.state
         self._credit = plan.credit
@@ -218,8 +228,8 @@ class PagePlanner(Generic[Rows]):
         return written, max(credit, -float(page_rows))
 
     def _must_write(self, sequence: int, last: int) -> bool:
-        """Whether a page would otherwise need a delta that the ring no longer holds."""
-        return last == 0 or sequence - last >= self.policy.ring - 1 or self._ring_changed
+        """Whether a page is wanted now, or would otherwise need a delta that the ring no longer holds."""
+        return self.policy.whole or last == 0 or sequence - last >= self.policy.ring - 1 or self._ring_changed
 
     @property
     def _ring_changed(self) -> bool:

@@ -6,14 +6,18 @@ This file must never see an example again, or depend on how examples are cut int
 
 With h the importance, y the label, q the prediction, l the loss:
 
-    log-loss            sum h l / sum h                                    (natural logarithm)
+    average loss        sum h l / sum h
+    log-loss            sum h (-y ln q - (1 - y) ln (1 - q)) / sum h       (where the prediction is a probability)
     normalized entropy  log-loss / H(sum h y / sum h), H(c) = -c ln c - (1 - c) ln (1 - c)    (He et al. 2014)
-    calibration         sum h q / sum h y                                  (1 is best)
+    calibration         sum h q / sum h y                                  (1 is best; where the prediction is a mean)
     AUC                 probability that a positive has a larger margin than a negative, ties counted half; a soft
                         label is a positive of weight h y and a negative of weight h (1 - y)
+    mistakes            examples whose margin is on the wrong side of the label, or on neither; not weighted
 
-A figure whose divisor is 0 is None. Margins are counted in bins of 1/32 from -16 to 16 (what lies outside goes to the
-outermost), and margins of one bin are ties: on click-through data that moves the AUC by less than 0.001.
+Where the labels are -1 and 1, y stands here for 0 and 1. A figure whose divisor is 0, or that a loss does not have, is
+None. Margins are counted in bins, and margins of one bin are ties. With logistic loss a bin is 1/32 wide, from -16 to
+16 (what lies outside goes to the outermost): on click-through data that moves the AUC by less than 0.001. Where the
+margin is itself the probability, 1/1024; with hinge and exponential loss 1/512 (1 + |p|)^2.
 
 The same by slice: a slice covers the log times [s slice_ms, (s + 1) slice_ms). The two latest keep a histogram each;
 an example older than both (a late one) counts in the older of them; older slices keep their sums and final AUC, as
@@ -31,12 +35,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.kernels import kernel
-from stream_learner.core.losses import LOGISTIC, loss_value, prediction
+from stream_learner.core.losses import (
+    EXPONENTIAL,
+    HALF_SQUARED,
+    HELLINGER,
+    HINGE,
+    LOGARITHMIC,
+    LOGISTIC,
+    POISSON,
+    SQUARED,
+    class_of,
+    label_read,
+    loss_value,
+    mistake,
+    prediction,
+)
 from stream_learner.core.memory import address_of, load_f64, load_i64, store_f64
 
-EXAMPLES, REFUSED, IMPORTANCE, LABEL, PREDICTION, LOSS, POSITIVES = range(7)
-SUMS: Final = 8
+EXAMPLES, REFUSED, IMPORTANCE, LABEL, PREDICTION, LOSS, POSITIVES, MISTAKES, LOG_LOSS = range(9)
+SUMS: Final = 9
 """Float64 places of a block of sums; counts are exact up to 2^53."""
+_SUMS_BEFORE: Final = 8
+"""Places in states written before there was LOG_LOSS."""
 BINS_PER_UNIT: Final = 32
 LARGEST_MARGIN: Final = 16
 BINS: Final = 2 * LARGEST_MARGIN * BINS_PER_UNIT
@@ -44,27 +64,53 @@ BINS: Final = 2 * LARGEST_MARGIN * BINS_PER_UNIT
 BLOCK: Final = SUMS + 2 * BINS
 
 _NO_SLICE: Final = -(1 << 62)
+_PROBABILITIES: Final = (LOGISTIC, LOGARITHMIC, HELLINGER)
+"""Losses whose prediction is the probability of a positive."""
+_CLASSES: Final = (*_PROBABILITIES, HINGE, EXPONENTIAL)
+"""Losses whose labels are two classes."""
+_MEANS: Final = (*_PROBABILITIES, SQUARED, HALF_SQUARED, POISSON)
+"""Losses whose prediction is the mean of the label."""
+
+
+@kernel
+def _bin(loss: int, p: float) -> int:
+    """Which bin of the histogram a margin belongs to."""
+    if loss == LOGISTIC:
+        place = np.floor(min(max(p * BINS_PER_UNIT, -BINS / 2.0), BINS / 2.0 - 1.0)) + BINS // 2
+    elif (loss == LOGARITHMIC) | (loss == HELLINGER):
+        place = np.floor(min(max(p * BINS, 0.0), BINS - 1.0))
+    else:
+        place = np.floor(min((1.0 + p / (1.0 + abs(p))) * (BINS // 2), BINS - 1.0))
+    return np.int64(place)
+
+
+@kernel
+def _count(block: int, place: int, amount: float) -> None:
+    store_f64(block + 8 * place, load_f64(block + 8 * place) + amount)
 
 
 @kernel
 def _add(block: int, loss: int, p: float, y: float, h: float, q: float, value: float) -> None:
-    """Count one example in a block of sums and histogram."""
+    """Count one example in a block of sums and histogram; its label as the loss has read it."""
     if p != p:
-        store_f64(block + 8 * REFUSED, load_f64(block + 8 * REFUSED) + 1.0)
+        _count(block, REFUSED, 1.0)
         return
-    store_f64(block + 8 * EXAMPLES, load_f64(block + 8 * EXAMPLES) + 1.0)
-    store_f64(block + 8 * IMPORTANCE, load_f64(block + 8 * IMPORTANCE) + h)
-    store_f64(block + 8 * LABEL, load_f64(block + 8 * LABEL) + h * y)
-    store_f64(block + 8 * PREDICTION, load_f64(block + 8 * PREDICTION) + h * q)
-    store_f64(block + 8 * LOSS, load_f64(block + 8 * LOSS) + h * value)
-    store_f64(block + 8 * POSITIVES, load_f64(block + 8 * POSITIVES) + (1.0 if y > 0.0 else 0.0))
-    if loss != LOGISTIC:
+    positive = class_of(loss, y)
+    classes = positive == positive
+    _count(block, EXAMPLES, 1.0)
+    _count(block, IMPORTANCE, h)
+    _count(block, LABEL, h * (positive if classes else y))
+    _count(block, PREDICTION, h * q)
+    _count(block, LOSS, h * value)
+    _count(block, POSITIVES, 1.0 if y > 0.0 else 0.0)
+    if not classes:
         return
-    place = np.int64(np.floor(min(max(p * BINS_PER_UNIT, -BINS / 2.0), BINS / 2.0 - 1.0))) + BINS // 2
-    negatives = block + 8 * (SUMS + place)
-    positives = negatives + 8 * BINS
-    store_f64(negatives, load_f64(negatives) + h * (1.0 - y))
-    store_f64(positives, load_f64(positives) + h * y)
+    _count(block, MISTAKES, 1.0 if mistake(loss, p, y) else 0.0)
+    if loss == HELLINGER:
+        _count(block, LOG_LOSS, h * loss_value(LOGARITHMIC, 0.0, p, y))
+    place = _bin(loss, p)
+    _count(block, SUMS + place, h * (1.0 - positive))
+    _count(block, SUMS + BINS + place, h * positive)
 
 
 @kernel
@@ -72,6 +118,7 @@ def _observe(
     first: int,
     count: int,
     loss: int,
+    option: float,
     margins: int,
     labels: int,
     importances: int,
@@ -89,8 +136,9 @@ def _observe(
         which = load_i64(log_times + 8 * e) // slice_ms
         if which > newest:
             return e
-        p, y, h = load_f64(margins + 8 * e), load_f64(labels + 8 * e), load_f64(importances + 8 * e)
-        q, value = prediction(loss, p), loss_value(loss, p, y)
+        p, h = load_f64(margins + 8 * e), load_f64(importances + 8 * e)
+        y = label_read(loss, load_f64(labels + 8 * e))
+        q, value = prediction(loss, p), loss_value(loss, option, p, y)
         _add(total, loss, p, y, h, q, value)
         _add(open_slices + (8 * BLOCK if which == newest else 0), loss, p, y, h, q, value)
     return count
@@ -113,32 +161,44 @@ def entropy(rate: float) -> float:
 def figures(loss: int, sums: NDArray[np.float64], auc: float | None) -> dict[str, Any]:
     """The figures of the module's docstring from a block's sums."""
     importance, label = float(sums[IMPORTANCE]), float(sums[LABEL])
-    average = float(sums[LOSS]) / importance if importance > 0.0 else None
-    rate = label / importance if importance > 0.0 else None
-    base = entropy(min(max(rate, 0.0), 1.0)) if rate is not None and loss == LOGISTIC else 0.0
+    average = _ratio(sums[LOSS], importance)
+    rate = _ratio(label, importance)
+    log_loss = None
+    if loss in _PROBABILITIES:
+        log_loss = _ratio(sums[LOG_LOSS], importance) if loss == HELLINGER else average
+    base = entropy(min(max(rate, 0.0), 1.0)) if rate is not None and log_loss is not None else 0.0
     return {
         "examples": int(sums[EXAMPLES]),
         "refused": int(sums[REFUSED]),
         "positives": int(sums[POSITIVES]),
         "importance": importance,
         "label_rate": rate,
-        "prediction_rate": float(sums[PREDICTION]) / importance if importance > 0.0 else None,
+        "prediction_rate": _ratio(sums[PREDICTION], importance),
         "average_loss": average,
-        "log_loss": average if loss == LOGISTIC else None,
-        "normalized_entropy": average / base if average is not None and base > 0.0 else None,
-        "calibration": float(sums[PREDICTION]) / label if label > 0.0 else None,
+        "log_loss": log_loss,
+        "normalized_entropy": log_loss / base if log_loss is not None and base > 0.0 else None,
+        "calibration": _ratio(sums[PREDICTION], label) if loss in _MEANS else None,
         "auc": auc,
+        "mistakes": int(sums[MISTAKES]) if loss in _CLASSES else None,
     }
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return float(part) / whole if whole > 0.0 else None
 
 
 class Progress:
     """Progressive metrics of one model, in total and by slice."""
 
-    def __init__(self, loss: int, *, slice_ms: int = 3_600_000, slices_kept: int = 48) -> None:
-        """`loss`: a code of `losses`. `slices_kept` counts closed slices; raises ValueError unless both are > 0."""
+    def __init__(self, loss: int, *, option: float = 0.0, slice_ms: int = 3_600_000, slices_kept: int = 48) -> None:
+        """`loss`, `option`: a code of `losses`, and its option. `slices_kept` counts closed slices.
+
+        Raises ValueError unless both numbers are > 0.
+        """
         if slice_ms <= 0 or slices_kept <= 0:
             raise ValueError(f"slice_ms ({slice_ms}) and slices_kept ({slices_kept}) must be positive")
         self._loss = loss
+        self._option = option
         self._slice_ms = slice_ms
         self._slices_kept = slices_kept
         self._blocks = np.zeros((3, BLOCK))
@@ -153,7 +213,7 @@ class Progress:
         places = (self._total, self._open_slices)
         done = 0
         while True:
-            done = _observe(done, count, self._loss, *columns, self._slice_ms, self._newest, *places)
+            done = _observe(done, count, self._loss, self._option, *columns, self._slice_ms, self._newest, *places)
             if done == count:
                 return
             self._open(_time_at(log_times + 8 * done) // self._slice_ms)
@@ -161,6 +221,11 @@ class Progress:
     def summary(self) -> dict[str, Any]:
         """The figures of all examples so far."""
         return self._figures_of(0)
+
+    def totals(self) -> tuple[int, float, float]:
+        """Examples, the sum of their importances, the sum of their losses, so far."""
+        sums = self._blocks[0]
+        return int(sums[EXAMPLES]), float(sums[IMPORTANCE]), float(sums[LOSS])
 
     def slices(self) -> list[dict[str, Any]]:
         """The figures of every slice kept, oldest first, each with `start_ms`; the last two may still change."""
@@ -184,14 +249,14 @@ class Progress:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become what `state` was of. Another slice length ends the slices so far: only the total goes on."""
-        self._blocks[:] = _unpacked(state["blocks"]).reshape(3, BLOCK)
+        self._blocks[:] = _widened(_unpacked(state["blocks"]).reshape(3, -1))
         self._newest, self._older, self._closed = _NO_SLICE, _NO_SLICE, []
         if state["slice_ms"] != self._slice_ms:
             self._blocks[1:] = 0.0
             return
         self._newest, self._older = state["newest"], state["older"]
         self._closed = [
-            (start, _unpacked(sums), None if auc is None else float.fromhex(auc))
+            (start, _widened(_unpacked(sums)[None])[0], None if auc is None else float.fromhex(auc))
             for start, sums, auc in state["closed"]
         ][-self._slices_kept :]
 
@@ -218,6 +283,13 @@ def _seen(block: NDArray[np.float64]) -> bool:
 @kernel
 def _time_at(address: int) -> int:
     return load_i64(address)
+
+
+def _widened(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Blocks, or sums, of a state as they are now: one written before there was LOG_LOSS gets a 0 for it."""
+    if blocks.shape[1] in (SUMS, BLOCK):
+        return blocks
+    return np.insert(blocks, _SUMS_BEFORE, 0.0, axis=1)
 
 
 def _packed(numbers: NDArray[np.float64]) -> str:

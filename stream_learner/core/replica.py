@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stream_learner.core.errors import ForeignRecord, RecordError, Where
+from stream_learner.core.errors import ForeignRecord, NewerVersion, RecordError, Where
 from stream_learner.core.follower import Follower, VersionId
+from stream_learner.core.losses import LOGISTIC, LOSSES
 from stream_learner.core.pages import shard_prefix
 from stream_learner.core.replica_kernels import BAD_ROWS, NO_VERSION
 from stream_learner.core.replica_table import Change, ReplicaTable
 from stream_learner.core.replica_table import warm as warm_table
-from stream_learner.core.snapshots import Record, decode
+from stream_learner.core.snapshots import ModelRecord, Record, decode
 
 _U64, _F64, _I64 = np.dtype(np.uint64), np.dtype(np.float64), np.dtype(np.int64)
 
@@ -61,6 +62,7 @@ class Replica:
         self._ends = list(ends)
         self._followers = [Follower(shard) for shard in range(len(ends))]
         self._table = ReplicaTable(pause)
+        self._loss = LOGISTIC
         self.served: Served | None = None
         self.last_version: int | None = None
         """No later version than this is begun to be served; None for no limit. Set by the thread that feeds, or with
@@ -80,6 +82,7 @@ class Replica:
             try:
                 record = decode(key or b"", value, where)
                 self._check_shards(record, where)
+                _check_loss(record, where)
                 self._make(follower.take(key or b"", record, where))
             except RecordError as error:
                 follower.fail(str(error))
@@ -145,13 +148,14 @@ class Replica:
     def predict(
         self, keys: NDArray[np.uint64], values: NDArray[np.float64], row_start: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], int]:
-        """Click probabilities f64[n] of hashed events, and the version that all of them are of.
+        """Predictions f64[n] of hashed events, by the link of the model's loss, and the version that all are of.
 
         keys u64[m], values f64[m], row_start i64[n+1]: event i has the features row_start[i] to row_start[i+1] - 1.
-        A key without a weight counts as weight 0. The version is -1, and the probabilities mean nothing, before the
+        A key without a weight counts as weight 0. The version is -1, and the predictions mean nothing, before the
         first whole version. Raises ValueError if the arrays do not fit together.
         """
-        p_click, version = self._table.predict(_plain(keys, _U64), _plain(values, _F64), _plain(row_start, _I64))
+        arrays = _plain(keys, _U64), _plain(values, _F64), _plain(row_start, _I64)
+        p_click, version = self._table.predict(*arrays, self._loss)
         if version == BAD_ROWS:
             raise ValueError("row_start must begin at 0 or later, never fall, and end within keys and values")
         return p_click, version
@@ -186,10 +190,12 @@ class Replica:
         if wanted is None:
             return None
         changes = [change for follower in self._followers for change in follower.advance(wanted)]
-        self._table.apply(changes, wanted.version)
         current = [follower.versions()[wanted] for follower in self._followers]
+        model = current[0].model or {}
+        self._loss = LOSSES[_loss_of(model)]
+        self._table.apply(changes, wanted.version)
         sequence = min(version.sequence for version in current)
-        self.served = Served(wanted.version, wanted.digest, sequence, current[0].model or {})
+        self.served = Served(wanted.version, wanted.digest, sequence, model)
         return wanted.version
 
     def _last_common(self) -> VersionId | None:
@@ -207,6 +213,18 @@ class Replica:
         """The earliest version that could be served but for the limit; None while a shard is loading."""
         held = [follower.current.id.version for follower in self._followers if follower.current is not None]
         return max(held) if len(held) == len(self._followers) else None
+
+
+def _loss_of(model: dict[str, Any]) -> str:
+    """The loss of a model by the content of its model record."""
+    name: str = model.get("loss", {}).get("name", "logistic")
+    return name
+
+
+def _check_loss(record: Record, where: Where) -> None:
+    """Raise NewerVersion for a model of a loss that is not known here: its link is not either."""
+    if isinstance(record, ModelRecord) and _loss_of(record.content) not in LOSSES:
+        raise NewerVersion(f"a model of the loss {_loss_of(record.content)!r}, which this program does not know", where)
 
 
 def _plain(array: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:

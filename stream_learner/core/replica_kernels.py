@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.arithmetic import sigmoid, sum_lanes
+from stream_learner.core.arithmetic import sum_lanes
 from stream_learner.core.atomics import (
     atomic_add,
     atomic_load,
@@ -29,6 +29,7 @@ from stream_learner.core.atomics import (
     store_f32,
 )
 from stream_learner.core.kernels import kernel
+from stream_learner.core.losses import prediction
 from stream_learner.core.memory import load_f64, load_i64, load_u64, store_f64, store_i64, store_u64
 
 SUB_BITS = 10
@@ -132,13 +133,14 @@ def predict_rows(
     values: NDArray[np.float64],
     row_start: NDArray[np.int64],
     p_click: NDArray[np.float64],
+    loss: int,
     directory: int,
     control: int,
 ) -> int:
     """Predictions for rows of (key, value); gives the version all of them are of.
 
-    keys u64[m], values f64[m], row_start i64[n+1]; fills p_click f64[n]. NO_VERSION if there is none yet, BAD_ROWS if
-    the arrays do not fit together; p_click is then undefined.
+    keys u64[m], values f64[m], row_start i64[n+1]; fills p_click f64[n] by the link of a loss, a code of `losses`.
+    NO_VERSION if there is none yet, BAD_ROWS if the arrays do not fit together; p_click is then undefined.
     """
     longest = _rows_make_sense(row_start, len(keys), len(values))
     if longest < 0 or len(p_click) != len(row_start) - 1:
@@ -161,7 +163,7 @@ def predict_rows(
             weight = weight_from(load_i64(searches + 8 * (place & _RING)), key, bank)
             store_f64(products + 8 * i, np.float64(weight) * load_f64(value_at + 8 * place))
             place += 1
-        p_click[r] = sigmoid(_sum(products, count))
+        p_click[r] = prediction(loss, _sum(products, count))
     version = load_i64(control + VERSIONS + 8 * bank)
     leave(control, bank)
     scratch[0] = 0.0  # compiled code frees an array after the last use of its name, whoever has its address

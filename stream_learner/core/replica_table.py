@@ -20,6 +20,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.losses import LOGISTIC
 from stream_learner.core.memory import address_of
 from stream_learner.core.replica_kernels import (
     BOTH_BANKS,
@@ -143,11 +144,11 @@ class ReplicaTable:
         return int(np.int64(self._versions()[self._bank()]))
 
     def predict(
-        self, keys: NDArray[np.uint64], values: NDArray[np.float64], row_start: NDArray[np.int64]
+        self, keys: NDArray[np.uint64], values: NDArray[np.float64], row_start: NDArray[np.int64], loss: int = LOGISTIC
     ) -> tuple[NDArray[np.float64], int]:
-        """Click probabilities f64[n] and their version, as `predict_rows`; arrays C-contiguous and writeable."""
+        """Predictions f64[n] and their version, as `predict_rows`; arrays C-contiguous and writeable."""
         p_click = np.empty(len(row_start) - 1)
-        return p_click, predict_rows(keys, values, row_start, p_click, self.directory, self.control)
+        return p_click, predict_rows(keys, values, row_start, p_click, loss, self.directory, self.control)
 
     def weight(self, key: int) -> float:
         """The current weight of a key, 0.0 if it has none."""

@@ -2,6 +2,7 @@
 
 In: nothing. Out: compiled kernels, in memory and in numba's cache on disk.
 This file must never leave out a kernel that a role runs: compiling one between two ticks would take seconds.
+`compile_kernels` has those of FTRL-Proximal, the default; another optimizer needs `compile_optimizer` too.
 
 Compiled the first time, the kernels take about `FIRST_TIME_S` on one core; loaded from the cache, about one second.
 """
@@ -26,6 +27,7 @@ from stream_learner.core import (
 )
 from stream_learner.core.events import ClickDecoder, EventSpec, ImpressionDecoder
 from stream_learner.core.feature_spec import FeatureSpec
+from stream_learner.core.optimizers import OPTIMIZERS, Optimizer, sample_optimizer
 from stream_learner.core.weights import WeightTable
 
 FIRST_TIME_S = 30
@@ -41,10 +43,10 @@ def _decoders() -> None:
     ClickDecoder(spec).decode(event, bounds, times)
 
 
-def _table_growth() -> None:
+def _table_growth(ncols: int = 2) -> None:
     """Compile what a weight table runs only when one of its sub-tables is full."""
     keys = np.arange(1, 4097, dtype=np.uint64) << np.uint64(40)
-    WeightTable(2).load(keys, np.ones((len(keys), 2)), np.zeros(len(keys), np.int64))
+    WeightTable(ncols).load(keys, np.ones((len(keys), ncols)), np.zeros(len(keys), np.int64))
 
 
 STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
@@ -69,6 +71,19 @@ def compile_kernels(report: Callable[[str], None] = lambda part: None) -> None:
     for part, warm in STEPS:
         report(part)
         warm()
+
+
+def compile_optimizer(optimizer: Optimizer) -> None:
+    """Load or compile what folding with an optimizer runs besides; nothing for FTRL-Proximal, which `STEPS` has."""
+    learner.warm(optimizer)
+    _table_growth(len(optimizer.columns))
+
+
+def compile_everything() -> None:
+    """Load or compile every kernel, those of every optimizer of a streaming learner too: for an image's cache."""
+    compile_kernels()
+    for name in OPTIMIZERS:
+        compile_optimizer(sample_optimizer(name))
 
 
 def is_compiled() -> bool:

@@ -96,7 +96,8 @@ class Ftrl:
         return -(z - math.copysign(self.l1, z)) / denominator
 
     def learn(self, features: Sequence[tuple[int, float]], y: float, h: float, tick: int) -> float:
-        """Fold one example; returns the margin, NaN if it was refused."""
+        """Fold one example; returns the margin, NaN if it was refused. A label of -1 is read as 0."""
+        y = 0.0 if y == -1.0 else y
         weights = [self.weight(key) for key, _ in features]
         p = dot(weights, [x for _, x in features])
         fresh = {}

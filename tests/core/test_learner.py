@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_learner.core import digest as digests
 from stream_learner.core.examples import ExampleRecord
 from stream_learner.core.learner import LARGEST_DICTIONARY, Learner
-from stream_learner.core.optimizers import FtrlProximal
+from stream_learner.core.memory import address_of
+from stream_learner.core.optimizers import FtrlProximal, make_optimizer
 from tests.core.example_records import Example, as_record, random_examples
 from tests.core.fold_oracle import Ftrl
+from tests.oracle_arithmetic import MASK, mix
 
 PARAMETERS = [(0.1, 1.0, 1.0, 1.0), (0.5, 0.0, 0.0, 0.0), (2.0, 0.3, 0.05, 0.0), (0.03, 1.0, 0.0, 2.5)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,9 +163,32 @@ def test_a_tick_whose_changes_were_taken_is_closed() -> None:
 
 
 def test_an_unknown_loss_is_refused() -> None:
-    """With the names there are."""
-    with pytest.raises(ValueError, match="logistic, squared"):
-        Learner(FtrlProximal(), loss="hinge")
+    """With the nearest name."""
+    with pytest.raises(ValueError, match="did you mean 'logistic'"):
+        Learner(FtrlProximal(), loss="logistik")
+
+
+def test_the_digest_is_of_the_optimizers_scalars_too() -> None:
+    """Rows and count of examples being equal, another number of steps makes another digest; the formula is plain."""
+    learner = Learner(make_optimizer({"name": "ogd"}))
+    learner.fold(as_record(random_examples(40, 3)), 0)
+    state = learner.state_scalars()
+    rows = sum(int(digests.row_digest(np.uint64(key), address_of(columns), 1)) for key, columns in rows_at(learner))
+    expected = mix((rows & MASK) ^ mix(learner.examples))
+    for scalar in state["scalars"][2:]:
+        expected = mix(expected ^ int(np.float64(float.fromhex(scalar)).view(np.uint64)))
+    assert state["scalars"][2:] and learner.digest() == learner.digest_full() == expected
+    other = Learner(make_optimizer({"name": "ogd"}))
+    for part in learner.table.items():
+        other.table.load(*part)
+    with pytest.raises(ValueError, match="digest"):
+        other.restore({**state, "scalars": [*state["scalars"][:2], (999.0).hex(), *state["scalars"][3:]]})
+
+
+def rows_at(learner: Learner) -> Iterator[tuple[int, np.ndarray]]:
+    """Every row's key and columns."""
+    for part in learner.table.items():
+        yield from zip(part.keys.tolist(), part.columns, strict=True)
 
 
 def with_columns(**columns: Any) -> Callable[[ExampleRecord], ExampleRecord]:

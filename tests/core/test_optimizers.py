@@ -25,6 +25,7 @@ def weight_of(learner: Learner, key: int) -> float:
 
 
 @given(rates, penalties, penalties, penalties, st.lists(st.tuples(st.floats(-50, 50), st.floats(0, 1e6)), max_size=9))
+@settings(deadline=None)
 def test_weights_of_rows_have_the_bits_of_the_fold(
     alpha: float, beta: float, l1: float, l2: float, rows: list[tuple[float, float]]
 ) -> None:
@@ -109,5 +110,5 @@ def test_unknown_names_are_answered_with_the_nearest_known_one() -> None:
         make_optimizer({"name": "ftlr_proximal"})
     with pytest.raises(ValueError, match="did you mean 'alpha'"):
         make_optimizer({"name": "ftrl_proximal", "aplha": 0.1})
-    with pytest.raises(ValueError, match="known: ftrl_proximal"):
+    with pytest.raises(ValueError, match="unknown optimizer None"):
         make_optimizer({})

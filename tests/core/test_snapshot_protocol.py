@@ -62,7 +62,10 @@ class Publisher:
         if self.tick == len(self.history):
             keys = self.rng.sample(UNIVERSE, self.rng.randrange(0, 9))
             change = {key: self.rng.choice([0.0, 1.0, 1.0]) * self.rng.random() for key in keys}
-            self.history.append({**self.history[-1], **change})
+            before = self.history[-1]
+            if self.policy.whole:
+                before = {key: 0.875 * weight for key, weight in before.items()}
+            self.history.append({**before, **change})
             self.touched.append(set(keys))
         self.weights = self.history[self.tick]
         self.unsent |= self.touched[self.tick]
@@ -116,7 +119,7 @@ class Publisher:
 class World:
     """A topic, its publisher and its readers."""
 
-    def __init__(self, seed: int, torn: float | None = None) -> None:
+    def __init__(self, seed: int, torn: float | None = None, *, moving: bool = False) -> None:
         rng = self.rng = random.Random(seed)
         self.shards = rng.choice([1, 1, 2, 4])
         self.logs: list[Log] = [[] for _ in range(self.shards)]
@@ -126,6 +129,7 @@ class World:
             part_bytes=12 * rng.choice([2, 3, 100]),
             ring=rng.choice([8, 12, 24]),
             delta_share=rng.choice([0.0, 0.5, 2.0]),
+            whole=moving,
         )
         self.publisher = Publisher(rng, self.shards, self.policy, self.logs)
         self.readers: list[Reader] = []
@@ -228,9 +232,9 @@ class Reader:
         self.world.check(self.replica)
 
 
-def run(seed: int, steps: int, torn: float | None = None) -> World:
+def run(seed: int, steps: int, torn: float | None = None, *, moving: bool = False) -> World:
     """One history; at its end every reader, and one that starts then, is ready and right."""
-    world = World(seed, torn)
+    world = World(seed, torn, moving=moving)
     for _ in range(steps):
         world.step()
     world.settle()
@@ -254,6 +258,12 @@ def test_every_version_served_is_exactly_the_model_at_that_version() -> None:
     worlds = [run(seed, 15 + 5 * (seed % 12)) for seed in range(24)]
     assert sum(world.checks for world in worlds) > 1_500
     assert sum(world.unready for world in worlds) > 40
+
+
+def test_weights_that_move_untouched_are_right_at_every_version() -> None:
+    """Where every weight changes between two publications, each is the whole model, to those who follow too."""
+    worlds = [run(seed, 15 + 5 * (seed % 12), moving=True) for seed in range(8)]
+    assert sum(world.checks for world in worlds) > 500
 
 
 @pytest.mark.parametrize("mutation", ["pages", "deltas", "attempts"])

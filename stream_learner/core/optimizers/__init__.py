@@ -8,22 +8,71 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, Final
 
+from stream_learner.core.optimizers.averaged import AveragedDescent
 from stream_learner.core.optimizers.base import Optimizer
+from stream_learner.core.optimizers.baselines import ConfidenceWeighted, PassiveAggressive
+from stream_learner.core.optimizers.entropic import EntropicLeader
 from stream_learner.core.optimizers.ftrl import FtrlProximal
+from stream_learner.core.optimizers.gradient import (
+    AdaGrad,
+    GlobalDescent,
+    GradientDescent,
+    Normalized,
+    PerCoordinateDescent,
+)
+from stream_learner.core.optimizers.invariant import Invariant
+from stream_learner.core.optimizers.leader import DoublingLeader, FixedLeader, GrowingL1Leader, RootLeader
+from stream_learner.core.optimizers.scale_free import CoinBetting, Pistol
+from stream_learner.core.optimizers.sparse import (
+    DualAveraging,
+    Fobos,
+    L1Subgradient,
+    SimpleTruncation,
+    TruncatedGradient,
+)
+from stream_learner.core.optimizers.vw import VwDescent
 
-__all__ = ["OPTIMIZERS", "FtrlProximal", "Optimizer", "make_optimizer"]
+__all__ = ["OPTIMIZERS", "FtrlProximal", "Optimizer", "make_optimizer", "sample_optimizer"]
 
-OPTIMIZERS: Final[dict[str, type[Optimizer]]] = {FtrlProximal.name: FtrlProximal}
+OPTIMIZERS: Final[dict[str, type[Optimizer]]] = {
+    kind.name: kind
+    for kind in (
+        FtrlProximal,
+        GradientDescent,
+        GlobalDescent,
+        PerCoordinateDescent,
+        AdaGrad,
+        Normalized,
+        Invariant,
+        AveragedDescent,
+        L1Subgradient,
+        SimpleTruncation,
+        TruncatedGradient,
+        Fobos,
+        DualAveraging,
+        FixedLeader,
+        RootLeader,
+        DoublingLeader,
+        EntropicLeader,
+        GrowingL1Leader,
+        PassiveAggressive,
+        ConfidenceWeighted,
+        Pistol,
+        CoinBetting,
+        VwDescent,
+    )
+}
 """Every optimizer that a configuration or a checkpoint may name."""
 
 
 def make_optimizer(settings: Mapping[str, Any]) -> Optimizer:
     """The optimizer that `Optimizer.to_dict` described: `name`, and any of its hyper-parameters.
 
-    Raises ValueError for unknown names, with the nearest known one, and for values it does not allow.
+    Raises ValueError for unknown names, with the nearest known one, for a hyper-parameter that is missing or not a
+    number, and for values it does not allow.
     """
     given = dict(settings)
     name = given.pop("name", None)
@@ -34,7 +83,19 @@ def make_optimizer(settings: Mapping[str, Any]) -> Optimizer:
     for key in given:
         if key not in known:
             raise ValueError(f"{name} has no hyper-parameter {key!r}{_nearest(key, known)}")
-    return kind(**given)
+    missing = [f.name for f in fields(kind) if f.default is MISSING and f.name not in given]
+    if missing:
+        raise ValueError(f"{name} needs {', '.join(missing)}")
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def sample_optimizer(name: str) -> Optimizer:
+    """An optimizer of the registry with its default hyper-parameters; with some value for those that have none."""
+    needed = (field.name for field in fields(OPTIMIZERS[name]) if field.default is MISSING)
+    return make_optimizer({"name": name, **{one: -1.0 if one == "low" else 1.0 for one in needed}})
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

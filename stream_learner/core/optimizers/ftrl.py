@@ -30,7 +30,7 @@ from stream_learner.core.losses import (
     LABEL_HIGH,
     LABEL_LOW,
     LOGISTIC,
-    label_allowed,
+    label_read,
     margin_read,
     slope,
 )
@@ -54,6 +54,7 @@ from stream_learner.core.optimizers.lanes import (
     X,
     dot,
     gather,
+    is_learned,
     padded,
     scatter,
     spread_values,
@@ -117,14 +118,16 @@ def _update(scratch: int, length: int, d: float, inverse_alpha: float, beta: flo
 
 
 @kernel
-def _fold(record: int, local: int, scratch: int, loss: int, scalars: int, margins: int, parameters: int) -> int:
+def _fold(
+    record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int, parameters: int
+) -> int:
     """See `Optimizer.fold`."""
     inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
     l1, l2 = load_f64(parameters + 8 * _L1), load_f64(parameters + 8 * _L2)
     row_len, indices = load_i64(record + 8 * base.ROW_LEN), load_i64(record + 8 * base.INDICES)
     positions, values = load_i64(record + 8 * base.POSITIONS), load_i64(record + 8 * base.VALUES)
     labels, importances = load_i64(record + 8 * base.LABEL), load_i64(record + 8 * base.WEIGHT)
-    exceptions = load_i64(record + 8 * base.EXCEPTIONS)
+    exceptions, learned = load_i64(record + 8 * base.EXCEPTIONS), load_i64(record + 8 * base.LEARNED)
     low, high = load_f64(scalars + 8 * LABEL_LOW), load_f64(scalars + 8 * LABEL_HIGH)
     first = exception = refused = 0
     for e in range(load_i64(record + 8 * base.EXAMPLES)):
@@ -133,11 +136,15 @@ def _fold(record: int, local: int, scratch: int, loss: int, scalars: int, margin
         gather(local, row, length, scratch)
         exception = spread_values(scratch, first, length, positions, values, exception, exceptions)
         first += length
-        y, h = load_f64(labels + 8 * e), load_f64(importances + 8 * e)
-        seen_low, seen_high = min(low, y), max(high, y)
-        p = margin_read(loss, dot(scratch, padded(length)), seen_low, seen_high)
-        d = h * slope(loss, p, y)
-        good = label_allowed(loss, y) & (h >= 0.0) & (h <= _LARGEST)
+        y, h = label_read(loss, load_f64(labels + 8 * e)), load_f64(importances + 8 * e)
+        seen_low, seen_high = (min(low, y), max(high, y)) if y == y else (low, high)
+        p = margin_read(loss, option, dot(scratch, padded(length)), seen_low, seen_high)
+        if not is_learned(learned, e):
+            low, high = seen_low, seen_high
+            store_f64(margins + 8 * e, p)
+            continue
+        d = h * slope(loss, option, p, y)
+        good = (y == y) & (h >= 0.0) & (h <= _LARGEST)
         good &= (abs(p) <= _LARGEST) & (abs(d) <= _LARGEST)
         if good and _update(scratch, padded(length), d, inverse_alpha, beta, l1, l2):
             scatter(local, row, length, scratch)
@@ -189,10 +196,10 @@ class FtrlProximal(base.Optimizer):
         parameters = self._parameters()
         return int(_prepare(local, count, address_of(parameters)))
 
-    def fold(self, record: int, local: int, scratch: int, loss: int, scalars: int, margins: int) -> int:
+    def fold(self, record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int) -> int:
         """See `Optimizer.fold`."""
         parameters = self._parameters()
-        return int(_fold(record, local, scratch, loss, scalars, margins, address_of(parameters)))
+        return int(_fold(record, local, scratch, loss, option, scalars, margins, address_of(parameters)))
 
 
 def warm() -> None:
@@ -201,4 +208,4 @@ def warm() -> None:
     record, local, scalars = np.zeros(base.RECORD_FIELDS, np.int64), np.zeros(4), np.zeros(2)
     optimizer.weights(np.zeros((1, 2)), scalars)
     optimizer.prepare(address_of(local), 1, address_of(scalars))
-    optimizer.fold(address_of(record), address_of(local), 0, LOGISTIC, address_of(scalars), 0)
+    optimizer.fold(address_of(record), address_of(local), 0, LOGISTIC, 0.0, address_of(scalars), 0)

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from stream_learner.core.arithmetic import sum_lanes
 from stream_learner.core.kernels import kernel
-from stream_learner.core.memory import load_f64, load_f64_at, load_u16, load_u32, store_f64_at
+from stream_learner.core.memory import load_f64, load_f64_at, load_u8, load_u16, load_u32, store_f64_at
 
 LOCAL_BYTES: Final = 32
 LONGEST_ROW: Final = 65536
@@ -90,6 +90,12 @@ def _scatter_four(typingctx: Any, row0: Any, row1: Any, row2: Any, row3: Any, pl
 @kernel
 def _row(local: int, indices: int, j: int) -> int:
     return local + LOCAL_BYTES * load_u16(indices + 2 * j)
+
+
+@kernel
+def is_learned(learned: int, example: int) -> bool:
+    """Whether an example is learned from; `learned` is an address of u8, or 0 where all are. See `base.LEARNED`."""
+    return learned == 0 or load_u8(learned + example) != 0
 
 
 @kernel

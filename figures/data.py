@@ -1,0 +1,52 @@
+"""Real data, where it is there: beside the project's folder, never in it.
+
+In: names of sets. Out: sparse rows and labels.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+from stream_learner.core.text.libsvm import LibsvmText
+
+from figures.play import Rows, Vector
+
+FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+SENTIMENT = ("books", "dvd", "electronics", "kitchen")
+
+
+class DataMissing(Exception):
+    """A figure needs a file that is not there."""
+
+
+def libsvm(*names: str) -> tuple[Rows, Vector]:
+    """The rows of files in LIBSVM text, one after the other, and their labels; columns are numbered by appearance."""
+    starts, keys, values, labels, before = [np.zeros(1, np.int64)], [], [], [], 0
+    for name in names:
+        path = FOLDER / name
+        if not path.exists():
+            raise DataMissing(f"needs {name} in ../shared/data")
+        parsed = LibsvmText(bias=False).parse(gzip.decompress(path.read_bytes()), 1)
+        if parsed.faults:
+            raise ValueError(f"{name}: {parsed.faults[0]}")
+        starts.append(parsed.batch.row_start[1:] + before)
+        before = int(starts[-1][-1])
+        keys.append(parsed.batch.keys.copy())
+        values.append(parsed.batch.values.copy())
+        labels.append(parsed.batch.label.copy())
+    _, columns = np.unique(np.concatenate(keys), return_inverse=True)
+    return Rows(np.concatenate(starts), columns, np.concatenate(values)), np.concatenate(labels)
+
+
+def sentiment(domain: str) -> tuple[Rows, Vector]:
+    """Reviews of one domain, all that there are."""
+    return libsvm(*(f"sentiment/{domain}_{part}.svmlight.gz" for part in ("train", "test")))
+
+
+def of_unit_length(rows: Rows) -> Rows:
+    """The rows divided by their Euclidean length."""
+    lengths = np.sqrt(np.add.reduceat(rows.values**2, rows.start[:-1]))
+    lengths[np.diff(rows.start) == 0] = 1.0
+    return rows._replace(values=rows.values / np.repeat(lengths, np.diff(rows.start)))

@@ -1,0 +1,102 @@
+"""The entropic leader, or exponentiated gradient: weights on the simplex.
+
+In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on; weights.
+This file must never estimate the sum over all coordinates: it is kept exactly (`exact_sum`).
+
+    w_i = e^(x_i) / Z,   x_i = -G1_i / lambda,   Z = sum of e^(x_j) over all coordinates
+
+The dimension d is declared: coordinates whose G1 is 0, because no example named them or because it came back to 0, have
+x = 0 and are counted, not summed: Z = sum over the `known` others + (d - known). A weight is right to a relative 1e-12,
+the rounding of x, for |x| up to 2000. There G1 is held: beyond, a share is nothing or all of the simplex in 800
+digits, and lambda far too small.
+
+Source: slides "Online convex optimization 2" [F]: argmin G1.w + lambda sum w log w on the simplex.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.arithmetic import finite
+from stream_learner.core.kernels import kernel
+from stream_learner.core.optimizers import codes
+from stream_learner.core.optimizers.base import RuleOptimizer, check_above, check_whole
+from stream_learner.core.optimizers.cells import column, number, set_column, set_number, set_weight
+from stream_learner.core.optimizers.exact_sum import LARGEST_X, LIMBS, add, exp_parts, parts, two_to
+
+_G1 = 0
+_KNOWN, _SUM = range(2)
+_STRENGTH, _DIMENSION = range(2)
+
+
+@kernel
+def entropic_weight(columns: int, sc: int, pa: int) -> float:
+    """e^x / Z, both over a power of two that leaves neither out of range; 0 for one coordinate more than there are."""
+    g1 = number(columns, _G1)
+    m, k = exp_parts((0.0 - g1) / number(pa, _STRENGTH))
+    s, largest = parts(sc + 8 * _SUM)
+    unknown = number(pa, _DIMENSION) - number(sc, _KNOWN)
+    if g1 == 0.0 and unknown <= 0.0:
+        return 0.0
+    if unknown > 0.0:
+        z = s * two_to(min(largest, 0)) + unknown * two_to(-max(largest, 0))
+        largest = max(largest, 0)
+    else:
+        z = s
+    return m * two_to(k - largest) / z
+
+
+@kernel
+def entropic_step(row: int, x: float, u: float, sc: int, pa: int) -> bool:
+    """G1 += g, held within 2000 lambda, and the sum after it; False if the dimension does not suffice."""
+    strength, before = number(pa, _STRENGTH), column(row, _G1)
+    after = before + u * x
+    good = finite(after)
+    after = min(max(after, -LARGEST_X * strength), LARGEST_X * strength)
+    if good and after != before:
+        if before != 0.0:
+            add(sc + 8 * _SUM, (0.0 - before) / strength, -1.0)
+        if after != 0.0:
+            add(sc + 8 * _SUM, (0.0 - after) / strength, 1.0)
+        known = number(sc, _KNOWN) + np.float64(after != 0.0) - np.float64(before != 0.0)
+        set_number(sc, _KNOWN, known)
+        set_column(row, _G1, after)
+        good = known <= number(pa, _DIMENSION)
+    set_weight(row, entropic_weight(row + 8, sc, pa))
+    return good
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntropicLeader(RuleOptimizer):
+    """FTRL with the entropy as regularizer, lambda = `strength` > 0, on the simplex of `dimension` coordinates, [F].
+
+    Weights are positive and sum to 1 over the declared dimension, which counts the features that no example has named
+    yet; a snapshot could not hold those, so it is for evaluation only. An example that would bring in more features
+    than the dimension is refused.
+    """
+
+    strength: float
+    dimension: int
+
+    name: ClassVar[str] = "entropic"
+    rule: ClassVar[int] = codes.ENTROPIC
+    columns: ClassVar[tuple[str, ...]] = ("g1",)
+    scalars: ClassVar[tuple[str, ...]] = ("known", "limbs", *(f"limb_{i}" for i in range(LIMBS)))
+    moves: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_above(0.0, strength=self.strength)
+        check_whole(dimension=self.dimension)
+
+    @property
+    def reason(self) -> str:
+        """See `Optimizer.reason`."""
+        return "features that no example has named have a weight too, and a scorer would not know it"
+
+    def parameters(self) -> NDArray[np.float64]:
+        """See `RuleOptimizer.parameters`."""
+        return np.array([self.strength, float(self.dimension)])

@@ -1,0 +1,219 @@
+"""The one fold of every optimizer but FTRL-Proximal.
+
+In: local rows (weight, then the columns; float64[8]), a record. Out: the same, changed by every example in turn.
+This file must never know a rule: what differs between optimizers is in `rules`.
+
+An example is folded in four steps, each over its features in their order; features of value 0 are passed over:
+1. read: each row is brought up to the last step; w.x is summed, in order, for the prediction that is reported and for
+   the one the gradient is taken at (they differ where weights are averaged), and the size of the example;
+2. predict: the rule makes margins of the sums, the loss reads them, its slope is taken;
+3. scale: the rule advances its scalars and says how long the step is;
+4. step: each row takes it.
+Rows and scalars are copied before; where anything comes out that is not finite, they are put back, and the example is
+refused, as one is whose label or importance is not allowed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.arithmetic import finite
+from stream_learner.core.kernels import kernel
+from stream_learner.core.losses import LABEL_HIGH, LABEL_LOW, LOSS_SCALARS, label_read, margin_read, slope
+from stream_learner.core.memory import address_of, load_f64, load_f64_at, load_i64, load_u16, store_f64, store_f64_at
+from stream_learner.core.optimizers import base, rules
+from stream_learner.core.optimizers.base import JOURNAL, ROW_BYTES, SCALAR_JOURNAL, RuleOptimizer
+from stream_learner.core.optimizers.lanes import X, is_learned, spread_values
+
+_OWN = 8 * len(LOSS_SCALARS)
+
+
+@kernel
+def _copy(source: int, target: int, count: int) -> None:
+    for i in range(count):
+        store_f64_at(target, 8 * i, load_f64_at(source, 8 * i))
+
+
+@kernel
+def _read(
+    rule: int, width: int, local: int, row: int, length: int, scratch: int, sc: int, pa: int
+) -> tuple[float, float, float]:
+    """Step 1; rows as they were go to the journal. Returns both sums and the size."""
+    reported = gradient = size = 0.0
+    for j in range(length):
+        place = local + ROW_BYTES * load_u16(row + 2 * j)
+        _copy(place, scratch + JOURNAL + ROW_BYTES * j, width)
+        x = load_f64_at(scratch, X + 8 * j)
+        if x != 0.0:
+            w_reported, w_gradient, part = rules.read(rule, place, x, sc, pa)
+            reported += w_reported * x
+            gradient += w_gradient * x
+            size += part
+    return reported, gradient, size
+
+
+@kernel
+def _step(
+    rule: int, local: int, row: int, length: int, scratch: int, u: float, d: float, h: float, sc: int, pa: int
+) -> bool:
+    """Step 4; False if a row is no longer finite."""
+    good = True
+    for j in range(length):
+        x = load_f64_at(scratch, X + 8 * j)
+        if x != 0.0:
+            good &= rules.step(rule, local + ROW_BYTES * load_u16(row + 2 * j), x, u, d, h, sc, pa)
+    return good
+
+
+@kernel
+def _all_finite(numbers: int, count: int) -> bool:
+    good = True
+    for i in range(count):
+        good &= finite(load_f64_at(numbers, 8 * i))
+    return good
+
+
+@kernel
+def _put_back(width: int, local: int, row: int, length: int, scratch: int) -> None:
+    """Undo an example, the last feature first: a feature that is there twice was copied twice."""
+    for j in range(length - 1, -1, -1):
+        _copy(scratch + JOURNAL + ROW_BYTES * j, local + ROW_BYTES * load_u16(row + 2 * j), width)
+
+
+@kernel
+def _learn(
+    rule: int,
+    width: int,
+    local: int,
+    row: int,
+    length: int,
+    scratch: int,
+    loss: int,
+    option: float,
+    y: float,
+    h: float,
+    low: float,
+    high: float,
+    sc: int,
+    count: int,
+    pa: int,
+    learned: bool,
+) -> float:
+    """All steps of one example, whose values x are in the scratch; returns its margin, NaN if it was refused.
+
+    One that is not learned from is put back after step 2.
+    """
+    _copy(sc, scratch + SCALAR_JOURNAL, count)
+    reported, gradient, size = _read(rule, width, local, row, length, scratch, sc, pa)
+    margin = margin_read(loss, option, rules.predict(rule, reported, size, h, sc, pa), low, high)
+    p = margin_read(loss, option, rules.predict(rule, gradient, size, h, sc, pa), low, high)
+    d = slope(loss, option, p, y)
+    good = learned & finite(margin) & finite(h * d)
+    if good:
+        u = rules.scale(rule, loss, option, p, y, h, d, size, sc, pa)
+        good = finite(u) & _all_finite(sc, count)
+        if good:
+            good = _step(rule, local, row, length, scratch, u, d, h, sc, pa) and _all_finite(sc, count)
+    if good:
+        return margin
+    _put_back(width, local, row, length, scratch)
+    _copy(scratch + SCALAR_JOURNAL, sc, count)
+    return np.nan if learned else margin
+
+
+@kernel
+def _fold(
+    rule: int,
+    width: int,
+    record: int,
+    local: int,
+    scratch: int,
+    loss: int,
+    option: float,
+    scalars: int,
+    count: int,
+    margins: int,
+    pa: int,
+) -> int:
+    """See `Optimizer.fold`; `width`: numbers of a local row in use, `count`: of the optimizer's own scalars."""
+    row_len, indices = load_i64(record + 8 * base.ROW_LEN), load_i64(record + 8 * base.INDICES)
+    positions, values = load_i64(record + 8 * base.POSITIONS), load_i64(record + 8 * base.VALUES)
+    labels, importances = load_i64(record + 8 * base.LABEL), load_i64(record + 8 * base.WEIGHT)
+    exceptions, learned = load_i64(record + 8 * base.EXCEPTIONS), load_i64(record + 8 * base.LEARNED)
+    low, high = load_f64(scalars + 8 * LABEL_LOW), load_f64(scalars + 8 * LABEL_HIGH)
+    sc = scalars + _OWN
+    first = exception = refused = 0
+    for e in range(load_i64(record + 8 * base.EXAMPLES)):
+        length = np.int64(load_u16(row_len + 2 * e))
+        exception = spread_values(scratch, first, length, positions, values, exception, exceptions)
+        row = indices + 2 * first
+        first += length
+        y, h = label_read(loss, load_f64(labels + 8 * e)), load_f64(importances + 8 * e)
+        margin = np.nan
+        learn = is_learned(learned, e)
+        below, above = (min(low, y), max(high, y)) if y == y else (low, high)
+        if ((y == y) & (h >= 0.0) & finite(h)) or not learn:
+            margin = _learn(
+                rule, width, local, row, length, scratch, loss, option, y, h, below, above, sc, count, pa, learn
+            )
+            if margin == margin:
+                low, high = below, above
+        refused += learn & (margin != margin)
+        store_f64(margins + 8 * e, margin)
+    store_f64(scalars + 8 * LABEL_LOW, low)
+    store_f64(scalars + 8 * LABEL_HIGH, high)
+    return refused
+
+
+@kernel
+def _prepare(rule: int, local: int, count: int, sc: int, pa: int) -> int:
+    """Fill in the weights of local rows; returns how many are not 0."""
+    nonzero = 0
+    for i in range(count):
+        row = local + ROW_BYTES * i
+        w = rules.weight(rule, row + 8, sc, pa)
+        store_f64(row, w)
+        nonzero += w != 0.0
+    return nonzero
+
+
+@kernel
+def _weights(rule: int, columns: int, count: int, row_bytes: int, sc: int, pa: int, out: int) -> None:
+    """Weights f64[count] at `out` of rows of columns `row_bytes` apart."""
+    for i in range(count):
+        store_f64_at(out, 8 * i, rules.weight(rule, columns + row_bytes * i, sc, pa))
+
+
+def weights(
+    optimizer: RuleOptimizer, columns: NDArray[np.float64], scalars: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """See `Optimizer.weights`."""
+    columns, scalars = np.ascontiguousarray(columns, np.float64), np.ascontiguousarray(scalars, np.float64)
+    parameters, out = optimizer.parameters(), np.empty(len(columns))
+    sc, pa = address_of(scalars) + _OWN, address_of(parameters)
+    row_bytes = 8 * len(optimizer.columns)
+    _weights(optimizer.rule, address_of(columns), len(columns), row_bytes, sc, pa, address_of(out))
+    return out
+
+
+def prepare(optimizer: RuleOptimizer, local: int, count: int, scalars: int) -> int:
+    """See `Optimizer.prepare`."""
+    parameters = optimizer.parameters()
+    return int(_prepare(optimizer.rule, local, count, scalars + _OWN, address_of(parameters)))
+
+
+def fold(
+    optimizer: RuleOptimizer,
+    record: int,
+    local: int,
+    scratch: int,
+    loss: int,
+    option: float,
+    scalars: int,
+    margins: int,
+) -> int:
+    """See `Optimizer.fold`."""
+    parameters = optimizer.parameters()
+    places = record, local, scratch, loss, option, scalars, len(optimizer.scalars), margins, address_of(parameters)
+    return int(_fold(optimizer.rule, 1 + len(optimizer.columns), *places))

@@ -1,0 +1,301 @@
+"""The gradient descent family: the weight is a column, g = h (dl/dp) x.
+
+In: local rows, scalars, hyper-parameters, by address. Out: the same, one step on.
+This file must never take a step where g = 0: a rate may be 0/0 there.
+
+| name       | step                                                   | columns | scalars       |
+|------------|--------------------------------------------------------|---------|---------------|
+| ogd        | w = P(w - eta_t g)                                     | w       | t, passes     |
+| ogd_global | the same, eta_t = scale D / sqrt(2 sum of all g^2)     | w, seen | squares, seen |
+| pc_ogd     | w = P(w - scale D / sqrt(two G2) g)                    | w, g2   |               |
+| adagrad    | w = P(w - eta g / sqrt G2)                             | w, g2   |               |
+| normalized | see `Normalized`                                       | w, s    | t, passes, n  |
+
+P clips into the box after the step; sums of squares include the current gradient.
+Sources: [L] McMahan's lecture "Adaptive per-coordinate learning" (2012), [F] slides "Online convex optimization 2",
+[SM] Streeter & McMahan, "Less regret via online conditioning" (2010), [VW] Chikkerur (2015).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.arithmetic import finite
+from stream_learner.core.kernels import kernel
+from stream_learner.core.optimizers import codes
+from stream_learner.core.optimizers.base import RuleOptimizer, check_above
+from stream_learner.core.optimizers.cells import column, number, set_column, set_number, set_weight
+from stream_learner.core.optimizers.schedules import AFTER_SCHEDULE, Scheduled, T, next_rate
+
+_W = 0
+
+
+@kernel
+def weight_read(row: int, x: float) -> tuple[float, float, float]:
+    """Step 1 of every rule whose first column is the weight; the size is x^2."""
+    w = column(row, _W)
+    return w, w, x * x
+
+
+@kernel
+def boxed(w: float, low: float, high: float) -> float:
+    """P(w)."""
+    return min(max(w, low), high)
+
+
+@kernel
+def set_both(row: int, w: float) -> bool:
+    """The new weight of a rule whose first column it is; False if it is not finite."""
+    set_column(row, _W, w)
+    set_weight(row, w)
+    return finite(w)
+
+
+@kernel
+def weight_step(row: int, x: float, u: float) -> bool:
+    """w = w - u x, for every rule without a box whose first column is the weight."""
+    return set_both(row, column(row, _W) - u * x)
+
+
+def box(low: float | None, high: float | None) -> tuple[float, float]:
+    """The bounds of a box, where None is none. Raises ValueError unless the box holds the first weight, 0."""
+    bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+    if not bounds[0] <= 0.0 <= bounds[1]:
+        raise ValueError(f"low and high must hold 0, where weights start: not {low!r} and {high!r}")
+    return bounds
+
+
+def forget_no_bounds(optimizer: RuleOptimizer) -> None:
+    """Write an infinite bound as None: JSON, in which a state keeps its optimizer, has no infinity."""
+    for name in ("low", "high"):
+        value = getattr(optimizer, name)
+        if value is not None and math.isinf(value):
+            object.__setattr__(optimizer, name, None)
+
+
+@kernel
+def ogd_scale(h: float, d: float, sc: int, pa: int) -> float:
+    """u = eta_t h d, so that the step is w - u x: for every rule with a learning rate by schedule."""
+    return next_rate(sc, pa) * (h * d)
+
+
+@kernel
+def ogd_step(row: int, x: float, u: float, pa: int) -> bool:
+    """w = P(w - u x)."""
+    w = column(row, _W) - u * x
+    return set_both(row, boxed(w, number(pa, AFTER_SCHEDULE), number(pa, AFTER_SCHEDULE + 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientDescent(Scheduled):
+    """Online gradient descent: w = P(w - eta_t g), [L], [F], [SM] eq. 1.
+
+    eta_t by `schedule`; weights stay in [low, high], where None is no bound.
+    """
+
+    low: float | None = None
+    high: float | None = None
+
+    name: ClassVar[str] = "ogd"
+    rule: ClassVar[int] = codes.OGD
+    columns: ClassVar[tuple[str, ...]] = ("w",)
+
+    def __post_init__(self) -> None:
+        Scheduled.__post_init__(self)
+        box(self.low, self.high)
+        forget_no_bounds(self)
+
+    def parameters(self) -> NDArray[np.float64]:
+        """See `RuleOptimizer.parameters`."""
+        return np.array([*self.schedule_parameters(), *box(self.low, self.high)])
+
+
+_SEEN = 1
+_SQUARES, _SEEN_COUNT = range(2)
+_RADIUS, _GLOBAL_SCALE, _DIAMETER = range(3)
+
+
+@kernel
+def ogd_global_read(row: int, x: float, sc: int) -> tuple[float, float, float]:
+    """Count the feature if it is new."""
+    if column(row, _SEEN) == 0.0:
+        set_column(row, _SEEN, 1.0)
+        set_number(sc, _SEEN_COUNT, number(sc, _SEEN_COUNT) + 1.0)
+    return weight_read(row, x)
+
+
+@kernel
+def ogd_global_scale(h: float, d: float, size: float, sc: int, pa: int) -> float:
+    """Add ||g||^2; u = scale D / sqrt(2 sum ||g||^2) h d, with D = 2 radius sqrt(seen) unless it is given."""
+    g = h * d
+    squares = number(sc, _SQUARES) + g * g * size
+    set_number(sc, _SQUARES, squares)
+    if squares == 0.0:
+        return 0.0
+    diameter = number(pa, _DIAMETER)
+    if diameter == 0.0:
+        diameter = 2.0 * number(pa, _RADIUS) * np.sqrt(number(sc, _SEEN_COUNT))
+    return number(pa, _GLOBAL_SCALE) * diameter / np.sqrt(2.0 * squares) * g
+
+
+@kernel
+def ogd_global_step(row: int, x: float, u: float, pa: int) -> bool:
+    """w = clip(w - u x, -radius, radius)."""
+    radius = number(pa, _RADIUS)
+    return set_both(row, boxed(column(row, _W) - u * x, -radius, radius))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalDescent(RuleOptimizer):
+    """Gradient descent with one rate from the data: eta_t = scale D / sqrt(2 sum_s ||g_s||^2), [SM] Theorem 2, 5.1.
+
+    Weights stay in [-radius, radius]; D = 2 radius sqrt(n), the diameter of that box over the n features seen so far,
+    those of the current example included; a `diameter` > 0 takes its place (None: none).
+    """
+
+    radius: float
+    scale: float = 1.0
+    diameter: float | None = None
+
+    name: ClassVar[str] = "ogd_global"
+    rule: ClassVar[int] = codes.OGD_GLOBAL
+    columns: ClassVar[tuple[str, ...]] = ("w", "seen")
+    scalars: ClassVar[tuple[str, ...]] = ("squares", "seen")
+
+    def __post_init__(self) -> None:
+        check_above(0.0, radius=self.radius, scale=self.scale)
+        if self.diameter is not None:
+            check_above(0.0, diameter=self.diameter)
+
+    def parameters(self) -> NDArray[np.float64]:
+        """See `RuleOptimizer.parameters`."""
+        return np.array([self.radius, self.scale, self.diameter or 0.0])
+
+
+_G2 = 1
+_RATE, _LOW, _HIGH = range(3)
+
+
+@kernel
+def gradient_scale(h: float, d: float) -> float:
+    """u = h d, so that g = u x: for every rule whose rate is the coordinate's own."""
+    return h * d
+
+
+@kernel
+def adagrad_step(row: int, x: float, u: float, pa: int) -> bool:
+    """G2 += g^2; w = P(w - rate g / sqrt G2), nothing where g^2 is 0."""
+    g = u * x
+    g2 = column(row, _G2) + g * g
+    set_column(row, _G2, g2)
+    w = column(row, _W)
+    if g2 > 0.0:
+        w = boxed(w - number(pa, _RATE) * (g / np.sqrt(g2)), number(pa, _LOW), number(pa, _HIGH))
+    return set_both(row, w) and finite(g2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerCoordinateDescent(RuleOptimizer):
+    """Gradient descent with a rate a coordinate: w = clip(w - scale D / sqrt(two G2) g, low, high), D = high - low.
+
+    [SM] Algorithm 1 prints D / sqrt G2 (`two` = 1), but its equation (4) needs the 2 under the root (`two` = 2);
+    [L]'s B sqrt 2 / sqrt G2 is the same rate with D = 2 B.
+    """
+
+    low: float
+    high: float
+    scale: float = 1.0
+    two: float = 2.0
+
+    name: ClassVar[str] = "pc_ogd"
+    rule: ClassVar[int] = codes.PC_OGD
+    columns: ClassVar[tuple[str, ...]] = ("w", "g2")
+
+    def __post_init__(self) -> None:
+        check_above(0.0, scale=self.scale, two=self.two)
+        box(self.low, self.high)
+        check_above(0.0, **{"high - low": self.high - self.low})
+
+    def parameters(self) -> NDArray[np.float64]:
+        """See `RuleOptimizer.parameters`."""
+        return np.array([self.scale * (self.high - self.low) / math.sqrt(self.two), self.low, self.high])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaGrad(RuleOptimizer):
+    """AdaGrad, diagonal: w = P(w - eta g / sqrt G2), [F], [VW].
+
+    Both print it with the current gradient left out of G2, which would divide by zero.
+    Weights stay in [low, high], where None is no bound.
+    """
+
+    eta: float = 0.1
+    low: float | None = None
+    high: float | None = None
+
+    name: ClassVar[str] = "adagrad"
+    rule: ClassVar[int] = codes.ADAGRAD
+    columns: ClassVar[tuple[str, ...]] = ("w", "g2")
+
+    def __post_init__(self) -> None:
+        check_above(0.0, eta=self.eta)
+        box(self.low, self.high)
+        forget_no_bounds(self)
+
+    def parameters(self) -> NDArray[np.float64]:
+        """See `RuleOptimizer.parameters`."""
+        return np.array([self.eta, *box(self.low, self.high)])
+
+
+_S = 1
+_N = 2
+
+
+@kernel
+def normalized_read(row: int, x: float) -> tuple[float, float, float]:
+    """Where |x| > s: w = w s^2 / x^2, s = |x|. The size is x^2 / s^2."""
+    s, w = column(row, _S), column(row, _W)
+    if abs(x) > s:
+        shrunk = s / abs(x)
+        w *= shrunk * shrunk
+        s = abs(x)
+        set_column(row, _W, w)
+        set_column(row, _S, s)
+        set_weight(row, w)
+    return w, w, (x / s) * (x / s)
+
+
+@kernel
+def normalized_scale(h: float, d: float, size: float, sc: int, pa: int) -> float:
+    """N += size; u = eta_t (t / N) h d; 0 before the first feature."""
+    eta = next_rate(sc, pa)
+    n = number(sc, _N) + size
+    set_number(sc, _N, n)
+    return eta * (number(sc, T) / n) * (h * d) if n > 0.0 else 0.0
+
+
+@kernel
+def normalized_step(row: int, x: float, u: float) -> bool:
+    """w = w - u x / s^2."""
+    s = column(row, _S)
+    return set_both(row, column(row, _W) - u * (x / s) / s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalized(Scheduled):
+    """Normalized gradient descent (NG): scale-free in each feature, [VW].
+
+    For each x_i that is not 0: where |x_i| > s_i, w_i = w_i s_i^2 / x_i^2 and s_i = |x_i|. Then predict;
+    N += sum x_i^2 / s_i^2; w_i = w_i - eta_t (t / N) g_i / s_i^2. N and t include the current example, whatever its
+    importance. `weights` are those before the next example's values are known.
+    """
+
+    name: ClassVar[str] = "normalized"
+    rule: ClassVar[int] = codes.NORMALIZED
+    columns: ClassVar[tuple[str, ...]] = ("w", "s")
+    scalars: ClassVar[tuple[str, ...]] = (*Scheduled.scalars, "n")

@@ -1,0 +1,90 @@
+"""Learning rates that depend on the number of the example, and of the pass.
+
+In: hyper-parameters (places 0 to 4), scalars t and passes (places 0 and 1). Out: the rate of step t.
+This file must never hold a rate of a single coordinate.
+
+    constant   eta
+    root       eta / sqrt t                                 (Streeter & McMahan 2010, eq. 1)
+    power      eta decay^k (t0 / (t0 + t))^power            (Chikkerur 2015; k passes have ended)
+
+t counts examples from 1; those of importance 0 count, those refused do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.arithmetic import power
+from stream_learner.core.kernels import kernel
+from stream_learner.core.losses import LOSS_SCALARS
+from stream_learner.core.optimizers.base import RuleOptimizer, check_above, check_at_least
+from stream_learner.core.optimizers.cells import number, set_number
+
+SCHEDULES: Final = ("constant", "root", "power")
+_CONSTANT, _ROOT, _POWER = range(3)
+
+ETA, SCHEDULE, DECAY, T0, EXPONENT = range(5)
+"""Places of the hyper-parameters; an optimizer's own follow."""
+AFTER_SCHEDULE: Final = 5
+T, PASSES = range(2)
+"""Places of the scalars; an optimizer's own follow."""
+
+
+@kernel
+def rate_at(t: float, passes: float, pa: int) -> float:
+    """The learning rate of step t, after so many passes."""
+    eta, schedule = number(pa, ETA), number(pa, SCHEDULE)
+    if schedule == _CONSTANT:
+        return eta
+    if schedule == _ROOT:
+        return eta / np.sqrt(t)
+    t0 = number(pa, T0)
+    return eta * power(number(pa, DECAY), passes) * power(t0 / (t0 + t), number(pa, EXPONENT))
+
+
+@kernel
+def rate(sc: int, pa: int) -> float:
+    """The learning rate of step t, as the scalars have it."""
+    return rate_at(number(sc, T), number(sc, PASSES), pa)
+
+
+@kernel
+def next_rate(sc: int, pa: int) -> float:
+    """Begin the next step; returns its learning rate."""
+    set_number(sc, T, number(sc, T) + 1.0)
+    return rate(sc, pa)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled(RuleOptimizer):
+    """Hyper-parameters of a learning rate: eta > 0; of schedule power, decay > 0, t0 > 0, power >= 0."""
+
+    eta: float = 0.1
+    schedule: str = "constant"
+    decay: float = 1.0
+    t0: float = 1.0
+    power: float = 0.5
+
+    scalars: ClassVar[tuple[str, ...]] = ("t", "passes")
+
+    def __post_init__(self) -> None:
+        check_above(0.0, eta=self.eta, decay=self.decay, t0=self.t0)
+        check_at_least(0.0, power=self.power)
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
+
+    def schedule_parameters(self) -> tuple[float, ...]:
+        """The first `AFTER_SCHEDULE` parameters."""
+        return (self.eta, float(SCHEDULES.index(self.schedule)), self.decay, self.t0, self.power)
+
+    def parameters(self) -> NDArray[np.float64]:
+        """The learning rate's; an optimizer with others adds them."""
+        return np.array(self.schedule_parameters())
+
+    def end_pass(self, scalars: NDArray[np.float64]) -> None:
+        """Count a pass."""
+        scalars[len(LOSS_SCALARS) + PASSES] += 1.0

@@ -1,0 +1,78 @@
+"""What a Vowpal Wabbit command line asks of the updates.
+
+In: numbers and switches. Out: one checked value, with the tool's defaults.
+This file must never know the names of flags, or how text is read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+KINDS: Final = ("descent", "ftrl", "pistol", "coin")
+LOSSES: Final = ("squared", "logistic", "hinge", "quantile", "poisson")
+FIRST_RANGE: Final = {"logistic": (-50.0, 50.0), "poisson": (-50.0, 50.0)}
+"""The label range before the first label; [0, 0] for the other losses."""
+MAX_BITS: Final = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VwSettings:
+    """One learner of the tool.
+
+    kind: of `KINDS`; loss: of `LOSSES`, with tau for quantile. adaptive, normalized, invariant, eta (learning rate),
+    power_t, initial_t, decay (of eta, after each pass): descent only. alpha, beta: the other kinds. l1, l2: descent
+    and ftrl. bits: 2^bits weights. low, high: bounds of predictions; with neither, the range of the labels seen; a
+    bound that is missing beside the other is 0. fixed_range: labels never widen the range, as when nothing is learned.
+    Raises ValueError where a value is not allowed.
+    """
+
+    kind: str = "descent"
+    loss: str = "squared"
+    tau: float = 0.5
+    adaptive: bool = True
+    normalized: bool = True
+    invariant: bool = True
+    eta: float = 0.5
+    power_t: float = 0.5
+    initial_t: float = 0.0
+    decay: float = 1.0
+    alpha: float = 0.5
+    beta: float = 1.0
+    l1: float = 0.0
+    l2: float = 0.0
+    bits: int = 18
+    low: float | None = None
+    high: float | None = None
+    fixed_range: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where a value is not allowed."""
+        for name, value, known in (("kind", self.kind, KINDS), ("loss", self.loss, LOSSES)):
+            if value not in known:
+                raise ValueError(f"{name} is {value!r}, must be one of {', '.join(known)}")
+        if not 1 <= self.bits <= MAX_BITS:
+            raise ValueError(f"bits is {self.bits}, must be from 1 to {MAX_BITS}")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"predictions cannot lie between {self.low} and {self.high}")
+        if self.l1 < 0.0 or self.l2 < 0.0:
+            raise ValueError(f"l1 ({self.l1}) and l2 ({self.l2}) must not be negative")
+        for name in ("tau", "eta", "power_t", "initial_t", "decay", "alpha", "beta", "l1", "l2"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name} is {getattr(self, name)}, must be a finite number")
+
+    @property
+    def plain(self) -> bool:
+        """Descent that is neither adaptive nor normalized: the rate falls with t, and X is the sum of squares."""
+        return not (self.adaptive or self.normalized)
+
+    def first_range(self) -> tuple[float, float]:
+        """What predictions are clipped to before the first label."""
+        low, high = FIRST_RANGE.get(self.loss, (0.0, 0.0)) if not self.bounded else (0.0, 0.0)
+        return low if self.low is None else self.low, high if self.high is None else self.high
+
+    @property
+    def bounded(self) -> bool:
+        """Whether labels do not widen the range."""
+        return self.fixed_range or self.low is not None or self.high is not None
