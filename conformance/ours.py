@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from conformance.subject import Features, Machine
-from figures.play import Player, Rows, records
+from figures.play import Player, Rows, keys_of, records
 
 
 class OurMachine:
@@ -23,7 +23,7 @@ class OurMachine:
 
     def margin(self, x: Features) -> float:
         """w.x."""
-        keys = np.array(list(x), np.uint64)
+        keys = keys_of(np.array(list(x), np.int64) - 1)
         weights = self._player.learner.weights(self._player.learner.table.rows_of(keys).columns)
         return float(weights @ np.array(list(x.values())))
 

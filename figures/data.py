@@ -49,4 +49,4 @@ def of_unit_length(rows: Rows) -> Rows:
     """The rows divided by their Euclidean length."""
     lengths = np.sqrt(np.add.reduceat(rows.values**2, rows.start[:-1]))
     lengths[np.diff(rows.start) == 0] = 1.0
-    return rows._replace(values=rows.values / np.repeat(lengths, np.diff(rows.start)))
+    return Rows(rows.start, rows.columns, rows.values / np.repeat(lengths, np.diff(rows.start)))

@@ -21,6 +21,8 @@ from stream_learner.core.optimizers import make_optimizer
 Vector = NDArray[np.float64]
 RECORD_FEATURES = 65_536
 """Features of a record at most: then its distinct keys are no more either."""
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""Keys are to be spread evenly over 64 bits, as hashes are; multiples of an odd number are, and none repeats."""
 
 
 class Rows(NamedTuple):
@@ -42,7 +44,7 @@ class Rows(NamedTuple):
 
 
 def records(rows: Rows, labels: Vector, importances: Vector | None = None) -> list[ExampleRecord]:
-    """The examples as records of the fold; column c has key c + 1."""
+    """The examples as records of the fold."""
     weights = np.ones(len(labels)) if importances is None else importances
     made, first = [], 0
     while first < len(rows):
@@ -54,9 +56,14 @@ def records(rows: Rows, labels: Vector, importances: Vector | None = None) -> li
     return made
 
 
+def keys_of(columns: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The feature keys of columns, from 0."""
+    return (columns.astype(np.uint64) + np.uint64(1)) * SPREAD
+
+
 def _record(rows: Rows, labels: Vector, weights: Vector, first: int, end: int) -> ExampleRecord:
     low, high = rows.start[first], rows.start[end]
-    keys, indices = np.unique(rows.columns[low:high], return_inverse=True)
+    distinct, indices = np.unique(rows.columns[low:high], return_inverse=True)
     values = rows.values[low:high]
     positions = np.flatnonzero(values != 1.0)
     return ExampleRecord(
@@ -68,7 +75,7 @@ def _record(rows: Rows, labels: Vector, weights: Vector, first: int, end: int) -
         id_hash=np.arange(first + 1, end + 1, dtype=np.uint64),
         label=labels[first:end],
         weight=weights[first:end],
-        keys=(keys + 1).astype(np.uint64),
+        keys=keys_of(distinct),
         indices=indices.astype(np.uint16),
         row_len=np.diff(rows.start[first : end + 1]).astype(np.uint16),
         positions=positions.astype(np.uint32),
@@ -92,7 +99,7 @@ class Player:
 
     def weights(self, dimension: int) -> Vector:
         """The weights of columns 0 .. dimension - 1."""
-        rows = self.learner.table.rows_of(np.arange(1, dimension + 1, dtype=np.uint64))
+        rows = self.learner.table.rows_of(keys_of(np.arange(dimension)))
         return self.learner.weights(rows.columns)
 
 
