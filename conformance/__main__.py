@@ -92,7 +92,7 @@ def show(found: Found, who: list[Subject], console: Console) -> None:
     """The table on a terminal."""
     table = Table("law", *(f"{subject.name} {subject.version}" for subject in who))
     for law in LAWS:
-        table.add_row(f"{law.name}: {law.says}", *(word(found[law.name][subject.name]) for subject in who))
+        table.add_row(law.name, *(word(found[law.name][subject.name]) for subject in who))
     console.print(table)
     for law in LAWS:
         for subject in who:

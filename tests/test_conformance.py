@@ -37,8 +37,8 @@ class Slipped:
             return self.late.get(i, 0.0)
         if abs(z) <= self.l1:
             return 0.0
-        l1 = -self.l1 if self.slip == "sign of L1" else self.l1
-        w = -(z - math.copysign(l1, z)) / ((self.beta + math.sqrt(n)) / self.alpha + self.l2)
+        shrunk = z + math.copysign(self.l1, z if self.slip == "sign of L1" else -z)
+        w = -shrunk / ((self.beta + math.sqrt(n)) / self.alpha + self.l2)
         self.late[i] = w
         return w
 
