@@ -15,7 +15,7 @@ import pytest
 
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.edges.telemetry import configure_logging
-from tests.kafka_broker.broker import Broker, NoKafka, delete_topics
+from tests.kafka_broker.broker import PATIENT, Broker, NoKafka, delete_topics
 
 MakeTopic = Callable[..., str]
 
@@ -34,7 +34,7 @@ def kafka() -> Iterator[str]:
     if given:
         yield given
         return
-    broker = Broker()
+    broker = Broker(properties=PATIENT)
     try:
         broker.start()
     except NoKafka as error:

@@ -24,6 +24,7 @@ from stream_learner.config.values import (
     parse_start,
 )
 from stream_learner.config.yaml import YamlError, read_yaml
+from stream_learner.core.optimizers import make_optimizer
 from stream_learner.errors import ConfigError
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -204,6 +205,13 @@ def test_what_is_missing_is_described() -> None:
         ("learner.optimizer.alpha=0", "learner.optimizer.alpha"),
         ("learner.optimizer.alpha=1e-320", "learner.optimizer"),
         ("learner.optimizer.name=adam", "learner.optimizer.name"),
+        ("learner.optimizer.eta=0.1", "learner.optimizer"),
+        ("learner.optimizer={name: ogd, alpha: 0.1}", "learner.optimizer"),
+        ("learner.optimizer={name: fobos, l1: -1}", "learner.optimizer.l1"),
+        ("learner.optimizer={name: entropic}", "learner.optimizer"),
+        ("learner.optimizer={name: passive_aggressive}", "learner.loss"),
+        ("learner.loss.name=linear", "learner.loss.name"),
+        ("learner.loss.tau=0.3", "learner.loss"),
         ("snapshots.shards=6", "snapshots.shards"),
         ("snapshots.shards=512", "snapshots.shards"),
         ("snapshots.ring=1", "snapshots.ring"),
@@ -377,6 +385,28 @@ def test_core_gets_its_specs() -> None:
         "l1": 0.0,
         "l2": 1.0,
     }
+
+
+def test_an_optimizer_has_its_own_defaults_and_another_begins_with_its_own() -> None:
+    """What is not set is the chosen optimizer's; a variant with another one keeps nothing of the first."""
+    config = load("learner.optimizer={name: fobos, l1: 0.01}", "learner.loss={name: quantile, tau: 0.3}")
+    assert config.optimizer().to_dict() == make_optimizer({"name": "fobos", "l1": 0.01}).to_dict()
+    assert (config.loss().name, config.loss().option) == ("quantile", 0.3)
+    assert load().loss().name == "logistic"
+    faster = config.with_values({("learner", "optimizer", "eta"): 0.7})
+    assert faster.optimizer().to_dict() == {**config.optimizer().to_dict(), "eta": 0.7}
+    other = config.with_values({("learner", "optimizer", "name"): "adagrad", ("learner", "optimizer", "eta"): 0.5})
+    assert other.optimizer().to_dict() == make_optimizer({"name": "adagrad", "eta": 0.5}).to_dict()
+
+
+def test_a_wrong_optimizer_is_answered_with_what_was_meant_or_why_not() -> None:
+    """The nearest hyper-parameter; why an optimizer cannot learn from a stream; which losses it is defined for."""
+    assert "did you mean 'eta'" in problems("learner.optimizer={name: ogd, beta: 1}")[0]
+    assert "would not know it" in problems("learner.optimizer.name=entropic")[0]
+    decaying = "learner.optimizer={name: l1_subgradient, l1: 0.1, schedule: root}"
+    assert "can only be evaluated" in problems(decaying)[0]
+    assert "hinge" in problems("learner.optimizer.name=confidence_weighted")[0]
+    assert "needs radius" in problems("learner.optimizer.name=ogd_global")[0]
 
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.yaml")), ids=lambda file: file.name)

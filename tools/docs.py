@@ -7,6 +7,7 @@ compares them. This file must never say anything of a single setting: that is it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -14,9 +15,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from stream_learner.config import Config
+from stream_learner.config.optimizers import Optimizer
 from stream_learner.config.paths import items_of, section_in, settings_of
-from stream_learner.config.sections import Section
+from stream_learner.config.section import Section
 from stream_learner.config.values import Between, format_duration_ms, format_size_bytes, format_start
+from stream_learner.core.optimizers import OPTIMIZERS, sample_optimizer
 from stream_learner.edges.metric_names import CATALOGUE
 from stream_learner.errors import Stop, StreamLearnerError, all_errors, meaning, operator_action
 
@@ -84,6 +87,12 @@ Other exit codes: 0 done, also after SIGINT or SIGTERM; 2 wrong command line; 13
 signal. Records that cannot be read are not errors: they are counted and go to the dead-letter topic.
 """
 
+OPTIMIZERS_INTRO = """Each optimizer with its hyper-parameters and their defaults; others are refused. Where weights of
+features that no example had change all the same (with `vw`, if it has a penalty), each publication is the whole model:
+its bytes, and what a scorer does to apply it, grow with the model and not with what changed, so give
+`snapshots.interval` time enough. Those that can only be evaluated cannot be the optimizer of a learner.
+"""
+
 ROLE_TITLES = {"joiner": "Joiner", "learner": "Learner", "scorer": "Scorer", "serve": "Serve", "process": "All roles"}
 
 
@@ -117,6 +126,9 @@ def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
             (f"`{name}`", _type_text(info), _default_text(info), info.description or "") for name, info in own.items()
         ]
         yield _table(("setting", "value", "default", "meaning"), rows)
+    if section is Optimizer:
+        yield "\n" + OPTIMIZERS_INTRO
+        yield _table(("optimizer", "hyper-parameters", "state columns", "publication"), _optimizers())
     for name, info in settings.items():
         inner = section_in(info.annotation)
         if inner:
@@ -124,6 +136,23 @@ def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
         items = items_of(info.annotation)
         if items:
             yield from _sections(items, (*path, name, "<name>"))
+
+
+def _optimizers() -> Iterator[tuple[str, str, str, str]]:
+    """A row for each optimizer of the registry."""
+    for name, kind in OPTIMIZERS.items():
+        optimizer = sample_optimizer(name)
+        shown = ", ".join(f"`{field.name}`{_default_of(field)}" for field in fields(kind))
+        cost = "the whole model" if optimizer.moves else "what changed"
+        yield f"`{name}`", shown, ", ".join(optimizer.columns), cost if optimizer.streaming else "can only be evaluated"
+
+
+def _default_of(field: Field[Any]) -> str:
+    if field.default is MISSING:
+        return " (needed)"
+    if field.default is None:
+        return " null"
+    return f" {str(field.default).lower() if isinstance(field.default, bool) else field.default}"
 
 
 def _first_line(section: type[Section]) -> str:
@@ -148,11 +177,14 @@ def _type_text(info: FieldInfo) -> str:
 def _metadata(info: FieldInfo) -> list[Any]:
     """The annotations of a field's type, those of the part that is not None included."""
     inner = [part for part in get_args(info.annotation) if part is not type(None)]
-    return [*info.metadata, *(m for part in inner for m in getattr(part, "__metadata__", ()))]
+    of_parts = [m for part in inner for m in getattr(part, "__metadata__", ())]
+    return [*info.metadata, *(m for found in of_parts for m in getattr(found, "metadata", (found,)))]
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if str(get_origin(annotation)) == "typing.Literal" else ()
+    """What a Literal allows, one of several types too."""
+    found = [part for part in (annotation, *get_args(annotation)) if str(get_origin(part)) == "typing.Literal"]
+    return get_args(found[0]) if found else ()
 
 
 def _kind(metadata: Sequence[Any], info: FieldInfo) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from stream_learner.config.kafka import KafkaOptions
-from stream_learner.config.sections import Section
+from stream_learner.config.section import Section
 
 Path = tuple[str, ...]
 

@@ -13,6 +13,7 @@ from stream_learner.config.values import format_duration_ms, format_size_bytes
 
 if TYPE_CHECKING:
     from stream_learner.config.tree import Config
+    from stream_learner.core.optimizers import Optimizer
 
 Problem = tuple[str, str]
 _KAFKA_DEFAULT_MAX_BYTES = 1_000_000
@@ -23,6 +24,7 @@ def broken_rules(config: Config) -> Iterator[Problem]:
     """Every broken rule as (path of the setting to change, message)."""
     yield from _join_rules(config)
     yield from _core_rules(config)
+    yield from _learner_rules(config)
     yield from _size_rules(config)
     yield from _topic_rules(config)
     yield from _serve_rules(config)
@@ -58,10 +60,34 @@ def _core_rules(config: Config) -> Iterator[Problem]:
         ImpressionDecoder(impressions, config.feature_spec())
     except ValueError as error:
         yield "features", str(error)
+
+
+def _learner_rules(config: Config) -> Iterator[Problem]:
+    """What `core` says of optimizer and loss, each and together."""
+    from stream_learner.core.learner import check_loss
+    from stream_learner.core.optimizers import sample_optimizer
+
     try:
-        config.optimizer()
+        optimizer = config.optimizer()
     except ValueError as error:
-        yield "learner.optimizer", str(error)
+        sample = sample_optimizer(config.learner.optimizer.name)
+        yield "learner.optimizer", str(error) if sample.streaming else _not_streaming(sample)
+        return
+    if not optimizer.streaming:
+        yield "learner.optimizer", _not_streaming(optimizer)
+    try:
+        loss = config.loss()
+    except ValueError as error:
+        yield "learner.loss", str(error)
+        return
+    try:
+        check_loss(optimizer, loss)
+    except ValueError as error:
+        yield "learner.loss", str(error)
+
+
+def _not_streaming(optimizer: Optimizer) -> str:
+    return f"{optimizer.name} with these settings can only be evaluated, not learned from a stream: {optimizer.reason}"
 
 
 def _size_rules(config: Config) -> Iterator[Problem]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from stream_learner.config.optimizers import Loss, Optimizer
 from stream_learner.config.references import Reference
+from stream_learner.config.section import Section
 from stream_learner.config.values import (
     DAY_MS,
     KIB,
@@ -29,12 +31,6 @@ from stream_learner.config.values import (
 
 FieldName = Annotated[str, Field(min_length=1, max_length=1000)]
 ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
-
-
-class Section(BaseModel):
-    """A part of the tree: read-only, and unknown names are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Impressions(Section):
@@ -205,27 +201,14 @@ class Features(Section):
     )
 
 
-class Ftrl(Section):
-    """FTRL-Proximal (McMahan et al. 2013, Algorithm 1)."""
-
-    name: Literal["ftrl_proximal"] = Field("ftrl_proximal", description="Which optimizer.")
-    alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(0.1, description="Scale of the learning rate.")
-    beta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        1.0, description="Smoothing of the learning rate's start."
-    )
-    l1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        1.0, description="L1 penalty; more makes more weights exactly zero."
-    )
-    l2: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(1.0, description="L2 penalty.")
-
-
 class Learner(Section):
     """The learner: its state, its optimizer, its checkpoints."""
 
     state_dir: str | None = Field(
         None, min_length=1, description="Directory of the learner's state; null means `state/<model>`."
     )
-    optimizer: Ftrl = Field(default_factory=Ftrl, description="The optimizer and its hyper-parameters.")
+    optimizer: Optimizer = Field(default_factory=Optimizer, description="The optimizer and its hyper-parameters.")
+    loss: Loss = Field(default_factory=Loss, description="The loss that is learned.")
     checkpoint_interval_ms: Annotated[DurationMs, lasting("1s", "1h")] = Field(
         30 * SECOND_MS,
         alias="checkpoint_interval",

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from stream_learner.config.kafka import KafkaOptions, KafkaValue
 from stream_learner.config.rules import broken_rules
+from stream_learner.config.section import Section
 from stream_learner.config.sections import (
     Features,
     Input,
@@ -22,7 +23,6 @@ from stream_learner.config.sections import (
     Learner,
     ModelName,
     Scorer,
-    Section,
     Serve,
     Snapshots,
     Telemetry,
@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     from stream_learner.core.events import EventSpec
     from stream_learner.core.feature_spec import FeatureSpec
     from stream_learner.core.join_spec import JoinSpec
+    from stream_learner.core.losses import Loss
     from stream_learner.core.optimizers import Optimizer
+
+
+OPTIMIZER_NAME = ("learner", "optimizer", "name")
 
 
 class BrokenRules(ValueError):
@@ -128,9 +132,11 @@ class Config(Section):
     def with_values(self, values: Mapping[tuple[str, ...], Any]) -> Config:
         """The configuration with other values, as a file would have them, by path: `{("join", "max_rate"): 500}`.
 
-        Raises ConfigError where they cannot work.
+        Another optimizer begins with its own defaults. Raises ConfigError where they cannot work.
         """
         tree = self.written()
+        if values.get(OPTIMIZER_NAME, self.learner.optimizer.name) != self.learner.optimizer.name:
+            tree["learner"]["optimizer"] = {}
         for path, value in values.items():
             place = tree
             for name in path[:-1]:
@@ -185,7 +191,13 @@ class Config(Section):
         """The learner's optimizer. Raises ValueError for hyper-parameters it cannot work with."""
         from stream_learner.core.optimizers import make_optimizer
 
-        return make_optimizer(self.learner.optimizer.model_dump())
+        return make_optimizer(self.learner.optimizer.given())
+
+    def loss(self) -> Loss:
+        """The loss that is learned. Raises ValueError for an option it does not have."""
+        from stream_learner.core.losses import make_loss
+
+        return make_loss(**self.learner.loss.given())
 
     def feature_spec(self) -> FeatureSpec:
         """Which fields become features, and how, for `core`. Raises ValueError where settings contradict."""

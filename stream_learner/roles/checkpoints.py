@@ -30,7 +30,7 @@ def open_store(config: Config, learner: Learner, partitions: int) -> CheckpointS
     """
     identity = {
         "model": config.model,
-        "optimizer": learner.optimizer.to_dict(),
+        **learner.kind(),
         "log": config.examples_topic,
         "partitions": partitions,
         "tick_ms": config.join.tick_ms,

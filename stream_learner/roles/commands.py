@@ -56,7 +56,7 @@ def learn(config: Config) -> None:
 
 def _serve(config: Config, metrics: Metrics, roles: list[JoinerRole | LearnerRole]) -> None:
     """Run roles until a signal, with `/metrics`, `/healthz` and `/readyz` beside them where they are wanted."""
-    compile_with_message()
+    compile_with_message(optimizers=[config.optimizer()] if any(isinstance(r, LearnerRole) for r in roles) else [])
     stopping = Stopping().listen()
     heartbeats = [Heartbeat() for _ in roles]
     with ExitStack() as stack:

@@ -11,7 +11,6 @@ from typing import Any
 from stream_learner.config import Config
 from stream_learner.core.hashing import hash_texts
 from stream_learner.core.learner import Learner
-from stream_learner.core.optimizers import make_optimizer
 from stream_learner.core.snapshots import VersionRecord
 from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.errors import ConfigError, NotFound, StateInUse, StateOfAnotherModel
@@ -59,6 +58,7 @@ def inspect_snapshot(config: Config) -> dict[str, Any]:
         "version": last.complete_up_to,
         "digest": content["digest"],
         "optimizer": content["optimizer"],
+        "loss": content.get("loss", {"name": "logistic"}),
         "metrics": content["metrics"],
         "shards": shards,
     }
@@ -101,7 +101,7 @@ def _state_of(config: Config, key: int) -> dict[str, Any]:
     """The learner's columns of a key, where the state directory exists and no learner has it open."""
     if not (config.state_dir / ROCKSDB_FILE).exists():
         return {"state": f"not here ({config.state_dir})"}
-    learner = Learner(make_optimizer(config.learner.optimizer.model_dump()))
+    learner = Learner(config.optimizer(), loss=config.loss())
     try:
         store = open_store(config, learner, _log_partitions(config))
     except (StateInUse, StateOfAnotherModel) as error:

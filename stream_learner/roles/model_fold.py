@@ -51,7 +51,7 @@ class ModelFold:
         self.config = config
         self.metrics = metrics
         self.tick = -1
-        self.learner = Learner(config.optimizer(), slice_ms=config.learner.metrics_slice_ms)
+        self.learner = Learner(config.optimizer(), loss=config.loss(), slice_ms=config.learner.metrics_slice_ms)
         self._subset = subset
         self._until_tick = until_tick
         self._settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.learner")
@@ -124,6 +124,12 @@ class ModelFold:
             digest=f"{self.learner.digest():016x}",
             publishing=self._publication is not None,
         )
+        if self._publication is not None and self.learner.optimizer.moves:
+            self._log.info(
+                "every_publication_is_the_whole_model",
+                reason=f"{self.learner.optimizer.name} changes the weights of all features with every example",
+                interval_ms=self.config.snapshots.interval_ms,
+            )
 
     def fold(self, ticks: Sequence[AcceptedTick], tick: int) -> None:
         """Learn from the examples of `tick`, unless the model is past it."""
@@ -183,6 +189,7 @@ class ModelFold:
             self._retry_s = now_s + RETRY_S
             return
         self._published_s = now_s
+        self.learner.count_nonzero()
         self.metrics.observe(names.LEARNER_PUBLISH, time.monotonic() - now_s)
         self.metrics.inc(names.LEARNER_PUBLISH_BYTES, size)
         self.metrics.set(names.LEARNER_PUBLISHED_SEQUENCE, publication.sequence)
@@ -196,7 +203,7 @@ class ModelFold:
             "name": config.model,
             "tick_ms": config.join.tick_ms,
             "features": config.feature_spec().to_dict(),
-            "optimizer": self.learner.optimizer.to_dict(),
+            **self.learner.kind(),
             "log": config.examples_topic,
             "inputs": {
                 "impressions": config.input.impressions.topic,
@@ -246,9 +253,13 @@ class ModelFold:
         assert checkpoints is not None
         self._note_pause()
         self._publish()
-        checkpoints.finish()
+        self._finish_checkpoint(checkpoints)
         if self.tick > checkpoints.tick:
             checkpoints.begin(self.tick, positions)
+            self._finish_checkpoint(checkpoints)
+
+    def _finish_checkpoint(self, checkpoints: Checkpoints) -> None:
+        if checkpoints.writing:
             checkpoints.finish()
             self._note_checkpoint(checkpoints)
 

@@ -2,6 +2,7 @@
 
 In: the learner between two ticks. Out: `<model>.snapshots`. This file must never publish a version that is not
 beyond the last one in the topic, nor go on after another process has taken over the transactional id.
+Where weights move without being touched (`Optimizer.moves`), every page is written each time and the delta is empty.
 
 1. `init_transactions`: whoever published before is fenced, its open transaction ends.
 2. Read the last version record of every shard: sequence, pages and version go on from there.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +52,7 @@ class Publication:
         self._queries = queries
         self._topic = topic
         self._shards = shards
-        self._policy = policy
+        self._policy = replace(policy, whole=learner.optimizer.moves)
         self._learner = learner
         self._publisher = TransactionalPublisher(settings, transactional_id)
         self._planners: list[PagePlanner[WeightRows]] = []
@@ -84,8 +86,8 @@ class Publication:
     def _check_model(self, last: LastPublished) -> None:
         if last.model is None:
             return
-        found = last.model.content["optimizer"]
-        mine = self._learner.optimizer.to_dict()
+        mine = self._learner.kind()
+        found = {name: last.model.content[name] for name in ("optimizer", "loss") if name in last.model.content}
         if found != mine:
             raise StateOfAnotherModel(f"{self._topic} was published by a learner with {found}, this one has {mine}")
 

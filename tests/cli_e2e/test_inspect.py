@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from stream_learner import Scorer, errors
+from stream_learner.core.learner import Learner
 from stream_learner.core.mark_codec import encode_mark
 from stream_learner.core.marks import GENESIS, Mark, MarkId
 from stream_learner.edges.kafka import TopicPlan
+from stream_learner.roles.checkpoints import open_store
 from tests.cli_e2e.commands import Ended, run_side_by_side
 from tests.cli_e2e.conftest import IMPRESSIONS, Learned, MakeWorld
+from tests.cli_e2e.world import PARTITIONS
 
 MARK = Mark(
     partition=0,
@@ -56,12 +59,9 @@ def test_a_snapshot_is_what_the_learner_left(learned: Learned, snapshot: dict[st
 
 def test_weights_and_features_are_those_of_the_model(learned: Learned, snapshot: dict[str, Any]) -> None:
     """The largest weights come first; a feature shows its weight and, as no learner runs, its state."""
-    shown, slot, unknown = inspect(
-        learned,
-        ("weights", "-n", "5", "--json"),
-        ("feature", "slot=1", "--json"),
-        ("feature", "0x00000000000000ff", "--json"),
-    )
+    shown, slot = inspect(learned, ("weights", "-n", "5", "--json"), ("feature", "slot=1", "--json"))
+    # One after the other: the state directory is open to one process at a time.
+    (unknown,) = inspect(learned, ("feature", "0x00000000000000ff", "--json"))
     with Scorer(learned.world.settings.bootstrap, learned.world.model) as scorer:
         scorer.wait_ready()
         keys, weights = scorer.largest_weights(5)
@@ -71,6 +71,17 @@ def test_weights_and_features_are_those_of_the_model(learned: Learned, snapshot:
     assert slot.json["version"] == slot.json["checkpoint_tick"] == snapshot["version"]
     assert slot.json["n"] > 0 and slot.json["touched_tick"] <= slot.json["version"]
     assert (unknown.json["weight"], unknown.json["state"]) == (0.0, "no example had it")
+
+
+def test_a_feature_is_shown_without_state_while_another_process_has_it(
+    learned: Learned, snapshot: dict[str, Any]
+) -> None:
+    """As while a learner runs, or another `inspect feature`: the published weight is shown, and who has the state."""
+    config = learned.world.config
+    with open_store(config, Learner(config.optimizer()), PARTITIONS):
+        (shown,) = inspect(learned, ("feature", "slot=1", "--json"))
+    assert (shown.json["version"], shown.json["weight"] != 0.0) == (snapshot["version"], True)
+    assert shown.json["state"] == f"another process has the state directory {config.state_dir} open"
 
 
 def test_ticks_and_records_are_those_of_the_log(learned: Learned, snapshot: dict[str, Any]) -> None:

@@ -79,7 +79,8 @@ def test_whoever_reads_may_leave_early(learned: Learned, tmp_path: Path) -> None
         command.process.stdout.readline()
         command.process.stdout.close()
         assert command.process.wait(30) != 70
-        assert command.err == ""
+        # Loading the kernels may say that it takes long.
+        assert [event for event in command.events if event["role"] != "kernels"] == []
 
 
 def test_a_file_that_is_not_there_is_named(learned: Learned) -> None:

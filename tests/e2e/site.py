@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -22,6 +22,7 @@ from stream_learner.config import Config
 from stream_learner.core.marks import Mark
 from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, Place, TopicPlan
 from stream_learner.edges.metrics import Metrics
+from stream_learner.errors import BrokerUnreachable, RetryLater
 from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.lifecycle import Role, Stopping, run_role
@@ -30,6 +31,7 @@ from tests.e2e.configuration import Tree, tree_of
 from tests.e2e.training_log import LogReader
 from tests.scenarios import Message, Scenario
 
+T = TypeVar("T")
 PATIENCE_S = 120.0
 LOOK_S = 0.03
 COMPACTED = {"cleanup.policy": "compact"}
@@ -138,8 +140,13 @@ class Site:
     def logs(self) -> list[LogReader]:
         """All partitions of the training log, read up to their ends as they are now."""
         topic = self.config.examples_topic
-        ends = self.admin.offsets.high_watermarks([(topic, partition) for partition in range(self.partitions)])
-        return [self._reader(p).read(end) for (_, p), end in sorted(ends.items())]
+        return [self._reader(p).read(end) for p, end in enumerate(self.ends(topic, self.partitions))]
+
+    def ends(self, topic: str, partitions: int) -> list[int]:
+        """The high watermark of each partition of a topic, as it is now."""
+        places = [(topic, partition) for partition in range(partitions)]
+        found = until_answered(lambda: self.admin.offsets.high_watermarks(places))
+        return [found[place] for place in places]
 
     def _reader(self, partition: int) -> LogReader:
         if partition not in self._readers:
@@ -188,12 +195,12 @@ class Site:
 
     def records(self, topic: str, partition: int, *, headers: bool = True) -> Iterator[tuple[int, Any, Any, Any]]:
         """Offset, key, value and headers of everything in a partition as of now."""
-        end = self.admin.offsets.high_watermarks([(topic, partition)])[topic, partition]
+        end = self.ends(topic, partition + 1)[partition]
         with PartitionReader(
             self.settings, topic, partition, 0, isolation=READ_UNCOMMITTED, with_keys=True, with_headers=headers
         ) as reader:
             while reader.position < end:
-                batch = reader.read(1_000, 1.0)
+                batch = until_answered(lambda: reader.read(1_000, 1.0))
                 if batch is not None:
                     heads = batch.headers or [None] * len(batch.values)
                     yield from zip(batch.offsets.tolist(), batch.keys or (), batch.values, heads, strict=True)
@@ -219,6 +226,18 @@ def wait_until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE
         for error in (them.error for them in _RUNNING if them.error is not None):
             raise error
         assert time.monotonic() < until, f"not within {patience_s:g} s: {what}"
+        time.sleep(LOOK_S)
+
+
+def until_answered(ask: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
+    """Ask the brokers, again while they cannot tell yet, as after a leader has changed."""
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            return ask()
+        except (BrokerUnreachable, RetryLater):
+            if time.monotonic() > until:
+                raise
         time.sleep(LOOK_S)
 
 

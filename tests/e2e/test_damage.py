@@ -147,7 +147,7 @@ def append_instead_of_version(site: Site, shard: int, damage: Callable[[bytes], 
     """Append a damaged copy of the last version record of a shard; says where."""
     topic = site.config.snapshots_topic
     (*_, version) = [value for _, key, value, _ in site.records(topic, shard) if key == b"version"]
-    offset = site.admin.offsets.high_watermarks([(topic, shard)])[topic, shard]
+    offset = site.ends(topic, shard + 1)[shard]
     site.append(topic, shard, damage(version), key=b"version")
     return f"topic {topic}, partition {shard}, offset {offset}"
 

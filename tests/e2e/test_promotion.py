@@ -166,7 +166,7 @@ def test_a_record_that_cannot_be_used_stops_a_promotion(models: Models) -> None:
     assert models.promote(models.good.model).done
     for value, kind in ((b"x", DamagedLog), (b'{"format":9}', NewerFormat)):
         site.append(topic, 0, value, key=b"alias/ctr")
-        offset = site.admin.offsets.high_watermarks([(topic, 0)])[topic, 0] - 1
+        offset = site.ends(topic, 1)[0] - 1
         with pytest.raises(kind, match=f"{topic} partition 0 offset {offset}"):
             models.promote(models.bad.model)
     elsewhere = models.good.model_copy(update={"topics": models.good.topics.model_copy(update={"control": "nowhere"})})

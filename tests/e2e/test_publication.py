@@ -153,7 +153,7 @@ def compacted(site: Site) -> bool:
     topic = site.config.snapshots_topic
     for shard in range(site.config.snapshots.shards):
         left: list[Any] = list(site.records(topic, shard, headers=False))
-        if 2 * len(left) > site.admin.offsets.high_watermarks([(topic, shard)])[topic, shard]:
+        if 2 * len(left) > site.ends(topic, shard + 1)[shard]:
             return False
     return True
 

@@ -195,7 +195,7 @@ def test_input_that_a_resume_point_needs_and_that_is_gone_is_refused(side: str, 
     """The ticks after it could not be made; the message names the input topic."""
     topic = getattr(joined, side)
     for partition in range(joined.partitions):
-        end = joined.admin.offsets.high_watermarks([(topic, partition)])[topic, partition]
+        end = joined.ends(topic, partition + 1)[partition]
         trim(joined, topic, partition, end)
     assert topic in str(failure_of(joined.joiner(), LogTrimmed))
 

@@ -12,6 +12,7 @@ from typing import Any
 from stream_learner.core.marks import Mark
 from stream_learner.core.training_log import AcceptedTick, RuleR
 from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, PartitionReader
+from stream_learner.errors import BrokerUnreachable, RetryLater
 from tests import oracle
 
 PlainExample = tuple[int, int, int, float, float, tuple[tuple[int, float], ...]]
@@ -31,7 +32,10 @@ class LogReader:
     def read(self, up_to: int) -> LogReader:
         """Take in everything before an offset."""
         while self._reader.position < up_to:
-            batch = self._reader.read(5_000, 0.1)
+            try:
+                batch = self._reader.read(5_000, 0.1)
+            except (BrokerUnreachable, RetryLater):
+                continue  # Nothing was skipped: the reader goes on by itself.
             if batch is None:
                 continue
             self.records += len(batch.values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import httpx
@@ -111,10 +110,8 @@ def test_closing_frees_the_port_and_ends_the_thread(metrics: Metrics, role: Role
     """After close the port can be taken again, nothing runs on; closing twice is harmless."""
     server = TelemetryServer("127.0.0.1", 0, metrics=metrics, health=role.health, ready=role.ready).start()
     assert httpx.get(f"http://127.0.0.1:{server.port}/healthz").status_code == 200
-    began = time.monotonic()
     server.close()
     server.close()
-    assert time.monotonic() - began < 5
     assert not [thread for thread in threading.enumerate() if thread.name == "telemetry-http"]
     socket.create_server(("127.0.0.1", server.port)).close()
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from stream_learner.config.references import FromEnvironment, FromFile
-from stream_learner.edges.kafka import KafkaSettings, OffsetQueries
+from stream_learner.edges.kafka import Appender, KafkaSettings, OffsetQueries
 from stream_learner.edges.kafka.certificate import subject_of
 from stream_learner.edges.kafka.credentials import Credentials
-from stream_learner.errors import BrokerUnreachable, ConfigError
+from stream_learner.errors import BrokerUnreachable, ConfigError, RetryLater
+from tests.conftest import MakeTopic
 from tests.security.certificates import Authority
 
 PERIOD_S = 10.0
@@ -137,3 +138,22 @@ def test_a_question_under_way_when_credentials_change_gets_its_answer() -> None:
         for asked in (lambda: queries.high_watermarks([("topic", 0)]), lambda: waiting.result(15)):
             with pytest.raises(BrokerUnreachable):
                 asked()
+
+
+def test_an_appender_that_is_never_idle_says_that_credentials_have_changed(kafka: str, topics: MakeTopic) -> None:
+    """The results in hand are given out once more; then it says so, although every call finds a result."""
+    settings = Changing({"bootstrap.servers": kafka})
+    topic, appender = topics("busy"), Appender(settings)
+
+    def turn() -> int:
+        appender.append(topic, 0, b"x")
+        return len(appender.flush(30.0))
+
+    try:
+        assert [turn() for _ in range(3)] == [1, 1, 1]
+        settings.changes += 1
+        assert turn() == 1
+        with pytest.raises(RetryLater, match="credentials have changed"):
+            turn()
+    finally:
+        appender.close()

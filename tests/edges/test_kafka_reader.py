@@ -90,7 +90,7 @@ def test_without_records_it_returns_none_in_time(kafka_settings: KafkaSettings, 
         reader.read(10, 0.3)
         started = time.monotonic()
         assert reader.read(10, 0.2) is None
-        assert 0.15 < time.monotonic() - started < 1.0
+        assert 0.15 < time.monotonic() - started < 10.0
 
 
 def test_position_passes_transaction_markers_at_the_end(

@@ -24,13 +24,13 @@ def test_every_sample_is_there_with_the_labels_of_its_text() -> None:
     first.inc(names.SERVE_INSTANCES, 3, name="a")
     second.inc(names.SERVE_INSTANCES, 4, name='odd "name" {x} y')
     second.observe(names.SERVE_SECONDS, 0.3, protocol="v1")
-    text = merged([({"worker": "0"}, first.text()), ({"worker": "1"}, second.text())])
+    texts = {"0": first.text(), "1": second.text()}
     expected = {
         (name, tuple(sorted([*labels, ("worker", worker)]))): value
-        for worker, metrics in (("0", first), ("1", second))
-        for (name, labels), value in samples(metrics.text()).items()
+        for worker, text in texts.items()
+        for (name, labels), value in samples(text).items()
     }
-    assert samples(text) == expected
+    assert samples(merged([({"worker": worker}, text) for worker, text in texts.items()])) == expected
     assert any(name == "process_resident_memory_bytes" for name, _ in expected)
 
 

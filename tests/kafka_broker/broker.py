@@ -55,7 +55,8 @@ FAST = {
     "controller.quorum.election.timeout.ms": "300",
     "controller.quorum.fetch.timeout.ms": "2000",
 }
-
+PATIENT = {"broker.session.timeout.ms": "60000"}
+"""For a node that no test stops: on a busy machine it must not take itself for dead, which would move its leaders."""
 
 FOLDER = "stream-learner-kafka-"
 HOST = "127.0.0.1"

@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from types import SimpleNamespace
 
 import pytest
 
+from stream_learner.roles import lifecycle
 from stream_learner.roles.lifecycle import Heartbeat, Stopping, run_role, run_roles
 
 WAITS = """
@@ -112,14 +113,17 @@ def test_roles_run_side_by_side_each_with_its_heartbeat() -> None:
     assert all(beat.alive() for beat in beats)
 
 
-def test_a_heart_that_stopped_is_noticed() -> None:
+def test_a_heart_that_stopped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Alive before the first beat, and for the limit after the last."""
-    heartbeat = Heartbeat(limit_s=0.05)
-    time.sleep(0.06)
+    now_s = 1_000.0
+    monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: now_s))
+    heartbeat = Heartbeat(limit_s=60.0)
+    now_s += 61.0
     assert heartbeat.alive()
     heartbeat.beat()
+    now_s += 59.0
     assert heartbeat.alive()
-    time.sleep(0.06)
+    now_s += 2.0
     assert not heartbeat.alive()
     heartbeat.beat()
     assert heartbeat.alive()

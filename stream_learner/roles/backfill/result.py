@@ -62,7 +62,7 @@ def learned_by(fold: ModelFold) -> Learned:
         "name": fold.config.model,
         "version": fold.tick,
         "features": learner.table.count,
-        "nonzero": learner.nonzero,
+        "nonzero": learner.count_nonzero(),
         "digest": f"{learner.digest():016x}",
     }
     return Learned(model, {name: summary[name] for name in METRICS}, learner.examples + learner.refused)

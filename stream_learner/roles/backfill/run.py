@@ -94,7 +94,7 @@ class Backfill:
     def _prepare(self) -> bool:
         plan = self._plan
         self._log.info("backfill", does=describe(plan), until_tick=plan.until_tick)
-        compile_with_message()
+        compile_with_message(optimizers=[config.optimizer() for config in plan.models])
         self._keep = subsets_of(plan, self._settings, self._admin, self._report_scan)
         went_on = check_and_record(plan, self._admin)
         if plan.joins:

@@ -272,6 +272,11 @@ class _Judge:
             detail = f"{outcome.before}, which it replaces, cannot be looked at: {current}"
             outcome.checks.append(Check("not worse", False, detail))
             return
+        losses = [model.get("loss", {"name": "logistic"})["name"] for model in (candidate, current)]
+        if losses[0] != losses[1]:
+            detail = f"it learns by the loss {losses[0]}, {outcome.before} by {losses[1]}: their means do not compare"
+            outcome.checks.append(Check("not worse", False, detail))
+            return
         found = compare(current.get("slices", ()), candidate.get("slices", ()))
         if not found.start_ms:
             detail = f"no finished slice of traffic is shared with {outcome.before}"

@@ -1,0 +1,59 @@
+"""One model of a learner, on a real state directory: what is durable at its end is also said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from stream_learner.config import Config
+from stream_learner.edges.kafka import TopicInfo
+from stream_learner.edges.metrics import Metrics
+from stream_learner.roles.log_follower import LOG_BEGINNING
+from stream_learner.roles.model_fold import ModelFold
+from tests.cli_e2e.scraped import values_of
+from tests.e2e.configuration import tree_of
+from tests.scenarios import scenario
+
+TICK = 7
+LOG = TopicInfo("m.examples", bytes(range(16)), 1, 1)
+POSITIONS = {0: LOG_BEGINNING}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A model that is not published, so that no broker is asked."""
+    settings = scenario("plain", 1).settings
+    return Config.model_validate(
+        tree_of("m", "127.0.0.1:9", settings, tmp_path / "state", {"learner": {"publish": False}})
+    )
+
+
+@pytest.mark.parametrize("folded_since", [0, 1], ids=["nothing folded since", "a tick folded since"])
+def test_a_checkpoint_under_way_at_the_stop_is_finished_and_said(config: Config, folded_since: int) -> None:
+    """Every checkpoint that counts has its event and is counted, the last one of the last tick; it is there later."""
+    metrics = Metrics("m")
+    model = ModelFold(config, metrics, until_tick=TICK)
+    with capture_logs() as logged:
+        model.load(LOG)
+        model.fold([], TICK)
+        assert model.checkpoint_when_due(POSITIONS), "it has begun, and is not whole"
+        assert checkpoints(logged) == []
+        if folded_since:
+            model.fold([], TICK + folded_since)
+        model.finish(POSITIONS)
+        model.close()
+    expected = [TICK, TICK + folded_since][: 1 + folded_since]
+    assert checkpoints(logged) == expected
+    assert values_of(metrics.text().decode())["learner_checkpoints_total", ""] == len(expected)
+    later = ModelFold(config, Metrics("m"))
+    later.load(LOG)
+    assert later.tick == expected[-1]
+    later.close()
+
+
+def checkpoints(logged: list[Any]) -> list[int]:
+    """The ticks of the checkpoints said so far."""
+    return [event["tick"] for event in logged if event["event"] == "checkpoint"]
