@@ -289,6 +289,16 @@ class PortInUse(Stop):
     exit_code = 60
 
 
+class BadInput(Stop):
+    """A file of examples, or standard input, cannot be read: missing, damaged, of another format, or with bad lines.
+
+    Operator action: look at the place that the message names; mend or exchange the file, or say of which format
+    it is.
+    """
+
+    exit_code = 61
+
+
 class BrokenInvariant(StreamLearnerError):
     """Something that cannot be is: the program is wrong, the input is not to blame.
 

@@ -20,6 +20,7 @@ from stream_learner.cli import alias_commands
 from stream_learner.cli.backfill_command import backfill
 from stream_learner.cli.config_commands import config_app
 from stream_learner.cli.diff_command import diff
+from stream_learner.cli.evaluate_command import evaluate
 from stream_learner.cli.inspect_commands import inspect_app
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role, seconds
 from stream_learner.cli.output import print_error, print_rows
@@ -41,6 +42,7 @@ app.add_typer(inspect_app, name="inspect")
 app.command()(backfill)
 alias_commands.register(app)
 app.command()(diff)
+app.command()(evaluate)
 app.command()(rights)
 app.command()(serve)
 

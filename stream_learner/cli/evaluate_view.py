@@ -1,0 +1,113 @@
+"""What a person sees of an evaluation: how far it is, on a terminal; then a table, or JSON.
+
+In: an evaluation. Out: results on stdout, the rest on stderr. This file must never compute a figure.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from stream_learner.cli.output import print_json
+from stream_learner.roles.evaluation.run import Evaluation, Moment, Result
+
+WIDE: Final = 160
+"""Columns of a table that goes into a file or a pipe."""
+NARROW: Final = 110
+DIGITS: Final = {"seconds": 2, "auc": 5, "calibration": 4}
+TITLES: Final = {
+    "examples": "examples",
+    "average_loss": "loss",
+    "log_loss": "log-loss",
+    "normalized_entropy": "NE",
+    "auc": "AUC",
+    "calibration": "calib.",
+    "mistakes": "mistakes",
+    "nonzero": "non-zero",
+    "seconds": "s",
+}
+
+
+def report(evaluation: Evaluation, *, as_json: bool) -> None:
+    """Run an evaluation and print what it found."""
+    with showing() as show:
+        result = evaluation.run(show, _say)
+    for note in result.notes:
+        _say(note)
+    if as_json:
+        print_json(result.rows)
+        return
+    _print_table(result)
+    rate = result.examples / result.seconds if result.seconds > 0.0 else 0.0
+    passes = f" in {result.passes} passes" if result.passes > 1 else ""
+    _say(f"{result.examples:,} examples{passes}, {result.seconds:.2f} s, {rate:,.0f} examples/s")
+
+
+@contextmanager
+def showing() -> Iterator[Callable[[Moment], None]]:
+    """A function that shows a moment, for as long as the block lasts; quiet where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda moment: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    try:
+        yield _Bar(bar).show
+    finally:
+        bar.stop()
+
+
+class _Bar:
+    """One line that is kept current, from the first block on."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task: TaskID | None = None
+
+    def show(self, moment: Moment) -> None:
+        if self._task is None:
+            self._task = self._bar.add_task("")
+            self._bar.start()
+        rate = moment.examples / moment.seconds if moment.seconds > 0.0 else 0.0
+        text = f"pass {moment.passes + 1}: {moment.examples:,} examples, {rate:,.0f}/s"
+        if moment.skipped:
+            text += f", {moment.skipped:,} bad lines"
+        self._bar.update(self._task, description=text, completed=moment.bytes_read, total=moment.bytes_total)
+
+
+def _print_table(result: Result) -> None:
+    """The figures; configurations by number where a line has no room for their names."""
+    console = Console(markup=False, emoji=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    by_number = console.width < NARROW
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("" if by_number else "config", overflow="fold")
+    for title in TITLES.values():
+        table.add_column(title, justify="right", no_wrap=True)
+    for number, row in enumerate(result.rows, 1):
+        first = str(number) if by_number else row["config"]
+        table.add_row(first, *(_cell(name, row[name]) for name in TITLES))
+        if by_number:
+            console.print(f"{number}  {row['config']}", soft_wrap=True)
+    console.print(table)
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.{DIGITS.get(name, 6)}f}"
+    return str(value)
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)

@@ -1,0 +1,327 @@
+"""`evaluate`, as a command: rows against the dense oracle, formats, passes, bad lines, models, predictions, errors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import vowpalwabbit
+
+from stream_learner.cli import main
+from stream_learner.roles.evaluation.model_file import read_model
+from tests.cli_e2e.commands import run
+from tests.cli_e2e.conftest import Learned
+from tests.core.optimizer_help import in_domain, oracle_for
+from tests.oracle_optimizers.base import Example, progressive
+from tests.roles.evaluation_help import DIMENSION, generated, vw_text
+
+FIELDS = [
+    "config",
+    "examples",
+    "average_loss",
+    "log_loss",
+    "normalized_entropy",
+    "auc",
+    "calibration",
+    "mistakes",
+    "nonzero",
+    "seconds",
+]
+SETTINGS: list[tuple[str, str, dict[str, Any]]] = [
+    ("ftrl_proximal", "logistic", {"alpha": 0.3, "beta": 0.5, "l1": 0.05, "l2": 0.1}),
+    ("ogd", "hinge", {"eta": 0.2, "schedule": "root"}),
+    ("ogd", "exponential", {"eta": 0.05, "schedule": "power", "t0": 2.0, "power": 0.5, "decay": 0.8}),
+    ("adagrad", "half_squared", {"eta": 0.4}),
+    ("normalized", "logistic", {"eta": 0.3}),
+    ("averaged", "logistic", {"eta": 0.1}),
+    ("invariant", "logistic", {"eta": 0.2}),
+    ("invariant", "hinge", {"eta": 0.2}),
+    ("fobos", "logistic", {"eta": 0.1, "l1": 0.01}),
+    ("truncated_gradient", "logistic", {"eta": 0.1, "l1": 0.05, "every": 3, "theta": 0.5}),
+    ("rda", "logistic", {"gamma": 1.0, "l1": 0.01}),
+    ("ftrl_sqrt", "logistic", {"c": 2.0}),
+]
+ROWS = 150
+
+
+Evaluate = Callable[..., "Ended"]
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def evaluate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Evaluate:
+    """`stream-learner evaluate` in this process, which has the kernels, to its end."""
+    for name in [name for name in os.environ if name.startswith("STREAM_LEARNER")]:
+        monkeypatch.delenv(name)
+
+    def ended_with(*arguments: object) -> Ended:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["evaluate", *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), out, err)
+
+    return ended_with
+
+
+def learn(name: str, loss: str, hyper: dict[str, Any]) -> str:
+    """A configuration as one writes it."""
+    return " ".join([name, *(f"{key}={value}" for key, value in hyper.items()), f"loss={loss}"])
+
+
+def with_constant(examples: list[Example], loss: str) -> list[Example]:
+    """The constant feature as one more coordinate, labels as the oracle has them."""
+    return [Example({**e.x, DIMENSION: 1.0}, in_domain(loss, e.y), e.h) for e in examples]
+
+
+def written(folder: Path, examples: list[Example], name: str = "clicks.vw") -> Path:
+    """Examples as a file of VW text."""
+    file = folder / name
+    text = vw_text(examples).encode()
+    file.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    return file
+
+
+def rows_of(ended: Ended) -> list[dict[str, Any]]:
+    """The list that `--json` prints; no NaN in it."""
+    assert ended.code == 0, ended.err
+    found: list[dict[str, Any]] = json.loads(ended.out, parse_constant=pytest.fail)
+    return found
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_rows_of_many_configurations_are_those_of_the_oracle(tmp_path: Path, evaluate: Evaluate, passes: int) -> None:
+    """All optimizers at once over one file, compressed; each row as the dense oracle measures it alone."""
+    examples = generated(ROWS)
+    file = written(tmp_path, examples, "clicks.vw.gz")
+    options = [word for setting in SETTINGS for word in ("--learn", learn(*setting))]
+    rows = rows_of(evaluate(file, *options, "--passes", str(passes), "--holdout-off", "--json"))
+    assert [row["config"] for row in rows] == [learn(*setting) for setting in SETTINGS]
+    for row, (name, loss, hyper) in zip(rows, SETTINGS, strict=True):
+        assert list(row) == FIELDS
+        oracle = oracle_for(name, loss, hyper, DIMENSION + 1)
+        expected = progressive(oracle, with_constant(examples, loss), passes)
+        assert row["examples"] == ROWS * passes
+        assert row["average_loss"] == pytest.approx(expected.average_loss, rel=1e-9), row
+        assert row["mistakes"] == (None if loss == "half_squared" else expected.mistakes), row
+        assert row["nonzero"] == sum(abs(w) > 1e-12 for w in expected.weights), row
+        assert row["log_loss"] == (row["average_loss"] if loss == "logistic" else None)
+
+
+def test_every_format_gives_the_same_rows(tmp_path: Path, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VW text, LIBSVM, CSV, JSON lines, Parquet, each guessed; gzip, Zstandard, standard input."""
+    import pyarrow
+    import zstandard
+    from pyarrow import parquet
+
+    examples = generated(ROWS, weights=False)
+    names = [f"f{i}" for i in range(DIMENSION)]
+    cells = [[repr(e.x[i]) if i in e.x else "" for i in range(DIMENSION)] for e in examples]
+    csv = "\n".join(
+        [",".join(["click", *names]), *(",".join([f"{e.y:g}", *c]) for e, c in zip(examples, cells, strict=True))]
+    )
+    records = [{"click": e.y, **{f"f{i}": v for i, v in e.x.items()}} for e in examples]
+    files = {
+        "a.vw": vw_text(examples).encode(),
+        "a.svm": "".join(f"{e.y:g} {' '.join(f'{i}:{v!r}' for i, v in e.x.items())}\n" for e in examples).encode(),
+        "b.csv": csv.encode(),
+        "b.json": "".join(json.dumps(record) + "\n" for record in records).encode(),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "c.csv.zst").write_bytes(zstandard.compress(files["b.csv"]))
+    columns = {name: [record.get(name) for record in records] for name in ("click", *names)}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "b.parquet")
+    options = ["--learn", learn(*SETTINGS[0]), "--json"]
+    named = ["a.vw", "a.svm", "b.csv", "b.json", "c.csv.zst", "b.parquet"]
+    commands = [[tmp_path / n, *options, *([] if n[0] == "a" else ["--label", "click"])] for n in named]
+    found = [rows_of(ended)[0] for ended in (evaluate(*command) for command in commands)]
+    with (tmp_path / "a.vw").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        found += rows_of(evaluate("-", *options))
+    oracle = oracle_for(*SETTINGS[0][:2], SETTINGS[0][2], DIMENSION + 1)
+    expected = progressive(oracle, with_constant(examples, "logistic")).average_loss
+    for row in found:
+        assert row["average_loss"] == pytest.approx(expected, rel=1e-9)
+        assert (row["examples"], row["mistakes"], row["nonzero"]) == tuple(
+            found[0][name] for name in ("examples", "mistakes", "nonzero")
+        )
+
+
+def test_a_bad_line_is_named_and_may_be_skipped(tmp_path: Path, evaluate: Evaluate) -> None:
+    """File, line, column, what was expected; exit code 61. With --skip-bad the rest is as if it were not there."""
+    lines = vw_text(generated(30)).splitlines()
+    good, bad = tmp_path / "good.vw", tmp_path / "bad.vw"
+    good.write_text("\n".join(lines) + "\n")
+    bad.write_text("\n".join([*lines[:20], "1 |n f1:0.5 f2:x f3:1", *lines[20:]]) + "\n")
+    refused, skipped, plain = evaluate(bad), evaluate(bad, "--skip-bad", "1", "--json"), evaluate(good, "--json")
+    assert refused.code == 61
+    assert re.search(r"bad\.vw line 21 column \d+: expected ", refused.err)
+    assert "--skip-bad" in refused.err and refused.out == ""
+    assert "1 bad line was skipped" in skipped.err
+    with_time_left_out = [{**rows_of(ended)[0], "seconds": 0} for ended in (skipped, plain)]
+    assert with_time_left_out[0] == with_time_left_out[1]
+
+
+def test_a_model_goes_on_where_it_was_saved(tmp_path: Path, evaluate: Evaluate) -> None:
+    """Saved after the first file and loaded for the second: the bytes of the model at the end are those of one run."""
+    examples = generated(80)
+    one, two = written(tmp_path, examples[:50], "one.vw"), written(tmp_path, examples[50:], "two.vw")
+    setting = learn(*SETTINGS[0])
+    first = evaluate(one, "--learn", setting, "--save", tmp_path / "m1")
+    assert first.code == 0, first.err
+    model = tmp_path / "m1" / "1-ftrl_proximal.slm"
+    on, whole, other = (
+        evaluate(two, "--load", model, "--save", tmp_path / "m2", "--json"),
+        evaluate(one, two, "--learn", setting, "--save", tmp_path / "m3", "--json"),
+        evaluate(two, "--load", model, "--learn", "adagrad eta=0.1"),
+    )
+    assert rows_of(on)[0]["nonzero"] == rows_of(whole)[0]["nonzero"]
+    assert (tmp_path / "m2" / model.name).read_bytes() == (tmp_path / "m3" / model.name).read_bytes()
+    assert other.code == 10 and "is a model of ftrl_proximal" in other.err
+
+
+def test_predictions_of_a_model_that_is_only_tested(tmp_path: Path, evaluate: Evaluate) -> None:
+    """A line each, with its tag; the lines need no label; the model stays as it was."""
+    examples = generated(40)
+    train = written(tmp_path, examples)
+    text = "".join(f"'t{i} |n f0:{i / 10}\n" for i in range(5))
+    (tmp_path / "ask.vw").write_text(text)
+    evaluate(train, "--learn", learn(*SETTINGS[0]), "--save", tmp_path)
+    asked = evaluate(
+        *(tmp_path / "ask.vw", "--load", tmp_path / "1-ftrl_proximal.slm", "--test", "--json"),
+        *("--predictions", tmp_path / "p.txt", "--save", tmp_path / "after"),
+    )
+    assert rows_of(asked)[0]["examples"] == 0
+    lines = [line.split(" ") for line in (tmp_path / "p.txt").read_text().splitlines()]
+    assert [line[1] for line in lines] == ["t0", "t1", "t2", "t3", "t4"]
+    chances = [float(line[0]) for line in lines]
+    assert chances == sorted(chances) and 0.0 < chances[0] < chances[-1] < 1.0
+    name = "1-ftrl_proximal.slm"
+    assert (tmp_path / "after" / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_curves_are_drawn(tmp_path: Path, evaluate: Evaluate) -> None:
+    """A plot with a line for each configuration, and the same as JSON."""
+    file = written(tmp_path, generated(60))
+    drawn, points = (
+        evaluate(file, "--learn", "ogd eta=0.1,0.2", "--curve", tmp_path / "c.svg"),
+        evaluate(file, "--learn", "ogd eta=0.1,0.2", "--curve", tmp_path / "c.json", "--json"),
+    )
+    assert drawn.code == 0 and "ogd eta=0.2" in drawn.out
+    assert "<svg" in (tmp_path / "c.svg").read_text()
+    curves = json.loads((tmp_path / "c.json").read_text())
+    rows = rows_of(points)
+    assert [curve["config"] for curve in curves] == ["ogd eta=0.1", "ogd eta=0.2"]
+    assert [curve["points"][-1]["average_loss"] for curve in curves] == [row["average_loss"] for row in rows]
+
+
+def test_without_a_configuration_it_is_ftrl_proximal(tmp_path: Path, evaluate: Evaluate) -> None:
+    """With its defaults, by its name; with a configuration file, that file's learner."""
+    file = written(tmp_path, generated(50))
+    config = tmp_path / "model.yaml"
+    config.write_text(
+        "model: ctr\nkafka: {bootstrap.servers: 'localhost:1'}\n"
+        "input: {impressions: {topic: a}, clicks: {topic: b}}\nlearner: {optimizer: {alpha: 0.4}}\n"
+    )
+    plain, named, configured, same = (
+        evaluate(file, "--json"),
+        evaluate(file, "--json", "--learn", "ftrl_proximal"),
+        evaluate(file, "--json", "-c", config),
+        evaluate(file, "--json", "--learn", "ftrl_proximal alpha=0.4"),
+    )
+    losses = [rows_of(ended)[0]["average_loss"] for ended in (plain, named, configured, same)]
+    assert losses[0] == losses[1] != losses[2] == losses[3]
+    assert "alpha=0.4" in rows_of(configured)[0]["config"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 10, "nothing to evaluate on"),
+        (["{missing}"], 61, "No such file"),
+        (["{file}", "--learn", "adagard eta=1"], 10, "did you mean 'adagrad'"),
+        (["{file}", "--log"], 10, "both --log and files"),
+        (["--log"], 10, "Give the configuration of the model with -c"),
+        (["-", "--passes", "2"], 10, "only once"),
+        (["{file}", "--test"], 10, "Name its file with --load"),
+        (["{file}", "--curve", "x.gif"], 10, ".json, .png, .svg"),
+        (["{file}", "--format", "xml"], 10, "auto, vw"),
+        (["{file}", "--load", "{file}"], 61, "no model of stream-learner"),
+        (["{file}", "-q", "abc"], 10, "must be 2 letters"),
+        (["{file}", "--predictions", "{missing}/p.txt"], 61, "cannot be written"),
+        (["{file}", "--skip-bad", "-1"], 2, "--skip-bad"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
+)
+def test_what_cannot_work_is_said_with_what_to_do(
+    tmp_path: Path, evaluate: Evaluate, arguments: list[str], code: int, words: str
+) -> None:
+    """Exit code, what was found, what to do; nothing on stdout, no traceback."""
+    file = written(tmp_path, generated(5))
+    places = {"file": str(file), "missing": str(tmp_path / "missing")}
+    ended = evaluate(*(argument.format(**places) for argument in arguments))
+    assert (ended.code, ended.out) == (code, ""), ended.err
+    assert words in ended.err and "Traceback" not in ended.err
+
+
+def test_a_training_log_is_folded_as_the_learner_folds_it(tmp_path: Path, learned: Learned, evaluate: Evaluate) -> None:
+    """Over the log the live configuration ends with the digest that the learner has published; another does not."""
+    config = learned.world.file
+    live = rows_of(evaluate("--log", "-c", config, "--save", tmp_path, "--json"))[0]
+    other = rows_of(evaluate("--log", "-c", config, "--learn", "adagrad eta=0.05", "--json"))[0]
+    published = last_published(learned)
+    assert read_model(tmp_path / "1-ftrl_proximal.slm")[0]["state"]["digest"] == published["digest"]
+    assert live["examples"] == other["examples"] == published["metrics"]["examples"]
+    assert live["log_loss"] == published["metrics"]["log_loss"] != other["log_loss"]
+
+
+def last_published(learned: Learned) -> dict[str, Any]:
+    """What the learner has published last."""
+    found: dict[str, Any] = run("inspect", "snapshot", "-c", learned.world.file, "--json").json
+    return found
+
+
+def test_a_command_line_gives_what_the_tool_prints(tmp_path: Path, evaluate: Evaluate) -> None:
+    """Live, in both arithmetics, beside one of ours; a saved model goes on with its own command line only."""
+    examples = generated(120, labels=(-1.0, 1.0))
+    whole = written(tmp_path, examples)
+    one, two = written(tmp_path, examples[:70], "one.vw"), written(tmp_path, examples[70:], "two.vw")
+    flags = [
+        "--loss_function hinge",
+        "--ftrl --l1 0.01 --loss_function logistic",
+        "--arithmetic vw --loss_function hinge",
+    ]
+    options = [word for flag in flags for word in ("--vw", flag)]
+    rows = rows_of(evaluate(whole, *options, "--learn", "adagrad eta=0.1", "--save", tmp_path / "whole", "--json"))
+    assert [row["config"] for row in rows] == ["adagrad eta=0.1", *(f"vw {flag}" for flag in flags)]
+    for row, flag in zip(rows[1:], flags, strict=True):
+        tool = vowpalwabbit.Workspace(f"{flag.replace('--arithmetic vw', '')} -d {whole} --quiet")
+        printed = tool.get_sum_loss() / tool.get_weighted_examples()
+        tool.finish()
+        assert row["average_loss"] == pytest.approx(printed, rel=1e-5), flag
+    assert evaluate(one, "--vw", flags[2], "--save", tmp_path / "one").code == 0
+    model = tmp_path / "one" / "1-vw.slm"
+    on = evaluate(two, "--vw", flags[2], "--load", model, "--save", tmp_path / "two", "--json")
+    assert rows_of(on)[0]["nonzero"] == rows[3]["nonzero"]
+    assert (tmp_path / "two" / "1-vw.slm").read_bytes() == (tmp_path / "whole" / "4-vw.slm").read_bytes()
+    refused = evaluate(two, "--vw", "--arithmetic vw", "--load", model)
+    assert refused.code == 10 and "is not a model of vw --arithmetic vw" in refused.err
+    csv = tmp_path / "a.csv"
+    csv.write_text("label,site\n1,a\n")
+    refused = evaluate(csv, "--vw", flags[0])
+    assert refused.code == 10 and "--vw reads VW text" in refused.err

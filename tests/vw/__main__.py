@@ -1,0 +1,60 @@
+"""The whole grid as a table: `python -m tests.vw`, with the causes of what differs in float64.
+
+In: nothing. Out: lines on standard output; the exit code is 1 where a float32 run differs, or a cause is not known.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from tests.vw.live import ARITHMETICS, DEFAULTS, REFERENCES, Compared, cells, compared, generated, read, reals, sets
+
+ROWS = 1000
+
+
+def everything(arithmetic: str) -> list[Compared]:
+    """Reference commands, the default update on all sets, and the grid on generated lines, in one arithmetic."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for command, name in REFERENCES:
+            found.append(compared(command, name, read(f"vw/{name}"), arithmetic, place))
+        for loss in DEFAULTS:
+            for name, text in {**sets(ROWS), **(reals(ROWS) if loss != "logistic" else {})}.items():
+                found.append(compared(f"--loss_function {loss}", name, text, arithmetic, place))
+        for command, counts in cells():
+            if arithmetic == "vw" or "_prediction" not in command:
+                text = generated(counts=counts)
+                found.append(compared(command, "counts" if counts else "generated", text, arithmetic, place))
+    return found
+
+
+def table(arithmetic: str) -> tuple[str, bool]:
+    """The table of one arithmetic in Markdown, and whether nothing in it is unexplained."""
+    found = everything(arithmetic)
+    causes = Counter(cell.cause or "equal" for cell in found)
+    lines = [f"## arithmetic {arithmetic}: {causes['equal']} of {len(found)} runs print the same", ""]
+    lines += ["| runs | |", "| --- | --- |", *(f"| {n} | {cause} |" for cause, n in causes.most_common()), ""]
+    different = [cell for cell in found if not cell.equal and cell.cause != "diverges"]
+    if different:
+        lines += ["| command | data | printed | ours | cause |", "| --- | --- | --- | --- | --- |"]
+        lines += [f"| `{c.command}` | {c.data} | {c.printed} | {c.ours:.6f} | {c.cause} |" for c in different]
+    return "\n".join(lines) + "\n", not any(cell.cause == "unexplained" for cell in found)
+
+
+def main() -> int:
+    """Print both tables."""
+    good = True
+    for arithmetic in ARITHMETICS:
+        text, explained = table(arithmetic)
+        good &= explained
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""A command line over the same lines, here and in the installed package; where the average losses differ, and why.
+
+In: a command line, lines of VW text. Out: the average loss that the package prints, and ours.
+References are made when they are asked for, so that none can go stale.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import vowpalwabbit
+
+from stream_learner.core.text.vw import VwText
+from stream_learner.roles.evaluation.portions import Portion, RecordMaker
+from stream_learner.roles.evaluation.vw_command import parse_vw
+from stream_learner.roles.evaluation.vw_model import VwTrial
+from tests.oracle_vw import progressive
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+DIVERGED = 1e6
+ARITHMETICS = ("vw", "float64")
+
+
+def theirs(command: str, text: bytes, folder: Path) -> str:
+    """The average loss that the package prints."""
+    source = folder / "examples.dat"
+    source.write_bytes(text)
+    cache = f"--cache_file {folder / 'cache'} -k" if "--passes" in command else ""
+    workspace = vowpalwabbit.Workspace(f"{command} -d {source} {cache}", enable_logging=True)
+    workspace.finish()
+    (printed,) = re.findall(r"average loss = (\S+)", "\n".join(workspace.get_log()))
+    return str(printed)
+
+
+def ours(command: str, text: bytes, arithmetic: str) -> float:
+    """Our average loss, in one of `ARITHMETICS`, by what `evaluate --vw` runs."""
+    parsed_command = parse_vw(f"{command} --arithmetic {arithmetic}")
+    parsed = VwText(parsed_command.reading).parse(text, 1)
+    assert not parsed.faults, parsed.faults[:3]
+    portion = Portion(RecordMaker().records(parsed.batch), parsed.labelled, parsed=parsed)
+    trial = VwTrial(command, parsed_command, learn=not parsed_command.test)
+    while not trial.done:
+        trial.take(portion)
+        trial.end_pass()
+    loss = trial.row()["average_loss"]
+    return math.nan if loss is None else float(loss)
+
+
+class Compared(NamedTuple):
+    """One cell of the grid. cause: "" where both print the same."""
+
+    command: str
+    data: str
+    printed: str
+    ours: float
+    cause: str
+
+    @property
+    def equal(self) -> bool:
+        """Whether all printed digits are the same."""
+        return not self.cause
+
+
+def compared(command: str, name: str, text: bytes, arithmetic: str, folder: Path) -> Compared:
+    """A command line on both sides."""
+    printed = theirs(command, text, folder)
+    if not abs(float(printed)) < DIVERGED:
+        return Compared(command, name, printed, math.nan, "diverges")
+    found = ours(command, text, arithmetic)
+    cause = "" if f"{found:.6f}" == printed else cause_of(command, text, found, arithmetic)
+    return Compared(command, name, printed, found, cause)
+
+
+def cause_of(command: str, text: bytes, found: float, arithmetic: str) -> str:
+    """Why a float64 run differs: the oracle of the tool's formulas in float64 tells rounding from all else."""
+    if arithmetic == "vw":
+        return "unexplained"
+    exact = progressive(command, text.decode("ascii").splitlines(), np.float64).average_loss
+    if math.isclose(found, exact, rel_tol=1e-6, abs_tol=1e-6):
+        return "rounding: the tool's formulas give this in float64"
+    for flag, cause in CAUSES.items():
+        if flag in command:
+            return cause
+    return "unexplained"
+
+
+CAUSES = {
+    "--ftrl": "a feature that an example has twice is one feature here; gradients of unclipped predictions",
+    "--pistol": "gradients of unclipped predictions; held-out examples are predicted with up-to-date weights",
+    "--coin": "gradients of unclipped predictions; held-out examples are predicted with up-to-date weights",
+}
+
+
+def read(path: str) -> bytes:
+    """A file of the data sets, unpacked."""
+    raw = (DATA / path).read_bytes()
+    return gzip.decompress(raw) if path.endswith(".gz") else raw
+
+
+def converted(path: str, rows: int) -> bytes:
+    """The first rows of a file in LIBSVM's format, as VW text with labels -1 and 1; names are the numbers there."""
+    lines = []
+    for line in read(path).decode("ascii").splitlines()[:rows]:
+        label, *features = line.split(" #")[0].split()
+        lines.append(f"{1 if float(label) > 0 else -1} |f {' '.join(features)}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def generated(*, counts: bool = False, rows: int = 40) -> bytes:
+    """Two namespaces, one of them scaled; importances, tags, repeated features, values over three decades."""
+    rng = np.random.default_rng(5)
+    lines = []
+    for row in range(rows):
+        y = int(rng.integers(0, 4)) if counts else int(rng.choice([-1, 1]))
+        h = rng.choice(["1", "2", ".5", "3.25"])
+        values = rng.uniform(-3, 3, size=rng.integers(1, 6)) * 10.0 ** rng.integers(-2, 1)
+        words = " ".join(f"w{rng.integers(0, 30)}:{v:.5g}" for v in values)
+        names = " ".join(f"z{rng.integers(0, 9)}" for _ in range(rng.integers(0, 4)))
+        lines.append(f"{y} {h} t{row}|a {words} |b:0.5 {names}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+REFERENCES = [
+    ("--ftrl --ftrl_alpha 0.01 --ftrl_beta 0 --l1 2", "0001.dat.gz"),
+    ("--ftrl --ftrl_alpha 0.01 --ftrl_beta 0 --l1 2 --passes 10 --holdout_off", "0001.dat.gz"),
+    ("--ftrl", "0002_25.dat"),
+    ("--pistol", "0002_25.dat"),
+    ("--coin", "0002_25.dat"),
+    ("", "0001.dat.gz"),
+    ("", "0002.dat.gz"),
+    ("--loss_function logistic", "0001_25.dat.gz"),
+    ("--loss_function hinge -b 7", "0002_25.dat"),
+    ("--loss_function quantile --quantile_tau 0.5 -b 7", "0002_25.dat"),
+    ("-l 20 --initial_t 128000 --power_t 1 --passes 8 --invariant --ngram 3 --skips 1 --holdout_off", "0001.dat.gz"),
+    ("--initial_t 1 --adaptive --invariant -q Tf -q ff", "0002.dat.gz"),
+]
+LOSSES = ("squared", "logistic", "hinge", "quantile", "poisson")
+FLAGS = (
+    "",
+    "--sgd",
+    "--adaptive",
+    "--normalized",
+    "--invariant",
+    "--adaptive --normalized",
+    "--adaptive --invariant",
+    "--normalized --invariant",
+    "--adaptive --normalized --invariant",
+    "--ftrl",
+    "--pistol",
+    "--coin",
+)
+EXTRAS = (
+    "",
+    "-l 0.1",
+    "--power_t 0.3",
+    "--power_t 1",
+    "--initial_t 5",
+    "--l1 0.001",
+    "--l2 0.01",
+    "--l1 0.0005 --l2 0.001",
+    "--passes 4",
+    "--passes 4 --holdout_off",
+    "--passes 6 --holdout_period 3 --early_terminate 1",
+    "-q ab",
+    "-q aa -b 8",
+    "--cubic aab --noconstant",
+    "--passes 2 --holdout_off --decay_learning_rate 0.9 --ngram 2 --skips 2 -b 10",
+    "--min_prediction -0.5 --max_prediction 0.75",
+    "--hash all --ignore b",
+)
+DEFAULTS = ("squared", "hinge", "quantile", "logistic")
+"""Losses of the default update that must print the same in float64 too, logistic on a9a and sentiment."""
+
+
+def sets(rows: int) -> dict[str, bytes]:
+    """Labels -1 and 1: data sets by name, so many rows of each at most."""
+    found = {"generated": generated(rows=min(rows, 200)), "a9a": converted("a9a/a9a.gz", rows)}
+    for name in ("books", "kitchen"):
+        found[name] = converted(f"sentiment/{name}_train.svmlight.gz", rows)
+    return found
+
+
+def reals(rows: int) -> dict[str, bytes]:
+    """Labels that are numbers: the tool's own data sets."""
+    names = ("0001.dat.gz", "0001_25.dat.gz", "0002.dat.gz", "0002_25.dat")
+    return {name: b"".join(read(f"vw/{name}").splitlines(keepends=True)[:rows]) for name in names}
+
+
+def cells() -> Iterator[tuple[str, bool]]:
+    """Every command line of the grid, and whether its labels are counts."""
+    for loss in LOSSES:
+        for flags in FLAGS:
+            for extra in EXTRAS:
+                yield f"{flags} --loss_function {loss} {extra}".strip(), loss == "poisson"

@@ -1,0 +1,77 @@
+"""`evaluate --vw` against the installed package, live: all printed digits of the average loss.
+
+A part of the grid; `python -m tests.vw` runs the whole.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.vw.live import (
+    DATA,
+    DEFAULTS,
+    EXTRAS,
+    FLAGS,
+    LOSSES,
+    REFERENCES,
+    compared,
+    generated,
+    ours,
+    read,
+    reals,
+    sets,
+)
+
+ROWS = 300
+
+
+@pytest.fixture(autouse=True)
+def _needs_data() -> None:
+    if not DATA.exists():
+        pytest.skip("needs the data sets of ../shared/data")
+
+
+@pytest.mark.parametrize("arithmetic", ["vw", "float64"])
+@pytest.mark.parametrize(("command", "name"), REFERENCES)
+def test_a_reference_command_prints_the_same(command: str, name: str, arithmetic: str, tmp_path: Path) -> None:
+    """In float32 and in float64."""
+    found = compared(command, name, read(f"vw/{name}"), arithmetic, tmp_path)
+    assert found.equal, found
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("flags", FLAGS)
+def test_a_combination_of_options_prints_the_same_in_float32(flags: str, loss: str, tmp_path: Path) -> None:
+    """Every third of the further options, another third for the next loss; runs that diverge are left out."""
+    text = generated(counts=loss == "poisson")
+    first = (FLAGS.index(flags) + LOSSES.index(loss)) % 3
+    cells = [compared(f"{flags} --loss_function {loss} {e}", "", text, "vw", tmp_path) for e in EXTRAS[first::3]]
+    assert [cell for cell in cells if not cell.equal and cell.cause != "diverges"] == []
+    assert any(cell.equal for cell in cells) or loss == "poisson"
+
+
+@pytest.mark.parametrize("arithmetic", ["vw", "float64"])
+@pytest.mark.parametrize("loss", DEFAULTS)
+def test_the_default_update_prints_the_same_on_every_set(loss: str, arithmetic: str, tmp_path: Path) -> None:
+    """Adaptive, normalized and invariant; logistic where labels are -1 and 1 and scales are real ones."""
+    texts = sets(ROWS)
+    if loss == "logistic":
+        del texts["generated"]
+    else:
+        texts |= reals(ROWS)
+    cells = [compared(f"--loss_function {loss}", name, text, arithmetic, tmp_path) for name, text in texts.items()]
+    assert [cell for cell in cells if not cell.equal] == []
+
+
+def test_what_differs_in_float64_has_a_cause(tmp_path: Path) -> None:
+    """A rate of 10 without invariance overshoots: rounding decides, and the oracle in float64 says so."""
+    cells = [compared(f"{flags} -l 10", "", generated(), "float64", tmp_path) for flags in FLAGS[:9]]
+    assert {cell.cause for cell in cells} <= {"", "diverges", "rounding: the tool's formulas give this in float64"}
+
+
+def test_predicting_only_learns_nothing() -> None:
+    """With -t every prediction is 0: the average loss is that of 0."""
+    for arithmetic in ("vw", "float64"):
+        assert ours("-t", b"1 |a b\n3 |a c\n", arithmetic) == 5.0
