@@ -22,6 +22,7 @@ from stream_learner.config.values import Between, format_duration_ms, format_siz
 from stream_learner.core.optimizers import OPTIMIZERS, sample_optimizer
 from stream_learner.edges.metric_names import CATALOGUE
 from stream_learner.errors import Stop, StreamLearnerError, all_errors, meaning, operator_action
+from stream_learner.roles.evaluation.vw_flags import flag_table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Made from the code by `make docs`; changes belong there. -->\n"
@@ -93,6 +94,12 @@ its bytes, and what a scorer does to apply it, grow with the model and not with 
 `snapshots.interval` time enough. Those that can only be evaluated cannot be the optimizer of a learner.
 """
 
+VW_FLAGS_INTRO = """# Flags of Vowpal Wabbit
+
+What `stream-learner evaluate --vw "FLAGS"` takes, with the defaults of Vowpal Wabbit 9.11. Any other flag is refused.
+With several of the flags that choose a part of the default update, exactly these parts are on.
+"""
+
 ROLE_TITLES = {"joiner": "Joiner", "learner": "Learner", "scorer": "Scorer", "serve": "Serve", "process": "All roles"}
 
 
@@ -102,6 +109,7 @@ def pages() -> dict[str, str]:
         "configuration.md": "\n".join([CONFIGURATION_INTRO, *_sections(Config, ()), ""]).replace("\n\n\n", "\n\n"),
         "metrics.md": "\n".join([METRICS_INTRO, *_metrics()]),
         "errors.md": "\n".join([ERRORS_INTRO, *_errors()]),
+        "vw-flags.md": VW_FLAGS_INTRO + "\n" + flag_table(),
     }
 
 

@@ -12,7 +12,7 @@ import typer
 
 Files: TypeAlias = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[FILE]…", help="Examples, gz, zst or plain, read one after the other; - is stdin."),
+    typer.Argument(metavar="FILE", help="Examples, gz, zst or plain, read one after the other; - is stdin."),
 ]
 Learn: TypeAlias = Annotated[
     list[str] | None,

@@ -31,7 +31,7 @@ def test_every_command_says_what_it_does(pages: dict[tuple[str, ...], str]) -> N
     for path, page in pages.items():
         assert page.startswith(f"Usage: stream-learner {' '.join(path)} ")
         assert re.search(
-            r"\] (\{TICK\} |\{OFFSET\} |\{NAME\} |\{MODEL\} |\[\[?EVENTS\]\]? )?[A-Z][^.]{20,}[.:]", page
+            r"\] (\{(TICK|OFFSET|NAME|MODEL)\} |\[\[?EVENTS\]\]? |\[FILE\]\.\.\. )?[A-Z][^.]{20,}[.:]", page
         ), page
         if path not in {("demo",), ("config", "schema")}:
             assert "-c, --config FILE" in page and "--set NAME=VALUE" in page
@@ -45,6 +45,7 @@ def test_every_command_says_what_it_does(pages: dict[tuple[str, ...], str]) -> N
         (("learn",), ("One per model publishes", "learner.publish=false")),
         (("score",), ("JSON lines", "stdin if left out", '{"error": …}', "echo")),
         (("backfill",), ("of [from, until) are learned", "the same command goes on", "--from-log folds", "--until")),
+        (("evaluate",), ("before its example is learned from", "--learn", "- is stdin", "every 10th", "For example")),
         (("topics", "ensure"), ("--partitions", "--apply", "--dry-run", "exit code is 25")),
         (("inspect", "feature"), ("name=value", "0x")),
         (("promote",), ("complete", "fresh", "not paused", "log-loss", "exit code is 56", "--force", "--dry-run")),

@@ -273,11 +273,12 @@ def _learn(
             size = 1.0
         elif not plain:
             size, m = _measure(local, row, length, scratch, d, h, sc, pa)
-        if size > 0.0:
+        u = 0.0
+        if size != 0.0:
             e = _rate_now(h, sc, pa)
             u = _aware(loss, option, p, y, e, size) if load_f64(pa + _INVARIANT) != 0.0 else -d * e
             u = _regularized(u, d, sc, pa)
-            good = finite(u) and _move(local, row, length, scratch, u, m, plain, sc)
+        good = finite(u) and _move(local, row, length, scratch, u, m, plain, sc)
     store_f64(sc + _T, load_f64(sc + _T) + h)
     for k in range(_SCALARS):
         good &= finite(load_f64_at(sc, 8 * k))

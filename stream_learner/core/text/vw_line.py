@@ -147,20 +147,17 @@ def read_namespaces(state: int, at: int, first: int):  # type: ignore[no-untyped
         byte = load_byte(at)
         if byte == _COLON:
             return at, NO_NAMESPACE, m, again
-        if byte != _BAR and not is_blank(byte) and not ends_line(byte):
-            end = name_end(at)
+        end = name_end(at)
+        enter_namespace(state, at, end - at)
+        if end > at:
             letter = byte
-            enter_namespace(state, at, end - at)
             at = end
-            if load_byte(at) == _COLON:
-                behind, scale = read_number(state, at + 1)
-                if behind == MALFORMED:
-                    return at + 1, NO_NUMBER, m, again
-                if not abs(scale) < np.inf:
-                    return at + 1, NOT_FINITE, m, again
-                at = behind
-        else:
-            enter_namespace(state, at, 0)
+        if load_byte(end) == _COLON:
+            at, scale = read_number(state, end + 1)
+            if at == MALFORMED:
+                return end + 1, NO_NUMBER, m, again
+            if not abs(scale) < np.inf:
+                return end + 1, NOT_FINITE, m, again
         at, fault, m = _read_features(state, at, m, first, scale)
         if fault != NO_FAULT:
             return at, fault, m, again
@@ -229,7 +226,7 @@ def _read_features(state: int, at: int, m: int, first: int, scale: float):  # ty
             if m >= limit:
                 return at, TOO_MANY if m >= most else NO_ROOM, m
             if end == at:
-                key = nameless_key(state, at, nameless - 1)
+                key = nameless_key(state, at, end - at, nameless - 1)
             else:
                 key = name_key(state, at, end - at)
             store_word(keys + 8 * m, key)

@@ -153,11 +153,14 @@ def name_key(state: int, at: int, length: int) -> np.uint64:
 
 
 @kernel
-def nameless_key(state: int, at: int, number: int) -> np.uint64:
-    """The key of a feature without a name, the `number`-th of its namespace. There are 32 bytes before `at`."""
+def nameless_key(state: int, at: int, length: int, number: int) -> np.uint64:
+    """The key of a feature whose name has no length, the `number`-th of its namespace from 0 on.
+
+    Ours: XXH64 of what names of the namespace begin with, as a key, and of the number, 8 bytes each.
+    """
     if load_int(state + HASHING) != 0:
         return load_word(state + SEED) + np.uint64(number)
-    return cross_two(state, name_key(state, at, 0), np.uint64(number))
+    return cross_two(state, name_key(state, at, length), np.uint64(number))
 
 
 @inlined

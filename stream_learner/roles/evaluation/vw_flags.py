@@ -108,7 +108,7 @@ class Given:
     def error(self, problem: str, action: str = "") -> ConfigError:
         """A refusal of this command line."""
         return ConfigError(
-            f'--vw "{self.command}": {problem}', action=action or "docs/evaluate.md lists the flags of --vw."
+            f'--vw "{self.command}": {problem}', action=action or "docs/vw-flags.md lists the flags of --vw."
         )
 
     def has(self, key: str) -> bool:
