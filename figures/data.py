@@ -9,9 +9,9 @@ import gzip
 from pathlib import Path
 
 import numpy as np
-from stream_learner.core.text.libsvm import LibsvmText
 
 from figures.play import Rows, Vector
+from stream_learner.core.text.libsvm import LibsvmText
 
 FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 SENTIMENT = ("books", "dvd", "electronics", "kitchen")

@@ -338,6 +338,28 @@ def test_a_line_of_any_length_is_read_and_65535_features_are_the_most() -> None:
     assert [fault.line for fault in pairs.faults] == [2]
 
 
+def test_room_grows_while_grams_and_interactions_are_made() -> None:
+    """A line that is read again counts once, also its namespaces; what follows n-grams does not overrun."""
+    words = [" ".join(f"{letter}{i}" for i in range(1500)) for letter in "abc"]
+    line = f"1 |a {words[0]} |b {words[1]} |c {words[2]} |d x y"
+    for pairs in ((), ("da",)):
+        ours = parse([line] * 3, VwTextOptions(ngram=2, quadratic=pairs))
+        assert rows_of(ours) == [slow_features(line, 2, 0, pairs, ())] * 3
+        vw = parse([line] * 3, VwTextOptions("vw", numbers="vw", ngram=2, quadratic=pairs, repeats=True))
+        ends = np.cumsum([2999, 2999, 2999, 3, 1] + [3 * 2999] * len(pairs))
+        assert vw.namespace_end is not None
+        assert vw.namespace_end.tolist() == [end + i * ends[-1] for i in range(3) for end in ends]
+
+
+def test_a_faulty_line_leaves_no_ends_of_namespaces() -> None:
+    """Nor does one whose product is infinite in float32, which shows after its namespaces are done."""
+    options = VwTextOptions("vw", numbers="vw", repeats=True, quadratic=("aa",))
+    parsed = parse(["1 |a x |b y", "1 |a x:1e30", "1 |a x |b y:z", "1 |b y"], options)
+    assert parsed.faults == [Fault(2, 12, "a finite number"), Fault(3, 12, "a number behind the colon")]
+    assert parsed.namespace_end is not None
+    assert parsed.namespace_end.tolist() == [1, 2, 3, 4, 5, 6]
+
+
 @settings(max_examples=50, deadline=None)
 @given(rng=seeds)
 def test_blocks_may_end_anywhere(rng: Random) -> None:

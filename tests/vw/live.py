@@ -10,6 +10,7 @@ import gzip
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +18,12 @@ import numpy as np
 import vowpalwabbit
 
 from stream_learner.core.text.vw import VwText
+from stream_learner.roles.evaluation.holdout import BestPass
 from stream_learner.roles.evaluation.portions import Portion, RecordMaker
 from stream_learner.roles.evaluation.vw_command import parse_vw
 from stream_learner.roles.evaluation.vw_model import VwTrial
-from tests.oracle_vw import progressive
+from tests.oracle_vw import Options, learner_of
+from tests.oracle_vw_text import VwExample
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 DIVERGED = 1e6
@@ -81,7 +84,7 @@ def cause_of(command: str, text: bytes, found: float, arithmetic: str) -> str:
     """Why a float64 run differs: the oracle of the tool's formulas in float64 tells rounding from all else."""
     if arithmetic == "vw":
         return "unexplained"
-    exact = progressive(command, text.decode("ascii").splitlines(), np.float64).average_loss
+    exact = exactly(command, text)
     if math.isclose(found, exact, rel_tol=1e-6, abs_tol=1e-6):
         return "rounding: the tool's formulas give this in float64"
     for flag, cause in CAUSES.items():
@@ -89,6 +92,31 @@ def cause_of(command: str, text: bytes, found: float, arithmetic: str) -> str:
             return cause
     return "unexplained"
 
+
+def exactly(command: str, text: bytes) -> float:
+    """What the oracle of the tool's formulas gives in float64, over features as our parser reads them."""
+    known = parse_vw(command)
+    batch = VwText(replace(known.reading, repeats=True)).parse(text, 1).batch
+    learner = learner_of(Options(_OF_TEXT.sub("", command)), np.float64)
+    plan, best, sums, found = known.plan, BestPass(known.plan), [0.0, 0.0], math.inf
+    with np.errstate(all="ignore"):
+        while not best.done:
+            for i, held_out in enumerate(plan.held_out(0, len(batch))):
+                row = slice(batch.row_start[i], batch.row_start[i + 1])
+                keys, values, (y, h) = batch.keys[row].tolist(), batch.values[row], (batch.label[i], batch.weight[i])
+                example = VwExample(y, h, list(zip(keys, values, strict=True)), np.dot(values, values))
+                learner.see_label(y)
+                loss = float(learner.loss.value(learner.learn(example, bool(held_out)), y) * h)
+                sums = [sums[0] + loss, sums[1] + h] if held_out or not plan.holds_out else sums
+            learner.end_pass()
+            mean = sums[0] / sums[1]
+            found = mean if best.finish(mean) or not plan.holds_out else found
+            sums = [0.0, 0.0] if plan.holds_out else sums
+    return found
+
+
+_OF_TEXT = re.compile(r"--(noconstant|(cubic|hash|ignore|holdout_period|early_terminate) \S+)")
+"""Flags that the oracle does not know: they change what it is fed, not what it does."""
 
 CAUSES = {
     "--ftrl": "a feature that an example has twice is one feature here; gradients of unclipped predictions",
