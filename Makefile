@@ -46,8 +46,9 @@ bench: $(STAMPS)/bench ## Measure, beside Vowpal Wabbit and River
 figures: $(STAMPS)/test ## Make the figures of the sources again, into docs/figures.md
 	@$(BIN)/python -m figures $(ARGS)
 
-conformance: $(STAMPS)/bench ## Hold this project, Vowpal Wabbit and River against the papers
+conformance: $(STAMPS)/bench ## Hold this project, Vowpal Wabbit and River against the papers, and compare losses live
 	@$(BIN)/python -m conformance $(ARGS)
+	@$(BIN)/python -m tests.vw
 
 image: ## Build the image with Docker, Podman or Buildah (IMAGE=name:tag, BASE=image)
 	@tools/build-image $(ARGS)

@@ -17,6 +17,7 @@ FIELDS = 39
 ZIPF = 1.05
 WIDEST = 200_000
 CLICK_RATE = 0.05
+BLOCK = 20_000
 OURS = "ftrl_proximal alpha=0.1 beta=1 l1=1 l2=1"
 TOOL = "--ftrl --ftrl_alpha 0.1 --ftrl_beta 1 --l1 1 --l2 1 --loss_function logistic -b 22"
 RUNNER = "import sys, vowpalwabbit; w = vowpalwabbit.Workspace(sys.argv[1]); w.finish()"
@@ -70,18 +71,27 @@ def _written(folder: Path, examples: int) -> dict[str, Path]:
     folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(3)
     widths = np.geomspace(10, WIDEST, FIELDS).astype(np.int64)
-    chances = [np.cumsum(np.arange(1, width + 1) ** -ZIPF) for width in widths]
-    columns = [np.searchsorted(c, rng.random(examples) * c[-1]) for c in chances]
-    clicks = rng.random(examples) < CLICK_RATE
     starts = np.cumsum(widths) - widths
-    files = {name: folder / f"clicks.{name}" for name in ("vw", "libsvm", "csv")}
-    with files["vw"].open("w") as vw, files["libsvm"].open("w") as libsvm, files["csv"].open("w") as csv:
-        csv.write(",".join(["label", *(f"c{i}" for i in range(FIELDS))]) + "\n")
-        for click, *values in zip(clicks.tolist(), *(column.tolist() for column in columns), strict=True):
-            vw.write(f"{1 if click else -1} |c {' '.join(f'c{i}={v:x}' for i, v in enumerate(values))}\n")
-            indices = sorted(int(start) + v for start, v in zip(starts, values, strict=True))
-            libsvm.write(f"{1 if click else -1} {' '.join(f'{i}:1' for i in indices)}\n")
-            csv.write(",".join(["1" if click else "0", *(f"v{v:x}" for v in values)]) + "\n")
+    chances = [np.cumsum(np.arange(1, width + 1) ** -ZIPF) for width in widths]
+    places = [s + np.searchsorted(c, rng.random(examples) * c[-1]) for s, c in zip(starts, chances, strict=True)]
+    clicks = (rng.random(examples) < CLICK_RATE).astype(np.int64)
+    field = np.repeat(np.arange(FIELDS), widths)
+    values = np.arange(widths.sum()) - starts[field]
+    names = ",".join(["label", *(f"c{i}" for i in range(FIELDS))])
+    cells = {
+        "vw": (["-1 |c", "1 |c"], [f" c{i}={v:x}" for i, v in zip(field.tolist(), values.tolist(), strict=True)], ""),
+        "libsvm": (["-1", "1"], [f" {i}:1" for i in range(len(field))], ""),
+        "csv": (["0", "1"], [f",v{v:x}" for v in values.tolist()], f"{names}\n"),
+    }
+    files = {name: folder / f"clicks.{name}" for name in cells}
+    for name, (labels, features, head) in cells.items():
+        columns = np.array([*features, *labels, "\n"], np.bytes_)
+        rows = np.column_stack([len(features) + clicks, *places, np.full(examples, len(columns) - 1)])
+        with files[name].open("wb") as file:
+            file.write(head.encode())
+            for block in np.array_split(rows, 1 + examples // BLOCK):
+                padded = columns[block].view(np.uint8)
+                file.write(padded[padded != 0].tobytes())
     files["vw_gz"] = folder / "clicks.vw.gz"
     files["vw_gz"].write_bytes(gzip.compress(files["vw"].read_bytes(), 1))
     return files

@@ -22,9 +22,9 @@ ALGORITHMS: dict[str, Mapping[str, Any]] = {
     "Per-Coord": {"name": "pc_ogd", "low": -R, "high": R, "scale": SCALE},
     "Global": {"name": "ogd_global", "radius": R, "scale": SCALE},
 }
-WORDS, TOKENS, ZIPF, EFFECT = 300_000, 100, 1.1, 0.1
+WORDS, TOKENS, ZIPF, EFFECT, STOP_WORDS = 300_000, 100, 1.1, 0.5, 50
 LOGS, QUICK_LOGS = 50_000, 5_000
-SEEDS, QUICK_SEEDS = 5, 1
+SEEDS, QUICK_SEEDS = 3, 1
 L2 = 1e-4
 
 
@@ -34,14 +34,14 @@ def softplus(margins: Vector) -> Vector:
 
 
 def best_fixed(rows: Rows, signs: Vector, dimension: int, l2: float) -> float:
-    """Average logistic loss of the best weights in [-R, R]^n found with an L2 penalty of `l2` an example."""
+    """Average logistic loss of the weights in [-R, R]^n that minimize it with a penalty of l2 ||w||^2."""
     matrix = csr_matrix((rows.values, rows.columns, rows.start), shape=(len(rows), dimension))
 
     def objective(w: Vector) -> tuple[float, Vector]:
         margins = signs * (matrix @ w)
         slopes = -signs / (1.0 + np.exp(np.minimum(margins, 700.0)))
-        value = softplus(-margins).mean() + 0.5 * l2 * float(w @ w)
-        return float(value), matrix.T @ slopes / len(rows) + l2 * w
+        value = softplus(-margins).mean() + l2 * float(w @ w)
+        return float(value), matrix.T @ slopes / len(rows) + 2.0 * l2 * w
 
     box = [(-R, R)] * dimension
     found = minimize(objective, np.zeros(dimension), jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": 200})
@@ -59,8 +59,11 @@ def regrets(rows: Rows, signs: Vector, l2: float) -> dict[str, float]:
     }
 
 
-def text_like(count: int, seed: int) -> tuple[Rows, Vector]:
-    """Counts of words in texts of `TOKENS` words drawn from a Zipf law; a hidden linear model makes the labels."""
+def text_like(count: int, seed: int, stop_words: int) -> tuple[Rows, Vector]:
+    """Counts of words in texts of `TOKENS` words drawn from a Zipf law; a hidden linear model makes the labels.
+
+    The `stop_words` most frequent words say nothing of the label.
+    """
     rng = np.random.default_rng(seed)
     chances = np.cumsum(1.0 / np.arange(1, WORDS + 1) ** ZIPF)
     words = np.searchsorted(chances / chances[-1], rng.random((count, TOKENS)))
@@ -72,6 +75,7 @@ def text_like(count: int, seed: int) -> tuple[Rows, Vector]:
         np.concatenate([counts for _, counts in texts]).astype(np.float64),
     )
     hidden = rng.normal(scale=EFFECT, size=WORDS)
+    hidden[:stop_words] = 0.0
     margins = np.add.reduceat(hidden[rows.columns] * rows.values, start[:-1])
     odds = np.exp(-(margins - np.median(margins)))
     return rows, np.where(rng.random(count) < 1.0 / (1.0 + odds), 1.0, -1.0)
@@ -84,16 +88,23 @@ def run(quick: bool) -> Figure:
     adult = regrets(rows.taken(order), np.where(labels[order] > 0.0, 1.0, -1.0), 0.0)
     seeds = range(1, (QUICK_SEEDS if quick else SEEDS) + 1)
     count = QUICK_LOGS if quick else LOGS
-    logs = {seed: regrets(*text_like(count, seed), L2) for seed in seeds}
-    ratios = [found["Global"] / found["Per-Coord"] for found in logs.values()]
+    texts = {seed: regrets(*text_like(count, seed, STOP_WORDS), L2) for seed in seeds}
+    others = {seed: regrets(*text_like(count, seed, 0), L2) for seed in seeds}
+    ratios = [found["Global"] / found["Per-Coord"] for found in texts.values()]
+    found_in = {
+        "a9a": adult,
+        **{f"text-like, seed {seed}": found for seed, found in texts.items()},
+        **{f"every word informative, seed {seed}": found for seed, found in others.items()},
+    }
     return Figure(
         name="regret",
         title="Per-coordinate rates have the smaller regret",
         source="[SM] Table 2",
         text=(
             f"Additive regret of logistic regression, scale {SCALE}, F = [−1, 1]ⁿ, one pass. Text-like logs: {count:,} "
-            f"texts of {TOKENS} words of Zipf({ZIPF}) over {WORDS:,}, a word's value its count; log-odds a normal "
-            f"effect of {EFFECT} a word; the comparator has an L2 penalty of {L2}."
+            f"texts of {TOKENS} words of Zipf({ZIPF}) over {WORDS:,}, a word's value its count; the log-odds are a "
+            f"normal effect of {EFFECT} of each word but the {STOP_WORDS} most frequent. The comparator is the best in "
+            f"F under a penalty of {L2}‖w‖²."
         ),
         claims=[
             Claim(
@@ -112,8 +123,12 @@ def run(quick: bool) -> Figure:
                 ("data", *ALGORITHMS, "ratio"),
                 [
                     (name, *(f"{found[one]:.4f}" for one in ALGORITHMS), f"{found['Global'] / found['Per-Coord']:.1f}")
-                    for name, found in (("a9a", adult), *((f"text-like, seed {s}", one) for s, one in logs.items()))
+                    for name, found in found_in.items()
                 ],
             )
         ],
+        notes=(
+            "How far apart the two are depends on the log, and on the comparator that both are measured against; the "
+            "last rows are the same texts with an effect of every word, as it comes."
+        ),
     )

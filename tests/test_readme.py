@@ -50,7 +50,8 @@ def parse(arguments: list[str]) -> None:
         command = command.commands[name]
     options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for argument in rest:
-        assert not argument.startswith("-") or argument in {*options, "--help", "-"}, f"{command.name} has no {argument}"
+        known = {*options, "--help", "-"}
+        assert not argument.startswith("-") or argument in known, f"{command.name} has no {argument}"
 
 
 def anchors(page: Path) -> set[str]:

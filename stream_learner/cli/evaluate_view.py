@@ -37,14 +37,21 @@ TITLES: Final = {
 
 
 def report(evaluation: Evaluation, *, as_json: bool) -> None:
-    """Run an evaluation and print what it found."""
+    """Run an evaluation and print what it found; then raise what keeps it from being a success."""
     with showing() as show:
         result = evaluation.run(show, _say)
     for note in result.notes:
         _say(note)
     if as_json:
         print_json(result.rows)
-        return
+    else:
+        _print_report(result)
+    if result.error is not None:
+        raise result.error
+
+
+def _print_report(result: Result) -> None:
+    """The table, and how long it took."""
     _print_table(result)
     rate = result.examples / result.seconds if result.seconds > 0.0 else 0.0
     passes = f" in {result.passes} passes" if result.passes > 1 else ""

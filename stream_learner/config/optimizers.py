@@ -126,8 +126,8 @@ class Loss(Chosen):
     ] = Field(
         "logistic",
         description=(
-            "Which loss. With logistic a prediction is a probability; with poisson it is e^(w·x), with any other w·x "
-            "itself, which is no probability."
+            "Which loss. With logistic, logarithmic and hellinger a prediction is a probability; with poisson it is "
+            "e^(w·x), with any other w·x itself."
         ),
     )
     tau: Annotated[float, Field(gt=0, lt=1)] | None = Field(

@@ -8,7 +8,8 @@ This file must never depend on where a row lies, on the order of rows, or on row
     rows                  = sum of row digests modulo 2^64
     model                 = m_k with m_0 = mix(rows xor mix(examples folded)), m_i = mix(m_{i-1} xor bits(s_i))
 
-for the optimizer's scalars s_1 ... s_k, if it has any (FTRL-Proximal has none).
+for the scalars s_1 ... s_k of the state, if it has any: the range of the labels seen, where margins are clipped to it
+(as with squared loss), then the optimizer's own (FTRL-Proximal has none).
 
 The sum can be kept up to date row by row; `mix` is the finalizer of splitmix64.
 """

@@ -45,6 +45,8 @@ from stream_learner.core.snapshots import (
 )
 
 MAX_QUEUED = 32
+MAX_COMPLETE_QUEUED = 4
+"""Of the versions queued, those that hold every row of the shard: each is a copy of it."""
 
 
 class VersionId(NamedTuple):
@@ -191,7 +193,7 @@ class Follower:
         changes: list[Change] = []
         while self.current is not None and self.current.id != wanted:
             self.current = self.queue.popleft()
-            changes += self.current.changes
+            changes = self.current.changes if self.current.complete else changes + self.current.changes
         return changes
 
     def _take_version(self, record: VersionRecord) -> list[Change]:
@@ -251,7 +253,8 @@ class Follower:
         self._kept.clear()
         self._sequence = record.stamp.sequence
         self.queue.append(self._version(record, [_change(kept) for kept in used], complete=with_pages))
-        if len(self.queue) > MAX_QUEUED:
+        complete = sum(version.complete for version in self.queue)
+        if len(self.queue) > MAX_QUEUED or complete > MAX_COMPLETE_QUEUED:
             self.queue = deque([_merged(list(self.queue))])
 
     def _forget_useless(self, record: VersionRecord) -> None:

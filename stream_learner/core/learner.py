@@ -164,16 +164,18 @@ class Learner:
         self.optimizer.end_pass(self._scalars)
 
     def digest(self) -> int:
-        """Digest of the model: all rows, the number of examples folded, the optimizer's scalars."""
-        return digests.model_digest(self.table.rows_digest, self.examples, self._own_scalars)
+        """Digest of the model: all rows, the number of examples folded, the scalars."""
+        return digests.model_digest(self.table.rows_digest, self.examples, self._digested)
 
     def digest_full(self) -> int:
         """The same, made again from all rows."""
-        return digests.model_digest(self.table.rows_digest_full(), self.examples, self._own_scalars)
+        return digests.model_digest(self.table.rows_digest_full(), self.examples, self._digested)
 
     @property
-    def _own_scalars(self) -> NDArray[np.float64]:
-        """The optimizer's scalars; the loss's are before them."""
+    def _digested(self) -> NDArray[np.float64]:
+        """The optimizer's scalars; before them the label range, where predictions depend on it."""
+        if self.optimizer.reads_label_range(self.loss.name):
+            return self._scalars
         return self._scalars[len(losses.LOSS_SCALARS) :]
 
     def count_nonzero(self) -> int:

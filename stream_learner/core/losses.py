@@ -25,7 +25,8 @@ A label of -1 is read as 0 where the labels are 0 and 1, and a label of 0 as -1 
 Squared is as Vowpal Wabbit has it: the factor 2, and the margin clipped, when it is read, to the range of the labels
 up to and including the current one, which starts at [0, 0]. The range is model state: two scalars.
 With logarithmic and hellinger the margin is itself the probability: it is clipped to [delta, 1 - delta] when it is
-read, because updates can push it out. `option` is tau or delta, and 0.0 for losses that have neither.
+read, because updates can push it out; a margin that was not read, as a scorer's, predicts within [0, 1] all the same.
+`option` is tau or delta, and 0.0 for losses that have neither.
 """
 
 from __future__ import annotations
@@ -213,6 +214,8 @@ def prediction(loss: int, p: float) -> float:
     """What the margin predicts, by the inverse link: a probability, a mean count, or the value itself."""
     if loss == LOGISTIC:
         return sigmoid(p)
+    if (loss == LOGARITHMIC) | (loss == HELLINGER):
+        return _clipped(p, 0.0, 1.0)
     return exp(p) if loss == POISSON else p
 
 

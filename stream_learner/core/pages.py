@@ -145,8 +145,9 @@ def first_state(root: Prefix, ring: int) -> PageState:
 class PagePlan(Generic[Rows]):
     """One publication of one shard.
 
-    parts: the delta, at least one part. retired: slot and part of delta records to delete. pages: prefix and non-zero
-    rows of each page to write. removed: prefixes of pages to delete. state: what holds once all this is written.
+    parts: the delta, at least one part. retired: slot and part of delta records to delete. pages: prefix and
+    rows (`of_page`) of each page to write. removed: prefixes of pages to delete. state: what holds once all
+    this is written.
     """
 
     sequence: int
@@ -222,7 +223,7 @@ class PagePlanner(Generic[Rows]):
         for prefix, last in sorted(self.state.pages, key=lambda page: (page[1], page[0])):
             if credit <= 0 and not self._must_write(sequence, last):
                 break
-            rows = rows_of(prefix).nonzero()
+            rows = rows_of(prefix).of_page()
             credit -= max(1, len(rows))
             written[prefix] = list(_leaves(prefix, rows, page_rows))
         return written, max(credit, -float(page_rows))

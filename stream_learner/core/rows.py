@@ -42,8 +42,8 @@ class WeightRows:
         """The rows whose place in `mask` bool[r] is true."""
         return WeightRows(self.keys[mask], self.weights[mask])
 
-    def nonzero(self) -> WeightRows:
-        """The rows whose weight is not zero."""
+    def of_page(self) -> WeightRows:
+        """The rows that a page holds: those whose weight is not zero."""
         kept = self.weights != 0
         return self if kept.all() else self.where(kept)
 
@@ -72,9 +72,12 @@ class StateRows:
         """The rows whose place in `mask` bool[r] is true."""
         return StateRows(self.keys[mask], self.columns[mask], self.touched[mask])
 
-    def nonzero(self) -> StateRows:
-        """The rows of which at least one column is not zero."""
-        kept = np.asarray(self.columns.any(axis=1))
+    def of_page(self) -> StateRows:
+        """The rows that a page holds: those that ever changed.
+
+        One whose columns are all zero again stays, with its tick: scorers may not have been told yet.
+        """
+        kept = self.touched >= 0
         return self if kept.all() else self.where(kept)
 
 

@@ -110,7 +110,7 @@ class DeltaRecord:
 
 @dataclass(frozen=True, slots=True)
 class PageRecord:
-    """All non-zero rows whose keys have the prefix, as of the version."""
+    """All rows whose keys have the prefix, as of the version; of weights those that are not zero."""
 
     stamp: Stamp
     prefix: Prefix

@@ -236,6 +236,8 @@ class ModelFold:
     def _note_checkpoint(self, checkpoints: Checkpoints) -> None:
         self.metrics.inc(names.LEARNER_CHECKPOINTS)
         self.metrics.observe(names.LEARNER_CHECKPOINT, checkpoints.seconds)
+        if self._publication is None:  # else every publication counts
+            self.learner.count_nonzero()
         self._log.info(
             "checkpoint",
             tick=checkpoints.tick,

@@ -7,6 +7,7 @@ This file must never hold more than one batch in memory, or stop at a line that 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -73,7 +74,10 @@ def _batches(source: IO[bytes], batch: int) -> Iterator[list[bytes]]:
 
 
 def _answers(predictions: Predictions, *, with_model: bool = False) -> Iterator[bytes]:
-    """A line for each; with the model that answered where that may change."""
+    """A line for each; with the model that answered where that may change.
+
+    JSON has no word for a prediction that is not finite (e^p of a large sum, or values of 1e308): null.
+    """
     made_by = b'"version":%d' % predictions.version
     if with_model:
         made_by += b',"model":"%s"' % predictions.model.encode()
@@ -81,4 +85,5 @@ def _answers(predictions: Predictions, *, with_model: bool = False) -> Iterator[
         if status:
             yield b'{"error":"%s"}\n' % Reason(status).text.encode()
         else:
-            yield b'{"p":%s,%s}\n' % (repr(p_click).encode(), made_by)
+            shown = repr(p_click) if math.isfinite(p_click) else "null"
+            yield b'{"p":%s,%s}\n' % (shown.encode(), made_by)

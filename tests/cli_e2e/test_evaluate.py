@@ -6,7 +6,10 @@ import gzip
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -284,9 +287,11 @@ def test_a_training_log_is_folded_as_the_learner_folds_it(tmp_path: Path, learne
     config = learned.world.file
     live = rows_of(evaluate("--log", "-c", config, "--save", tmp_path, "--json"))[0]
     other = rows_of(evaluate("--log", "-c", config, "--learn", "adagrad eta=0.05", "--json"))[0]
+    twice = rows_of(evaluate("--log", "-c", config, "--passes", "2", "--holdout-off", "--json"))[0]
     published = last_published(learned)
     assert read_model(tmp_path / "1-ftrl_proximal.slm")[0]["state"]["digest"] == published["digest"]
     assert live["examples"] == other["examples"] == published["metrics"]["examples"]
+    assert twice["examples"] == 2 * live["examples"]
     assert live["log_loss"] == published["metrics"]["log_loss"] != other["log_loss"]
 
 
@@ -325,3 +330,122 @@ def test_a_command_line_gives_what_the_tool_prints(tmp_path: Path, evaluate: Eva
     csv.write_text("label,site\n1,a\n")
     refused = evaluate(csv, "--vw", flags[0])
     assert refused.code == 10 and "--vw reads VW text" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "words"),
+    [
+        ("", ["--format", "vw"], "there was no example"),
+        ("label,site\n", ["--format", "csv"], "there was no example"),
+        ("x\ny\n", ["--format", "libsvm", "--skip-bad", "2"], "there was no example"),
+        ("5 |a b\n7 |a c\n", ["--learn", "ogd loss=hinge"], "all with a label were refused"),
+        ("|a b\n|a c\n", [], "none that was not held out has a label"),
+    ],
+)
+def test_who_has_learned_nothing_says_so(
+    tmp_path: Path, evaluate: Evaluate, text: str, arguments: list[str], words: str
+) -> None:
+    """The rows are printed all the same; the exit code is no success."""
+    file = tmp_path / "examples"
+    file.write_text(text)
+    ended = evaluate(file, *arguments, "--json")
+    assert (ended.code, json.loads(ended.out)[0]["examples"]) == (61, 0)
+    assert words in ended.err and "Traceback" not in ended.err
+
+
+def test_one_that_has_learned_nothing_does_not_hide_the_others(tmp_path: Path, evaluate: Evaluate) -> None:
+    """Rows and models of all; the message names the one."""
+    file = written(tmp_path, generated(20))
+    file.write_text(re.sub(r"^\S+", "3", file.read_text(), flags=re.MULTILINE))
+    options = ["--learn", "ogd loss=squared", "--learn", "ogd loss=hinge"]
+    ended = evaluate(file, *options, "--save", tmp_path / "models", "--json")
+    assert ended.code == 61 and "nothing was learned by ogd loss=hinge: of 20" in ended.err
+    assert [row["examples"] for row in json.loads(ended.out)] == [20, 0]
+    assert len(list((tmp_path / "models").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "code", "words"),
+    [
+        ("--predictions", "{file}", 10, "would overwrite what is to be read"),
+        ("--curve", "{json}", 10, "would overwrite what is to be read"),
+        ("--predictions", "{folder}", 61, "Is a directory"),
+        ("--curve", "{folder}/none/c.json", 61, "cannot be written"),
+        ("--save", "{file}", 61, "cannot be written"),
+        ("--save", "/proc/none", 61, "cannot be written"),
+    ],
+)
+def test_places_that_cannot_be_written_are_found_before_the_work(
+    tmp_path: Path, evaluate: Evaluate, option: str, name: str, code: int, words: str
+) -> None:
+    """Nothing is evaluated, no file of the user is touched, none is left behind."""
+    file = written(tmp_path, generated(5))
+    (tmp_path / "a.json").write_text('{"label": 1, "a": 2}\n')
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    given = name.format(file=file, json=tmp_path / "a.json", folder=tmp_path)
+    ended = evaluate(tmp_path / "a.json" if "json}" in name else file, option, given)
+    assert (ended.code, ended.out) == (code, ""), ended.err
+    assert words in ended.err and "Traceback" not in ended.err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_full_disk_is_said_and_the_figures_are_not_lost(tmp_path: Path, evaluate: Evaluate) -> None:
+    """A curve that cannot be written at the end costs no row; a pipe or a device as predictions is not tried before."""
+    file, curve = written(tmp_path, generated(20)), tmp_path / "c.json"
+    curve.symlink_to("/dev/full")
+    ended = evaluate(file, "--curve", curve, "--json")
+    assert (ended.code, rows_of(ended._replace(code=0))[0]["examples"]) == (61, 20)
+    assert "No space left on device" in ended.err
+    ended = evaluate(file, "--predictions", "/dev/full", "--json")
+    assert (ended.code, ended.out) == (61, "") and "No space left on device" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "option", "words"),
+    [
+        ("a.vw", "1 |a b\n", ["--drop", "b"], "--drop means nothing for vw"),
+        ("a.csv", "label,b\n1,2\n", ["-q", "ab"], "-q means nothing for csv"),
+        ("a.json", '{"label": 1, "b": 2}\n', ["--separator", ","], "--separator means nothing for json"),
+        ("a.vw", "1 |a b\n", ["--vw", "--ftrl", "--ngram", "2"], "--ngram beside --vw means nothing"),
+    ],
+)
+def test_an_option_that_nothing_would_heed_is_refused(
+    tmp_path: Path, evaluate: Evaluate, name: str, text: str, option: list[str], words: str
+) -> None:
+    """Rather than passed over in silence."""
+    (tmp_path / name).write_text(text)
+    ended = evaluate(tmp_path / name, *option)
+    assert (ended.code, ended.out) == (10, "") and words in ended.err
+
+
+def test_columns_by_the_options_that_name_them(tmp_path: Path, evaluate: Evaluate) -> None:
+    """Without a header, with another separator, without some columns, and numbers as categories: the same as by hand."""
+    bare, neat = tmp_path / "bare.txt", tmp_path / "neat.csv"
+    bare.write_text("".join(f"{i % 2};{i % 3};{i % 5};x{i % 7};{1 + i % 2}\n" for i in range(60)))
+    neat.write_text("label,w,a,b\n" + "".join(f"{i % 2},{1 + i % 2},n{i % 3},{i % 5}\n" for i in range(60)))
+    shape = ["--format", "csv", "--columns", "click, a, b, gone, w", "--separator", ";", "--label", "click"]
+    found = evaluate(bare, *shape, "--weight", "w", "--drop", "gone", "--categorical", "a", "--json")
+    expected = evaluate(neat, "--weight", "w", "--json")
+    assert {**rows_of(found)[0], "seconds": 0} == {**rows_of(expected)[0], "seconds": 0}
+    plain = evaluate(bare, *shape, "--weight", "w", "--drop", "gone", "--json")
+    assert rows_of(plain)[0]["average_loss"] != rows_of(found)[0]["average_loss"]
+
+
+def test_an_interruption_ends_it_cleanly(tmp_path: Path) -> None:
+    """Ctrl-C while it reads: no traceback, the code of the shell for it, no thread that waits."""
+    command = [sys.executable, "-m", "stream_learner", "evaluate", "-", "--format", "vw"]
+    # a job of a shell in the background ignores SIGINT, and its children with it
+    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    predictions = tmp_path / "p.txt"
+    with subprocess.Popen(
+        [*command, "-p", str(predictions)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, **heeding
+    ) as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b"1 |a b\n" * 200_000)
+        process.stdin.flush()
+        while not (predictions.exists() and predictions.stat().st_size):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr.read() == b""

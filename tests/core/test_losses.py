@@ -53,7 +53,7 @@ def test_value_and_slope_are_the_oracles(name: str, p: float) -> None:
         assert losses.slope(loss.code, loss.option, read, y) == pytest.approx(
             theirs.slope(read, y), rel=1e-13, abs=1e-15
         )
-        assert losses.prediction(loss.code, p) == pytest.approx(theirs.mean(p), rel=1e-13)
+        assert losses.prediction(loss.code, read) == pytest.approx(theirs.mean(read), rel=1e-13)
 
 
 @pytest.mark.parametrize("name", LOSS_NAMES)
@@ -109,6 +109,13 @@ def test_mistakes_and_classes_are_the_oracles(name: str, p: float) -> None:
         assert losses.mistake(loss.code, p, y) == (margin is not None and margin <= 0.0)
         positive = losses.class_of(loss.code, y)
         assert math.isnan(positive) if margin is None else positive == label
+
+
+@pytest.mark.parametrize("name", ["logarithmic", "hellinger"])
+def test_a_margin_that_is_a_probability_predicts_one_even_unread(name: str) -> None:
+    """A scorer has the sum of its weights only, which updates can push out of [0, 1]."""
+    code = losses.LOSSES[name]
+    assert [losses.prediction(code, p) for p in (-0.25, 0.0, 0.4, 1.0, 1.5)] == [0.0, 0.0, 0.4, 1.0, 1.0]
 
 
 def test_a_soft_label_is_partly_a_positive() -> None:

@@ -251,6 +251,27 @@ def test_a_shard_far_ahead_of_another_loses_nothing() -> None:
     assert all(replica.weight(key) == weight for key, weight in truth.items())
 
 
+def test_a_pinned_replica_does_not_pile_up_whole_models() -> None:
+    """Where every publication is the whole model: a few copies wait, the last is served when the pin is gone."""
+    planner = PagePlanner(shard_prefix(0, 1), PagePolicy(page_bytes=120, ring=8, whole=True))
+    replica, offset, waiting = Replica([0]), 0, []
+    keys = np.arange(1, 51, dtype=np.uint64) << np.uint64(56)
+    for number in range(1, 41):
+        rows = WeightRows(keys[number // 10 :], np.full(50 - number // 10, number, np.float32))
+        plan = planner.plan(rows, partial(_below, rows))
+        planner.commit(plan)
+        for key, value in publication(plan, Stamp(0, 1, plan.sequence, 1, number), 99, CONTENT):
+            replica.take(0, offset, key, value)
+            offset += 1
+        replica.last_version = 1
+        queue = replica._followers[0].queue
+        waiting.append(sum(len(change[1]) for version in queue for change in version.changes))
+    assert replica.version == 1 and max(waiting) <= 4 * len(keys)
+    replica.last_version = None
+    assert replica.reached(0, offset) == 40
+    assert [replica.weight(int(key)) for key in keys] == [0.0] * 4 + [40.0] * 46
+
+
 def _below(rows: WeightRows, prefix: Prefix) -> WeightRows:
     return rows_between(rows, prefix.bits, prefix.last)
 

@@ -77,7 +77,7 @@ def parse(lines_: Sequence[str], options: VwTextOptions | None = None) -> Parsed
 @given(
     rng=seeds,
     bits=st.integers(4, 32),
-    ngram=st.integers(1, 4),
+    ngram=st.integers(1, 3),
     skips=st.integers(0, 2),
     pairs=st.sets(st.sampled_from(["aa", "ab", "bc", "1a"])),
 )
@@ -159,6 +159,8 @@ def test_our_keys_and_sums_are_those_of_the_slow_reader(
 ) -> None:
     """XXH64 of namespace^name; n-grams, interactions of two and three, repeats summed where they came first."""
     block = good_lines(rng)
+    if triples:  # or there would be too many features
+        ngram, skips = min(ngram, 2), 0
     options = VwTextOptions(quadratic=tuple(pairs), cubic=tuple(triples), ngram=ngram, skips=skips)
     parsed = parse(block, options)
     for line, found in zip(block, rows_of(parsed), strict=True):
@@ -355,7 +357,7 @@ def test_a_faulty_line_leaves_no_ends_of_namespaces() -> None:
     """Nor does one whose product is infinite in float32, which shows after its namespaces are done."""
     options = VwTextOptions("vw", numbers="vw", repeats=True, quadratic=("aa",))
     parsed = parse(["1 |a x |b y", "1 |a x:1e30", "1 |a x |b y:z", "1 |b y"], options)
-    assert parsed.faults == [Fault(2, 12, "a finite number"), Fault(3, 12, "a number behind the colon")]
+    assert parsed.faults == [Fault(2, 12, "a finite number"), Fault(3, 13, "a number behind the colon")]
     assert parsed.namespace_end is not None
     assert parsed.namespace_end.tolist() == [1, 2, 3, 4, 5, 6]
 

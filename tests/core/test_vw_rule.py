@@ -9,7 +9,8 @@ import pytest
 
 from stream_learner.core.examples import ExampleRecord
 from stream_learner.core.learner import Learner
-from stream_learner.core.optimizers.vw import VwDescent, lambert_minus
+from stream_learner.core.optimizers.vw import VwDescent
+from stream_learner.core.optimizers.vw_losses import lambert_minus
 from stream_learner.core.text.vw import VwText, VwTextOptions
 from stream_learner.roles.evaluation.portions import RecordMaker
 from tests import oracle_vw

@@ -6,6 +6,7 @@ import io
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -174,3 +175,26 @@ def test_predictions_are_those_of_the_first_pass_in_order() -> None:
     assert [line[1:] for line in first] == [[f"t{i}"] if (i % 7) % 2 else [] for i in range(30)]
     assert texts[1][0] == "tag,ftrl_proximal,adagrad,ogd"
     assert [line.split(",")[1] for line in texts[1][1:]] == [line[0] for line in first]
+
+
+def test_predictions_of_readings_with_other_lines_are_refused() -> None:
+    """As many examples of a block, but not of the same lines: nothing would show it in the file."""
+    portions = [*portions_of(generated(10), 10), *portions_of(generated(10), 10)]
+    portions[1].records[0] = replace(portions[1].records[0], id_hash=portions[1].records[0].id_hash + np.uint64(1))
+    found = trials()[:2]
+    feeds = [Feed(reading([portion]), [trial]) for portion, trial in zip(portions, found, strict=True)]
+    sink = PredictionFile(io.StringIO(), found)
+    with pytest.raises(BadInput, match="do not read the same lines"):
+        Pipeline(Memory(1), feeds, on_taken=sink.write).run()
+
+
+def test_data_that_change_between_passes_are_noticed() -> None:
+    """A file that grew or shrank since the first pass would hold out other examples."""
+    source = Memory(2)
+    portions = portions_of(generated(30), 10)
+
+    def grow(block: int) -> None:
+        source.count = 3
+
+    with pytest.raises(BadInput, match="20 examples in the first pass, 30 in pass 2"):
+        Pipeline(source, [Feed(reading(portions, grow), trials(PassPlan(4)))]).run()

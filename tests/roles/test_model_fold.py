@@ -9,11 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from stream_learner.config import Config
+from stream_learner.config.optimizers import Optimizer
 from stream_learner.edges.kafka import TopicInfo
 from stream_learner.edges.metrics import Metrics
 from stream_learner.roles.log_follower import LOG_BEGINNING
 from stream_learner.roles.model_fold import ModelFold
 from tests.cli_e2e.scraped import values_of
+from tests.core.example_records import Example, as_record
 from tests.e2e.configuration import tree_of
 from tests.scenarios import scenario
 
@@ -52,6 +54,19 @@ def test_a_checkpoint_under_way_at_the_stop_is_finished_and_said(config: Config,
     later.load(LOG)
     assert later.tick == expected[-1]
     later.close()
+
+
+def test_a_model_that_is_not_published_counts_its_weights_with_each_checkpoint(config: Config) -> None:
+    """Where weights move by themselves nobody else counts them: the metric of a standby would stay at 0."""
+    fobos = Optimizer(name="fobos", l1=0.001)
+    learner = config.learner.model_copy(update={"optimizer": fobos})
+    model = ModelFold(config.model_copy(update={"learner": learner}), Metrics("m"), until_tick=TICK)
+    model.load(LOG)
+    model.learner.fold(as_record([Example(((5, 1.0), (6, 2.0)), 1.0, 1.0)]), TICK)
+    model.fold([], TICK)
+    model.finish(POSITIONS)
+    model.close()
+    assert model.learner.nonzero == 2
 
 
 def checkpoints(logged: list[Any]) -> list[int]:

@@ -178,6 +178,35 @@ def test_a_replica_predicts_by_the_link_of_the_loss(loss: str, tmp_path: Path) -
     assert_serves(topic.compacted(), learner, tick)
 
 
+def test_a_weight_that_came_back_to_zero_before_a_crash_is_zero_for_scorers_too(tmp_path: Path) -> None:
+    """Its row is all zeros in the checkpoint, and the last publication still has it: the next one must say so."""
+    config = config_of(tmp_path, {"name": "ogd", "low": 0.0, "eta": 1.0})
+    learner, log = learner_of(config), TopicInfo(config.examples_topic, b"x" * 16, 1, 1)
+    checkpoints = Checkpoints(config, learner, log)
+    checkpoints.load()
+    topic, replica, positions = Topic(learner), Replica([0] * SHARDS), [0] * SHARDS
+    learner.fold(as_record([Example(((7, 1.0), (9, 1.0)), 1.0, 1.0)]), 0)
+    topic.publish(0)
+    topic.feed(replica, positions)
+    assert replica.weight(7) > 0.0
+    learner.fold(as_record([Example(((7, 1.0),), 0.0, 9.0)]), 1)
+    assert weights_of(learner)[7] == 0.0
+    checkpoints.begin(1, {0: LOG_BEGINNING})
+    checkpoints.finish()
+    checkpoints.close()
+    again = learner_of(config)
+    checkpoints = Checkpoints(config, again, log)
+    checkpoints.load()
+    checkpoints.close()
+    again.table.restart_changes(1, 0)
+    again.fold(as_record([Example(((9, 1.0),), 1.0, 1.0)]), 2)
+    topic.learner = again
+    topic.publish(2)
+    topic.feed(replica, positions)
+    assert_serves(replica, again, 2)
+    assert replica.weight(7) == 0.0
+
+
 def test_the_settings_are_those_of_the_optimizers() -> None:
     """`learner.optimizer` has a setting for each hyper-parameter of an optimizer, and no other."""
     known = {field.name for kind in OPTIMIZERS.values() for field in fields(kind)}

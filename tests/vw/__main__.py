@@ -8,15 +8,48 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
-from tests.vw.live import ARITHMETICS, DEFAULTS, REFERENCES, Compared, cells, compared, generated, read, reals, sets
+from tests.vw.live import (
+    ARITHMETICS,
+    DEFAULTS,
+    FLAGS,
+    LOSSES,
+    REFERENCES,
+    Compared,
+    cells,
+    compared,
+    generated,
+    read,
+    reals,
+    sets,
+)
 
 ROWS = 1000
 
 
+FEW_ROWS = 300
+FEW_EXTRAS = ("", "--power_t 0.3 --l1 0.0001", "-l 0.2 --initial_t 2 --l2 0.0001", "--passes 3")
+
+
+def few() -> dict[str, bytes]:
+    """The beginnings of the files of the grid."""
+    every = {**sets(FEW_ROWS), **reals(FEW_ROWS)}
+    return {name: every[name] for name in ("a9a", "books", "0001.dat.gz", "0002.dat.gz")}
+
+
+def commands_on_files(name: str, arithmetic: str) -> Iterator[str]:
+    """Every combination of parts and losses; counts only where labels are not negative, few options in float64."""
+    for flags, loss in product(FLAGS, LOSSES):
+        if loss != "poisson" or ".dat" in name:
+            for extra in FEW_EXTRAS if arithmetic == "vw" else FEW_EXTRAS[:1]:
+                yield f"{flags} --loss_function {loss} {extra}".strip()
+
+
 def everything(arithmetic: str) -> list[Compared]:
-    """Reference commands, the default update on all sets, and the grid on generated lines, in one arithmetic."""
+    """Reference commands, the default update on all sets, the grid on files and on generated lines."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -25,6 +58,9 @@ def everything(arithmetic: str) -> list[Compared]:
         for loss in DEFAULTS:
             for name, text in {**sets(ROWS), **(reals(ROWS) if loss != "logistic" else {})}.items():
                 found.append(compared(f"--loss_function {loss}", name, text, arithmetic, place))
+        for name, text in few().items():
+            for command in commands_on_files(name, arithmetic):
+                found.append(compared(command, name, text, arithmetic, place))
         for command, counts in cells():
             if arithmetic == "vw" or "_prediction" not in command:
                 text = generated(counts=counts)

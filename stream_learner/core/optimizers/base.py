@@ -65,6 +65,10 @@ class Optimizer:
         """Why it is for evaluation only, with these hyper-parameters; "" for all that fit the streaming learner."""
         return ""
 
+    def reads_label_range(self, loss: str) -> bool:
+        """Whether it predicts and learns by the range of the labels seen so far, when it learns by this loss."""
+        return loss == "squared"
+
     def weights(self, columns: NDArray[np.float64], scalars: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weights f64[r] of rows f64[r, ncols], the same bits as the fold predicts with."""
         raise NotImplementedError
@@ -82,7 +86,8 @@ class Optimizer:
         record: address of the int64[12] above; local: of the rows of its features; scratch: of `scratch_bytes`;
         loss, option: code and option of a loss; scalars: f64[], the loss's two, then `self.scalars`; margins: f64[n],
         gets the margin each example was predicted with, NaN if it was refused. A refused example changes nothing. One
-        that is only predicted changes no row and none of `self.scalars`, is never refused, and may have no label (NaN).
+        that is only predicted changes no row and none of `self.scalars`, is never refused, and may have no label (NaN);
+        a label that it has counts in the label range, as in Vowpal Wabbit's holdout.
         """
         raise NotImplementedError
 

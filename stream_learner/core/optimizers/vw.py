@@ -7,7 +7,7 @@ Source: what the installed package computes, read off its behaviour; Chikkerur (
 flags A, Z, I, q = power_t, and every occurrence of a feature taken in its turn:
 
     p  = clip(kappa sum S(w, gamma) x) to the range of the labels seen, [-50, 50] at least for logistic and poisson
-    d  = dl/dp; where the loss or the importance h is 0, only t += h
+    d  = dl/dp, for Poisson at p within [-44, 44]; where the loss or the importance h is 0, only t += h
     A: G += h d^2 x^2 (h, not h^2)
     Z: if |x| > s: w is rescaled, if s > 0; s = |x|.  N += h sum x^2/s^2;  T += h
     r  = G^-q (A) (s^2)^(q-1) (Z);  m = (N/T)^(q-1) (Z);  with neither r = m = 1;  X = m sum r x^2
@@ -29,13 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core import losses
-from stream_learner.core.arithmetic import exp, finite, log, power
+from stream_learner.core.arithmetic import finite, power
 from stream_learner.core.kernels import kernel
-from stream_learner.core.losses import LABEL_HIGH, LABEL_LOW, LOSS_SCALARS, label_read
+from stream_learner.core.losses import LABEL_HIGH, LABEL_LOW, LOSS_SCALARS
 from stream_learner.core.memory import address_of, load_f64, load_f64_at, load_i64, load_u16, store_f64, store_f64_at
-from stream_learner.core.optimizers import base
+from stream_learner.core.optimizers import base, vw_losses
 from stream_learner.core.optimizers.base import JOURNAL, ROW_BYTES, SCALAR_JOURNAL, check_above, check_at_least
-from stream_learner.core.optimizers.invariant import invariant_scale
 from stream_learner.core.optimizers.lanes import X, is_learned, spread_values
 
 _OWN: Final = 8 * len(LOSS_SCALARS)
@@ -44,29 +43,6 @@ _N, _TOTAL, _T, _GRAVITY, _CONTRACTION, _PASSES = range(0, 8 * _SCALARS, 8)
 _ADAPTIVE, _NORMALIZED, _INVARIANT, _ETA, _POWER, _INITIAL, _L1, _L2, _DECAY = range(0, 72, 8)
 _W, _G, _S, _R = range(8, 40, 8)
 _KEPT: Final = 5
-_WIDEST: Final = 50.0
-
-
-@kernel
-def lambert_minus(a: float) -> float:
-    """About W(e^a) - a, as the tool approximates it: wrong, even in sign, for small steps."""
-    if a >= 1.0:
-        w = 0.86 * a + 0.01
-        r = a - log(w) - w
-    else:
-        w = exp(0.8 * a - 0.65)
-        r = 0.2 * a + 0.65 - w
-    theta = 1.0 + w
-    u = 2.0 * theta * (theta + 2.0 * r / 3.0)
-    return w * (1.0 + r / theta * (u - r) / (u - 2.0 * r)) - a
-
-
-@kernel
-def _label(loss: int, y: float) -> float:
-    """The label as the loss reads it; with hinge, as the tool has it, any number but 0, which is read as -1."""
-    if (loss == losses.HINGE) & (y != 0.0):
-        return y if finite(y) else np.nan
-    return label_read(loss, y)
 
 
 @kernel
@@ -171,31 +147,6 @@ def _measure(
 
 
 @kernel
-def _logistic(p: float, y: float, e: float, b: float, size: float) -> float:
-    """The importance-aware step for a label -1 or 1; b = e X."""
-    d = exp(y * p)
-    if b < 1e-6:
-        return y * e / (1.0 + d)
-    return -(y * lambert_minus(b + y * p + d) + p) / size
-
-
-@kernel
-def _aware(loss: int, option: float, p: float, y: float, e: float, size: float) -> float:
-    """The importance-aware step u; for logistic with y in [0, 1], the average over both labels."""
-    b = e * size
-    if loss == losses.LOGISTIC:
-        u = 0.0
-        if y > 0.0:
-            u += y * _logistic(p, 1.0, e, b, size)
-        if y < 1.0:
-            u += (1.0 - y) * _logistic(p, -1.0, e, b, size)
-        return u
-    if (loss == losses.SQUARED) & (b < 1e-6):
-        return 2.0 * (y - p) * e
-    return -invariant_scale(loss, option, p, y, 1.0, e, size)
-
-
-@kernel
 def _regularized(u: float, d: float, sc: int, pa: int) -> float:
     """Contraction and gravity take the penalties; u in terms of the new contraction."""
     l1, l2 = load_f64(pa + _L1), load_f64(pa + _L2)
@@ -265,8 +216,10 @@ def _learn(
     for k in range(_SCALARS):
         store_f64_at(scratch, SCALAR_JOURNAL + 8 * k, load_f64_at(sc, 8 * k))
     good = True
-    if (h != 0.0) & (losses.loss_value(loss, option, p, y) > 0.0):
-        d = losses.slope(loss, option, p, y)
+    if loss == losses.POISSON:
+        p = min(max(p, -vw_losses.STEEPEST), vw_losses.STEEPEST)
+    if (h != 0.0) & vw_losses.has_loss(loss, option, p, y):
+        d = vw_losses.slope(loss, option, p, y)
         plain = (load_f64(pa + _ADAPTIVE) == 0.0) & (load_f64(pa + _NORMALIZED) == 0.0)
         size, m = _sum_squares(length, scratch), 1.0
         if h * (d * d) == 0.0:
@@ -276,7 +229,7 @@ def _learn(
         u = 0.0
         if size != 0.0:
             e = _rate_now(h, sc, pa)
-            u = _aware(loss, option, p, y, e, size) if load_f64(pa + _INVARIANT) != 0.0 else -d * e
+            u = vw_losses.aware(loss, option, p, y, e, size) if load_f64(pa + _INVARIANT) != 0.0 else -d * e
             u = _regularized(u, d, sc, pa)
         good = finite(u) and _move(local, row, length, scratch, u, m, plain, sc)
     store_f64(sc + _T, load_f64(sc + _T) + h)
@@ -295,7 +248,7 @@ def _fold(record: int, local: int, scratch: int, loss: int, option: float, scala
     labels, importances = load_i64(record + 8 * base.LABEL), load_i64(record + 8 * base.WEIGHT)
     exceptions, learned = load_i64(record + 8 * base.EXCEPTIONS), load_i64(record + 8 * base.LEARNED)
     low, high = load_f64(scalars + 8 * LABEL_LOW), load_f64(scalars + 8 * LABEL_HIGH)
-    widest = _WIDEST if (loss == losses.LOGISTIC) | (loss == losses.POISSON) else 0.0
+    widest = vw_losses.WIDEST if (loss == losses.LOGISTIC) | (loss == losses.POISSON) else 0.0
     sc = scalars + _OWN
     first = exception = refused = 0
     for e in range(load_i64(record + 8 * base.EXAMPLES)):
@@ -303,7 +256,7 @@ def _fold(record: int, local: int, scratch: int, loss: int, option: float, scala
         row = indices + 2 * first
         exception = spread_values(scratch, first, length, positions, values, exception, exceptions)
         first += length
-        y, h = _label(loss, load_f64(labels + 8 * e)), load_f64(importances + 8 * e)
+        y, h = vw_losses.label(loss, load_f64(labels + 8 * e)), load_f64(importances + 8 * e)
         below, above = (min(low, y), max(high, y)) if y == y else (low, high)
         p = _dot(local, row, length, scratch, sc)
         good = finite(p)
@@ -378,6 +331,10 @@ class VwDescent(base.Optimizer):
     def moves(self) -> bool:  # type: ignore[override]
         """Penalties shrink all weights at every step."""
         return self.l1 > 0.0 or self.l2 > 0.0
+
+    def reads_label_range(self, loss: str) -> bool:
+        """See `Optimizer.reads_label_range`: it clips every margin; to [-50, 50] where labels lie in [0, 1]."""
+        return loss != "logistic"
 
     def _parameters(self) -> NDArray[np.float64]:
         switches = self.adaptive, self.normalized, self.invariant

@@ -14,6 +14,9 @@ from stream_learner.core.text.base import Fault
 from stream_learner.edges.files.streams import FileStream
 
 BLOCK_BYTES: Final = 4 << 20
+FIRST_BLOCK_BYTES: Final = 256 << 10
+"""The first block is small, each next one twice as large up to the full size: so all threads have work early, and a
+small file is no single block."""
 MAX_LINE_BYTES: Final = 16 << 20
 
 _MARK = b"\xef\xbb\xbf"
@@ -36,12 +39,13 @@ class Block:
 def blocks_of(
     stream: FileStream, block_bytes: int = BLOCK_BYTES, max_line_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[Block]:
-    """The lines of a stream, in blocks of about `block_bytes`, or of one line where that is longer.
+    """The lines of a stream, in blocks of up to about `block_bytes`, or of one line where that is longer.
 
     The mark that some programs begin UTF-8 with is left out. Raises BadInput as the stream does, and for UTF-16.
     """
     cutter = _Cutter(stream.path, max_line_bytes)
-    piece_bytes = max(1, min(block_bytes, max_line_bytes))
+    most_bytes = max(1, min(block_bytes, max_line_bytes))
+    piece_bytes = min(FIRST_BLOCK_BYTES, most_bytes)
     pieces = [_without_mark(stream, piece_bytes)]
     size = len(pieces[0])
     while piece := stream.read(piece_bytes):
@@ -51,6 +55,7 @@ def blocks_of(
             for part in _parts(b"".join(pieces), piece_bytes):
                 yield from cutter.take(part)
             pieces, size = [], 0
+            piece_bytes = min(2 * piece_bytes, most_bytes)
     for part in _parts(b"".join(pieces), piece_bytes):
         yield from cutter.take(part)
     yield from cutter.end()

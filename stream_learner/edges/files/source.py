@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from stream_learner.edges.files.lines import BLOCK_BYTES, MAX_LINE_BYTES, Block, blocks_of
+from stream_learner.edges.files.lines import BLOCK_BYTES, FIRST_BLOCK_BYTES, MAX_LINE_BYTES, Block, blocks_of
 from stream_learner.edges.files.read_ahead import read_ahead
 from stream_learner.edges.files.streams import STDIN, FileStream, size_bytes
 from stream_learner.errors import BadInput
@@ -67,7 +67,7 @@ class TextSource:
                 self._stdin_blocks = [block for block in [next(self._of_stdin(), None)] if block]
             return self._stdin_blocks[0] if self._stdin_blocks else None
         with FileStream(path) as stream:
-            return next(blocks_of(stream, self._block_bytes, self._max_line_bytes), None)
+            return next(blocks_of(stream, min(self._block_bytes, FIRST_BLOCK_BYTES), self._max_line_bytes), None)
 
     def _blocks(self) -> Iterator[Block]:
         self._read_before = 0

@@ -263,7 +263,7 @@ class _Judge:
         current: Description | StreamLearnerError | None,
         tolerance: float,
     ) -> None:
-        """Its log-loss on the traffic that both have predicted is no larger, within the tolerance."""
+        """Its loss on the traffic that both have predicted is no larger, within the tolerance, and the same loss."""
         if current is None:
             detail = "nothing to compare with" if outcome.before is None else "it is the same model"
             outcome.checks.append(Check("not worse", True, detail))
@@ -272,7 +272,7 @@ class _Judge:
             detail = f"{outcome.before}, which it replaces, cannot be looked at: {current}"
             outcome.checks.append(Check("not worse", False, detail))
             return
-        losses = [model.get("loss", {"name": "logistic"})["name"] for model in (candidate, current)]
+        losses = [_loss_of(model) for model in (candidate, current)]
         if losses[0] != losses[1]:
             detail = f"it learns by the loss {losses[0]}, {outcome.before} by {losses[1]}: their means do not compare"
             outcome.checks.append(Check("not worse", False, detail))
@@ -283,12 +283,20 @@ class _Judge:
             outcome.checks.append(Check("not worse", False, detail))
             return
         worse = found.is_worse(tolerance)
+        figure = "log-loss" if losses[0] == "logistic" else losses[0]
         detail = (
-            f"log-loss {found.candidate_loss:.5f}, that of {outcome.before} {found.current_loss:.5f}, "
+            f"{figure} {found.candidate_loss:.5f}, that of {outcome.before} {found.current_loss:.5f}, "
             f"over {len(found.start_ms)} shared slices with {found.examples} examples"
         )
         limit = f"; at most {tolerance:g} more (--tolerance)" if worse else ""
         outcome.checks.append(Check("not worse", not worse, detail + limit))
+
+
+def _loss_of(description: Description) -> str:
+    """The loss that a model learns by, with its option: of another option, the mean is of another loss."""
+    loss = dict(description.get("loss", {"name": "logistic"}))
+    name = str(loss.pop("name"))
+    return " ".join([name, *(f"{option}={value!r}" for option, value in sorted(loss.items()))])
 
 
 def _end_ms(description: Description) -> int:

@@ -35,11 +35,13 @@ _LEAVE_OUT: Final = "Leave --learn out: the file says what it learns by."
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the pipeline runs: where examples come from, who reads and learns them, and all trials in order."""
+    """What the pipeline runs: where examples come from, who reads and learns them, and all trials in order; the files
+    that are read."""
 
     source: Source
     feeds: list[Feed]
     trials: list[Trial]
+    files: tuple[str, ...] = ()
 
 
 def make_plan(request: Request, say: Say) -> Plan:
@@ -60,7 +62,7 @@ def make_plan(request: Request, say: Say) -> Plan:
     trials = [*trials, *(tool.trial for tool in tools)]
     _compile(trials, say)
     readers.compile_parsers([feed.make_reader for feed in feeds.values()], say)
-    return Plan(readers.source, list(feeds.values()), trials)
+    return Plan(readers.source, list(feeds.values()), trials, readers.files)
 
 
 def _compile(trials: list[Trial], say: Say) -> None:

@@ -30,7 +30,7 @@ _NO_LIMIT: Final = 1 << 62
 
 
 class LogSource:
-    """The training log of a configuration. See `pipeline.Source`."""
+    """The training log of a configuration, up to where it ends in the first pass. See `pipeline.Source`."""
 
     bytes_total = None
 
@@ -44,9 +44,13 @@ class LogSource:
             raise TopicMissing(f"there is no training log {self._topic}")
         self._partitions = found[self._topic].partitions
         self.bytes_read = 0
+        self._last_tick: int | None = None
 
     def blocks(self) -> Iterator[list[ExampleRecord]]:
-        """The log as it is now, from its beginning. Raises LogTrimmed, DamagedLog, NewerFormat, BrokerUnreachable."""
+        """The log from its beginning, the first time as it is now, then as it was.
+
+        Raises LogTrimmed, DamagedLog, NewerFormat, BrokerUnreachable.
+        """
         self.bytes_read = 0
         with ExitStack() as stack:
             streams = [
@@ -57,7 +61,9 @@ class LogSource:
             ]
             block: list[ExampleRecord] = []
             examples = 0
-            for tick in in_order_of_the_fold(streams):
+            last_tick = -1
+            for tick in in_order_of_the_fold(streams, _NO_LIMIT if self._last_tick is None else self._last_tick):
+                last_tick = tick.mark.last_tick
                 block += [record for _, record in tick.records]
                 examples += tick.examples
                 if examples >= BLOCK_EXAMPLES:
@@ -65,6 +71,7 @@ class LogSource:
                     block, examples = [], 0
             if block:
                 yield self._counted(block)
+            self._last_tick = last_tick
 
     def _counted(self, block: list[ExampleRecord]) -> list[ExampleRecord]:
         self.bytes_read += sum(record.keys.nbytes + record.indices.nbytes for record in block)
@@ -76,9 +83,9 @@ def read_log_block(block: list[ExampleRecord]) -> Portion:
     return Portion(block, np.ones(sum(map(len, block)), np.bool_))
 
 
-def in_order_of_the_fold(streams: Sequence[Iterator[AcceptedTick]]) -> Iterator[AcceptedTick]:
-    """Ticks of the partitions' streams in the order (tick, partition), up to the last that all have passed."""
-    limit = _NO_LIMIT
+def in_order_of_the_fold(streams: Sequence[Iterator[AcceptedTick]], limit: int = _NO_LIMIT) -> Iterator[AcceptedTick]:
+    """Ticks of the partitions' streams in the order (tick, partition), up to `limit` and the last that all have
+    passed."""
     heads: dict[int, AcceptedTick] = {}
     passed = [-1] * len(streams)
 

@@ -56,10 +56,14 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Feed:
-    """Trials that want blocks read in the same way. make_reader: called once for each thread."""
+    """Trials that want blocks read in the same way. make_reader: called once for each thread.
+
+    examples: of the first pass, once that has ended.
+    """
 
     make_reader: Callable[[], Reader]
     trials: list[Trial]
+    examples: int | None = None
     free: queue.SimpleQueue[Reader] = field(default_factory=queue.SimpleQueue)
 
     @property
@@ -127,15 +131,19 @@ class Pipeline:
     def _pass(self, feeds: list[Feed], parsers: ThreadPoolExecutor, learners: ThreadPoolExecutor) -> None:
         """One pass over all blocks."""
         trials = [(feed.wanted, index) for index, feed in enumerate(feeds)]
+        examples = [0] * len(feeds)
         for portions in self._portions(feeds, parsers):
             self._count_faults(portions)
             work = [learners.submit(trial.take, portions[index]) for wanted, index in trials for trial in wanted]
             for taken in work:
                 taken.result()
+            examples = [count + len(portion) for count, portion in zip(examples, portions, strict=True)]
             self.counts.examples += len(portions[0])
             if self.counts.passes == 0:
                 self._on_taken(portions)
             self._on_block(self.counts)
+        for feed, count in zip(feeds, examples, strict=True):
+            _check_count(feed, count, self.counts.passes)
         for wanted, _ in trials:
             for trial in wanted:
                 trial.end_pass()
@@ -160,6 +168,18 @@ class Pipeline:
         self.counts.skipped += len(worst.faults)
         if len(worst.faults) > room:
             raise bad_line(worst, room, self._skip_bad)
+
+
+def _check_count(feed: Feed, examples: int, passes: int) -> None:
+    """Raise BadInput where a pass had not as many examples as the first one."""
+    if feed.examples is None:
+        feed.examples = examples
+    if examples != feed.examples:
+        raise BadInput(
+            f"the data changed while they were read: {feed.examples:,} examples in the first pass, {examples:,} in "
+            f"pass {passes + 1}",
+            action="Evaluate a copy that nobody writes to; of a training log, what retention does not take meanwhile.",
+        )
 
 
 def bad_line(portion: Portion, place: int, skipped: int) -> BadInput:

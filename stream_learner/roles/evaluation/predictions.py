@@ -15,6 +15,9 @@ import csv
 from collections.abc import Sequence
 from typing import IO
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stream_learner.core.losses import prediction
 from stream_learner.errors import BadInput
 from stream_learner.roles.evaluation.portions import Portion
@@ -33,7 +36,8 @@ class PredictionFile:
 
     def write(self, portions: Sequence[Portion]) -> None:
         """The predictions of a block that all trials have just taken."""
-        if len({len(trial.margins) for trial in self._trials}) > 1:
+        places = [_lines(portion) for portion in portions]
+        if not all(np.array_equal(places[0], other) for other in places[1:]):
             raise BadInput(
                 f"{portions[0].file}: the configurations do not read the same lines of it, so their predictions have "
                 "no common lines",
@@ -46,6 +50,11 @@ class PredictionFile:
         else:
             lines = (f"{p} {tag}\n" if tag else f"{p}\n" for p, tag in zip(columns[0], tags, strict=True))
             self._file.writelines(lines)
+
+
+def _lines(portion: Portion) -> NDArray[np.uint64]:
+    """The line of each example."""
+    return np.concatenate([record.id_hash for record in portion.records] or [np.zeros(0, np.uint64)])
 
 
 def _predictions(trial: Trial) -> list[float]:

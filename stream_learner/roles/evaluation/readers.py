@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from stream_learner.core.text.vw import VwTextOptions
 
 AUTO: Final = "auto"
+OPTION_FORMATS: Final[dict[str, tuple[Format, ...]]] = {
+    **dict.fromkeys(("-q", "--cubic", "--ngram", "--skips", "--ignore", "--noconstant"), ("vw",)),
+    **dict.fromkeys(("--columns", "--separator"), ("csv",)),
+    **dict.fromkeys(("--label", "--weight", "--drop", "--categorical"), ("csv", "json", "parquet")),
+}
+"""Which formats an option is for."""
 
 
 class FileReaders:
@@ -52,9 +58,11 @@ class FileReaders:
         if request.format not in known:
             raise ConfigError(f"--format {request.format} is unknown", action=f"Use one of {', '.join(known)}.")
         self._request = request
+        self.files = files
         self._name = name_of(files[0])
         self._files, self.format = open_source(files, _given(request.format))
         self.source: Source = self._files
+        self._check_options()
 
     def reader_of(self, reading: Any) -> Callable[[], Reader]:
         """What makes readers. reading: None for features as this project makes them, or a command line's text options.
@@ -82,6 +90,16 @@ class FileReaders:
         with telling(say, "compiling the parser, once on this machine; later starts take it from the cache"):
             for make in makers:
                 make()(Block(b"", 2, self._files.paths[0]))
+
+    def _check_options(self) -> None:
+        """Raise ConfigError for an option that says nothing about this format."""
+        given = [*self._request.text.given(), *self._request.table.given()]
+        for option in given:
+            if self.format not in OPTION_FORMATS[option]:
+                raise ConfigError(
+                    f"{option} means nothing for {self.format}, which {self._name} holds",
+                    action=f"Leave it out; it is for {', '.join(OPTION_FORMATS[option])}.",
+                )
 
     def _text_options(self) -> VwTextOptions:
         from stream_learner.core.text.vw import VwTextOptions

@@ -5,9 +5,10 @@ In: values of options. Out: a request that can work. This file must never open a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stream_learner.errors import ConfigError
 from stream_learner.roles.evaluation.holdout import PassPlan
@@ -29,6 +30,10 @@ class TextFeatures:
     ignore: tuple[str, ...] = ()
     noconstant: bool = False
 
+    def given(self) -> list[str]:
+        """The options that differ from their defaults, by their names on the command line."""
+        return _given(self, {"quadratic": "-q"})
+
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
@@ -40,6 +45,10 @@ class TableColumns:
     separator: str | None = None
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+
+    def given(self) -> list[str]:
+        """The options that differ from their defaults, by their names on the command line."""
+        return _given(self, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +85,25 @@ class Request:
             raise _refused(
                 "a training log has no text for --vw to read", "Use --learn, or evaluate VW text from files."
             )
+        self._check_text()
         if STDIN in self.files and self.passes.passes > 1:
             raise _refused("standard input can be read only once", "Put the examples into a file for several passes.")
         if self.files.count(STDIN) > 1:
             raise _refused("standard input was given twice", "Name it once.")
         if self.test and self.load is None:
             raise _refused("--test predicts with a model that there is", "Name its file with --load.")
+
+    def _check_text(self) -> None:
+        """Raise ConfigError for options about text that nothing would heed."""
+        if self.log and (given := [*self.text.given(), *self.table.given()]):
+            raise _refused(f"{given[0]} means nothing for a training log", "Its features are hashed; leave it out.")
+        if self.vw and not self.learn and (given := self.text.given()):
+            raise _refused(f"{given[0]} beside --vw means nothing to it", "Write it into the command line of --vw.")
+
+
+def _given(options: Any, short: Mapping[str, str]) -> list[str]:
+    changed = [f.name for f in fields(options) if getattr(options, f.name) != f.default]
+    return [short.get(name, f"--{name}") for name in changed]
 
 
 def pass_plan(passes: int, holdout_off: bool, period: int) -> PassPlan:

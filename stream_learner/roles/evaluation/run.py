@@ -12,20 +12,15 @@ This file must never print, or decide how a block is read or an example is learn
 from __future__ import annotations
 
 import math
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from stream_learner.errors import BadInput
-from stream_learner.roles.evaluation.curves import check_curve_file, write_curves
 from stream_learner.roles.evaluation.feeds import Plan, make_plan
+from stream_learner.roles.evaluation.outputs import check_outputs, prediction_writer, write_results
 from stream_learner.roles.evaluation.pipeline import Counts, Pipeline
-from stream_learner.roles.evaluation.portions import Portion
-from stream_learner.roles.evaluation.predictions import PredictionFile
 from stream_learner.roles.evaluation.request import Request
 from stream_learner.roles.evaluation.trial import Trial
 
@@ -43,7 +38,11 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an evaluation found: a row for each configuration, what was read, what should be known besides."""
+    """What an evaluation found: a row for each configuration, what was read, what should be known besides.
+
+    error: to be raised once the rows are shown: a configuration that has learned nothing, or a file that could not be
+    written any more.
+    """
 
     rows: list[dict[str, Any]]
     examples: int
@@ -51,20 +50,20 @@ class Result:
     skipped: int
     seconds: float
     notes: list[str]
+    error: BadInput | None = None
 
 
 class Evaluation:
     """Evaluates a request. Raises ConfigError and BadInput, before anything is learned where that can be known."""
 
     def __init__(self, request: Request) -> None:
-        if request.curve is not None:
-            check_curve_file(request.curve)
         self._request = request
 
     def run(self, show: Callable[[Moment], None], say: Callable[[str], None]) -> Result:
         """Do it. `show` is told how far it is, after every block; `say` gets a message where something takes time."""
         request = self._request
         plan = make_plan(request, say)
+        check_outputs(request, plan.files)
         begin_s = time.monotonic()
         for trial in plan.trials:
             trial.start(begin_s)
@@ -74,7 +73,7 @@ class Evaluation:
             bytes_now = source.bytes_read, source.bytes_total
             show(Moment(counts.passes, counts.examples, counts.skipped, *bytes_now, time.monotonic() - begin_s))
 
-        with _predictions(request.predictions, plan.trials) as write:
+        with prediction_writer(request.predictions, plan.trials) as write:
             pipeline = Pipeline(plan.source, plan.feeds, skip_bad=request.skip_bad, on_block=moment, on_taken=write)
             pipeline.run()
         seconds = time.monotonic() - begin_s
@@ -82,11 +81,11 @@ class Evaluation:
 
     def _result(self, plan: Plan, counts: Counts, seconds: float) -> Result:
         """Write what was asked for, and sum up."""
-        request = self._request
-        if request.curve is not None:
-            write_curves(request.curve, {trial.name: trial.curve() for trial in plan.trials})
-        if request.save is not None:
-            save_models(request.save, plan.trials)
+        error = _nothing_learned(plan.trials, counts.examples)
+        try:
+            write_results(self._request, plan.trials)
+        except BadInput as unwritten:
+            error = error or unwritten
         rows = [finite(trial.row()) for trial in plan.trials]
         one = counts.skipped == 1
         notes = [f"{counts.skipped:,} bad {'line was' if one else 'lines were'} skipped"] if counts.skipped else []
@@ -96,43 +95,24 @@ class Evaluation:
                     f"{trial.name}: {trial.refused:,} examples were refused and changed nothing: a label that the loss "
                     "does not know, a number that is not finite, or a negative importance"
                 )
-        return Result(rows, counts.examples, counts.passes, counts.skipped, seconds, notes)
+        return Result(rows, counts.examples, counts.passes, counts.skipped, seconds, notes, error)
+
+
+def _nothing_learned(trials: list[Trial], examples: int) -> BadInput | None:
+    """What to say of configurations that were to learn and have not learned from a single example."""
+    names = [trial.name for trial in trials if trial.learns and not trial.learned]
+    if not names:
+        return None
+    if not examples:
+        return BadInput("there was no example, so nothing was learned", action="Look whether the data are complete.")
+    refused = any(trial.refused for trial in trials if trial.name in names)
+    return BadInput(
+        f"nothing was learned by {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}: of {examples:,} "
+        f"examples {'all with a label were refused' if refused else 'none that was not held out has a label'}",
+        action="Give the loss labels that it knows, as docs/evaluate.md lists them; --test only predicts.",
+    )
 
 
 def finite(row: dict[str, Any]) -> dict[str, Any]:
     """A row in which what is not finite is None: JSON has no word for it."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-
-
-def save_models(folder: Path, trials: Sequence[Trial]) -> list[Path]:
-    """Write each model: `1-ftrl_proximal.slm` is that of the first configuration. Raises BadInput."""
-    files = [folder / f"{number}-{slug(trial.name)}.slm" for number, trial in enumerate(trials, 1)]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, trial in zip(files, trials, strict=True):
-            trial.model.save(file)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    return files
-
-
-def slug(name: str) -> str:
-    """The beginning of a configuration's name as a part of a file's name."""
-    return re.sub(r"[^A-Za-z0-9_]+", "-", name.split()[0] if name.split() else "").strip("-") or "model"
-
-
-@contextmanager
-def _predictions(file: Path | None, trials: Sequence[Trial]) -> Iterator[Callable[[Sequence[Portion]], None]]:
-    """A function that writes the predictions of a block; one that does nothing without a file."""
-    if file is None:
-        yield lambda portions: None
-        return
-    try:
-        with file.open("w", encoding="utf-8", newline="") as stream:
-            yield PredictionFile(stream, trials).write
-    except OSError as error:
-        raise _unwritable(file, error) from None
-
-
-def _unwritable(path: Path, error: OSError) -> BadInput:
-    return BadInput(f"{path} cannot be written: {error.strerror or error}", action="Name a place that can be written.")

@@ -23,7 +23,8 @@ FIGURES: Final = ("average_loss", "log_loss", "normalized_entropy", "auc", "cali
 class Trial:
     """A model, the passes it makes, and what has been measured. Used by one thread at a time.
 
-    refused: examples that the optimizer would not learn from, in all passes. done: no further pass is wanted.
+    learned: examples that were learned from, in all passes; refused: those that the optimizer would not learn from.
+    done: no further pass is wanted.
     margins f64[n]: of the portion taken last.
     """
 
@@ -34,9 +35,9 @@ class Trial:
         self.model = model
         self.plan = plan
         self.linked = linked
-        self.refused = 0
+        self.learned = self.refused = 0
         self.margins: NDArray[np.float64] = np.empty(0)
-        self._learn = learn
+        self.learns = learn
         self._before = 0
         self._best = BestPass(plan)
         self._measure = Measure(model.loss)
@@ -55,7 +56,7 @@ class Trial:
     def take(self, portion: Portion) -> None:
         """Predict, measure and learn the examples of a portion, in order."""
         held_out = self.plan.held_out(self._before, len(portion))
-        learned = portion.labelled & ~held_out if self._learn else np.zeros(len(portion), np.bool_)
+        learned = portion.labelled & ~held_out if self.learns else np.zeros(len(portion), np.bool_)
         self.margins = self.model.fold(portion, learned)
         counts = portion.labelled & held_out if self.plan.holds_out else portion.labelled
         start = 0
@@ -63,13 +64,15 @@ class Trial:
             rows = slice(start, start + len(record))
             self._measure.observe(self.margins[rows], record, counts[rows])
             start = rows.stop
-        self.refused += int(np.count_nonzero(np.isnan(self.margins) & learned))
+        refused = int(np.count_nonzero(np.isnan(self.margins) & learned))
+        self.learned += int(np.count_nonzero(learned)) - refused
+        self.refused += refused
         self._before += len(portion)
 
     def end_pass(self) -> None:
         """All examples were taken once more."""
         self._before = 0
-        if self._learn:
+        if self.learns:
             self.model.end_pass()
         figures = self._measure.summary()
         figures["average_loss"] = self.mean_loss(figures["average_loss"])
