@@ -18,9 +18,9 @@ from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.edges.telemetry import configure_logging
 from tests.kafka_broker.broker import PATIENT, Broker, NoKafka, delete_topics
 
+# How long one example takes says nothing: the first one may compile kernels.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
-"""How long one example takes says nothing: the first one may compile kernels."""
 
 MakeTopic = Callable[..., str]
 

@@ -161,6 +161,15 @@ def weights_of(learner: Learner) -> NDArray[np.float64]:
     return learner.weights(learner.table.rows_of(KEYS).columns)
 
 
+def played(name: str, hyper: Mapping[str, Any], gradients: Sequence[float]) -> tuple[Learner, list[float]]:
+    """A learner of one feature that gets these gradients, and its weight after each."""
+    learner, path = learner_for(name, "linear", hyper), []
+    for g in gradients:
+        learner.fold(as_record([Example(((key_of(0), 1.0),), g)]), 0)
+        path.append(float(weights_of(learner)[0]))
+    return learner, path
+
+
 def assert_agrees(
     name: str,
     loss: str,

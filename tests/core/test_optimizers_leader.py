@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_learner.core.learner import Learner
 from stream_learner.core.optimizers import make_optimizer
 from tests.core.example_records import Example, as_record
 from tests.core.optimizer_help import (
@@ -21,6 +20,7 @@ from tests.core.optimizer_help import (
     assert_restores,
     key_of,
     learner_for,
+    played,
     resting_examples,
     some_examples,
     weights_of,
@@ -69,15 +69,6 @@ def test_a_restored_learner_goes_on_with_the_same_bits(name: str, hyper: dict[st
 def test_a_refused_example_changes_no_bit(name: str, hyper: dict[str, Any]) -> None:
     """Not the number of examples either, and so no weight moves and no epoch ends."""
     assert_refused_change_nothing(name, "logistic", hyper)
-
-
-def played(name: str, hyper: dict[str, Any], gradients: Sequence[float]) -> tuple[Learner, list[float]]:
-    """A learner of one feature that gets these gradients, and its weight after each."""
-    learner, path = learner_for(name, "linear", hyper), []
-    for g in gradients:
-        learner.fold(as_record([Example(((key_of(0), 1.0),), g)]), 0)
-        path.append(float(weights_of(learner)[0]))
-    return learner, path
 
 
 def after(name: str, hyper: dict[str, Any], examples: Sequence[Example], loss: str = "logistic") -> list[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_learner.core.learner import Learner
 from stream_learner.core.optimizers import make_optimizer, sparse
 from tests.core.example_records import Example, as_record
 from tests.core.optimizer_help import (
@@ -26,6 +24,7 @@ from tests.core.optimizer_help import (
     learner_for,
     oracle_for,
     oracle_margin,
+    played,
     resting_examples,
     some_examples,
     weights_of,
@@ -104,15 +103,6 @@ def test_a_restored_learner_goes_on_with_the_same_bits(name: str, hyper: dict[st
 def test_a_refused_example_changes_no_bit(name: str, hyper: dict[str, Any]) -> None:
     """Not the number of examples either, and so no weight moves."""
     assert_refused_change_nothing(name, "logistic", hyper)
-
-
-def played(name: str, hyper: dict[str, Any], gradients: Sequence[float]) -> tuple[Learner, list[float]]:
-    """A learner of one feature that gets these gradients, and its weight after each."""
-    learner, path = learner_for(name, "linear", hyper), []
-    for g in gradients:
-        learner.fold(as_record([Example(((key_of(0), 1.0),), g)]), 0)
-        path.append(float(weights_of(learner)[0]))
-    return learner, path
 
 
 @settings(max_examples=60, deadline=None)
