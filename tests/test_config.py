@@ -399,6 +399,20 @@ def test_an_optimizer_has_its_own_defaults_and_another_begins_with_its_own() -> 
     assert other.optimizer().to_dict() == make_optimizer({"name": "adagrad", "eta": 0.5}).to_dict()
 
 
+def test_an_override_with_another_optimizer_begins_its_section_anew(tmp_path: Path) -> None:
+    """The file's hyper-parameters are the old one's; the same name again keeps them."""
+    file = tmp_path / "model.yaml"
+    file.write_text("learner:\n  optimizer:\n    alpha: 0.05\n    l1: 2\n")
+    other = load("learner.optimizer.name=fobos", "learner.optimizer.eta=0.2", file=file).learner.optimizer
+    assert (other.name, other.eta, other.alpha) == ("fobos", 0.2, None)
+    same = load("learner.optimizer.name=ftrl_proximal", file=file).learner.optimizer
+    assert (same.alpha, same.l1) == (0.05, 2.0)
+    variables = {
+        f"STREAM_LEARNER__LEARNER__OPTIMIZER__{name}": text for name, text in (("ETA", "0.3"), ("NAME", "fobos"))
+    }
+    assert load(environ=variables, file=file).learner.optimizer.eta == 0.3
+
+
 def test_a_wrong_optimizer_is_answered_with_what_was_meant_or_why_not() -> None:
     """The nearest hyper-parameter; why an optimizer cannot learn from a stream; which losses it is defined for."""
     assert "did you mean 'eta'" in problems("learner.optimizer={name: ogd, beta: 1}")[0]

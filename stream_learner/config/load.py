@@ -1,6 +1,7 @@
 """Reads the configuration: defaults, then the file, then the environment, then `--set`; the last one wins.
 
 In: a path, an environment, overrides. Out: a `Config` that can work, or a ConfigError with every finding.
+An override that names another optimizer or loss begins its section anew.
 This is the only reader of configuration files and of `STREAM_LEARNER__…`. It must never put the value of a
 `kafka` option into a message.
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from stream_learner.config.optimizers import Loss, Optimizer
 from stream_learner.config.paths import (
     Path,
     Target,
@@ -28,6 +30,11 @@ from stream_learner.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "STREAM_LEARNER__"
 _SHOWN_INPUT_CHARS = 60
+_CHOICES: dict[Path, str] = {
+    ("learner", section, "name"): kind.model_fields["name"].default
+    for section, kind in (("optimizer", Optimizer), ("loss", Loss))
+}
+"""Names that decide which settings their section has, and what they are where nothing is said."""
 
 
 class _Draft:
@@ -52,6 +59,14 @@ class _Draft:
             place[name] = value
         self.sources[target.path] = source
 
+    def choose(self, target: Target, value: Any) -> None:
+        """Before a section's `name` becomes another: what was set for the old one is forgotten."""
+        place: Any = self.tree
+        for part in target.path[:-1]:
+            place = place.get(part) if isinstance(place, dict) else None
+        if isinstance(place, dict) and place.get("name", _CHOICES[target.path]) != value:
+            place.clear()
+
     def source_of(self, path: Path) -> str:
         """Where the value at `path`, or the nearest one above it, came from."""
         ends = range(len(path), 0, -1)
@@ -71,7 +86,7 @@ def load_config(
     draft = _Draft()
     if file is not None:
         _read_file(draft, FilePath(file))
-    for name, text in sorted((environ or {}).items()):
+    for name, text in sorted((environ or {}).items(), key=_names_first):
         if name.startswith(ENVIRONMENT_PREFIX):
             parts = name[len(ENVIRONMENT_PREFIX) :].split("__")
             _override(draft, parts, text, f"environment variable {name}", environment=True)
@@ -113,9 +128,17 @@ def _read_file(draft: _Draft, file: FilePath) -> None:
 def _override(draft: _Draft, parts: Sequence[str], text: str, source: str, *, environment: bool = False) -> None:
     try:
         target = locate(Config, parts, environment=environment)
-        draft.put(target, _typed(target, text), source)
+        value = _typed(target, text)
+        if target.path in _CHOICES:
+            draft.choose(target, value)
+        draft.put(target, value, source)
     except (UnknownSetting, YamlError) as error:
         draft.problems.append(f"{error} ({source})")
+
+
+def _names_first(variable: tuple[str, str]) -> tuple[bool, str]:
+    """Variables have no order of their own: what is chosen comes before its settings."""
+    return not variable[0].endswith("__NAME"), variable[0]
 
 
 def _typed(target: Target, text: str) -> Any:
