@@ -403,13 +403,12 @@ def test_an_override_with_another_optimizer_begins_its_section_anew(tmp_path: Pa
     """The file's hyper-parameters are the old one's; the same name again keeps them."""
     file = tmp_path / "model.yaml"
     file.write_text("learner:\n  optimizer:\n    alpha: 0.05\n    l1: 2\n")
-    other = load("learner.optimizer.name=fobos", "learner.optimizer.eta=0.2", file=file).learner.optimizer
-    assert (other.name, other.eta, other.alpha) == ("fobos", 0.2, None)
+    other = load("learner.optimizer.name=adagrad", "learner.optimizer.eta=0.2", file=file).learner.optimizer
+    assert (other.name, other.eta, other.alpha) == ("adagrad", 0.2, None)
     same = load("learner.optimizer.name=ftrl_proximal", file=file).learner.optimizer
     assert (same.alpha, same.l1) == (0.05, 2.0)
-    variables = {
-        f"STREAM_LEARNER__LEARNER__OPTIMIZER__{name}": text for name, text in (("ETA", "0.3"), ("NAME", "fobos"))
-    }
+    prefix = "STREAM_LEARNER__LEARNER__OPTIMIZER__"
+    variables = {f"{prefix}ETA": "0.3", f"{prefix}NAME": "adagrad"}
     assert load(environ=variables, file=file).learner.optimizer.eta == 0.3
 
 
