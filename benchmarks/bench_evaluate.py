@@ -28,7 +28,7 @@ Row = dict[str, Any]
 def run(quick: bool) -> list[Row]:
     """Rows of name, value, unit and note. Compiled before; medians of three, of the wall clock of whole processes
     less that of the same process over an almost empty file: its start."""
-    examples = 20_000 if quick else 400_000
+    examples = 100_000 if quick else 400_000
     with tempfile.TemporaryDirectory() as directory:
         files, small = _written(Path(directory), examples), _written(Path(directory, "small"), 1)
         rows = []

@@ -20,6 +20,7 @@ CONSTANT = 11650396  # the index of the constant feature
 _32 = 0xFFFFFFFF
 _64 = 0xFFFFFFFFFFFFFFFF
 _GRAM, _INTERACTION = 27942141, 16777619
+_LEAST_POWER = -37  # of ten in float32
 
 
 class VwExample(NamedTuple):
@@ -31,19 +32,32 @@ class VwExample(NamedTuple):
     squares: Number  # each namespace summed alone, then all of them: it shows in the last digits
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def read_number(text: str, real: Real) -> Number:
-    """Digit by digit in the number type, then times a power of ten made by repeated steps of ten."""
+    """Digit by digit in the number type, then times a power of ten. Infinity times 0 is 0 to the tool."""
     mantissa, _, exponent = text.lower().partition("e")
+    if exponent.startswith("+"):  # the tool leaves such a number to the C library, which gives the nearest float
+        return real(float(text))
     whole, _, decimals = mantissa.lstrip("+-").partition(".")
     value = real(0)
     for digit in whole + decimals[:35]:
         value = value * real(10) + real(int(digit))
-    power = int(exponent or "0") - len(decimals[:35])
+    value = value * power_of_ten(int(exponent or "0") - len(decimals[:35]), real)
+    if np.isnan(value):
+        return real(0)
+    return -value if text.startswith("-") else value
+
+
+def power_of_ten(power: int, real: Real) -> Number:
+    """Repeated steps of ten. In float32 the power is a signed byte to the tool, and 0 is what it has below 1e-37."""
+    if real is np.float32:
+        power = (power + 128) % 256 - 128
+        if power < _LEAST_POWER:
+            return real(0)
     scale = real(1)
     for _ in range(abs(power)):
         scale = scale * real(10) if power > 0 else scale / real(10)
-    value = value * scale
-    return -value if text.startswith("-") else value
+    return scale
 
 
 def _rotate(x: int, bits: int) -> int:
@@ -75,7 +89,7 @@ def hash_name(name: str, seed: int) -> int:
 
 
 def _namespace(text: str, real: Real) -> tuple[str, list[Feature]]:
-    """The letter and the features of `name:scale feature:value …`; a feature of value 0 is dropped."""
+    """The first byte and the features of `name:scale feature:value …`; a feature of value 0 is dropped."""
     head, *words = text.split(" ")
     name, _, scale = head.partition(":")
     seed = hash_name(name, 0) if name else 0
@@ -85,7 +99,7 @@ def _namespace(text: str, real: Real) -> tuple[str, list[Feature]]:
         x = (read_number(value, real) if value else real(1)) * (read_number(scale, real) if scale else real(1))
         if x != 0:
             features.append((hash_name(feature, seed), x))
-    return name[:1] or " ", features
+    return name.encode()[:1].decode("latin-1") or " ", features
 
 
 def _gram_offsets(more: int, skips: int, last: int = 0, step: int = 1) -> Iterator[tuple[int, ...]]:
@@ -116,10 +130,20 @@ def _pairs(a: list[Feature], b: list[Feature], same: bool) -> Iterator[tuple[Fea
     return combinations_with_replacement(a, 2) if same else product(a, b)  # type: ignore[return-value]
 
 
+def _ordered(pairs: Sequence[str]) -> list[tuple[str, str]]:
+    """By bytes; of two with the same letters the first remains, with its letters as they are."""
+    kept: list[tuple[str, str]] = []
+    for pair in sorted(pairs):
+        first, second = pair[0], pair[1]
+        if (first, second) not in kept and (second, first) not in kept:
+            kept.append((first, second))
+    return kept
+
+
 def interactions(by_letter: dict[str, list[Feature]], pairs: Sequence[str]) -> list[Feature]:
     """(16777619 · a) ⊕ b with the product of the values; a namespace with itself: every unordered pair."""
     out = []
-    for first, second in (sorted(pair) for pair in pairs):
+    for first, second in _ordered(pairs):
         for (a, x), (b, z) in _pairs(by_letter.get(first, []), by_letter.get(second, []), first == second):
             out.append((a * _INTERACTION & _64 ^ b, x * z))
     return out
@@ -136,7 +160,8 @@ def read_line(line: str, real: Real, bits: int, ngram: int = 1, skips: int = 0, 
     by_letter: dict[str, list[Feature]] = {}
     for text in texts:
         letter, features = _namespace(text, real)
-        by_letter.setdefault(letter, []).extend(features)
+        if features:  # an empty namespace takes no place in the order
+            by_letter.setdefault(letter, []).extend(features)
     for features in by_letter.values():
         features.extend(grams(list(features), ngram, skips, real))
     groups = [*by_letter.values(), [(CONSTANT, real(1))], interactions(by_letter, pairs)]

@@ -181,11 +181,86 @@ def test_the_weights_have_the_tools_bits(command: str) -> None:
     workspace.finish()
 
 
-@settings(max_examples=200, deadline=None)
-@given(text=st.from_regex(r"-?[0-9]{1,8}(\.[0-9]{1,12})?(e-?1?[0-9])?", fullmatch=True))
+def audited(command: str, line: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> list[tuple[int, str]]:
+    """Index and value of every feature as the tool prints them; in the order of the line up to 16 features."""
+    source = folder / "line.dat"
+    source.write_text(f"{line}\n", "utf-8")
+    capfd.readouterr()
+    vowpalwabbit.Workspace(f"{command} --audit --quiet -d {source}").finish()
+    found = re.findall(r":(\d+):([^:\s]+):0@0", capfd.readouterr().out)
+    assert 0 < len(found) <= 16
+    return [(int(index), f"{float(x):.6g}") for index, x in found]
+
+
+def read_by_oracle(command: str, line: str) -> list[tuple[int, str]]:
+    """The same of the oracle."""
+    o = Options(command).given
+    example = read_line(line, np.float32, o.bit_precision, o.ngram, o.skips, o.quadratic)
+    return [(index, f"{float(x):.6g}") for index, x in example.features]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["-q ba", "-q ab -q ba", "-q ba -q ab", "-q ba -q ba", "-q cb -q ba -q ac", "-q ca -q bb -q ac", "-q cb -q aa"],
+)
+def test_pairs_have_the_tools_order(command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The first letter's index is multiplied, as written; pairs go by their bytes; of `ab` and `ba` `ab` remains."""
+    line = "1 |c x:3 |a u:2 v |b z:.5 y"
+    assert read_by_oracle(command, line) == audited(command, line, tmp_path, capfd)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "1 |a |b z |a w",
+        "1 |a 0:0 x:0 |b z |a w",
+        "1 |a:0 x |b z |a w",
+        "1 |c |b:0 y |a x |b z |c v",
+        "1 |b x:1e-38 |a y |b z",
+        "1 |b |",
+        "1 |é x |a y |è z |b",
+    ],
+)
+def test_an_empty_namespace_has_no_place(line: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A letter (the first byte) has the place of its first namespace with a feature, whatever is made of it."""
+    for command in ("", "--ngram 2 -q ab"):
+        assert read_by_oracle(command, line) == audited(command, line, tmp_path, capfd), command
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.from_regex(r"-?[0-9]{1,8}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?", fullmatch=True))
 def test_numbers_are_read_as_the_tool_reads_them(tool: Tool, text: str) -> None:
-    """Digit by digit in float32: not the nearest float."""
+    """Digit by digit in float32: not the nearest float, unless the exponent has a plus."""
     assert float(read_number(text, np.float32)) == tool.number(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-37", float(np.float32(9.9999999e-38))),
+        ("1e-38", 0.0),
+        ("123456789e-38", 0.0),
+        ("1.0e-37", 0.0),
+        ("0." + "0" * 34 + "19e-3", 0.0),
+        ("0." + "0" * 35 + "19", 0.0),
+        ("0e50", 0.0),
+        ("9" * 50 + "e-60", 0.0),
+        ("1e39", np.inf),
+        ("1e-200", np.inf),
+        ("1e-256", 1.0),
+        ("1e256", 1.0),
+        ("1e+200", np.inf),
+        ("123456789.123e+5", float(np.float32(123456789.123e5))),
+    ],
+)
+def test_powers_of_ten_end_where_the_tools_end(tool: Tool, text: str, value: float) -> None:
+    """Below 1e-37 a power of ten is 0 and the feature is dropped; from 128 on the exponent starts again at -128."""
+    assert float(read_number(text, np.float32)) == tool.number(text) == value
+
+
+def test_exact_numbers_have_no_least_power() -> None:
+    """The end of the powers of ten belongs to float32."""
+    assert read_number("123456789e-38", np.float64) == pytest.approx(1.23456789e-30, rel=1e-14)
 
 
 def test_one_is_not_one_when_written_with_decimals(tool: Tool) -> None:

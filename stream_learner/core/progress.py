@@ -113,6 +113,34 @@ def _add(block: int, loss: int, p: float, y: float, h: float, q: float, value: f
     _count(block, SUMS + BINS + place, h * positive)
 
 
+def _each(
+    first: int,
+    count: int,
+    loss: int,
+    option: float,
+    columns: tuple[int, int, int, int],
+    slice_ms: int,
+    newest: int,
+    total: int,
+    open_slices: int,
+) -> int:
+    """See `_observe`; `columns`: addresses of margins, labels, importances, log times."""
+    margins, labels, importances, log_times = columns
+    for e in range(first, count):
+        which = load_i64(log_times + 8 * e) // slice_ms
+        if which > newest:
+            return e
+        p, h = load_f64(margins + 8 * e), load_f64(importances + 8 * e)
+        y = label_read(loss, load_f64(labels + 8 * e))
+        q, value = prediction(loss, p), loss_value(loss, option, p, y)
+        _add(total, loss, p, y, h, q, value)
+        _add(open_slices + (8 * BLOCK if which == newest else 0), loss, p, y, h, q, value)
+    return count
+
+
+_each_inlined = kernel(_each, forceinline=True)
+
+
 @kernel
 def _observe(
     first: int,
@@ -130,18 +158,13 @@ def _observe(
 ) -> int:
     """Count the examples first .. count-1, up to one that opens a newer slice; returns its place, or `count`.
 
-    `total` and `open_slices` are addresses of one and two blocks; of these the second is the newest slice's.
+    `total` and `open_slices` are addresses of one and two blocks; of these the second is the newest slice's. The usual
+    loss has a loop of its own, from which the compiler leaves all others out.
     """
-    for e in range(first, count):
-        which = load_i64(log_times + 8 * e) // slice_ms
-        if which > newest:
-            return e
-        p, h = load_f64(margins + 8 * e), load_f64(importances + 8 * e)
-        y = label_read(loss, load_f64(labels + 8 * e))
-        q, value = prediction(loss, p), loss_value(loss, option, p, y)
-        _add(total, loss, p, y, h, q, value)
-        _add(open_slices + (8 * BLOCK if which == newest else 0), loss, p, y, h, q, value)
-    return count
+    columns = (margins, labels, importances, log_times)
+    if loss == LOGISTIC:
+        return _each_inlined(first, count, LOGISTIC, option, columns, slice_ms, newest, total, open_slices)
+    return _each_inlined(first, count, loss, option, columns, slice_ms, newest, total, open_slices)
 
 
 def area_under_curve(histogram: NDArray[np.float64]) -> float | None:

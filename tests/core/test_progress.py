@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import random
+import zlib
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from stream_learner.core.losses import LOGISTIC, SQUARED
 from stream_learner.core.memory import address_of
-from stream_learner.core.progress import BINS_PER_UNIT, LARGEST_MARGIN, Progress
+from stream_learner.core.progress import BINS_PER_UNIT, LARGEST_MARGIN, LOG_LOSS, Progress
 from tests.core.fold_oracle import log_loss, sigmoid
 
 Seen = tuple[float, float, float, int]
@@ -142,6 +144,30 @@ def test_the_state_survives_json() -> None:
     observe(progress, examples[40:])
     observe(restored, examples[40:])
     assert restored.state() == progress.state()
+
+
+def test_a_state_with_one_sum_less_is_widened() -> None:
+    """As written before there was a sum of log-losses: that one begins at 0, nothing else moves, and it goes on."""
+    progress = Progress(LOGISTIC, slice_ms=1000)
+    examples = [(0.1 * i - 2.0, float(i % 2), 1.0, 300 * i) for i in range(40)]
+    observe(progress, examples)
+    state = json.loads(json.dumps(progress.state()))
+
+    def narrowed(text: str, rows: int) -> str:
+        numbers = np.frombuffer(zlib.decompress(base64.b64decode(text)), "<f8").reshape(rows, -1)
+        return base64.b64encode(zlib.compress(np.delete(numbers, LOG_LOSS, axis=1).tobytes())).decode()
+
+    old = {
+        **state,
+        "blocks": narrowed(state["blocks"], 3),
+        "closed": [[start, narrowed(sums, 1), auc] for start, sums, auc in state["closed"]],
+    }
+    restored = Progress(LOGISTIC, slice_ms=1000)
+    restored.restore(old)
+    assert restored.state() == progress.state()
+    observe(progress, examples)
+    observe(restored, examples)
+    assert (restored.summary(), restored.slices()) == (progress.summary(), progress.slices())
 
 
 def test_squared_loss_has_an_average_and_no_entropy() -> None:

@@ -32,26 +32,26 @@ def number(rng: Random, zero: bool = True) -> str:
     """Digits with or without decimals and exponent; the value fits into a float32 four times over."""
     whole = "".join(rng.choices("0123456789", k=rng.randint(1, 4)))
     decimals = "." + "".join(rng.choices("0123456789", k=rng.randint(1, 12))) if rng.random() < 0.5 else ""
-    exponent = f"e{rng.randint(-9, 0)}" if rng.random() < 0.3 else ""
+    exponent = rng.choice([f"e{rng.randint(-9, 0)}", f"e+{rng.randint(0, 3)}"]) if rng.random() < 0.4 else ""
     text = rng.choice(["", "", "-"]) + whole + decimals + exponent
     return text if zero or float(text) != 0.0 else "1"
 
 
-def word(rng: Random, zero: bool = True) -> str:
+def word(rng: Random) -> str:
     """A name of digits, of letters or a long one, with or without a number."""
     digits = "".join(rng.choices("0123456789", k=rng.randint(1, 21)))
     name = digits if rng.random() < 0.2 else "".join(rng.choices(LETTERS, k=rng.choice([1, 1, 1, 3, 9, 40])))
-    return name + (":" + number(rng, zero) if rng.random() < 0.5 else "")
+    return name + (":" + number(rng) if rng.random() < 0.5 else "")
 
 
 def good_line(rng: Random) -> str:
-    """A line as VW likes it; no namespace is empty, for the oracle counts even those for the order."""
+    """A line as VW likes it; a namespace may be empty, or hold nothing but zeros."""
     head = number(rng) + rng.choice(["", " 2", " .5"]) + " " + rng.choice(["", "tag", "'t:1"])
     segments = []
     for _ in range(rng.randint(1, 4)):
         name = rng.choice(NAMESPACES)
         scale = ":" + number(rng, zero=False) if name and rng.random() < 0.3 else ""
-        words = [word(rng, zero=False), *(word(rng) for _ in range(rng.randint(0, 5)))]
+        words = [word(rng) for _ in range(rng.randint(0, 6))]
         segments.append(f"|{name}{scale} {rng.choice([' ', '  ']).join(words)}")
     return head + "".join(segments) + rng.choice(["", " "])
 

@@ -45,7 +45,7 @@ _POWERS = np.array(_powers(), np.float32)
 def read_number(state: int, at: int):  # type: ignore[no-untyped-def]
     """A number in the parser's manner: (address behind it or MALFORMED, its value, which may be infinite)."""
     if load_int(state + SINGLE) != 0:
-        return _read_single(at)
+        return _read_single(state, at)
     return _read_nearest(state, at)
 
 
@@ -117,8 +117,12 @@ def _ask(state: int, start: int, behind: int) -> float:
 
 
 @kernel
-def _read_single(at: int):  # type: ignore[no-untyped-def]
-    """Digit by digit in float32, at most 35 decimals, then times a power of ten; below 1e-37 that is 0."""
+def _read_single(state: int, at: int):  # type: ignore[no-untyped-def]
+    """Digit by digit in float32, at most 35 decimals, then times a power of ten; below 1e-37 that is 0.
+
+    VW leaves a power with a plus to the C library, which gives the nearest float32.
+    """
+    number = at
     sign = load_byte(at)
     if sign == 0x2D or sign == 0x2B:
         at += 1
@@ -144,6 +148,9 @@ def _read_single(at: int):  # type: ignore[no-untyped-def]
     if digits == 0:
         return MALFORMED, 0.0
     if byte | 0x20 == 0x65:
+        if load_byte(at + 1) == 0x2B:
+            at, nearest = _read_nearest(state, number)
+            return at, np.float64(np.float32(nearest))
         at, written = _read_power(at + 1)
         if at == MALFORMED:
             return MALFORMED, 0.0

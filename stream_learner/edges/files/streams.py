@@ -18,8 +18,8 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader
-from typing import Any, Final, Protocol, cast
+from io import BufferedReader, FileIO
+from typing import Any, Final, Protocol
 
 from stream_learner.errors import BadInput
 
@@ -67,7 +67,7 @@ class FileStream:
         self._kept = b""
         with _named(path):
             # closed by `close`; a path stays text, since `-` is none
-            self._file: BufferedReader = cast(BufferedReader, sys.stdin.buffer) if path == STDIN else open(path, "rb")  # noqa: SIM115, PTH123
+            self._file: BufferedReader | FileIO = _stdin() if path == STDIN else open(path, "rb")  # noqa: SIM115, PTH123
         try:
             head = self._head()
             self._pieces = self._decompressed(head)
@@ -113,7 +113,7 @@ class FileStream:
 
     def _take(self, limit_bytes: int) -> bytes:
         with _named(self.path):
-            data = self._file.read1(limit_bytes)
+            data = _read(self._file, limit_bytes)
         self.bytes_read += len(data)
         return data
 
@@ -191,6 +191,17 @@ def _zstandard_frames(path: str) -> Callable[[], Any]:
             action=f"Install {EXTRA}, or decompress the file.",
         ) from None
     return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj
+
+
+def _stdin() -> Any:
+    """Standard input without its buffer, whose lock a thread that waits for bytes would hold when the process ends."""
+    return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+
+
+def _read(file: Any, limit_bytes: int) -> bytes:
+    """What one call of the system brings."""
+    data: bytes | None = (file.read1 if hasattr(file, "read1") else file.read)(limit_bytes)
+    return data or b""
 
 
 @contextmanager
