@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import statistics
@@ -39,7 +40,7 @@ USED_BELOW = {
     *("config", "topics", "join", "learn", "score", "inspect"),
     *("run", "serve", "demo", "rights"),
     *("promote", "rollback", "alias", "pause", "resume", "pin", "unpin"),
-    *("backfill", "diff"),
+    *("backfill", "diff", "evaluate"),
 }
 """The commands that the tests of this file run. Whoever adds one adds it here and below."""
 
@@ -249,6 +250,14 @@ def test_the_commands_that_only_look(trained: Trained) -> None:
     assert snapshot.code == 0 and snapshot.json["version"] == _event(trained.learned, "learner_stopped")["tick"]
     rights = run("rights", "--role", "joiner")
     assert rights.code == 0 and trained.world.impressions in rights.out
+
+
+def test_an_evaluation_reads_the_training_log(trained: Trained) -> None:
+    """As the user of the image, who can write nothing there: the configuration's learner over all that was joined."""
+    ended = trained.containers.run("evaluate", "--log", "--json")
+    assert ended.code == 0, ended.err
+    (row,) = json.loads(ended.out)
+    assert 0 < row["examples"] <= trained.sent.impressions and row["log_loss"] < math.log(2)
 
 
 def test_predictions_over_http_are_those_of_the_library(trained: Trained) -> None:
