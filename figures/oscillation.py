@@ -5,7 +5,7 @@ In: nothing. Out: the path of the one weight.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,18 @@ def paths(name: str, sizes: tuple[float, ...], **hyper: float | bool) -> dict[fl
     return {l1: path({"name": name, "l1": l1, **hyper}) for l1 in sizes}
 
 
+def _drawing(found: Mapping[str, Mapping[float, Vector]]) -> Callable[[Axes], None]:
+    """The first weights of each optimizer, for one strength of the penalty."""
+
+    def draw(axes: Axes) -> None:
+        for label, by_strength in found.items():
+            axes.plot(by_strength[0.3][:SHOWN], label=label)
+        axes.set(xlabel="round", ylabel="weight (λ1 = 0.3)")
+        axes.legend()
+
+    return draw
+
+
 def run(quick: bool) -> Figure:
     """Play all of it; it takes seconds, so `quick` is the same."""
     every = SMALL + LARGE
@@ -41,18 +53,13 @@ def run(quick: bool) -> Figure:
     growing = paths("ftrl_proximal_growing_l1", every, alpha=1.0, beta=1.0, l2=0.0)
     left = {l1: int(np.count_nonzero(w[-100:])) for l1, w in fobos.items()}
     late = ROUNDS // 8
-
-    def draw(axes: Axes) -> None:
-        for label, found in (
-            ("L1 subgradient", subgradient),
-            ("FOBOS", fobos),
-            ("RDA", rda),
-            ("FTRL-Proximal, fixed λ1", fixed),
-            ("FTRL-Proximal, tλ1", growing),
-        ):
-            axes.plot(found[0.3][:SHOWN], label=label)
-        axes.set(xlabel="round", ylabel="weight (λ1 = 0.3)")
-        axes.legend()
+    shown = {
+        "L1 subgradient": subgradient,
+        "FOBOS": fobos,
+        "RDA": rda,
+        "FTRL-Proximal, fixed λ1": fixed,
+        "FTRL-Proximal, tλ1": growing,
+    }
 
     return Figure(
         name="oscillation",
@@ -94,5 +101,5 @@ def run(quick: bool) -> Figure:
                 not any(w[late:].any() for w in growing.values()),
             ),
         ],
-        plots=[Plot("oscillation", "The weight over the first rounds", draw)],
+        plots=[Plot("oscillation", "The weight over the first rounds", _drawing(shown))],
     )
