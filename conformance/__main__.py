@@ -75,10 +75,9 @@ def page(found: Found, who: list[Subject]) -> str:
         "| law | source | " + " | ".join(names) + " |",
         "|---|---|" + "---|" * len(names),
     ]
-    lines += [
-        f"| {law.says} | {law.source} | " + " | ".join(word(found[law.name][s.name]) for s in who) + " |"
-        for law in LAWS
-    ]
+    for law in LAWS:
+        says, words = law.says.replace("|", r"\|"), (word(found[law.name][subject.name]) for subject in who)
+        lines.append(f"| {says} | {law.source} | {' | '.join(words)} |")
     broken = [
         f"- **{subject.name}**, {law.name}: {finding.seen}."
         for law in LAWS

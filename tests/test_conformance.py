@@ -133,7 +133,7 @@ def test_the_page_is_that_of_the_laws() -> None:
     """docs/conformance.md names every law as it is now; its verdicts on this project are yes throughout."""
     text = PAGE.read_text("utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| law")]
-    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [law.says for law in LAWS]
+    assert [row.split(" | ")[0].removeprefix("| ").replace(r"\|", "|") for row in rows] == [law.says for law in LAWS]
     assert all(row.split(" | ")[2].removesuffix(" |") == "yes" for row in rows)
 
 
