@@ -21,40 +21,10 @@ from tests.oracle_optimizers import Loss, make, make_loss
 from tests.oracle_optimizers.base import constant, powers, root
 from tests.oracle_vw import Descent, Learner, Options, lambert_minus, learner_of, progressive
 from tests.oracle_vw_text import CONSTANT, VwExample, hash_name, murmur3, read_line, read_number
+from tests.vw_commands import FLAGS, REFERENCES
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "vw"
 
-REFERENCES = [
-    ("--ftrl --ftrl_alpha 0.01 --ftrl_beta 0 --l1 2", "0001.dat.gz"),
-    ("--ftrl --ftrl_alpha 0.01 --ftrl_beta 0 --l1 2 --passes 10 --holdout_off", "0001.dat.gz"),
-    ("--ftrl", "0002_25.dat"),
-    ("--pistol", "0002_25.dat"),
-    ("--coin", "0002_25.dat"),
-    ("", "0001.dat.gz"),
-    ("", "0002.dat.gz"),
-    ("--loss_function logistic", "0001_25.dat.gz"),
-    ("--loss_function hinge -b 7", "0002_25.dat"),
-    ("--loss_function quantile --quantile_tau 0.5 -b 7", "0002_25.dat"),
-    (
-        "-l 20 --initial_t 128000 --power_t 1 --passes 8 --invariant --ngram 3 --skips 1 --holdout_off",
-        "0001.dat.gz",
-    ),
-    ("--initial_t 1 --adaptive --invariant -q Tf -q ff", "0002.dat.gz"),
-]
-FLAGS = [
-    "",
-    "--sgd",
-    "--adaptive",
-    "--normalized",
-    "--invariant",
-    "--adaptive --normalized",
-    "--adaptive --invariant",
-    "--normalized --invariant",
-    "--adaptive --normalized --invariant",
-    "--ftrl",
-    "--pistol",
-    "--coin",
-]
 EXTRAS = [
     "",
     "-l 0.1",

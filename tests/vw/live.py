@@ -24,6 +24,7 @@ from stream_learner.roles.evaluation.vw_command import parse_vw
 from stream_learner.roles.evaluation.vw_model import VwTrial
 from tests.oracle_vw import Options, learner_of
 from tests.oracle_vw_text import VwExample
+from tests.vw_commands import FLAGS
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 DIVERGED = 1e6
@@ -159,35 +160,7 @@ def generated(*, counts: bool = False, rows: int = 40) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-REFERENCES = [
-    ("--ftrl --ftrl_alpha 0.01 --ftrl_beta 0 --l1 2", "0001.dat.gz"),
-    ("--ftrl --ftrl_alpha 0.01 --ftrl_beta 0 --l1 2 --passes 10 --holdout_off", "0001.dat.gz"),
-    ("--ftrl", "0002_25.dat"),
-    ("--pistol", "0002_25.dat"),
-    ("--coin", "0002_25.dat"),
-    ("", "0001.dat.gz"),
-    ("", "0002.dat.gz"),
-    ("--loss_function logistic", "0001_25.dat.gz"),
-    ("--loss_function hinge -b 7", "0002_25.dat"),
-    ("--loss_function quantile --quantile_tau 0.5 -b 7", "0002_25.dat"),
-    ("-l 20 --initial_t 128000 --power_t 1 --passes 8 --invariant --ngram 3 --skips 1 --holdout_off", "0001.dat.gz"),
-    ("--initial_t 1 --adaptive --invariant -q Tf -q ff", "0002.dat.gz"),
-]
 LOSSES = ("squared", "logistic", "hinge", "quantile", "poisson")
-FLAGS = (
-    "",
-    "--sgd",
-    "--adaptive",
-    "--normalized",
-    "--invariant",
-    "--adaptive --normalized",
-    "--adaptive --invariant",
-    "--normalized --invariant",
-    "--adaptive --normalized --invariant",
-    "--ftrl",
-    "--pistol",
-    "--coin",
-)
 EXTRAS = (
     "",
     "-l 0.1",

@@ -9,20 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.vw.live import (
-    DATA,
-    DEFAULTS,
-    EXTRAS,
-    FLAGS,
-    LOSSES,
-    REFERENCES,
-    compared,
-    generated,
-    ours,
-    read,
-    reals,
-    sets,
-)
+from tests.vw.live import DATA, DEFAULTS, EXTRAS, LOSSES, compared, generated, ours, read, reals, sets
+from tests.vw_commands import FLAGS, REFERENCES
 
 ROWS = 300
 
