@@ -133,9 +133,9 @@ def set_topic(site: Site, topic: str, name: str, value: str) -> None:
 def test_too_many_bad_records_stop_the_joiner(side: str, make_site: MakeSite) -> None:
     """A topic of something else is not drained into the dead letters: the joiner stops and says how many, and where."""
     site = make_site(scenario("plain"), join={"max_bad_share": 0.1})
-    site.produce(0, 0.3)
     topic = getattr(site, side)
-    site.append(topic, 0, *[b"something else"] * 400)
+    site.append(topic, 0, *[b"something else"] * 400)  # in front: what is behind the other side is not read yet
+    site.produce(0, 0.3)
     error = failure_of(site.joiner(), TooManyBadRecords)
     assert topic in str(error)
     assert "10%" in str(error)

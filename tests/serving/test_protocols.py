@@ -266,20 +266,20 @@ def test_requests_are_counted(server: Server) -> None:
     before = server.metrics()
     post(server, f"/v1/models/{server.model}:predict", {"instances": [GOOD, GOOD]})
     post(server, "/v1/models/unheard-of:predict", {"instances": [GOOD]})
-    after = server.metrics()
 
     def grown(series: str) -> float:
         values = [
             float(line.rpartition(" ")[2])
-            for text in (before, after)
+            for text in (before, server.metrics())
             for line in text.splitlines()
             if line.startswith(f"stream_learner_serve_{series} ")
         ]
         return values[-1] - (values[0] if len(values) == 2 else 0.0)
 
     name = server.model
+    # A request is counted when it ends, which may be after its answer has arrived.
+    wait_until(lambda: grown(f'request_seconds_count{{model="{name}",protocol="v1"}}') == 2)
     assert grown(f'requests_total{{code="200",model="{name}",name="{name}",protocol="v1"}}') == 1
     assert grown(f'requests_total{{code="404",model="{name}",name="",protocol="v1"}}') == 1
     assert grown(f'instances_total{{model="{name}",name="{name}"}}') == 2
-    assert grown(f'request_seconds_count{{model="{name}",protocol="v1"}}') == 2
-    assert "unheard-of" not in after
+    assert "unheard-of" not in server.metrics()
