@@ -21,7 +21,7 @@ UV ?= $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test check bench figures conformance docs lock clean image image-test security-test chart chart-test
+.PHONY: help demo test check bench figures conformance chaos fuzz simulate docs lock clean image image-test security-test chart chart-test
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -49,6 +49,15 @@ figures: $(STAMPS)/test ## Make the figures of the sources again, into docs/figu
 conformance: $(STAMPS)/bench ## Hold this project, Vowpal Wabbit and River against the papers, and compare losses live
 	@$(BIN)/python -m conformance $(ARGS)
 	@$(BIN)/python -m tests.vw
+
+fuzz: $(STAMPS)/test ## Fuzz everything that reads bytes of others (ARGS="snapshot-records --inputs 1000000 --seed 1")
+	@$(BIN)/python -m fuzz $(ARGS)
+
+chaos: $(STAMPS)/test ## Kill, cut and fill everything on real brokers, and compare the bits (ARGS="--kills 300 --seed 1")
+	@$(BIN)/python -m chaos $(ARGS)
+
+simulate: $(STAMPS)/test ## Run random histories of the protocols in one process (ARGS="--histories 100000 --seed 1 --jobs 2")
+	@$(BIN)/python -m simulation $(ARGS)
 
 image: ## Build the image with Docker, Podman or Buildah (IMAGE=name:tag, BASE=image)
 	@tools/build-image $(ARGS)

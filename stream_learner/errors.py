@@ -197,7 +197,8 @@ class StateOfAnotherModel(Stop):
 class StateDamaged(Stop):
     """The state directory does not hold a whole checkpoint: a checksum or the digest is wrong.
 
-    Operator action: move the directory away; the learner folds the training log again into an empty one.
+    Operator action: check the disk and start again: the learner moves what is damaged aside and restores its state
+    from the copy, or folds the training log again.
     """
 
     exit_code = 43
@@ -277,6 +278,25 @@ class ModelsDiffer(Stop):
     """
 
     exit_code = 57
+
+
+class AuditFailed(Stop):
+    """An audit has found something that does not hold; what was printed says what, and at which record.
+
+    Operator action: look up the finding in `docs/audit.md`; keep the topics as they are until it is understood.
+    """
+
+    exit_code = 58
+
+
+class AuditIncomplete(Stop):
+    """All that an audit could check holds, but not everything that was asked for could be checked.
+
+    Operator action: look at what was not checked, and why; audit a later range, or sooner, while the topics still hold
+    what is needed.
+    """
+
+    exit_code = 59
 
 
 class PortInUse(Stop):

@@ -55,13 +55,17 @@ def fold(
     s: Settings,
     exp: Callable[[float], float] = exp_documented,
     log1p: Callable[[float], float] = log1p_documented,
+    before: Fold | None = None,
 ) -> Fold:
-    """FTRL-Proximal over the examples of all partitions, in the order (tick, partition, sequence)."""
+    """FTRL-Proximal over the examples of all partitions, in the order (tick, partition, sequence).
+
+    before: the fold of earlier ticks that this one goes on from.
+    """
     inv_alpha = 1.0 / s["alpha"]
-    state: dict[int, tuple[float, float]] = {}
+    state: dict[int, tuple[float, float]] = {} if before is None else dict(before.state)
     predictions: list[float] = []
-    loss_sum = weight_sum = 0.0
-    folded = refused = 0
+    loss_sum, weight_sum = (0.0, 0.0) if before is None else (before.log_loss_sum, before.weight_sum)
+    folded, refused = (0, 0) if before is None else (before.folded, before.refused)
     for e in sorted(examples, key=lambda e: (e.tick, e.partition)):  # stable: keeps the sequence
         h, y = e.weight, e.label
         rows = [state.get(key, (0.0, 0.0)) for key, _ in e.features]

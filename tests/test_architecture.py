@@ -18,6 +18,8 @@ STEPS = {
     "Learner": "roles/learner.py",
     "Publication": "roles/publication.py",
     "Checkpoint": "edges/store.py",
+    "Copies of checkpoints": "roles/copier.py",
+    "The state at a start": "roles/recovery.py",
 }
 TABLES = {**STEPS, "Joiner: rule W": "roles/partition.py"}
 

@@ -188,6 +188,7 @@ def _roles() -> dict[str, Schema]:
             {
                 **_role(startup=True),
                 "enabled": BOOLEAN,
+                "standby": BOOLEAN,
                 "bufferPercent": PERCENT,
                 "persistence": _persistence({"existingClaim": TEXT}),
             }

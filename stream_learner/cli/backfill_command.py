@@ -97,7 +97,7 @@ def _run(plan: BackfillPlan, *, as_json: bool) -> int:
     from stream_learner.roles.backfill.run import Backfill
     from stream_learner.roles.lifecycle import Stopping
 
-    stopping = Stopping().listen()
+    stopping = Stopping().listen(plan.main.shutdown_timeout_ms / 1000)
     with Backfill(plan) as work, showing(describe(plan)) as show:
         result = work.run(stopping, show)
     if result is None:

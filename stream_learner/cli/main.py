@@ -17,6 +17,7 @@ import typer
 
 from stream_learner import __version__
 from stream_learner.cli import alias_commands
+from stream_learner.cli.audit_command import audit
 from stream_learner.cli.backfill_command import backfill
 from stream_learner.cli.config_commands import config_app
 from stream_learner.cli.diff_command import diff
@@ -39,6 +40,7 @@ topics_app = typer.Typer(help="Make and check the model's topics.", no_args_is_h
 app.add_typer(config_app, name="config")
 app.add_typer(topics_app, name="topics")
 app.add_typer(inspect_app, name="inspect")
+app.command()(audit)
 app.command()(backfill)
 alias_commands.register(app)
 app.command()(diff)
@@ -82,27 +84,44 @@ def run(config: ConfigFile = None, overrides: Overrides = None) -> None:
 
 
 @app.command()
-def join(config: ConfigFile = None, overrides: Overrides = None) -> None:
+def join(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    leave: Annotated[
+        bool,
+        typer.Option("--leave", help="When told to stop, give the partitions away at once, join.instance_id or not."),
+    ] = False,
+) -> None:
     """Join impressions and clicks into the training log.
 
     Several share the partitions, up to one for each; they may come, go and be killed at any time. Without a training
-    log they begin where join.start says.
+    log they begin where join.start says. One with join.instance_id keeps its partitions when it stops, and has
+    session.timeout.ms to come back to them; with --leave, which is for one that will not come back, the others have
+    them at once.
     """
     from stream_learner.roles import commands
 
-    commands.join(load_for_role(config, overrides))
+    commands.join(load_for_role(config, overrides), leave=leave)
 
 
 @app.command()
-def learn(config: ConfigFile = None, overrides: Overrides = None) -> None:
+def learn(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Follow, and lead only while no other learner of the model holds the lease."),
+    ] = False,
+) -> None:
     """Fold the training log into the model and publish it.
 
-    One per model publishes: a second one takes the first one's place, which then stops. A second one that is only to
-    follow has learner.publish=false and a learner.state_dir of its own.
+    One per model publishes: a second one takes the first one's place, which then stops. With --standby it does not: it
+    follows with a learner.state_dir of its own, and takes over when the first one ends, is killed, or is silent for
+    learner.lease_timeout. Two with --standby and no other: one of them leads.
     """
     from stream_learner.roles import commands
 
-    commands.learn(load_for_role(config, overrides))
+    commands.learn(load_for_role(config, overrides), standby=standby)
 
 
 @app.command()

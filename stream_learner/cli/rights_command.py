@@ -28,6 +28,7 @@ class Role(str, Enum):
     backfill = "backfill"
     promote = "promote"
     diff = "diff"
+    audit = "audit"
 
 
 def rights(

@@ -66,6 +66,7 @@ def _learner_rules(config: Config) -> Iterator[Problem]:
     """What `core` says of optimizer and loss, each and together."""
     from stream_learner.core.learner import check_loss
     from stream_learner.core.optimizers import sample_optimizer
+    from stream_learner.core.weight_budget import MemoryBudget
 
     try:
         optimizer = config.optimizer()
@@ -75,6 +76,11 @@ def _learner_rules(config: Config) -> Iterator[Problem]:
         return
     if not optimizer.streaming:
         yield "learner.optimizer", _not_streaming(optimizer)
+    if config.learner.memory_bytes is not None:
+        try:
+            MemoryBudget.of(config.learner.memory_bytes, len(optimizer.columns))
+        except ValueError as error:
+            yield "learner.memory", str(error)
     try:
         loss = config.loss()
     except ValueError as error:
@@ -129,6 +135,7 @@ def _topic_rules(config: Config) -> Iterator[Problem]:
         "topics.examples": config.examples_topic,
         "topics.snapshots": config.snapshots_topic,
         "topics.dead_letters": config.dead_letters_topic,
+        "topics.checkpoints": config.checkpoints_topic,
         "topics.control": config.control_topic,
     }
     first_path: dict[str, str] = {}

@@ -214,9 +214,45 @@ class Learner(Section):
         alias="checkpoint_interval",
         description="Time between checkpoints; after a crash the ticks since the last one are folded again.",
     )
+    min_free_bytes: Annotated[SizeBytes, sized("0", "1024GiB")] = Field(
+        128 * MIB,
+        alias="min_free",
+        description="With less than this free on the disk of `state_dir` the learner waits before it folds on.",
+    )
     publish: bool = Field(True, description="Whether this learner publishes snapshots; one learner per model does.")
+    lease_timeout_ms: Annotated[DurationMs, lasting("1s", "5m")] = Field(
+        6 * SECOND_MS,
+        alias="lease_timeout",
+        description=(
+            "How long the learner that leads may be silent before a standby takes over; the brokers allow nothing below "
+            "their `group.min.session.timeout.ms`."
+        ),
+    )
+    copies: bool = Field(
+        True,
+        description=(
+            "Whether the learner that publishes keeps a copy of its checkpoints in a topic, and an empty or damaged "
+            "state directory is restored from it."
+        ),
+    )
+    copy_interval_ms: Annotated[DurationMs, lasting("0", "1d")] = Field(
+        MINUTE_MS,
+        alias="copy_interval",
+        description="Time between copies, at least; a checkpoint that another follows in that time is not copied.",
+    )
+    copy_rate_bytes: Annotated[SizeBytes, sized("64KiB", "16GiB")] = Field(
+        32 * MIB, alias="copy_rate", description="Bytes of copies that are sent in a second, at most."
+    )
     buffer_bytes: Annotated[SizeBytes, sized("1MiB", "64GiB")] = Field(
         256 * MIB, alias="buffer", description="Bound of the training log read ahead, over all partitions."
+    )
+    memory_bytes: Annotated[SizeBytes, sized("1MiB", "16384GiB")] | None = Field(
+        None,
+        alias="memory",
+        description=(
+            "Bound of the memory that grows with the model: table, copies being written, RocksDB. Rows that do not fit "
+            "stay on disk and are fetched when a record names them. null keeps the whole model in memory."
+        ),
     )
     metrics_slice_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         5 * MINUTE_MS,
@@ -257,6 +293,9 @@ class Topics(Section):
     snapshots: TopicName | None = Field(None, description="The snapshots; null means `<model>.snapshots`.")
     dead_letters: TopicName | None = Field(
         None, description="Records that could not be read; null means `<model>.dead-letters`."
+    )
+    checkpoints: TopicName | None = Field(
+        None, description="Copies of the learner's checkpoints; null means `<model>.checkpoints`."
     )
     control: TopicName = Field(
         "stream-learner.control",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -28,6 +28,7 @@ from stream_learner.config.sections import (
     Telemetry,
     Topics,
 )
+from stream_learner.config.values import MINUTE_MS, DurationMs, lasting
 from stream_learner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ class Config(Section):
     scorer: Scorer = Field(default_factory=Scorer, description="The scorer.")
     serve: Serve = Field(default_factory=Serve, description="Predictions over HTTP.")
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Logs, metrics and health.")
+    shutdown_timeout_ms: Annotated[DurationMs, lasting("1s", "1h")] = Field(
+        MINUTE_MS,
+        alias="shutdown_timeout",
+        description=(
+            "How long a role may take to stop when it is told to; then it ends at once, which loses nothing and makes "
+            "the next start longer."
+        ),
+    )
 
     @model_validator(mode="after")
     def _check_rules(self) -> Config:
@@ -94,6 +103,11 @@ class Config(Section):
         return self.topics.dead_letters or f"{self.model}.dead-letters"
 
     @property
+    def checkpoints_topic(self) -> str:
+        """Where the learner's checkpoints are copied to."""
+        return self.topics.checkpoints or f"{self.model}.checkpoints"
+
+    @property
     def control_topic(self) -> str:
         """Aliases, pauses and pins of all models."""
         return self.topics.control
@@ -104,9 +118,19 @@ class Config(Section):
         return self.join.group or f"{self.model}.joiner"
 
     @property
+    def lease_group(self) -> str:
+        """The consumer group whose one assignment is the lease of the learner that leads."""
+        return f"{self.model}.lease"
+
+    @property
     def publisher_id(self) -> str:
         """The transactional id of the model's one publisher."""
         return f"{self.model}.publisher"
+
+    @property
+    def copier_id(self) -> str:
+        """The transactional id of the one learner that copies its checkpoints."""
+        return f"{self.model}.checkpoints"
 
     @property
     def state_dir(self) -> Path:
@@ -155,7 +179,7 @@ class Config(Section):
         that was given becomes its sibling of the model's name. Raises ConfigError for a name that cannot be one.
         """
         state_dir = self.learner.state_dir and str(Path(self.learner.state_dir).parent / model)
-        own = [("topics", name) for name in ("examples", "snapshots", "dead_letters")]
+        own = [("topics", name) for name in ("examples", "snapshots", "dead_letters", "checkpoints")]
         values: dict[tuple[str, ...], Any] = dict.fromkeys([*own, ("join", "group"), ("join", "instance_id")])
         return self.with_values({**values, ("model",): model, ("learner", "state_dir"): state_dir})
 

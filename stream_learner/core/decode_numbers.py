@@ -103,9 +103,10 @@ def read_integer(at: int):  # type: ignore[no-untyped-def]
 def read_fraction(at: int, behind: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
     """What follows a number's whole part, which lies in [at, behind): (address behind or FAIL, mantissa, exponent).
 
-    FAIL also for more than 19 significant digits, and exponents beyond 4 digits.
+    The whole part has no superfluous leading zero. FAIL also for more than 19 significant digits, and exponents beyond
+    4 digits.
     """
-    significant = behind - at if mantissa != _0 else 0
+    significant = behind - at if load_byte(at) != 0x30 else 0
     exponent = 0
     if load_byte(behind) == 0x2E:
         point = behind + 1

@@ -40,12 +40,16 @@ _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
 @inlined
+def is_space(byte):  # type: ignore[no-untyped-def]
+    """Whether a byte is white space of JSON."""
+    return byte == 0x20 or byte == 0x0A or byte == 0x0D or byte == 0x09
+
+
+@inlined
 def skip_space(at):  # type: ignore[no-untyped-def]
     """The first address from `at` on that holds no white space of JSON."""
-    byte = load_byte(at)
-    while byte == 0x20 or byte == 0x0A or byte == 0x0D or byte == 0x09:
+    while is_space(load_byte(at)):
         at += 1
-        byte = load_byte(at)
     return at
 
 

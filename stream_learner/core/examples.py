@@ -87,6 +87,7 @@ _SOFT = 2
 _SIZES = struct.Struct("<IIIIq")
 _ARRAYS_AT = HEADER_BYTES + _SIZES.size
 _MAX_DELTA = (1 << 32) - 1
+_MAX_MS = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -218,6 +219,8 @@ def decode_examples(header: RecordHeader, value: bytes, where: Where = NOWHERE) 
         at += size
     keys, id_hash, values, weight, soft, delta, positions, indices, row_len, hard = views
     wrong = _verify(keys, delta, positions, indices, row_len, hard)
+    if not wrong and first_ms > _MAX_MS - int(delta[-1]):
+        wrong = _BEYOND
     if wrong:
         raise DamagedRecord(_WRONG[wrong], where)
     return ExampleRecord(
@@ -307,7 +310,7 @@ def _encode_some(
 ) -> tuple[int, bytes]:
     """One record from `row` on, and the row after it."""
     batch = columns.batch
-    latest = batch.log_time_ms[row] + _MAX_DELTA
+    latest = min(int(batch.log_time_ms[row]) + _MAX_DELTA, _MAX_MS)
     end = int(np.searchsorted(batch.log_time_ms, latest, side="right"))
     features = int(batch.row_start[end] - batch.row_start[row])
     room = min(features, max(max_bytes // 2, MAX_FEATURES))
@@ -362,7 +365,9 @@ _WRONG = (
     "a key that is 0",
     "log times that go back",
     "a label that is neither 0 nor 1",
+    "log times beyond 64 bits",
 )
+_BEYOND = 7
 
 
 @kernel

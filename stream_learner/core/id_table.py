@@ -89,6 +89,11 @@ def _move_alive(base: int, capacity: int, floor: int, new_base: int, new_mask: i
             store_i64(new_base + ENTRY_BYTES * place + 8, stored)
 
 
+def _room(capacity: int) -> int:
+    """How many ids a sub-table of so many slots takes before it must grow."""
+    return capacity * 3 // 4
+
+
 class IdTable:
     """The table's memory. Kernels work on it through `header`, the address of its directory."""
 
@@ -96,12 +101,13 @@ class IdTable:
 
     def __init__(self) -> None:
         self._directory = np.zeros((3, _SUB_TABLES), np.int64)
-        self._memory = [np.zeros(0, np.int64)] * _SUB_TABLES
         self._spare = np.zeros(0, np.int64)
         self.header: int = self._directory.ctypes.data
         arena = np.zeros((_SUB_TABLES, 2 * _SMALLEST), np.int64)
-        for sub in range(_SUB_TABLES):
-            self._install(sub, arena[sub], alive=0)
+        self._memory = list(arena)
+        self._directory[0] = arena.ctypes.data + arena.strides[0] * np.arange(_SUB_TABLES)
+        self._directory[1] = _SMALLEST - 1
+        self._directory[2] = _room(_SMALLEST)
 
     @property
     def nbytes(self) -> int:
@@ -133,7 +139,7 @@ class IdTable:
     def _install(self, sub: int, memory: NDArray[np.int64], alive: int) -> None:
         capacity = len(memory) // 2
         self._memory[sub] = memory
-        self._directory[:, sub] = memory.ctypes.data, capacity - 1, capacity * 3 // 4 - alive
+        self._directory[:, sub] = memory.ctypes.data, capacity - 1, _room(capacity) - alive
 
 
 def warm() -> None:

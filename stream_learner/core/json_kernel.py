@@ -29,6 +29,7 @@ from stream_learner.core.decode_values import (
     MINUS,
     OPEN_LIST,
     OPEN_OBJECT,
+    is_space,
     literal_end,
     read_number,
     skip_inside,
@@ -257,7 +258,7 @@ def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
     store_int(context + lay.CTX_ANSWER, lay.UNUSUAL)
     if end - at > load_int(context + lay.CTX_MAX_EVENT_BYTES):
         return False
-    while end > at and skip_space(end - 1) >= end:
+    while end > at and is_space(load_byte(end - 1)):
         end -= 1
     if end - at < 2 or load_byte(end - 1) != CLOSE_OBJECT:
         return False

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core import digest as digests
-from stream_learner.core import losses, progress, weights
+from stream_learner.core import losses, progress, weight_bounded, weights
 from stream_learner.core.examples import ExampleRecord
 from stream_learner.core.kernels import kernel
 from stream_learner.core.losses import Loss, make_loss
@@ -38,9 +38,9 @@ from stream_learner.core.optimizers.base import (
     WEIGHT,
 )
 from stream_learner.core.progress import Progress
+from stream_learner.core.weight_bounded import BoundedWeightTable, ColdRows
+from stream_learner.core.weight_budget import LARGEST_DICTIONARY, MemoryBudget
 from stream_learner.core.weights import WeightTable
-
-LARGEST_DICTIONARY: Final = 65_536
 
 _FAULTS: Final = (
     "",
@@ -124,6 +124,17 @@ class Learner:
         fixed = (self._scalars, self._record, self._rows, self._local, self._scratch)
         self._at = _Addresses(*(address_of(buffer) for buffer in fixed))
 
+    def bound_memory(self, cold: ColdRows, budget: MemoryBudget) -> BoundedWeightTable:
+        """Keep no more rows in memory than a budget allows, the others on a cold side; returns the table.
+
+        Only before anything is folded or loaded. What the cold side holds counts from `restore` on.
+        """
+        if self.table.count:
+            raise ValueError("the memory of a table that has rows cannot be bounded any more")
+        ncols = len(self.optimizer.columns)
+        self.table = BoundedWeightTable(ncols, cold, limit_bytes=budget.table_bytes, most_changed=budget.most_changed)
+        return self.table
+
     def fold(
         self, record: ExampleRecord, tick: int, *, learned: NDArray[np.bool_] | None = None
     ) -> NDArray[np.float64]:
@@ -204,6 +215,7 @@ class Learner:
             "nonzero": None if self.optimizer.moves else self.nonzero,
             "scalars": [float(x).hex() for x in self._scalars],
             "digest": f"{self.digest():016x}",
+            "rows_digest": f"{self.table.rows_digest:016x}",
             "progress": self.progress.state(),
         }
 
@@ -260,7 +272,7 @@ def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
 
 def warm(optimizer: Optimizer | None = None) -> None:
     """Compile every kernel of the fold with an optimizer, by default FTRL-Proximal."""
-    for module in (digests, weights, progress, ftrl):
+    for module in (digests, weights, weight_bounded, progress, ftrl):
         module.warm()
     known = optimizer or ftrl.FtrlProximal()
     learner = Learner(known, loss=known.losses[0] if known.losses else "logistic")

@@ -81,6 +81,8 @@ def is_partition(root: Prefix, prefixes: Iterable[Prefix]) -> bool:
     for prefix in prefixes:
         if prefix.bits != expected or not root.nbits <= prefix.nbits <= KEY_BITS:
             return False
+        if prefix.bits & (_ALL_KEYS >> prefix.nbits):
+            return False
         expected = prefix.last + 1
     return expected == root.last + 1
 

@@ -271,7 +271,10 @@ class Progress:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was of. Another slice length ends the slices so far: only the total goes on."""
+        """Become what `state` was of. Another slice length ends the slices so far: only the total goes on.
+
+        Raises ValueError, KeyError or TypeError for what is no such state.
+        """
         self._blocks[:] = _widened(_unpacked(state["blocks"]).reshape(3, -1))
         self._newest, self._older, self._closed = _NO_SLICE, _NO_SLICE, []
         if state["slice_ms"] != self._slice_ms:
@@ -320,7 +323,15 @@ def _packed(numbers: NDArray[np.float64]) -> str:
 
 
 def _unpacked(text: str) -> NDArray[np.float64]:
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<f8").astype(np.float64)
+    """What `_packed` made a text of. Raises ValueError for any other text, before it takes much memory."""
+    unpacking = zlib.decompressobj()
+    try:
+        numbers = unpacking.decompress(base64.b64decode(text), 8 * 3 * BLOCK + 1)
+    except zlib.error as error:
+        raise ValueError(f"sums that cannot be unpacked: {error}") from None
+    if not unpacking.eof:
+        raise ValueError("sums that are cut off, or too many")
+    return np.frombuffer(numbers, "<f8").astype(np.float64)
 
 
 def warm() -> None:

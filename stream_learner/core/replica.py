@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stream_learner.core.errors import ForeignRecord, NewerVersion, RecordError, Where
+from stream_learner.core.errors import DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
 from stream_learner.core.follower import Follower, VersionId
 from stream_learner.core.losses import LOGISTIC, LOSSES
 from stream_learner.core.pages import shard_prefix
@@ -222,8 +222,14 @@ def _loss_of(model: dict[str, Any]) -> str:
 
 
 def _check_loss(record: Record, where: Where) -> None:
-    """Raise NewerVersion for a model of a loss that is not known here: its link is not either."""
-    if isinstance(record, ModelRecord) and _loss_of(record.content) not in LOSSES:
+    """Raise NewerVersion for a model of a loss that is not known here: its link is not either. DamagedRecord for what
+    is no loss."""
+    if not isinstance(record, ModelRecord):
+        return
+    loss = record.content.get("loss", {})
+    if not isinstance(loss, dict) or not isinstance(loss.get("name", ""), str):
+        raise DamagedRecord(f"a model whose loss is {str(loss)[:80]!r}", where)
+    if _loss_of(record.content) not in LOSSES:
         raise NewerVersion(f"a model of the loss {_loss_of(record.content)!r}, which this program does not know", where)
 
 

@@ -168,6 +168,36 @@ def move(source: int, source_slots: int, target: int, capacity: int, slots: int,
 
 
 @kernel
+def insert_again(source: int, target: int, capacity: int, row_bytes: int) -> None:
+    """Copy the row at `source` to the first empty slot from its home on, in a sub-table that has one."""
+    row = target + ((((load_i64(source) >> 24) & _HASH_BITS) * capacity) >> 32) * row_bytes
+    while load_i64(row) != 0:
+        row += row_bytes
+    for at in range(0, row_bytes, 8):
+        store_i64(row + at, load_i64(source + at))
+
+
+@kernel
+def absent(keys: int, rows: int, count: int, out: int) -> int:
+    """Keys (uint64, at `out`) whose row, as `find` left it in int64[count] at `rows`, is 0; returns how many."""
+    missing = 0
+    for i in range(count):
+        if load_i64(rows + 8 * i) == 0:
+            store_i64(out + 8 * missing, load_i64(keys + 8 * i))
+            missing += 1
+    return missing
+
+
+@kernel
+def sum_digests(keys: int, columns: int, count: int, ncols: int) -> int:
+    """The sum of the digests of rows given as uint64[count] keys and f64[count, ncols] columns, modulo 2^64."""
+    total = np.uint64(0)
+    for i in range(count):
+        total += row_digest(load_u64(keys + 8 * i), columns + 8 * i * ncols, ncols)
+    return total
+
+
+@kernel
 def copy_out(rows: int, count: int, ncols: int, keys: int, columns: int, touched: int) -> None:
     """Copy rows, whose addresses are at `rows`, into separate arrays; columns are f64[count, ncols]. 0 is skipped."""
     for i in range(count):

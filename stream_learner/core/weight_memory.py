@@ -80,7 +80,7 @@ class Generation:
         self.places = np.stack([starts, capacity, slots, (capacity * MAX_LOAD).astype(np.int64)])
 
 
-def _growth(rows: NDArray[Any]) -> float:
+def growth_of(rows: NDArray[Any]) -> float:
     """By what factor a table of int64[256] rows grows."""
     return SMALL_GROWTH if float(rows.sum()) < SMALL_ROWS else GROWTH
 
@@ -89,6 +89,7 @@ class SubTables:
     """The 256 sub-tables. `places` is int64[5, 256], as the kernels take it; it never moves."""
 
     def __init__(self, ncols: int) -> None:
+        """`ncols` columns a row."""
         self._ncols = ncols
         self._row_bytes = 8 * (2 + ncols)
         self._spare = np.full(SUB_TABLES, SPARE_SLOTS, np.int64)
@@ -112,7 +113,7 @@ class SubTables:
         needed = self.used + incoming
         for sub in np.flatnonzero(needed > self.places[ALLOWED]):
             if not self._waiting[sub] or needed[sub] > self._next.places[ALLOWED, sub]:
-                self._begin_generation(needed * _growth(needed))
+                self._begin_generation(needed * growth_of(needed))
             if self._waiting[sub]:
                 self._move(int(sub))
 
@@ -129,10 +130,13 @@ class SubTables:
         self._move_alone(sub, int(self.places[CAPACITY, sub]))
 
     def _lay_out(self, needed: NDArray[Any]) -> Generation:
+        return Generation(self._rows_of_next(needed), self._spare, self._row_bytes)
+
+    def _rows_of_next(self, needed: NDArray[Any]) -> NDArray[np.int64]:
         """Room for what is needed, and no less than the average; up to a whole growth more towards the last."""
-        growth = _growth(needed)
+        growth = growth_of(needed)
         rows = np.maximum(needed, needed.mean()) * growth ** (np.arange(SUB_TABLES) / SUB_TABLES)
-        return Generation(np.ceil(rows).astype(np.int64), self._spare, self._row_bytes)
+        return np.ceil(rows).astype(np.int64)
 
     def _begin_generation(self, rows: NDArray[Any]) -> None:
         self._finish_generation()

@@ -21,8 +21,8 @@ from stream_learner.core.memory import address_of
 from stream_learner.core.weight_kernels import NEVER, SUB_TABLES
 from stream_learner.core.weight_memory import SubTables
 
-_CHECKPOINT: Final = 0
-_PUBLICATION: Final = 1
+CHECKPOINT: Final = 0
+PUBLICATION: Final = 1
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
 
 
@@ -80,11 +80,12 @@ class WeightTable:
     changed. Not for several threads at once.
     """
 
-    def __init__(self, ncols: int) -> None:
+    def __init__(self, ncols: int, tables: SubTables | None = None) -> None:
+        """`tables`: where the rows lie, if not in memory that grows with them."""
         self.ncols = ncols
         self.count = 0
         self._shape = (0,) * ncols
-        self._tables = SubTables(ncols)
+        self._tables = tables or SubTables(ncols)
         self._digest = 0
         self._last_tick = NEVER
         self._closed_tick = NEVER
@@ -124,6 +125,10 @@ class WeightTable:
         """
         if not kernels.count_incoming(self._places, keys, count, self._incoming_at):
             self._tables.reserve(self._incoming)
+        self._find_or_insert(keys, count, rows, local, local_bytes)
+
+    def _find_or_insert(self, keys: int, count: int, rows: int, local: int, local_bytes: int) -> None:
+        """The same, where no sub-table can get too full."""
         done = kernels.resolve(self._places, keys, count, self._shape, rows, local, local_bytes)
         while done < count:
             self._tables.widen(int(kernels.sub_table_of(keys + 8 * done)))
@@ -207,7 +212,7 @@ class WeightTable:
 
         Either may be ahead of the rows: what the fold changes up to it is made again, not changed, and is not listed.
         """
-        for which, since in ((_CHECKPOINT, checkpoint_tick), (_PUBLICATION, publication_tick)):
+        for which, since in ((CHECKPOINT, checkpoint_tick), (PUBLICATION, publication_tick)):
             count = kernels.scan_touched(self._places, self.ncols, since, 0)
             keys = np.empty(count, np.uint64)
             if count:
@@ -217,23 +222,23 @@ class WeightTable:
     @property
     def changed_for_checkpoint(self) -> int:
         """How many rows changed since the last checkpoint."""
-        return len(self._changes[_CHECKPOINT])
+        return len(self._changes[CHECKPOINT])
 
     @property
     def changed_for_publication(self) -> int:
         """How many rows changed since the last publication."""
-        return len(self._changes[_PUBLICATION])
+        return len(self._changes[PUBLICATION])
 
     def take_changed_for_checkpoint(self, tick: int) -> Rows:
         """Copies of the rows changed since the last checkpoint; the next starts after `tick`, the last one folded.
 
         Only between ticks: every change up to now belongs to `tick` or one before it, else ValueError is raised.
         """
-        return self._take(_CHECKPOINT, tick)
+        return self._take(CHECKPOINT, tick)
 
     def take_changed_for_publication(self, tick: int) -> Rows:
         """Copies of the rows changed since the last publication; otherwise like `take_changed_for_checkpoint`."""
-        return self._take(_PUBLICATION, tick)
+        return self._take(PUBLICATION, tick)
 
     def _take(self, which: int, tick: int) -> Rows:
         if tick < max(self._changes[which].since, self._last_tick):

@@ -119,6 +119,7 @@ def _tree(plan: DemoPlan, model: str, bootstrap: str, directory: Path) -> Mappin
             "state_dir": str(directory / "state"),
             "optimizer": OPTIMIZER,
             "checkpoint_interval": "5s",
+            "copies": False,
         },
         "snapshots": {"interval": "250ms"},
         "topics": {"retention": "1h", "dead_letters_retention": "1h"},

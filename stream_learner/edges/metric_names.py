@@ -118,6 +118,17 @@ LEARNER_BUFFER_BYTES = _gauge("learner_buffer_bytes", "Training log read ahead a
 LEARNER_FEATURES = _gauge("learner_features", "Features with state.")
 LEARNER_NONZERO = _gauge("learner_features_nonzero", "Features with a weight other than 0.")
 LEARNER_TABLE_BYTES = _gauge("learner_table_bytes", "Memory of the table of states.")
+LEARNER_MEMORY_BYTES = _gauge("learner_memory_limit_bytes", "`learner.memory`; 0 where the whole model is in memory.")
+LEARNER_MEMORY_ROWS = _gauge("learner_memory_rows", "Rows of the table that are in memory, of a model larger than it.")
+LEARNER_ROWS_MISSED = _counter("learner_rows_missed_total", "Features of records whose row was not in memory.")
+LEARNER_ROWS_FETCHED = _counter("learner_rows_fetched_total", "Rows fetched from disk; those missed besides were new.")
+LEARNER_ROWS_EVICTED = _counter("learner_rows_evicted_total", "Rows that left memory, to be fetched when needed.")
+LEARNER_ROCKSDB_BYTES = _gauge(
+    "learner_rocksdb_bytes",
+    "Memory of RocksDB; part is cache (memtables count in it), memtables, or readers of open files.",
+    "part",
+)
+LEARNER_INDEX_TICK = _gauge("learner_row_index_tick", "Tick that the index of rows on disk stands for.")
 LEARNER_LOG_LOSS = _gauge("learner_log_loss", "Progressive log-loss (nats, before the update) of the last whole slice.")
 LEARNER_ENTROPY = _gauge(
     "learner_normalized_entropy", "Log-loss of the last whole slice over that of its own mean label."
@@ -130,11 +141,25 @@ LEARNER_CHECKPOINTS = _counter("learner_checkpoints_total", "Checkpoints that be
 LEARNER_CHECKPOINT = _histogram(
     "learner_checkpoint_seconds", SLOW_SECONDS, "From beginning a checkpoint until it counts."
 )
+LEARNER_COPIES = _counter("learner_copies_total", "Copies of checkpoints that became complete.")
+LEARNER_COPY = _histogram("learner_copy_seconds", SLOW_SECONDS, "From beginning a copy of a checkpoint until it counts.")
+LEARNER_COPIED_BYTES = _counter("learner_copied_bytes_total", "Bytes of checkpoints copied.")
+LEARNER_COPIED_VERSION = _gauge("learner_copied_version", "Version, a tick, of the last complete copy; -1 without one.")
+LEARNER_COPY_AGE = _gauge(
+    "learner_copy_age_seconds",
+    "Since the checkpoint of the last complete copy was committed, or since the start where that was before it.",
+)
+LEARNER_RESTORED = _counter("learner_restores_total", "State directories restored from a copy.")
 LEARNER_PUBLISH = _histogram("learner_publish_seconds", SLOW_SECONDS, "Time of one publication's transaction.")
 LEARNER_PUBLISH_BYTES = _counter("learner_publish_bytes_total", "Bytes published.")
 LEARNER_PUBLISHED_SEQUENCE = _gauge("learner_published_sequence", "Number of the last publication.")
 LEARNER_PUBLISHED_VERSION = _gauge("learner_published_version", "Version, a tick, of the last publication.")
 LEARNER_PAUSED = _gauge("learner_publication_paused", "1 while publication is paused (`stream-learner pause`), else 0.")
+LEARNER_LEADS = _gauge("learner_leads", "1 while this learner is the one that publishes, 0 while it only follows.")
+LEARNER_TAKEOVERS = _counter("learner_takeovers_total", "How often a standby got the lease and led from then on.")
+LEARNER_TAKEOVER = _histogram(
+    "learner_takeover_seconds", SLOW_SECONDS, "From having the lease to the first publication of a standby."
+)
 
 SCORER_VERSION = _gauge("scorer_version", "Version, a tick, that predictions are made with.")
 SCORER_READY = _gauge("scorer_ready", "1 where the replica is complete and fresh, else 0.")

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from stream_learner.core.errors import NewerVersion, RecordError
@@ -45,7 +46,17 @@ from stream_learner.core.snapshots import (
     encode_head,
     encode_version,
 )
-from stream_learner.edges.store_database import MIB, between, explained, family_name, holds, open_database
+from stream_learner.edges.store_copy import StoreParts
+from stream_learner.edges.store_database import (
+    MIB,
+    ROWS_FAMILY,
+    Database,
+    between,
+    explained,
+    family_name,
+    holds,
+    open_database,
+)
 from stream_learner.edges.store_layout import (
     ATTACHMENTS,
     ATTACHMENTS_END,
@@ -64,6 +75,7 @@ from stream_learner.edges.store_layout import (
     plan_pieces,
     u64,
 )
+from stream_learner.edges.store_rows import NOTE, Note, RowIndex
 from stream_learner.errors import NewerFormat, StateDamaged, StateOfAnotherModel
 
 STORE_FORMAT = 1
@@ -88,15 +100,21 @@ class Loaded:
 class CheckpointStore:
     """The checkpoints of one model. For one thread at a time."""
 
-    def __init__(self, path: Path, identity: Mapping[str, Any], ncols: int, db: Rdict, shards: int) -> None:
+    def __init__(self, path: Path, identity: Mapping[str, Any], ncols: int, database: Database, shards: int) -> None:
         """Use `open`."""
-        self._path, self._identity, self._ncols, self._db = path, dict(identity), ncols, db
+        self._path, self._identity, self._ncols = path, dict(identity), ncols
+        self._database, self._db = database, database.db
+        db = self._db
         self._families = [db.get_column_family(family_name(shard)) for shard in range(shards)]
         self._handles = [db.get_column_family_handle(family_name(shard)) for shard in range(shards)]
         self._planners: list[PagePlanner[StateRows]] = []
         self._versions: list[VersionRecord] = []
         self._head: HeadRecord | None = None
         self._unfinished = True
+        self.rows: RowIndex | None = None
+        """The index of single rows, where the store was opened with one."""
+        if database.rows is not None:
+            self.rows = RowIndex(path, db, db.get_column_family(ROWS_FAMILY), database.rows, ncols)
 
     @classmethod
     def open(
@@ -108,11 +126,13 @@ class CheckpointStore:
         ncols: int,
         policy: PagePolicy = POLICY,
         memory_bytes: int = 64 * MIB,
+        rows_bytes: int | None = None,
     ) -> CheckpointStore:
         """Open the state directory, or make it.
 
         identity: JSON values that must be those the state was made with (model name, optimizer, topics). shards, ncols:
-        the same. memory_bytes: bound of RocksDB's write buffers; its block cache is small besides.
+        the same. memory_bytes: bound of RocksDB's write buffers; its block cache is small besides. rows_bytes: keep the
+        index `rows`, with this bound for write buffers and block cache together.
         Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
         """
         place = Path(path)
@@ -120,13 +140,13 @@ class CheckpointStore:
         whole = orjson.loads(orjson.dumps(whole))
         with explained(place):
             place.mkdir(parents=True, exist_ok=True)
-            db = open_database(place, shards, memory_bytes)
+            database = open_database(place, shards, memory_bytes, rows_bytes)
             try:
-                _check_identity(place, db, whole)
-                store = cls(place, whole, ncols, db, shards)
+                _check_identity(place, database.db, whole)
+                store = cls(place, whole, ncols, database, shards)
                 store._recover(policy)
             except BaseException:
-                db.close()
+                database.db.close()
                 raise
         return store
 
@@ -138,6 +158,58 @@ class CheckpointStore:
             attachments = dict(self._load_attachments(self._head))
         version = self._versions[0]
         return Loaded(version.stamp.version, version.digest, self._head.content["head"], attachments, self._load_rows())
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes that RocksDB holds, by part."""
+        return self._database.memory()
+
+    @property
+    def last(self) -> Note:
+        """Sequence and tick of the last committed checkpoint."""
+        return Note(0, -1) if self._head is None else Note(self._head.stamp.sequence, self._head.stamp.version)
+
+    def pieces_after(self, sequence: int) -> Iterator[tuple[Note, StateRows]]:
+        """The pages and deltas of the last checkpoint that were written after that of a sequence, oldest first.
+
+        They hold every row that changed after it, whatever else.
+        """
+        for written, shard, key, kind in sorted(self._places(), key=lambda place: place[:3]):
+            if written > sequence:
+                yield self._piece(written, shard, key, kind)
+
+    def changed_after(self, tick: int) -> NDArray[np.uint64]:
+        """Keys of all rows of the last checkpoint that were touched after a tick, each once, rising."""
+        found = [np.empty(0, np.uint64)]
+        with explained(self._path):
+            for written, shard, key, kind in sorted(self._places(), key=lambda place: place[:3], reverse=True):
+                note, rows = self._piece(written, shard, key, kind)
+                if note.tick <= tick:
+                    break
+                found.append(rows.keys[rows.touched > tick])
+        return np.unique(np.concatenate(found))
+
+    def _places(self) -> Iterator[tuple[int, int, bytes, type[DeltaRecord | PageRecord]]]:
+        """Sequence, shard, key and kind of the pieces that the last checkpoint is made of."""
+        for shard, version in enumerate(self._versions):
+            for sequence, key in delta_keys(version.state):
+                yield sequence, shard, key, DeltaRecord
+            for prefix, sequence in version.state.pages:
+                yield sequence, shard, page_key(sequence, prefix), PageRecord
+
+    def _piece(
+        self, sequence: int, shard: int, key: bytes, kind: type[DeltaRecord | PageRecord]
+    ) -> tuple[Note, StateRows]:
+        stamp = self._versions[shard].stamp._replace(sequence=sequence)
+        record = self._record(self._families[shard], key, kind, stamp)
+        return Note(sequence, record.stamp.version), record.rows
+
+    def drop_rows(self) -> None:
+        """Delete an index of single rows that an earlier process has left, where this one keeps none."""
+        if self.rows is None and self._db.get(NOTE) is not None:
+            with explained(self._path):
+                self._db.delete(NOTE)
+                self._db.drop_column_family(ROWS_FAMILY)
 
     def begin(
         self,
@@ -179,11 +251,19 @@ class CheckpointStore:
         pieces += list(attachment_pieces(plans[0].sequence, attached))
         return CheckpointWriter(self, deque(pieces), batch, plans)
 
+    @property
+    def parts(self) -> StoreParts:
+        """What it is made of, for copies of it; of no use after `close`."""
+        return StoreParts(self._path, self._identity, self._db, self._families, self._handles)
+
     def close(self) -> None:
-        """Let go of the directory."""
+        """Let go of the directory. Raises StateDamaged, DiskFull: what counts is whole on disk all the same."""
+        if self.rows is not None:
+            self.rows.close()
         self._families.clear()
         self._handles.clear()
-        self._db.close()
+        with explained(self._path):
+            self._db.close()
 
     def __enter__(self) -> CheckpointStore:
         return self
@@ -253,7 +333,11 @@ class CheckpointStore:
             yield last_of_each_key([rows, since]) if since else rows
 
     def _rows(self, family: Rdict, key: bytes, kind: type[DeltaRecord | PageRecord], stamp: Stamp) -> StateRows:
-        """Rows of one piece, which must be there, and be what its key says."""
+        rows: StateRows = self._record(family, key, kind, stamp).rows
+        return rows
+
+    def _record(self, family: Rdict, key: bytes, kind: type[DeltaRecord | PageRecord], stamp: Stamp) -> Any:
+        """One piece, which must be there, and be what its key says."""
         value = family.get(key)
         if value is None:
             raise StateDamaged(f"{self._path}: piece {key.hex()} of the checkpoint is missing")
@@ -262,7 +346,7 @@ class CheckpointStore:
         whose = (record.stamp.shard, record.stamp.sequence, rows.ncols)
         if not isinstance(rows, StateRows) or whose != (stamp.shard, stamp.sequence, self._ncols):
             raise StateDamaged(f"{self._path}: piece {key.hex()} holds rows of another place")
-        return rows
+        return record
 
     def _decode(self, key: bytes | None, value: bytes) -> Record:
         try:

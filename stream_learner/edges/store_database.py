@@ -6,42 +6,94 @@ This file must never know what is stored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict
+from rocksdict import (
+    BlockBasedIndexType,
+    BlockBasedOptions,
+    Cache,
+    DataBlockIndexType,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBufferManager,
+)
 
 from stream_learner.errors import DiskFull, StateDamaged, StateInUse, Stop
 
 MIB = 1 << 20
+ROWS_FAMILY = "rows"
+"""The column family of single rows; there is none unless the model is larger than memory."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large", "Space limit reached")
+_GONE = re.compile(r"No such file or directory: While opening? a file for .*/(?:MANIFEST-\d+|\d+\.(?:sst|log))")
 _IN_USE = ("lock hold by current process", "While lock file", "LOCK: Resource temporarily unavailable")
 
 
-def open_database(path: Path, shards: int, memory_bytes: int) -> Rdict:
-    """The database in a directory, made if it is not there, with a column family per shard and those it has already."""
+@dataclass(frozen=True)
+class Database:
+    """An open database, and what bounds its memory.
+
+    rows: the options of the column family of single rows, None where there is none.
+    """
+
+    db: Rdict
+    cache: Cache
+    buffers: WriteBufferManager
+    rows: Options | None
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by part: block cache (which counts the memtables in), memtables, readers of open files."""
+        readers = 0
+        if self.rows is not None:
+            family = self.db.get_column_family(ROWS_FAMILY)
+            readers = int(family.property_int_value("rocksdb.estimate-table-readers-mem") or 0)
+        return {"cache": self.cache.get_usage(), "memtables": self.buffers.get_usage(), "readers": readers}
+
+
+def open_database(path: Path, shards: int, memory_bytes: int, rows_bytes: int | None = None) -> Database:
+    """The database in a directory, made if it is not there, with a column family per shard and those it has already.
+
+    memory_bytes: bound of the write buffers; the block cache is small besides. rows_bytes: make the column family of
+    single rows too; then this bounds write buffers and block cache together, the indexes and filters of files included.
+    """
+    if rows_bytes is None:
+        cache, buffer_bytes = Cache(4 * MIB), memory_bytes
+        buffers = WriteBufferManager(buffer_bytes, False)
+    else:
+        cache, buffer_bytes = Cache(rows_bytes), min(memory_bytes, rows_bytes // 2)
+        buffers = WriteBufferManager.new_write_buffer_manager_with_cache(buffer_bytes, False, cache)
+    options = _database_options(buffer_bytes, buffers)
+    names = {family_name(shard) for shard in range(shards)}
+    if (path / "CURRENT").exists():
+        names |= set(Rdict.list_cf(str(path), options))
+    names -= {"default", ROWS_FAMILY} if rows_bytes is not None else {"default"}
+    buffer = max(MIB, buffer_bytes // 4)
+    families = {name: _family_options(cache, buffer) for name in ("default", *sorted(names))}
+    rows = None
+    if rows_bytes is not None:
+        rows = families[ROWS_FAMILY] = _rows_options(cache)
+    return Database(Rdict(str(path), options, column_families=families), cache, buffers, rows)
+
+
+def _database_options(buffer_bytes: int, buffers: WriteBufferManager) -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.create_missing_column_families(True)
-    options.set_db_write_buffer_size(memory_bytes)
-    options.set_max_total_wal_size(4 * memory_bytes)
+    options.set_write_buffer_manager(buffers)
+    options.set_max_total_wal_size(4 * buffer_bytes)
     options.set_max_background_jobs(2)
     options.set_max_open_files(256)
     options.set_keep_log_file_num(3)
     options.set_max_log_file_size(4 * MIB)
     options.set_bytes_per_sync(MIB)
     options.set_wal_bytes_per_sync(MIB)
-    cache = Cache(4 * MIB)
-    names = {family_name(shard) for shard in range(shards)}
-    if (path / "CURRENT").exists():
-        names |= set(Rdict.list_cf(str(path), options))
-    names.discard("default")
-    buffer = max(MIB, memory_bytes // 4)
-    families = {name: _family_options(cache, buffer) for name in ("default", *sorted(names))}
-    return Rdict(str(path), options, column_families=families)
+    return options
 
 
 def _family_options(cache: Cache, buffer_bytes: int) -> Options:
@@ -50,6 +102,31 @@ def _family_options(cache: Cache, buffer_bytes: int) -> Options:
     options.set_max_write_buffer_number(2)
     table = BlockBasedOptions()
     table.set_block_cache(cache)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _rows_options(cache: Cache) -> Options:
+    """Many small values, looked up by key: filters, and indexes in parts, all of it in the cache and so bounded."""
+    options = Options(raw_mode=True)
+    options.set_write_buffer_size(MIB)
+    options.set_compression_type(DBCompressionType.none())
+    options.set_bytes_per_sync(MIB)
+    options.set_target_file_size_base(64 * MIB)
+    # Files come in whole: nothing is ever written here that could be slowed down, and the writer watches level 0.
+    options.set_level_zero_slowdown_writes_trigger(1000)
+    options.set_level_zero_stop_writes_trigger(2000)
+    options.set_soft_pending_compaction_bytes_limit(0)
+    options.set_hard_pending_compaction_bytes_limit(0)
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_bloom_filter(10, False)
+    table.set_index_type(BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(True)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_top_level_index_and_filter(True)
+    table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
+    table.set_format_version(5)
     options.set_block_based_table_factory(table)
     return options
 
@@ -73,7 +150,7 @@ def explain(path: Path, text: str) -> Stop:
         return DiskFull(f"no room left in the state directory {path} ({text})")
     if any(sign in text for sign in _IN_USE):
         return StateInUse(f"another process has the state directory {path} open")
-    if "Corruption" in text or "Invalid argument" in text:
+    if "Corruption" in text or "Invalid argument" in text or _GONE.search(text):
         return StateDamaged(f"{path} cannot be read ({text})")
     return Stop(
         f"the state directory {path} cannot be used ({text})",

@@ -7,7 +7,7 @@ read from its earliest record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from stream_learner.core.errors import BrokenLog, RecordError
@@ -86,8 +86,17 @@ class Accepted:
 class LogTail:
     """Reads one partition of the training log by rule R; used by one thread."""
 
-    def __init__(self, settings: KafkaSettings, queries: OffsetQueries, topic: str, partition: int) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        queries: OffsetQueries,
+        topic: str,
+        partition: int,
+        *,
+        new_reader: Callable[..., PartitionReader] = PartitionReader,
+    ) -> None:
         self._settings = settings
+        self._new_reader = new_reader
         self._queries = queries
         self.topic = topic
         self.partition = partition
@@ -192,7 +201,7 @@ class LogTail:
 
     def _reader_at(self, offset: int) -> PartitionReader:
         if self._reader is None:
-            self._reader = PartitionReader(
+            self._reader = self._new_reader(
                 self._settings, self.topic, self.partition, offset, isolation=READ_UNCOMMITTED, name="log-tail"
             )
         elif self._reader.position != offset:

@@ -6,7 +6,7 @@ This file must never hold more than one batch of records and what rule R keeps o
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from stream_learner.core.errors import BrokenLog, RecordError
 from stream_learner.core.mark_codec import decode_mark
@@ -36,7 +36,12 @@ def take(rule: RuleR, topic: str, partition: int, offset: int, value: bytes | No
 
 
 def accepted_ticks(
-    settings: KafkaSettings, queries: OffsetQueries, topic: str, partition: int
+    settings: KafkaSettings,
+    queries: OffsetQueries,
+    topic: str,
+    partition: int,
+    *,
+    new_reader: Callable[..., PartitionReader] = PartitionReader,
 ) -> Generator[AcceptedTick, None, None]:
     """The accepted ticks up to the high watermark of now.
 
@@ -45,7 +50,7 @@ def accepted_ticks(
     """
     place = (topic, partition)
     end, earliest = queries.high_watermarks([place])[place], queries.earliest([place])[place]
-    with PartitionReader(
+    with new_reader(
         settings, topic, partition, earliest, isolation=READ_UNCOMMITTED, name=f"ticks-{partition}"
     ) as reader:
         rule: RuleR | None = RuleR(partition=partition)
@@ -53,7 +58,7 @@ def accepted_ticks(
             rule = _rule_within(reader, end)
         if rule is None:
             return
-        for offset, value in _records(reader, end):
+        for offset, value in records_up_to(reader, end):
             tick = take(rule, topic, partition, offset, value)
             if tick is not None:
                 yield tick
@@ -69,7 +74,7 @@ def _rule_within(reader: PartitionReader, end: int) -> RuleR | None:
 
 
 def _marks(reader: PartitionReader, end: int) -> Iterator[tuple[int, Mark]]:
-    for offset, value in _records(reader, end):
+    for offset, value in records_up_to(reader, end):
         try:
             header = peek(value or b"")
             if header.kind is Kind.MARK:
@@ -78,7 +83,8 @@ def _marks(reader: PartitionReader, end: int) -> Iterator[tuple[int, Mark]]:
             raise damaged(error, reader.topic, reader.partition, offset) from error
 
 
-def _records(reader: PartitionReader, end: int) -> Iterator[tuple[int, bytes | None]]:
+def records_up_to(reader: PartitionReader, end: int) -> Iterator[tuple[int, bytes | None]]:
+    """Offsets and values from the reader's position to before `end`."""
     while reader.position < end:
         batch = reader.read(READ_RECORDS, WAIT_S)
         for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True) if batch else ():

@@ -7,7 +7,8 @@ This file must never let the rows and the positions of a checkpoint be of differ
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from stream_learner.core.learner import Learner
@@ -17,7 +18,9 @@ from stream_learner.core.rows import StateRows
 from stream_learner.edges.kafka import TopicInfo
 from stream_learner.edges.store import CheckpointStore, CheckpointWriter
 from stream_learner.errors import StateDamaged, StateOfAnotherModel, TopicRecreated
+from stream_learner.roles.cold_side import ColdSide, memory_budget
 from stream_learner.roles.log_follower import LOG_BEGINNING, LogPosition
+from stream_learner.roles.set_aside import noting_damage
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -35,8 +38,13 @@ def open_store(config: Config, learner: Learner, partitions: int) -> CheckpointS
         "partitions": partitions,
         "tick_ms": config.join.tick_ms,
     }
+    budget = memory_budget(config, learner)
     return CheckpointStore.open(
-        config.state_dir, identity, shards=config.snapshots.shards, ncols=len(learner.optimizer.columns)
+        config.state_dir,
+        identity,
+        shards=config.snapshots.shards,
+        ncols=len(learner.optimizer.columns),
+        rows_bytes=None if budget is None else budget.rocksdb_bytes,
     )
 
 
@@ -61,11 +69,23 @@ class Checkpoints:
         self._log_topic_id = log.id.hex()
         self._subset = subset_of_features
         self._store = open_store(config, learner, log.partitions)
+        self._budget = memory_budget(config, learner)
+        self._cold: ColdSide | None = None
         self._writer: CheckpointWriter | None = None
         self._writing_tick = -1
         self._began_s = 0.0
         self.tick = -1
         self.seconds = 0.0
+
+    @property
+    def learner(self) -> Learner:
+        """The learner whose state this is."""
+        return self._learner
+
+    @property
+    def store(self) -> CheckpointStore:
+        """The state directory, for copies of it."""
+        return self._store
 
     def load(self) -> dict[int, LogPosition]:
         """Put the last checkpoint into the learner; the positions to go on from, the log's beginning without one.
@@ -73,6 +93,7 @@ class Checkpoints:
         Raises StateDamaged if the rows do not have the digest of the head, TopicRecreated if the training log is not
         the one that the positions are of, StateOfAnotherModel if the model was learned from other features of it.
         """
+        self._cold = ColdSide.beside(self._store, self._budget, self._learner)
         loaded = self._store.load()
         if loaded is None:
             return dict.fromkeys(range(self._partitions), LOG_BEGINNING)
@@ -85,10 +106,11 @@ class Checkpoints:
             raise StateOfAnotherModel(
                 f"{self._path} holds a model that was learned from other features of the same training log"
             )
-        self._learner.table.expect(head["rows"])
-        for rows in loaded.rows:
-            self._learner.table.load(rows.keys, rows.columns, rows.touched)
         try:
+            if self._cold is not None:
+                self._cold.take_over(head)
+            else:
+                self._load_rows(head["rows"], loaded.rows)
             self._learner.restore(head["learner"])
         except ValueError as error:
             raise StateDamaged(f"{self._path}: {error}") from error
@@ -99,12 +121,26 @@ class Checkpoints:
             for partition, (offset, attempt, last_tick) in head["positions"].items()
         }
 
+    def _load_rows(self, count: int, blocks: Iterable[StateRows]) -> None:
+        self._learner.table.expect(count)
+        for rows in blocks:
+            self._learner.table.load(rows.keys, rows.columns, rows.touched)
+
+    @property
+    def cold(self) -> ColdSide | None:
+        """What of the model is kept out of memory, None where all of it is in memory."""
+        return self._cold
+
     def begin(self, tick: int, positions: Mapping[int, LogPosition]) -> None:
         """Begin a checkpoint of the state as it is now, between two ticks: rows and positions of `tick`."""
         table = self._learner.table
         self._began_s = time.monotonic()
         self._writing_tick = tick
+        if self._cold is not None:
+            self._cold.wait()
         changed = StateRows(*table.take_changed_for_checkpoint(tick))
+        if self._cold is not None:
+            self._cold.begin(changed)
         head = {
             "log_topic_id": self._log_topic_id,
             "subset_of_features": self._subset,
@@ -114,7 +150,9 @@ class Checkpoints:
                 str(partition): [position.offset, *position.mark] for partition, position in positions.items()
             },
         }
-        self._writer = self._store.begin(changed, self._rows_of, version=tick, digest=self._learner.digest(), head=head)
+        digest = self._learner.digest()
+        with noting_damage(self._path):
+            self._writer = self._store.begin(changed, self._rows_of, version=tick, digest=digest, head=head)
 
     @property
     def writing(self) -> bool:
@@ -124,13 +162,24 @@ class Checkpoints:
     def step(self) -> bool:
         """Write the next piece, at last the head; True when the checkpoint counts. Raises DiskFull."""
         assert self._writer is not None
-        if self._writer.step():
-            return False
-        self._writer.commit()
+        with noting_damage(self._path):
+            if self._writer.step():
+                return False
+            self._writer.commit()
         self._writer = None
         self.tick = self._writing_tick
+        if self._cold is not None:
+            self._cold.committed()
         self.seconds = time.monotonic() - self._began_s
         return True
+
+    def drop(self, published_tick: int) -> None:
+        """Give up a checkpoint that cannot be written: what has changed since the one before belongs to the next.
+
+        published_tick: of the last publication, for the rows that changed since.
+        """
+        self._writer = None
+        self._learner.table.restart_changes(self.tick, published_tick)
 
     def finish(self) -> None:
         """Write what is left of a checkpoint that has begun."""
@@ -141,5 +190,8 @@ class Checkpoints:
         return StateRows(*self._learner.table.rows_with_prefix(prefix.number, prefix.nbits))
 
     def close(self) -> None:
-        """Let go of the state directory."""
-        self._store.close()
+        """Let go of the state directory. Damage that shows only now is noted for the next start."""
+        if self._cold is not None:
+            self._cold.close()
+        with suppress(StateDamaged), noting_damage(self._path):
+            self._store.close()

@@ -42,22 +42,22 @@ def run(config: Config) -> None:
     _serve(config, metrics, [JoinerRole(config, metrics), LearnerRole(config, metrics)])
 
 
-def join(config: Config) -> None:
-    """A joiner, until a signal."""
+def join(config: Config, *, leave: bool = False) -> None:
+    """A joiner, until a signal. leave: at the end it gives its partitions away at once."""
     metrics = Metrics(config.model)
-    _serve(config, metrics, [JoinerRole(config, metrics)])
+    _serve(config, metrics, [JoinerRole(config, metrics, leave=leave)])
 
 
-def learn(config: Config) -> None:
-    """The learner, until a signal."""
+def learn(config: Config, *, standby: bool = False) -> None:
+    """The learner, until a signal; as a standby it follows until it holds the lease."""
     metrics = Metrics(config.model)
-    _serve(config, metrics, [LearnerRole(config, metrics)])
+    _serve(config, metrics, [LearnerRole(config, metrics, standby=standby)])
 
 
 def _serve(config: Config, metrics: Metrics, roles: list[JoinerRole | LearnerRole]) -> None:
     """Run roles until a signal, with `/metrics`, `/healthz` and `/readyz` beside them where they are wanted."""
     compile_with_message(optimizers=[config.optimizer()] if any(isinstance(r, LearnerRole) for r in roles) else [])
-    stopping = Stopping().listen()
+    stopping = Stopping().listen(config.shutdown_timeout_ms / 1000)
     heartbeats = [Heartbeat() for _ in roles]
     with ExitStack() as stack:
         if config.telemetry.http_port:

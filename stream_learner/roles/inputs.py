@@ -8,7 +8,7 @@ This file must never read further ahead than the join's buffer allows, and never
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -107,6 +107,7 @@ class InputPlan:
     grace_ms: int
     close_idle: bool
     rate_limit: RateLimit | None = None
+    new_reader: Callable[..., PartitionReader] = PartitionReader
 
 
 class Inputs:
@@ -118,7 +119,7 @@ class Inputs:
         self._join = join
         self._buffer_bytes = buffer_bytes
         fetch_bytes = max(buffer_bytes // 4, 1 << 20)
-        self._impressions = PartitionReader(
+        self._impressions = plan.new_reader(
             plan.settings,
             plan.impressions_topic,
             partition,
@@ -126,7 +127,7 @@ class Inputs:
             buffer_bytes=min(fetch_bytes, 16 << 20),
             name=f"impressions-{partition}",
         )
-        self._clicks = PartitionReader(
+        self._clicks = plan.new_reader(
             plan.settings,
             plan.clicks_topic,
             partition,

@@ -26,6 +26,7 @@ from stream_learner.edges.kafka import (
     Assigned,
     EndWatch,
     KafkaSettings,
+    Lost,
     Membership,
     TopicInfo,
     TopicWatch,
@@ -36,7 +37,9 @@ from stream_learner.roles.accepted import Hint
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner_report import OrphanShare, PartitionView, forget_partition, report_partition, view_of
-from stream_learner.roles.partition import PartitionJoiner, PartitionPlan, Start
+from stream_learner.roles.outage import Outage
+from stream_learner.roles.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan, Start
+from stream_learner.roles.record_sizes import RecordSizes, example_record_bytes
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 COMMIT_EVERY_S = 1.0
 FLUSH_S = 5.0
 RETRY_S = 1.0
+STUCK_S = 30.0
+"""A record that waits so long for its acknowledgement is worth a word; the brokers may lack in-sync replicas."""
 MIN_PARTITION_BUFFER_BYTES = 1 << 20
 RESUMES_PER_RETENTION = 4
 DEFAULT_RETENTION_MS = 7 * 86_400_000
@@ -62,8 +67,12 @@ class JoinerRole:
         *,
         clock_ms: Callable[[], int] = wall_clock_ms,
         until_tick: int | None = None,
+        leave: bool = False,
     ) -> None:
-        """until_tick: the last tick to make, in every partition; None for no end. See `done`."""
+        """until_tick: the last tick to make, in every partition; None for no end. See `done`. leave: whether a static
+        member gives its partitions away at once when it has finished.
+        """
+        self._leave = leave
         self._config = config
         self._metrics = metrics
         self._clock_ms = clock_ms
@@ -71,6 +80,9 @@ class JoinerRole:
         self._log = get_logger("joiner").bind(model=config.model)
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)
         self.partitions: dict[int, PartitionJoiner] = {}
+        self._parked: dict[int, PartitionJoiner] = {}
+        """Those of a member that was silent for too long. If it is given them again, they go on as they are: whoever
+        wrote meanwhile shows in the offsets that are acknowledged, as for a process that was stopped for a while."""
         self._plan: PartitionPlan | None = None
         self._membership: Membership | None = None
         self._appender: Appender | None = None
@@ -81,14 +93,17 @@ class JoinerRole:
         self._turns = 0
         self._retry_s = 0.0
         self._committed_at_s = 0.0
-        self._unreachable = False
+        self._outage = Outage(self._log, "group_unreachable", "group_reachable")
+        self._stuck = 0.0
 
     @property
     def why_not_ready(self) -> str:
         """What is missing before this joiner does its part, "" if nothing."""
         if self._membership is None:
             return "the joiner has not joined its group"
-        return "the joiner cannot reach its group" if self._unreachable else ""
+        if self._outage.since_s is not None:
+            return "the joiner cannot reach its group"
+        return f"the training log takes no records: the oldest waits for {self._stuck:.0f} s" if self._stuck else ""
 
     @property
     def done(self) -> bool:
@@ -109,7 +124,6 @@ class JoinerRole:
         config = self._config
         admin = Admin(self._settings)
         impressions, clicks, log = self._check_topics(admin)
-        self._topics = TopicWatch(admin, (impressions, clicks, log))
         self._appender = Appender(self._settings, name="joiner")
         period_s = min(max(config.join.tick_ms / 4000, 0.02), 0.2)
         self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s).start()
@@ -124,6 +138,7 @@ class JoinerRole:
         config = self._config
         topics = [config.input.impressions.topic, config.input.clicks.topic, config.examples_topic]
         found = admin.require([*topics, config.dead_letters_topic])
+        self._topics = TopicWatch(admin, found.values())
         impressions, clicks, log = (found[name] for name in topics)
         if not impressions.partitions == clicks.partitions == log.partitions:
             counts = ", ".join(f"{info.name} has {info.partitions}" for info in (impressions, clicks, log))
@@ -136,6 +151,7 @@ class JoinerRole:
         config = self._config
         impression_spec, click_spec = config.event_specs()
         assert self._appender is not None and self._ends is not None
+        sizes = RecordSizes(admin, self._log)
         retention_ms = int(log.configs.get("retention.ms", DEFAULT_RETENTION_MS))
         inputs = InputPlan(
             settings=self._settings,
@@ -161,7 +177,8 @@ class JoinerRole:
             impression_topic_id=impressions.id or NO_TOPIC_ID,
             click_topic_id=clicks.id or NO_TOPIC_ID,
             partitions=impressions.partitions,
-            record_bytes=config.join.record_bytes,
+            record_bytes=example_record_bytes(sizes, log.name, config.join.record_bytes, config.features.max_features),
+            letter_bytes=sizes.fitting(config.dead_letters_topic, MAX_LETTER_BYTES, "of a dead letter"),
             resume_within_s=(retention_ms if retention_ms > 0 else DEFAULT_RETENTION_MS)
             / (RESUMES_PER_RETENTION * 1000),
             log=self._log,
@@ -216,7 +233,7 @@ class JoinerRole:
         assert self._appender is not None and self._plan is not None
         self._log.warning("producer_renewed", reason=str(error))
         held = frozenset(self.partitions)
-        self._drop(held)
+        self._drop(held | self._parked.keys())
         self._appender.close()
         self._appender = Appender(self._settings, name="joiner")
         self._plan = replace(self._plan, appender=self._appender)
@@ -225,23 +242,41 @@ class JoinerRole:
     def _follow_group(self) -> None:
         """Step 2: begin the partitions that are given, drop those that are taken."""
         assert self._membership is not None
+        assert self._topics is not None
+        self._outage.answered(self._topics.answered_s)
         try:
             events = self._membership.poll()
-            self._unreachable = False
         except (BrokerUnreachable, RetryLater) as error:
-            if not self._unreachable:
-                self._log.warning("group_unreachable", reason=str(error))
+            if self._outage.report(str(error)):
                 self._metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
-            self._unreachable = True
             return
         for event in events:
             self._log.info(type(event).__name__.lower(), partitions=sorted(event.partitions))
             if isinstance(event, Assigned):
-                self._given |= event.partitions
+                self._take(event.partitions)
+            elif isinstance(event, Lost):
+                self._park(event.partitions)
             else:
                 self._drop(event.partitions)
         if events:
             self._watch_ends()
+
+    def _take(self, partitions: frozenset[int]) -> None:
+        """Go on with what was parked and is given again, drop what is not; begin the rest soon."""
+        parked, self._parked = self._parked, {}
+        for partition, joiner in parked.items():
+            if partition in partitions:
+                self.partitions[partition] = joiner
+            else:
+                joiner.close()
+        self._given |= partitions - self.partitions.keys()
+
+    def _park(self, partitions: frozenset[int]) -> None:
+        """Leave partitions as they are until the group says whose they are."""
+        self._given -= partitions
+        for partition in partitions & self.partitions.keys():
+            self._parked[partition] = self.partitions.pop(partition)
+            forget_partition(self._metrics, partition)
 
     def _begin_given(self) -> None:
         """Begin the partitions that were given; where the group's hint cannot be had now, try again soon."""
@@ -262,6 +297,8 @@ class JoinerRole:
 
     def _drop(self, partitions: frozenset[int]) -> None:
         self._given -= partitions
+        for partition in partitions & self._parked.keys():
+            self._parked.pop(partition).close()
         for partition in partitions:
             joiner = self.partitions.pop(partition, None)
             if joiner is not None:
@@ -278,9 +315,10 @@ class JoinerRole:
         """Step 4: commit the offsets of the durable marks, with the hint for the next owner; update the metrics."""
         assert self._membership is not None
         self._committed_at_s = time.monotonic()
+        self._note_stuck()
         for partition, joiner in self.partitions.items():
             progress = joiner.progress
-            if progress.last is not None and progress.hint is not None:
+            if self._outage.since_s is None and progress.last is not None and progress.hint is not None:
                 last = progress.last
                 self._membership.commit(partition, last.next_impression, last.click_cursor, progress.hint.to_text())
             self._warn_of_orphans(joiner)
@@ -296,6 +334,16 @@ class JoinerRole:
                 note="most clicks find no impression with their id in their partition: do both producers key by id "
                 "and use the same partitioner? Java's default is murmur2, librdkafka's is CRC32",
             )
+
+    def _note_stuck(self) -> None:
+        """Say once that the brokers take no records: every append is tried again for as long as it takes."""
+        now_s = self._plan.clock_s() if self._plan is not None else 0.0
+        oldest_s = min((j.appending_since_s for j in self.partitions.values()), default=now_s)
+        stuck = now_s - oldest_s if now_s - oldest_s > STUCK_S else 0.0
+        if bool(stuck) != bool(self._stuck):
+            say = self._log.warning if stuck else self._log.info
+            say("appends_wait" if stuck else "appends_go_on", seconds=round(stuck or self._stuck, 1))
+        self._stuck = stuck
 
     def _report(self) -> None:
         """Figures over all partitions."""
@@ -315,13 +363,15 @@ class JoinerRole:
         for joiner in self.partitions.values():
             joiner.settle()
         self._commit()
+        if self._leave and self._membership is not None:
+            self._membership.leave()
 
     def close(self) -> None:
         """Drop all attempts and fall silent; a static member keeps its partitions."""
         for part in (self._appender, self._membership):
             if part is not None:
                 part.close()
-        self._drop(frozenset(self.partitions))
+        self._drop(frozenset({*self.partitions, *self._parked}))
         if self._ends is not None:
             self._ends.stop()
         self._log.info("joiner_stopped")

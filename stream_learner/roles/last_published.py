@@ -6,7 +6,9 @@ This file must never take an uncommitted record for a published one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from stream_learner.core.errors import RecordError
 from stream_learner.core.snapshots import (
@@ -49,11 +51,19 @@ class LastPublished:
         return max((-1 if v is None else v.stamp.version for v in self.versions), default=-1)
 
 
-def last_published(settings: KafkaSettings, queries: OffsetQueries, topic: str, shards: int) -> LastPublished:
+def last_published(
+    settings: KafkaSettings,
+    queries: OffsetQueries,
+    topic: str,
+    shards: int,
+    *,
+    new_reader: Callable[..., PartitionReader] = PartitionReader,
+) -> LastPublished:
     """Read the end of every partition. Raises DamagedLog, NewerFormat, StateOfAnotherModel (another shard count)."""
     places = [(topic, shard) for shard in range(shards)]
     ends, starts = queries.last_stable_offsets(places), queries.earliest(places)
-    found = [_last_records(settings, topic, shard, starts[topic, shard], ends[topic, shard]) for shard in range(shards)]
+    open_at = partial(new_reader, settings, topic, with_keys=True, name="last-published")
+    found = [_last_records(open_at, topic, shard, starts[topic, shard], ends[topic, shard]) for shard in range(shards)]
     versions = [records.get(VERSION_KEY) for records in found]
     for version in versions:
         if isinstance(version, VersionRecord) and version.stamp.shards != shards:
@@ -68,7 +78,7 @@ def last_published(settings: KafkaSettings, queries: OffsetQueries, topic: str, 
 
 
 def _last_records(
-    settings: KafkaSettings, topic: str, shard: int, earliest: int, end: int
+    open_at: Callable[[int, int], PartitionReader], topic: str, shard: int, earliest: int, end: int
 ) -> dict[bytes, VersionRecord | ModelRecord]:
     """The last version record of a partition, and in the first one the last model record: looking back further and
     further, since markers take offsets and compaction leaves gaps."""
@@ -76,17 +86,17 @@ def _last_records(
     look = FIRST_LOOK_RECORDS
     while True:
         start = max(end - look, earliest)
-        found = _read(settings, topic, shard, start, end, wanted)
+        found = _read(open_at, topic, shard, start, end, wanted)
         if len(found) == len(wanted) or start <= earliest:
             return found
         look *= LOOK_FURTHER
 
 
 def _read(
-    settings: KafkaSettings, topic: str, shard: int, start: int, end: int, wanted: set[bytes]
+    open_at: Callable[[int, int], PartitionReader], topic: str, shard: int, start: int, end: int, wanted: set[bytes]
 ) -> dict[bytes, VersionRecord | ModelRecord]:
     raw: dict[bytes, tuple[int, bytes]] = {}
-    with PartitionReader(settings, topic, shard, start, with_keys=True, name="last-published") as reader:
+    with open_at(shard, start) as reader:
         while reader.position < end:
             batch = reader.read(READ_RECORDS, 0.5)
             if batch is None:

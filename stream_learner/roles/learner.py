@@ -4,7 +4,8 @@ In: the training log, the state directory of each model. Out: checkpoints, `<mod
 This file must never let the clock decide what is folded, or in which order; it only decides when to write.
 
 1. Open the state directory and load the last checkpoint; go on from its positions in the training log.
-2. Fence whoever published before; publish nothing until the fold has passed the last published version.
+2. Fence whoever published before, as a standby once it holds the lease; publish nothing until the fold has passed the
+   last published version.
 3. Read every partition by rule R, none too far ahead of the others.
 4. Fold every tick that all partitions have passed, in the order (tick, partition, sequence).
 5. When it is time, publish the version folded last.
@@ -28,13 +29,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stream_learner.edges import metric_names as names
+from stream_learner.edges.container import available_bytes
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicWatch
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, RetryLater
 from stream_learner.roles.clock import wall_clock_ms
+from stream_learner.roles.cold_side import check_memory
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.log_follower import LogFollower
 from stream_learner.roles.model_fold import ModelFold
+from stream_learner.roles.outage import Outage
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -64,15 +68,22 @@ class LearnerRole:
         clock_ms: Callable[[], int] = wall_clock_ms,
         until_tick: int | None = None,
         keep: Mapping[str, FeatureSubset] | None = None,
+        standby: bool = False,
+        with_lease: bool = True,
     ) -> None:
         """config, metrics: of each model. until_tick: the last tick to fold; when all models have folded, published
-        and kept it, the role is `done`. keep: by model name, the features to learn from where not all.
+        and kept it, the role is `done`. keep: by model name, the features to learn from where not all. standby: follow,
+        and lead a model only while this learner holds its lease. with_lease: whether it asks for the lease of each
+        model, so that standbys know that it leads.
 
-        Raises ConfigError where the models are not of one training log and tick length, or get in each other's way.
+        Raises ConfigError where the models are not of one training log and tick length, or get in each other's way, or
+        a standby is not to publish.
         """
         configs = config if isinstance(config, Sequence) else [config]
         counters = metrics if isinstance(metrics, Sequence) else [metrics]
         _check_together(configs, keep or {})
+        if standby:
+            _check_standby(configs)
         self._clock_ms = clock_ms
         self._until_tick = until_tick
         self._log = get_logger("learner").bind(log=configs[0].examples_topic)
@@ -84,14 +95,19 @@ class LearnerRole:
                 counted,
                 subset=(keep or {}).get(of_model.model),
                 until_tick=until_tick,
+                standby=standby,
+                with_lease=with_lease,
                 is_paused=self._control.paused,
             )
             for of_model, counted in zip(configs, counters, strict=True)
         )
+        self._standby = standby
+        self._catch_up_to: Mapping[int, int] = {}
+        self._caught_up = False
         self._follower: LogFollower | None = None
         self._topics: TopicWatch | None = None
         self._reported_s = time.monotonic()
-        self._unreachable = False
+        self._outage = Outage(self._log, "log_unreachable", "log_reachable")
 
     @property
     def learner(self) -> Learner:
@@ -113,17 +129,23 @@ class LearnerRole:
         """What is missing before the learner does its part, "" if nothing."""
         if self._follower is None:
             return "the learner has not loaded its state"
-        return "the learner cannot read the training log" if self._unreachable else ""
+        if self._outage.since_s is not None:
+            return "the learner cannot read the training log"
+        trouble = "; ".join(model.trouble for model in self.models if model.trouble)
+        if trouble:
+            return trouble
+        return "" if self._caught_up or not self._standby else "the standby has not caught up with the training log"
 
     def open(self) -> None:
         """Steps 1 and 2. Raises what `ModelFold` and the topics' checks raise."""
         first = self.models[0]
+        check_memory([model.config for model in self.models], available_bytes())
         admin, config = Admin(first.settings), first.config
         log = admin.require([config.examples_topic])[config.examples_topic]
         # Step 1: load the last checkpoint.
         positions = [model.load(log) for model in self.models]
-        # Step 2: fence whoever published before.
-        published = [model.begin_publication(admin) for model in self.models]
+        # Step 2: fence whoever published before; a standby does so when it holds the lease.
+        published = [model.begin(admin) for model in self.models]
         if any(published):
             # A pause must be known before the first publication.
             self._control.start().wait_settled(SETTLE_S)
@@ -137,6 +159,9 @@ class LearnerRole:
             buffer_bytes=max(model.config.learner.buffer_bytes for model in self.models),
             until_tick=self._until_tick,
         )
+        if self._standby:
+            ends = admin.offsets.high_watermarks([(log.name, partition) for partition in furthest_behind[1]])
+            self._catch_up_to = {partition: offset for (_, partition), offset in ends.items()}
         for model in self.models:
             model.note_start()
 
@@ -144,11 +169,14 @@ class LearnerRole:
         """Steps 3 to 6, once. False if there was nothing to do."""
         if self.done:
             return False
+        for model in self.models:
+            model.keep_lease(caught_up=self._caught_up)
         # Step 3: read.
         came = self._read()
         # Step 4: fold.
         folded = self._fold()
         assert self._follower is not None
+        self._caught_up = self._caught_up or (not folded and self._has_caught_up(self._follower))
         wrote, positions = False, self._follower.positions
         for model in self.models:
             # Step 5: publish.
@@ -162,20 +190,20 @@ class LearnerRole:
     def _read(self) -> bool:
         assert self._follower is not None and self._topics is not None
         self._topics.check()
+        self._outage.answered(self._topics.answered_s)
         try:
             came = self._follower.read()
-            self._unreachable = False
         except (BrokerUnreachable, RetryLater) as error:
-            if not self._unreachable:
-                self._log.warning("log_unreachable", reason=str(error))
+            if self._outage.report(str(error)):
                 for model in self.models:
                     model.metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
-            self._unreachable = True
             return False
         except LogTrimmed:
             # A log that was made anew also lacks the offset, and is the thing to say.
             self._topics.check_now()
             raise
+        if came:
+            self._outage.answered(time.monotonic())
         return came
 
     def _fold(self) -> bool:
@@ -185,13 +213,18 @@ class LearnerRole:
         folded = False
         while time.monotonic() < until_s:
             tick = self._follower.next_tick()
-            if tick <= self.tick:
+            if tick <= self.tick or any(model.must_wait for model in self.models):
                 break
             accepted = list(self._follower.take(tick))
             for model in self.models:
                 model.fold(accepted, tick)
             folded = True
         return folded
+
+    def _has_caught_up(self, log: LogFollower) -> bool:
+        """Whether what was in the log at the start is read; what could be folded of it is."""
+        read_up_to = log.read_up_to
+        return all(read_up_to[partition] >= end for partition, end in self._catch_up_to.items())
 
     def _report(self) -> None:
         assert self._follower is not None
@@ -213,6 +246,15 @@ class LearnerRole:
                 part.close()
 
 
+def _check_standby(configs: Sequence[Config]) -> None:
+    silent = [config.model for config in configs if not config.learner.publish]
+    if silent:
+        raise ConfigError(
+            f"a standby is there to publish when the leader ends, and learner.publish is false: {', '.join(silent)}",
+            action="Leave --standby or learner.publish=false out.",
+        )
+
+
 def _check_together(configs: Sequence[Config], keep: Mapping[str, FeatureSubset]) -> None:
     """Refuse models that cannot be folded in one pass."""
     first = configs[0]
@@ -224,7 +266,7 @@ def _check_together(configs: Sequence[Config], keep: Mapping[str, FeatureSubset]
             )
         if config.join.tick_ms != first.join.tick_ms:
             raise ConfigError(f"join.tick of {config.model} is not that of {first.model}, whose training log it shares")
-    for what in ("model", "state_dir", "snapshots_topic"):
+    for what in ("model", "state_dir", "snapshots_topic", "checkpoints_topic"):
         values = [str(getattr(config, what)) for config in configs]
         twice = sorted({value for value in values if values.count(value) > 1})
         if twice:

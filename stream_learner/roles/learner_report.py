@@ -8,6 +8,7 @@ from __future__ import annotations
 from stream_learner.core.learner import Learner
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.metrics import Metrics
+from stream_learner.roles.cold_side import ColdSide
 from stream_learner.roles.log_follower import LogFollower
 
 _SLICE_FIGURES = (
@@ -16,6 +17,7 @@ _SLICE_FIGURES = (
     (names.LEARNER_CALIBRATION, "calibration"),
     (names.LEARNER_AUC, "auc"),
 )
+_COUNTED = ("examples", "refused", "read_bytes", "ignored", "missed", "fetched", "evicted")
 
 
 class LearnerReport:
@@ -24,11 +26,25 @@ class LearnerReport:
     def __init__(self, metrics: Metrics, tick_ms: int) -> None:
         self._metrics = metrics
         self._tick_ms = tick_ms
-        self._counted = dict.fromkeys(("examples", "refused", "read_bytes", "ignored"), 0)
+        self._counted = dict.fromkeys(_COUNTED, 0)
 
     def begin(self, learner: Learner) -> None:
         """Leave out what the learner had folded before this process: counters are of the process."""
         self._counted.update(examples=learner.examples, refused=learner.refused)
+
+    def update_cold(self, cold: ColdSide | None) -> None:
+        """Report what of the model is not in memory."""
+        gauges = self._metrics.set
+        gauges(names.LEARNER_MEMORY_BYTES, 0 if cold is None else cold.budget.total_bytes)
+        if cold is None:
+            return
+        gauges(names.LEARNER_MEMORY_ROWS, cold.table.resident)
+        gauges(names.LEARNER_INDEX_TICK, cold.index_tick)
+        for part, size in cold.memory.items():
+            gauges(names.LEARNER_ROCKSDB_BYTES, size, part=part)
+        self._count(names.LEARNER_ROWS_MISSED, "missed", cold.table.missed)
+        self._count(names.LEARNER_ROWS_FETCHED, "fetched", cold.table.fetched)
+        self._count(names.LEARNER_ROWS_EVICTED, "evicted", cold.table.evicted)
 
     def update(self, learner: Learner, log: LogFollower, tick: int, now_ms: int) -> None:
         """Report the state after `tick`."""

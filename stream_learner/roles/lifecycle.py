@@ -14,8 +14,12 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Protocol
 
+from stream_learner.edges.telemetry import get_logger
+
 IDLE_S = 0.004
 """How long a loop rests after a turn in which nothing was done."""
+OPENING_S = 1.0
+"""How long a role that is told to stop while it starts may still take: it has nothing to keep."""
 
 
 class Role(Protocol):
@@ -46,12 +50,15 @@ class Stopping:
     """Says when to stop: on the first SIGINT or SIGTERM, or when anyone calls `set`.
 
     A second signal ends the process at once, with the signal's usual exit code; nothing that was promised
-    is lost by that, because every role recovers from a kill.
+    is lost by that, because every role recovers from a kill. So does a stop that takes longer than it may.
+
+    error: what made the process stop, where it was not a signal.
     """
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self.signal: int | None = None
+        self.error: BaseException | None = None
 
     def set(self) -> None:
         self._event.set()
@@ -62,11 +69,29 @@ class Stopping:
     def wait(self, timeout_s: float) -> bool:
         return self._event.wait(timeout_s)
 
-    def listen(self) -> Stopping:
-        """Take over SIGINT and SIGTERM. Call from the main thread."""
+    def listen(self, timeout_s: float | None = None) -> Stopping:
+        """Take over SIGINT and SIGTERM. Call from the main thread.
+
+        timeout_s: how long the process may take to stop, from then on; None for as long as it likes.
+        """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
+        if timeout_s is not None:
+            threading.Thread(target=self._end_after, args=(timeout_s,), name="shutdown-watch", daemon=True).start()
         return self
+
+    def _end_after(self, timeout_s: float) -> None:
+        self._event.wait()
+        time.sleep(timeout_s)
+        reason = "" if self.error is None else str(self.error)
+        get_logger("process").error("shutdown_timeout_exceeded", seconds=timeout_s, reason=reason)
+        self.end_now()
+
+    def end_now(self) -> None:
+        """End the process without another word; what is durable stays, what is not will be made again."""
+        if self.error is not None:
+            os._exit(getattr(self.error, "exit_code", 1))
+        os._exit(128 + (self.signal or signal.SIGTERM))
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._event.is_set():
@@ -92,11 +117,20 @@ class Heartbeat:
         return self._last_s is None or time.monotonic() - self._last_s < self._limit_s
 
 
-def run_role(role: Role, stopping: Stopping, heartbeat: Heartbeat | None = None) -> None:
-    """Open a role, turn it until `stopping`, finish and close it. Errors pass on after the close."""
+def run_role(
+    role: Role, stopping: Stopping, heartbeat: Heartbeat | None = None, opened: threading.Event | None = None
+) -> None:
+    """Open a role, turn it until `stopping`, finish and close it. Errors pass on after the close.
+
+    opened: is set when the role is open, or has failed to.
+    """
     pulse = heartbeat or Heartbeat()
     try:
-        role.open()
+        try:
+            role.open()
+        finally:
+            if opened is not None:
+                opened.set()
         while not stopping.is_set():
             pulse.beat()
             if not role.turn():
@@ -109,28 +143,42 @@ def run_role(role: Role, stopping: Stopping, heartbeat: Heartbeat | None = None)
 def run_roles(roles: Sequence[Role], stopping: Stopping, heartbeats: Sequence[Heartbeat] = ()) -> None:
     """Run several roles side by side, a thread each; the first error stops all and is raised.
 
-    The calling thread waits, so that signals reach it.
+    The calling thread waits, so that signals reach it. After a signal, roles that are still starting end the process:
+    they wait for brokers, or load what is on disk, and have nothing to keep.
     """
     errors: list[BaseException] = []
 
-    def run(role: Role, heartbeat: Heartbeat | None) -> None:
+    def run(role: Role, heartbeat: Heartbeat | None, opened: threading.Event) -> None:
         try:
-            run_role(role, stopping, heartbeat)
+            run_role(role, stopping, heartbeat, opened)
         except BaseException as error:  # noqa: BLE001 -- handed to the caller, whatever it is
             errors.append(error)
+            stopping.error = stopping.error or error
             stopping.set()
 
     pulses = [*heartbeats, *([None] * (len(roles) - len(heartbeats)))]
+    opened = [threading.Event() for _ in roles]
     threads = [
-        threading.Thread(target=run, args=pair, name=type(pair[0]).__name__) for pair in zip(roles, pulses, strict=True)
+        threading.Thread(target=run, args=each, name=type(each[0]).__name__)
+        for each in zip(roles, pulses, opened, strict=True)
     ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(timeout=0.2)
+    _wait_for(threads, opened, stopping)
     if errors:
         raise errors[0]
+
+
+def _wait_for(threads: Sequence[threading.Thread], opened: Sequence[threading.Event], stopping: Stopping) -> None:
+    until_s: float | None = None
+    while any(thread.is_alive() for thread in threads):
+        threads[0].join(timeout=0.1) if threads[0].is_alive() else time.sleep(0.05)
+        if stopping.signal is None:
+            continue
+        until_s = until_s or time.monotonic() + OPENING_S
+        if time.monotonic() > until_s and not any(each.is_set() for each in opened):
+            get_logger("process").info("stopped_while_starting")
+            os._exit(0)
 
 
 def all_alive(heartbeats: Iterable[Heartbeat]) -> tuple[bool, str]:

@@ -60,6 +60,11 @@ class _PartitionLog:
         """The last tick of the last accepted mark, folded or not."""
         return self.rule.last.last_tick
 
+    @property
+    def next_offset(self) -> int:
+        """The next offset to read."""
+        return self._reader.position
+
     def read(self) -> bool:
         """Read once; whether anything came."""
         batch = self._reader.read(READ_RECORDS)
@@ -149,6 +154,11 @@ class LogFollower:
     def positions(self) -> dict[int, LogPosition]:
         """Where each partition goes on after what was taken."""
         return {log.partition: log.folded for log in self._logs}
+
+    @property
+    def read_up_to(self) -> dict[int, int]:
+        """The offset up to which each partition is read, markers at its end included."""
+        return {log.partition: log.next_offset for log in self._logs}
 
     @property
     def ignored(self) -> int:

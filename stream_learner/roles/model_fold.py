@@ -15,11 +15,18 @@ from stream_learner.core.pages import PagePolicy
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicInfo
 from stream_learner.edges.telemetry import get_logger
-from stream_learner.errors import BrokerUnreachable, ConfigError, PartitionCountsDiffer, RetryLater
+from stream_learner.errors import BrokerUnreachable, ConfigError, DiskFull, Fenced, PartitionCountsDiffer, RetryLater
+from stream_learner.roles.checkpoint_copies import CheckpointCopies, copies_of
 from stream_learner.roles.checkpoints import Checkpoints
+from stream_learner.roles.control.topic import require_control
+from stream_learner.roles.disk_room import DiskRoom
+from stream_learner.roles.leadership import Leadership, TakeOver
 from stream_learner.roles.learner_report import LearnerReport
 from stream_learner.roles.log_follower import LogFollower, LogPosition
 from stream_learner.roles.publication import Publication
+from stream_learner.roles.record_sizes import RecordSizes
+from stream_learner.roles.recovery import Recovery
+from stream_learner.roles.set_aside import noting_damage
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -33,7 +40,7 @@ PUBLISHED_SLICES = 12
 
 
 class ModelFold:
-    """Folds one model. Used by the learner's thread: `load`, `begin_publication`, then turn after turn."""
+    """Folds one model. Used by the learner's thread: `load`, `begin`, then turn after turn, `keep_lease` first."""
 
     def __init__(
         self,
@@ -42,27 +49,42 @@ class ModelFold:
         *,
         subset: FeatureSubset | None = None,
         until_tick: int | None = None,
+        standby: bool = False,
+        with_lease: bool = True,
         is_paused: Callable[[str], bool] = lambda model: False,
     ) -> None:
         """subset: the features to learn from, None for all. until_tick: the last tick to fold, None for no end.
 
+        standby: follow, and lead only while this learner holds the lease. with_lease: whether it asks for one.
         is_paused: whether the publication of a model is paused now; asked at every turn.
         """
         self.config = config
         self.metrics = metrics
         self.tick = -1
-        self.learner = Learner(config.optimizer(), loss=config.loss(), slice_ms=config.learner.metrics_slice_ms)
+        self.learner = self._new_learner()
         self._subset = subset
         self._until_tick = until_tick
         self._settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.learner")
         self._log = get_logger("learner").bind(model=config.model)
         self._figures = LearnerReport(metrics, config.join.tick_ms)
         self._checkpoints: Checkpoints | None = None
+        self._copies: CheckpointCopies | None = None
+        self._admin: Admin | None = None
+        self._leadership = Leadership(config, self._settings, metrics, standby=standby, with_lease=with_lease)
         self._publication: Publication | None = None
+        """Only while this learner leads."""
+        self._took_over: TakeOver | None = None
         self._published_s = self._checkpointed_s = time.monotonic()
         self._retry_s = 0.0
         self._is_paused = is_paused
         self._paused = False
+        self._room = DiskRoom(config.state_dir, config.learner.min_free_bytes, self._log)
+        self._unpublished = ""
+        """Why the last publication failed, "" where it did not."""
+
+    def _new_learner(self) -> Learner:
+        config = self.config
+        return Learner(config.optimizer(), loss=config.loss(), slice_ms=config.learner.metrics_slice_ms)
 
     @property
     def settings(self) -> KafkaSettings:
@@ -76,8 +98,11 @@ class ModelFold:
         """
         config = self.config
         features = None if self._subset is None else config.feature_spec().to_dict()
-        self._checkpoints = Checkpoints(config, self.learner, log, subset_of_features=features)
-        positions = self._checkpoints.load()
+        recovery = Recovery(
+            config, self._settings, log, self._new_learner, self.metrics, self._log, subset_of_features=features
+        )
+        self._checkpoints, positions = recovery.run()
+        self.learner = self._checkpoints.learner
         self.tick = self._checkpoints.tick
         if self._until_tick is not None and self.tick > self._until_tick:
             raise ConfigError(
@@ -88,12 +113,13 @@ class ModelFold:
         self._figures.begin(self.learner)
         return positions
 
-    def begin_publication(self, admin: Admin) -> str | None:
-        """Fence whoever published before; returns the snapshot topic, None where this learner does not publish.
+    def begin(self, admin: Admin) -> str | None:
+        """Lead at once, unless this is a standby; returns the snapshot topic, None where nothing is ever published.
 
-        Raises TopicMissing, PartitionCountsDiffer, and what `Publication.begin` raises.
+        Raises TopicMissing, PartitionCountsDiffer, and what `lead` raises.
         """
         config, snapshots = self.config, self.config.snapshots
+        self._leadership.note(leads=False)
         if not config.learner.publish:
             return None
         topic = admin.require([config.snapshots_topic])[config.snapshots_topic]
@@ -102,17 +128,104 @@ class ModelFold:
                 f"{topic.name} has {topic.partitions} partitions, snapshots.shards is {snapshots.shards}",
                 action="Set snapshots.shards to the topic's partition count, or make the topic anew.",
             )
-        self._publication = Publication(
+        if config.learner.copies:
+            admin.require([config.checkpoints_topic])
+        self._admin = admin
+        if self._leadership.standby:
+            require_control(admin, config.control_topic)
+        self.keep_lease(caught_up=False)
+        return topic.name
+
+    @property
+    def leads(self) -> bool:
+        """Whether this learner is the one that publishes the model, as far as it knows."""
+        return self._publication is not None
+
+    def keep_lease(self, *, caught_up: bool) -> None:
+        """Lead if it is this learner's turn, follow if it is no longer; to be called in every turn.
+
+        caught_up: whether the fold has reached the end of the training log as it was at the start.
+
+        Raises what `Leadership.poll` and `lead` raise; a standby tries again where the brokers do not answer.
+        """
+        if self._admin is None:
+            return
+        is_to_lead = self._leadership.poll(caught_up=caught_up)
+        if is_to_lead == self.leads:
+            return
+        if not is_to_lead:
+            self.follow()
+        elif not self._leadership.standby:
+            self.lead()
+        elif time.monotonic() >= self._retry_s:
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """`lead`, where another learner has led, or will again."""
+        took_over = TakeOver(self._leadership.stood_by_s, time.monotonic())
+        try:
+            self.lead()
+        except (BrokerUnreachable, RetryLater) as error:
+            self._log.warning("take_over_failed", reason=str(error))
+            self._retry_s = time.monotonic() + RETRY_S
+            return
+        self._took_over = took_over.fenced()
+        self.metrics.inc(names.LEARNER_TAKEOVERS)
+        self._log.info("leads", tick=self.tick, **self._took_over.fields())
+
+    def lead(self) -> None:
+        """Fence whoever published before; publish from now on, beyond the last version there is.
+
+        Raises what `Publication.begin` raises.
+        """
+        assert self._admin is not None
+        publication = Publication(
             self._settings,
-            admin.offsets,
-            topic=topic.name,
-            transactional_id=config.publisher_id,
-            shards=snapshots.shards,
-            policy=PagePolicy(page_bytes=snapshots.page_bytes, ring=snapshots.ring),
+            self._admin.offsets,
+            topic=self.config.snapshots_topic,
+            transactional_id=self.config.publisher_id,
+            shards=self.config.snapshots.shards,
+            policy=self._page_policy(self._admin),
             learner=self.learner,
         )
-        self._publication.begin()
-        return topic.name
+        try:
+            publication.begin()
+            self._begin_copies()
+        except BaseException:
+            publication.close()
+            raise
+        self._publication = publication
+        self._leadership.note(leads=True)
+
+    def _page_policy(self, admin: Admin) -> PagePolicy:
+        """Pages and parts of deltas that the snapshot topic takes."""
+        snapshots, policy = self.config.snapshots, PagePolicy()
+        sizes, topic = RecordSizes(admin, self._log), self.config.snapshots_topic
+        return PagePolicy(
+            page_bytes=sizes.fitting(topic, snapshots.page_bytes, "snapshots.page_bytes"),
+            part_bytes=sizes.fitting(topic, policy.part_bytes, "of a part of a delta"),
+            ring=snapshots.ring,
+        )
+
+    def _begin_copies(self) -> None:
+        """Fence whoever copied checkpoints before; copy from now on."""
+        config, checkpoints = self.config, self._checkpoints
+        if not config.learner.copies:
+            return
+        assert self._admin is not None and checkpoints is not None
+        self._copies = copies_of(config, self._settings, self._admin, checkpoints, self.metrics, self._log)
+
+    def follow(self) -> None:
+        """Publish nothing from now on. Whatever was published stays."""
+        publication, self._publication, self._took_over = self._publication, None, None
+        self._unpublished = ""
+        if publication is not None:
+            publication.close()
+            if self._leadership.standby and self._copies is not None:
+                self._copies.close()
+                self._copies = None
+            self._leadership.note(leads=False)
+            self._log.info("follows", tick=self.tick)
 
     def note_start(self) -> None:
         """Log what was loaded."""
@@ -136,12 +249,32 @@ class ModelFold:
         if tick <= self.tick:
             return
         began = time.perf_counter()
-        for accepted in ticks:
-            for _, record in accepted.records:
-                self.learner.fold(record if self._subset is None else self._subset.apply(record), tick)
+        with noting_damage(self.config.state_dir):
+            for accepted in ticks:
+                for _, record in accepted.records:
+                    self.learner.fold(record if self._subset is None else self._subset.apply(record), tick)
         self.metrics.observe(names.LEARNER_FOLD, time.perf_counter() - began)
         self.metrics.inc(names.LEARNER_TICKS, tick - self.tick if self.tick >= 0 else 1)
         self.tick = tick
+
+    @property
+    def trouble(self) -> str:
+        """What keeps the model from being folded or published, "" if nothing."""
+        return self._room.reason or self._unpublished
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether the fold waits: the disk is full, or as many rows have changed as may leave memory only after the
+        next checkpoint."""
+        if self._room.reason:
+            return True
+        cold = None if self._checkpoints is None else self._checkpoints.cold
+        return cold is not None and cold.must_wait
+
+    @property
+    def _index_behind(self) -> bool:
+        cold = None if self._checkpoints is None else self._checkpoints.cold
+        return cold is not None and cold.behind
 
     @property
     def at_end(self) -> bool:
@@ -185,15 +318,23 @@ class ModelFold:
         try:
             size = publication.publish(self.tick, checkpoints.tick, self._description())
         except (BrokerUnreachable, RetryLater) as error:
-            self._log.warning("publication_failed", version=self.tick, reason=str(error))
-            self._retry_s = now_s + RETRY_S
+            if not self._unpublished:
+                self._log.warning("publication_failed", version=self.tick, reason=str(error))
+            self._unpublished = f"model {self.config.model} cannot be published: {error}"
+            self._retry_s = time.monotonic() + RETRY_S
             return
-        self._published_s = now_s
+        except Fenced as error:
+            raise self._leadership.taken_over(str(error)) from error
+        self._published_s, self._unpublished = now_s, ""
         self.learner.count_nonzero()
         self.metrics.observe(names.LEARNER_PUBLISH, time.monotonic() - now_s)
         self.metrics.inc(names.LEARNER_PUBLISH_BYTES, size)
         self.metrics.set(names.LEARNER_PUBLISHED_SEQUENCE, publication.sequence)
         self.metrics.set(names.LEARNER_PUBLISHED_VERSION, publication.version)
+        if self._took_over is not None:
+            took_over, self._took_over = self._took_over.published(), None
+            self.metrics.observe(names.LEARNER_TAKEOVER, took_over.seconds)
+            self._log.info("took_over", version=publication.version, **took_over.fields())
 
     def _description(self) -> dict[str, Any]:
         """What a scorer must know: the content of the model record."""
@@ -222,18 +363,39 @@ class ModelFold:
         """
         checkpoints = self._checkpoints
         assert checkpoints is not None
+        self._check_copies()
+        if not self._room.may_write():
+            return False
+        try:
+            return self._write_when_due(checkpoints, positions)
+        except DiskFull as error:
+            self._room.refused(error)
+            checkpoints.drop(self.tick if self._publication is None else self._publication.version)
+            return False
+
+    def _write_when_due(self, checkpoints: Checkpoints, positions: Mapping[int, LogPosition]) -> bool:
         if checkpoints.writing:
             if checkpoints.step():
                 self._note_checkpoint(checkpoints)
             return True
         due = self.at_end or _is_time(self._checkpointed_s, self.config.learner.checkpoint_interval_ms)
-        if due and self.tick > checkpoints.tick:
+        if (due or self.must_wait) and self.tick > checkpoints.tick and not self._index_behind:
             self._checkpointed_s = time.monotonic()
             checkpoints.begin(self.tick, positions)
             return True
         return False
 
+    def _check_copies(self) -> None:
+        try:
+            if self._copies is not None:
+                self._copies.check()
+        except Fenced as error:
+            raise self._leadership.taken_over(str(error)) from error
+
     def _note_checkpoint(self, checkpoints: Checkpoints) -> None:
+        self._room.wrote()
+        if self._copies is not None:
+            self._copies.committed(checkpoints.tick)
         self.metrics.inc(names.LEARNER_CHECKPOINTS)
         self.metrics.observe(names.LEARNER_CHECKPOINT, checkpoints.seconds)
         if self._publication is None:  # else every publication counts
@@ -248,17 +410,29 @@ class ModelFold:
     def report(self, log: LogFollower, now_ms: int) -> None:
         """Bring the metrics up to date."""
         self._figures.update(self.learner, log, self.tick, now_ms)
+        if self._checkpoints is not None:
+            self._figures.update_cold(self._checkpoints.cold)
 
     def finish(self, positions: Mapping[int, LogPosition]) -> None:
-        """Publish, unless that is paused, and write what is folded: scorers have it, and the next start is quick."""
+        """Publish, unless that is paused, and write what is folded: scorers have it, and the next start is quick.
+
+        A standby leads before the last checkpoint is written.
+        """
         checkpoints = self._checkpoints
         assert checkpoints is not None
         self._note_pause()
         self._publish()
+        self.follow()
+        self._leadership.leave()
+        if self._room.reason:
+            self._log.warning("last_checkpoint_left_out", tick=checkpoints.tick, reason=self._room.reason)
+            return
         self._finish_checkpoint(checkpoints)
         if self.tick > checkpoints.tick:
             checkpoints.begin(self.tick, positions)
             self._finish_checkpoint(checkpoints)
+        if self._copies is not None:
+            self._copies.finish()
 
     def _finish_checkpoint(self, checkpoints: Checkpoints) -> None:
         if checkpoints.writing:
@@ -267,9 +441,10 @@ class ModelFold:
 
     def close(self) -> None:
         """Let go of the snapshot topic and the state directory. A checkpoint that is not whole never was."""
-        for part in (self._publication, self._checkpoints):
+        for part in (self._publication, self._copies, self._checkpoints):
             if part is not None:
                 part.close()
+        self._leadership.leave()
         self._log.info("learner_stopped", tick=self.tick, digest=f"{self.learner.digest():016x}")
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from stream_learner.core.attempt import Ack, Attempt, Verdict
@@ -46,9 +46,13 @@ EMPTY_AFTER_S = 1.0
 """While input keeps coming, empty ticks wait this long to share a mark with the next that is not empty."""
 
 
+def _new_attempt_id() -> int:
+    return secrets.randbelow(2**64 - 1) + 1
+
+
 @dataclass(frozen=True)
 class PartitionPlan:
-    """What all partitions of a joiner have in common."""
+    """What all partitions of a joiner have in common. clock_s: monotonic. new_attempt_id: u64, random, never 0."""
 
     settings: KafkaSettings
     queries: OffsetQueries
@@ -66,6 +70,9 @@ class PartitionPlan:
     resume_within_s: float
     log: Logger
     until_tick: int | None = None
+    clock_s: Callable[[], float] = time.monotonic
+    new_attempt_id: Callable[[], int] = _new_attempt_id
+    letter_bytes: int = MAX_LETTER_BYTES
 
 
 class Start:
@@ -126,7 +133,7 @@ class PartitionJoiner:
         self._plan = plan
         self._buffer_bytes = buffer_bytes
         self._log = plan.log.bind(partition=partition)
-        self._tail = LogTail(plan.settings, plan.queries, plan.log_topic, partition)
+        self._tail = LogTail(plan.settings, plan.queries, plan.log_topic, partition, new_reader=plan.inputs.new_reader)
         self._scratch = Scratch()
         self._rows = ExampleScratch()
         self._inputs: Inputs | None = None
@@ -152,6 +159,11 @@ class PartitionJoiner:
         """Whether the last tick that was to be made is in the log, as its mark or in that of another joiner."""
         until_tick, attempt = self._plan.until_tick, self._attempt
         return until_tick is not None and attempt is not None and attempt.durable.last_tick >= until_tick
+
+    @property
+    def appending_since_s(self) -> float:
+        """When the oldest tick that is not acknowledged was appended, by the monotonic clock; infinity for none."""
+        return self._appended[0].at_s if self._appended and self._attempt is not None else float("inf")
 
     def turn(self) -> bool:
         """Do the next piece of work; False if there was nothing to do."""
@@ -181,7 +193,7 @@ class PartitionJoiner:
 
     def _rule_w(self) -> Generator[bool, None, None]:
         while True:
-            began_s = time.monotonic()
+            began_s = self._plan.clock_s()
             try:
                 # Step 1: find the last resume point, and read on to the high watermark by rule R.
                 yield from self._find_accepted()
@@ -189,7 +201,7 @@ class PartitionJoiner:
                 join = yield from self._make_again()
                 # Step 3: begin an attempt.
                 self._begin_attempt()
-                self.progress.recovery_s.append(time.monotonic() - began_s)
+                self.progress.recovery_s.append(self._plan.clock_s() - began_s)
                 # Steps 4 and 5: append tick after tick; watch the offsets that are acknowledged.
                 yield from self._append_ticks(join)
             except (_Dropped, RetryLater) as error:
@@ -201,8 +213,8 @@ class PartitionJoiner:
                 yield from self._rest(dropped.rest_s)
 
     def _rest(self, seconds: float) -> Generator[bool, None, None]:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        until = self._plan.clock_s() + seconds
+        while self._plan.clock_s() < until:
             yield False
 
     # Step 1
@@ -311,7 +323,7 @@ class PartitionJoiner:
         known = self._known
         self._deliveries.clear()
         self._letters_waiting = 0
-        self._resumed_at_s = 0.0 if known.resume is None else time.monotonic()
+        self._resumed_at_s = 0.0 if known.resume is None else self._plan.clock_s()
         self._bytes_since_resume = 0
         self.progress.attempts += 1
         self.progress.hint = known.hint or self.progress.hint
@@ -319,7 +331,7 @@ class PartitionJoiner:
         self._after = known.after
         self._attempt = Attempt(
             self.partition,
-            secrets.randbelow(2**64 - 1) + 1,
+            self._plan.new_attempt_id(),
             known.last,
             known.position,
             max_bytes=self._plan.record_bytes,
@@ -351,7 +363,7 @@ class PartitionJoiner:
             yield came or made
 
     def _silent_s(self) -> float:
-        return time.monotonic() - self._appended_at_s
+        return self._plan.clock_s() - self._appended_at_s
 
     def _append_dead_letters(self, inputs: Inputs, output: TickOutput) -> Generator[bool, None, None]:
         """Append the tick's dead letters and wait for them: they must be there before the tick that counts them."""
@@ -371,9 +383,9 @@ class PartitionJoiner:
             ("reason", letter.reason),
         ]
         value = letter.value
-        if value is not None and len(value) > MAX_LETTER_BYTES:
+        if value is not None and len(value) > self._plan.letter_bytes:
             headers.append(("value_bytes", str(len(value))))
-            value = value[:MAX_LETTER_BYTES]
+            value = value[: self._plan.letter_bytes]
         self._plan.appender.append(
             self._plan.dead_letters_topic,
             -1,
@@ -402,7 +414,7 @@ class PartitionJoiner:
         size = sum(map(len, records))
         self._bytes_since_resume += size
         self.progress.log_bytes += size
-        self._appended_at_s = time.monotonic()
+        self._appended_at_s = self._plan.clock_s()
         before = self._appended[-1].id if self._appended else attempt.durable
         mark = MarkId(attempt.id, cut.last_tick)
         self._appended.append(Appended(self._appended_at_s, mark, before, cut, output.counts, resume is not None))
@@ -410,9 +422,9 @@ class PartitionJoiner:
     def _resume_point(self, join: PartitionJoin) -> ResumePoint | None:
         """A resume point, where it costs little or the last one is too old."""
         cheap = join.resume_bytes < RESUME_SHARE * self._bytes_since_resume
-        if not cheap and time.monotonic() - self._resumed_at_s < self._plan.resume_within_s and self._resumed_at_s:
+        if not cheap and self._plan.clock_s() - self._resumed_at_s < self._plan.resume_within_s and self._resumed_at_s:
             return None
-        self._resumed_at_s = time.monotonic()
+        self._resumed_at_s = self._plan.clock_s()
         self._bytes_since_resume = 0
         return join.resume_point(self._plan.impression_topic_id, self._plan.click_topic_id, self._plan.partitions)
 
@@ -452,7 +464,7 @@ class PartitionJoiner:
         progress = self.progress
         while self._appended and self._appended[0].id.last_tick <= attempt.durable.last_tick:
             tick = self._appended.popleft()
-            progress.note(tick)
+            progress.note(tick, self._plan.clock_s())
             if tick.is_resume_point and tick.predecessor == self._after.known:
                 progress.hint = self._after
             if tick.id == attempt.durable and attempt.durable_offset is not None:

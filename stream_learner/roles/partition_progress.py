@@ -6,7 +6,6 @@ This file must never count a mark before it is durable.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -50,12 +49,12 @@ class Progress:
     log_bytes: int = 0
     lost: Counter[str] = field(default_factory=Counter)
 
-    def note(self, tick: Appended) -> None:
-        """Add a durable mark."""
+    def note(self, tick: Appended, now_s: float) -> None:
+        """Add a mark that is durable now, by the monotonic clock."""
         self.last = tick.cut
         self.impressions += tick.counts.impressions.read
         self.ticks += tick.cut.last_tick - tick.cut.first_tick + 1 if tick.cut.first_tick else 1
         self.resume_points += tick.is_resume_point
         self.unreported.append(tick.counts)
-        self.append_s.append(time.monotonic() - tick.at_s)
+        self.append_s.append(now_s - tick.at_s)
         self.clicks_waiting = tick.counts.clicks.waiting

@@ -19,7 +19,7 @@ Where weights move without being touched (`Optimizer.moves`), every page is writ
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,10 @@ from stream_learner.core.snapshots import MODEL_SHARD, Stamp, publication
 from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, Record, TransactionalPublisher
 from stream_learner.errors import RetryLater, StateOfAnotherModel
 from stream_learner.roles.last_published import LastPublished, last_published
+
+
+def _new_attempt_id() -> int:
+    return secrets.randbits(64)
 
 
 class Publication:
@@ -47,14 +51,21 @@ class Publication:
         shards: int,
         policy: PagePolicy,
         learner: Learner,
+        new_publisher: Callable[[KafkaSettings, str], TransactionalPublisher] = TransactionalPublisher,
+        read_last: Callable[..., LastPublished] = last_published,
+        new_attempt_id: Callable[[], int] = _new_attempt_id,
     ) -> None:
+        """new_attempt_id: u64, random."""
         self._settings = settings
+        self._new_publisher = new_publisher
+        self._read_last = read_last
+        self._new_attempt_id = new_attempt_id
         self._queries = queries
         self._topic = topic
         self._shards = shards
         self._policy = replace(policy, whole=learner.optimizer.moves)
         self._learner = learner
-        self._publisher = TransactionalPublisher(settings, transactional_id)
+        self._publisher = new_publisher(settings, transactional_id)
         self._planners: list[PagePlanner[WeightRows]] = []
         self._must_pass = -1
         self._relist = False
@@ -71,7 +82,7 @@ class Publication:
         # Step 1: fence whoever published before.
         self._publisher.init()
         # Step 2: go on from what the topic holds.
-        last = last_published(self._settings, self._queries, self._topic, self._shards)
+        last = self._read_last(self._settings, self._queries, self._topic, self._shards)
         self._check_model(last)
         self._planners = [
             PagePlanner(shard_prefix(shard, self._shards), self._policy, version.state if version is not None else None)
@@ -125,7 +136,7 @@ class Publication:
         """Go on with a publisher of the credentials that are on disk now, from step 1: the one before is fenced."""
         if self._publisher.outdated:
             self._publisher.close()
-            self._publisher = TransactionalPublisher(self._settings, self._publisher.transactional_id)
+            self._publisher = self._new_publisher(self._settings, self._publisher.transactional_id)
             self._begun = False
         if not self._begun:
             self.begin()
@@ -144,7 +155,7 @@ class Publication:
         return WeightRows(keys, self._learner.weights(columns).astype(np.float32))
 
     def _records(self, plans: list[PagePlan[WeightRows]], tick: int, content: Mapping[str, Any]) -> list[Record]:
-        attempt = secrets.randbits(64)
+        attempt = self._new_attempt_id()
         digest = self._learner.digest()
         records = []
         for shard, plan in enumerate(plans):

@@ -42,11 +42,16 @@ _JOINER: tuple[_Row, ...] = (
     ("Write", TOPIC, "{dead_letters}", "records that cannot be used", ""),
     ("Read", GROUP, "{group}", "sharing the partitions", ""),
 )
+_NO_LEASE = "a standby stops; another learner goes on, and a standby does not learn that it leads"
 _LEARNER: tuple[_Row, ...] = (
     ("Read", TOPIC, "{examples}", "the training log", ""),
     ("Read", TOPIC, "{snapshots}", "what was published last", ""),
     ("Write", TOPIC, "{snapshots}", "versions", ""),
     ("Write", TRANSACTIONAL_ID, "{publisher_id}", "being the one publisher", ""),
+    ("Read", TOPIC, "{checkpoints}", "restoring its state; what was copied last", ""),
+    ("Write", TOPIC, "{checkpoints}", "copies of checkpoints", ""),
+    ("Write", TRANSACTIONAL_ID, "{copier_id}", "being the one that copies", ""),
+    ("Read", GROUP, "{lease_group}", "the lease of the learner that leads", _NO_LEASE),
     ("Read", TOPIC, "{control}", "whether publication is paused", "`pause` is not obeyed, and the log says so"),
 )
 _NO_PINS = "a scorer that follows a model, not an alias, does not obey pins, and its log says so"
@@ -68,8 +73,9 @@ _TOPICS: tuple[_Row, ...] = (
     ("AlterConfigs", TOPIC, "{own}", "setting what differs", "`topics ensure --apply` changes no setting"),
 )
 _NEW_MODELS: tuple[_Row, ...] = (
-    ("Create", TOPIC, "{new_snapshots}", "making them", ""),
-    ("DescribeConfigs", TOPIC, "{new_snapshots}", "whether they are there as they should be", ""),
+    ("Create", TOPIC, "{made_for_new}", "making them", ""),
+    ("Describe", TOPIC, "{new_checkpoints}", "which exist", ""),
+    ("DescribeConfigs", TOPIC, "{made_for_new}", "whether they are there as they should be", ""),
     ("Read", TOPIC, "{new_snapshots}", "what was published last", ""),
     ("Write", TOPIC, "{new_snapshots}", "versions", ""),
     ("Write", TRANSACTIONAL_ID, "{new_publisher_ids}", "being the one publisher", ""),
@@ -101,6 +107,13 @@ _DIFF: tuple[_Row, ...] = (
     ("Read", TOPIC, "{compared_snapshots}", "what was published last", ""),
     ("Read", TOPIC, "{clicks}", "which clicks made the difference", "`diff` stops where labels differ"),
 )
+_AUDIT: tuple[_Row, ...] = (
+    ("Read", TOPIC, "{examples}", "the training log", ""),
+    ("Read", TOPIC, "{inputs}", "where they begin and end; with --replay their records", ""),
+    ("Read", TOPIC, "{dead_letters}", "whether every dead record has its letter", ""),
+    ("Read", TOPIC, "{snapshots}", "versions", ""),
+    ("Describe", GROUP, "{group}", "what is committed", ""),
+)
 
 ROLES: Mapping[str, tuple[_Row, ...]] = {
     "joiner": _JOINER,
@@ -111,6 +124,7 @@ ROLES: Mapping[str, tuple[_Row, ...]] = {
     "backfill": _BACKFILL,
     "promote": _PROMOTE,
     "diff": _DIFF,
+    "audit": _AUDIT,
 }
 """Role -> (operation, kind of resource, name, why, what does not work without it)."""
 
@@ -146,11 +160,25 @@ def _own_names(config: Config) -> _Names:
         "examples": (config.examples_topic,),
         "dead_letters": (config.dead_letters_topic,),
         "snapshots": (config.snapshots_topic,),
-        "own": (config.examples_topic, config.dead_letters_topic, config.snapshots_topic, config.control_topic),
+        "checkpoints": _copies(config),
+        "own": (
+            config.examples_topic,
+            config.dead_letters_topic,
+            config.snapshots_topic,
+            *_copies(config),
+            config.control_topic,
+        ),
         "control": (config.control_topic,),
         "group": (config.group,),
+        "lease_group": (config.lease_group,),
         "publisher_id": (config.publisher_id,),
+        "copier_id": (config.copier_id,) if config.learner.copies else (),
     }
+
+
+def _copies(config: Config) -> tuple[str, ...]:
+    """The topic of the copies, if there is one."""
+    return (config.checkpoints_topic,) if config.learner.copies else ()
 
 
 def _backfill_names(config: Config, source: Config, variants: Sequence[str]) -> _Names:
@@ -158,6 +186,8 @@ def _backfill_names(config: Config, source: Config, variants: Sequence[str]) -> 
     learned = (config, *(config.renamed(variant) for variant in variants))
     return {
         "made_by_joining": (config.examples_topic, config.dead_letters_topic),
+        "made_for_new": tuple(topic for model in learned for topic in (model.snapshots_topic, *_copies(model))),
+        "new_checkpoints": tuple(topic for model in learned for topic in _copies(model)),
         "new_snapshots": tuple(model.snapshots_topic for model in learned),
         "new_publisher_ids": tuple(model.publisher_id for model in learned),
         "source_snapshots": (source.snapshots_topic,),

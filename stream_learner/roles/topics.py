@@ -19,7 +19,7 @@ TIMESTAMP_AFTER_MS = 300_000
 
 
 def plans(config: Config, partitions: int) -> list[TopicPlan]:
-    """The topics a model needs, for inputs of so many partitions."""
+    """The topics a model needs, for inputs of so many partitions; that of the copies where there are any."""
     topics = config.topics
     common = {"max.message.bytes": str(MAX_MESSAGE_BYTES)}
     if topics.min_insync_replicas is not None:
@@ -36,10 +36,15 @@ def plans(config: Config, partitions: int) -> list[TopicPlan]:
         "segment.bytes": str(64 << 20),
         "max.compaction.lag.ms": "3600000",
     }
+    # A copy that is being read should not be deleted under the reader; it begins anew where that happens all the same.
+    checkpoints = {**snapshots, "min.compaction.lag.ms": "600000"}
+    shards = config.snapshots.shards
+    copies = [TopicPlan(config.checkpoints_topic, shards, topics.replication, {**common, **checkpoints})]
     return [
         TopicPlan(config.examples_topic, partitions, topics.replication, {**common, **log}),
         TopicPlan(config.dead_letters_topic, partitions, topics.replication, {**common, **dead}),
-        TopicPlan(config.snapshots_topic, config.snapshots.shards, topics.replication, {**common, **snapshots}),
+        TopicPlan(config.snapshots_topic, shards, topics.replication, {**common, **snapshots}),
+        *(copies if config.learner.copies else ()),
     ]
 
 

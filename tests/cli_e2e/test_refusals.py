@@ -78,7 +78,8 @@ def foreign(make_world: MakeWorld) -> World:
     """A model whose topics hold what somebody else wrote."""
     world = make_world()
     c = world.config
-    names = (world.impressions, world.clicks, c.examples_topic, c.dead_letters_topic, c.snapshots_topic)
+    own = (c.examples_topic, c.dead_letters_topic, c.snapshots_topic, c.checkpoints_topic)
+    names = (world.impressions, world.clicks, *own)
     world.admin.create([TopicPlan(name, 2) for name in names])
     for topic in (c.examples_topic, c.snapshots_topic):
         world.append(topic, 0, (b"version", b"hello"))

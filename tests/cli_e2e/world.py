@@ -70,7 +70,7 @@ class World:
     def topics(self) -> list[str]:
         """Every topic that commands could make for this model."""
         c = self.config
-        own = [c.examples_topic, c.snapshots_topic, c.dead_letters_topic, c.control_topic]
+        own = [c.examples_topic, c.snapshots_topic, c.dead_letters_topic, c.checkpoints_topic, c.control_topic]
         return [self.impressions, self.clicks, *own]
 
     def existing(self) -> set[str]:

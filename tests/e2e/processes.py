@@ -28,7 +28,7 @@ class RoleProcess:
     def __init__(self, site: Site, command: str, env: Mapping[str, str], changes: Mapping[str, Tree]) -> None:
         self._config = site.write_config(**changes)
         self._log_file = self._config.with_suffix(".log")
-        arguments = [sys.executable, "-m", "stream_learner", command, "--config", str(self._config)]
+        arguments = [sys.executable, "-m", "stream_learner", *command.split(), "--config", str(self._config)]
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 arguments,
@@ -38,6 +38,11 @@ class RoleProcess:
                 env={**os.environ, "PYTHONPATH": str(PACKAGE_ROOT), **env},
                 start_new_session=True,
             )
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
 
     @property
     def log(self) -> str:
@@ -62,6 +67,19 @@ class RoleProcess:
         """kill -9."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+
+    def pause(self) -> None:
+        """Stop its clock, as a suspended machine does; `resume` goes on."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def wait_ended(self) -> int:
+        """Wait until it has ended by itself; its exit code."""
+        wait_until(lambda: self.exit_code is not None, "the process ends")
+        return self._process.wait()
 
     def stop(self) -> int:
         """Ask it to stop, and return its exit code."""

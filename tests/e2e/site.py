@@ -79,6 +79,8 @@ class Site:
         plans.append(TopicPlan(c.examples_topic, self.partitions))
         plans.append(TopicPlan(c.dead_letters_topic, self.partitions, configs={"max.message.bytes": str(9 << 20)}))
         plans.append(TopicPlan(c.snapshots_topic, c.snapshots.shards, configs=self._snapshot_configs))
+        if c.learner.copies:
+            plans.append(TopicPlan(c.checkpoints_topic, c.snapshots.shards, configs=COMPACTED))
         self.admin.create(plans)
         places = [(plan.name, partition) for plan in plans for partition in range(plan.partitions)]
         wait_until(lambda: self._have_leaders(places), "every partition has a leader")

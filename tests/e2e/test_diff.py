@@ -35,7 +35,8 @@ def second_model(site: Site, name: str, **changes: dict[str, Any]) -> Config:
         tree[section] = {**tree[section], **values}
     config = Config.model_validate(tree)
     plans = [TopicPlan(topic, site.partitions) for topic in (config.examples_topic, config.dead_letters_topic)]
-    plans.append(TopicPlan(config.snapshots_topic, config.snapshots.shards, configs=COMPACTED))
+    for topic in (config.snapshots_topic, config.checkpoints_topic):
+        plans.append(TopicPlan(topic, config.snapshots.shards, configs=COMPACTED))
     make_topics(site, *plans)
     return config
 

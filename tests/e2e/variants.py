@@ -45,7 +45,8 @@ def variant(site: Site, name: str, **changes: dict[str, Any]) -> Config:
         tree[section] = {**tree.get(section, {}), **values}
     config = Config.model_validate(tree)
     if config.snapshots_topic not in site.topics:
-        make_topics(site, TopicPlan(config.snapshots_topic, config.snapshots.shards, configs=COMPACTED))
+        names = (config.snapshots_topic, config.checkpoints_topic)
+        make_topics(site, *(TopicPlan(topic, config.snapshots.shards, configs=COMPACTED) for topic in names))
     return config
 
 

@@ -258,3 +258,28 @@ def test_a_commit_that_fails_is_counted_and_harmless(group: Group) -> None:
     member.commit(0, 1, 1, "x" * 5000)
     until(lambda: group.poll() or member.commit_errors == 1)
     assert member.poll(0.01) == []
+
+
+def test_a_static_member_that_leaves_gives_its_partitions_away_at_once(kafka: str, topics: MakeTopic) -> None:
+    """By its close alone it keeps them for the session, here an hour; by leaving, the other has them, and it is no
+    longer in the group when `leave` returns.
+    """
+    group = Group(kafka, topics("impressions", partitions=4), topics("clicks", partitions=4))
+    group.settings = KafkaSettings({"bootstrap.servers": kafka, "session.timeout.ms": 1_800_000}, group=uuid.uuid4().hex)
+    leaver, other = group.join("leaver"), group.join("other")
+    until(group.shared)
+    admin = AdminClient({"bootstrap.servers": kafka})
+
+    def members() -> list[str]:
+        found = admin.describe_consumer_groups([group.settings.group])[group.settings.group].result().members
+        return sorted(member.group_instance_id for member in found)
+
+    assert members() == ["leaver", "other"]
+    group.members.remove(leaver)
+    leaver.leave(60.0)
+    assert members() == ["other"]
+    leaver.close()
+    until(group.shared)
+    assert other.partitions == ALL
+    other.leave(60.0)
+    other.close()

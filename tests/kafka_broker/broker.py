@@ -81,7 +81,7 @@ def _sweep() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
     """What a child runs first, so that the kernel kills it when its parent dies (Linux; elsewhere nothing)."""
     if not sys.platform.startswith("linux"):
         return None
@@ -147,7 +147,7 @@ class JavaNode:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=_die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
 
     def running(self) -> bool:
@@ -261,7 +261,8 @@ class Broker:
     `nodes` is 1, or 3 with replication 3 and a minimum of 2 in sync. `properties` override broker settings,
     `node_properties` are those of the node with this number, from 1 on; values may have several lines. `client` is
     what a client needs besides the address. `listeners` are further ones, by name, each with its protocol: `address`
-    tells where they are. `jvm` are flags for Java. Start it from a thread that lives as long as the broker
+    tells where they are; `advertise(node, listener, port)` is the port that clients of a further one are told. `jvm`
+    are flags for Java. Start it from a thread that lives as long as the broker
     must: on Linux the nodes die with the thread that started them.
     Raises NoKafka when the machine has neither Java with Maven nor Docker.
     """
@@ -275,6 +276,7 @@ class Broker:
         node_properties: Callable[[int], Mapping[str, str]] = lambda node: {},
         client: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
+        advertise: Callable[[int, str, int], int] = lambda node, listener, port: port,
         jvm: Sequence[str] = (),
     ) -> None:
         self.node_count = nodes
@@ -285,6 +287,7 @@ class Broker:
         self._node_properties = node_properties
         self._client = dict(client or {})
         self._listeners = dict(listeners or {})
+        self._advertise = advertise
         self._ports: list[dict[str, int]] = []
         self._jvm = list(jvm)
         self._folder: Path | None = None
@@ -341,7 +344,9 @@ class Broker:
     def _settings(self, node_id: int, ports: Mapping[str, int], voters: str) -> dict[str, str]:
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._listeners}
         places = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
-        told = {name: f"{name}://{self._host(name)}:{port}" for name, port in ports.items() if name != "CONTROLLER"}
+        told = {"PLAINTEXT": places["PLAINTEXT"]}
+        for name in self._listeners:
+            told[name] = f"{name}://{self._host(name)}:{self._advertise(node_id, name, ports[name])}"
         replicas, in_sync = ("3", "2") if self.node_count >= 3 else ("1", "1")
         return {
             "process.roles": "broker,controller",

@@ -146,3 +146,48 @@ def test_the_first_signal_asks_and_the_second_ends(number: signal.Signals) -> No
         assert asked.wait(10) == 0
         ended.send_signal(number)
         assert ended.wait(10) == 128 + number
+
+
+SLOW = """
+import sys, time
+from stream_learner.edges.telemetry import configure_logging
+from stream_learner.roles.lifecycle import Stopping, run_roles
+
+class Slow:
+    def step(self, name):
+        print(name, flush=True)
+        if name == sys.argv[1]:
+            time.sleep(600)
+
+    def open(self): self.step("open")
+    def turn(self): self.step("turn"); time.sleep(0.01)
+    def finish(self): self.step("finish")
+    def close(self): self.step("close")
+
+configure_logging(log_format="json")
+run_roles([Slow()], Stopping().listen(float(sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("slow", "timeout_s", "code", "word"),
+    [
+        ("open", 600, 0, "stopped_while_starting"),
+        ("finish", 0.2, 128 + signal.SIGTERM, "shutdown_timeout_exceeded"),
+        ("close", 0.2, 128 + signal.SIGTERM, "shutdown_timeout_exceeded"),
+    ],
+)
+def test_a_process_that_is_told_to_stop_ends_whatever_its_role_does(
+    slow: str, timeout_s: float, code: int, word: str
+) -> None:
+    """While a role starts there is nothing to keep; afterwards it has as long as it is given. It is said, once."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, slow, str(timeout_s)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    awaited = "open" if slow == "open" else "turn"
+    while process.stdout.readline().strip() != awaited:
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == code
+    assert process.stderr.read().count(word) == 1

@@ -17,7 +17,9 @@ import pytest
 from stream_learner.cli import app
 from stream_learner.config import Config, load_config
 from stream_learner.edges.kafka import TopicPlan
+from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import ConfigError, NotAuthorised
+from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.rights import ROLES, Right, commands, rights_of
 from stream_learner.roles.topics import control_plan, ensure_topics
 from tests.e2e.conftest import MakeSite
@@ -93,6 +95,24 @@ def test_a_role_stops_without_any_one_of_its_rights(role: str, site: Site, roles
                 assert_names(failure_of(getattr(roles, role)(), NotAuthorised, PATIENCE_S), role, right)
 
 
+def test_a_standby_stops_without_the_right_to_the_lease_and_a_plain_learner_goes_on(
+    site: Site, roles: Roles, secured: Secured
+) -> None:
+    """The standby names the group; the plain learner publishes all the same."""
+    site.admin.create([control_plan(site.config)])
+    rights = rights_of(site.config, "learner")
+    (lease,) = (right for right in rights if right.name == site.config.lease_group)
+    with running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+    config = roles.config("learner")
+    with without(secured, lease, rights, "learner"):
+        standby = LearnerRole(config, Metrics(site.model), standby=True)
+        assert_names(failure_of(standby, NotAuthorised, PATIENCE_S), "learner", lease)
+        plain = roles.learner()
+        with running(plain):
+            wait_until(lambda: site.folded(plain) and plain.models[0].leads, "it folds and leads")
+
+
 def test_a_scorer_refuses_to_start_without_any_one_of_its_rights(site: Site, roles: Roles, secured: Secured) -> None:
     """The snapshots, and for an alias the control topic."""
     site.admin.create([control_plan(site.config)])
@@ -127,7 +147,8 @@ def provoke(site: Site, config: Config, right: Right) -> None:
         delete_topics(site.settings.bootstrap, [right.name])
     if right.operation == "AlterConfigs":
         delete_topics(site.settings.bootstrap, [right.name])
-        partitions = config.snapshots.shards if right.name == config.snapshots_topic else 1
+        sharded = (config.snapshots_topic, config.checkpoints_topic)
+        partitions = config.snapshots.shards if right.name in sharded else 1
         site.admin.create([TopicPlan(right.name, partitions, configs={"cleanup.policy": "delete,compact"})])
     ensure_topics(config, partitions=1, apply=True)
 

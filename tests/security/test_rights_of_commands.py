@@ -1,4 +1,4 @@
-"""The least rights of `serve`, `backfill`, `promote` and its like, and `diff`: enough, and each one needed.
+"""The least rights of `serve`, `backfill`, `promote` and its like, `diff` and `audit`: enough, and each one needed.
 
 Where a right is missing, each of them says which, of whom, on what; or what the table says is not obeyed, is not.
 """
@@ -19,6 +19,8 @@ from stream_learner.cli import main
 from stream_learner.config import Config
 from stream_learner.config.values import format_start
 from stream_learner.errors import NotAuthorised, StreamLearnerError
+from stream_learner.roles.audit.request import Request
+from stream_learner.roles.audit.run import audit
 from stream_learner.roles.backfill.plan import BackfillPlan, Span, make_plan
 from stream_learner.roles.backfill.result import Result
 from stream_learner.roles.backfill.run import Backfill
@@ -241,7 +243,8 @@ def test_a_learner_obeys_a_pause_only_where_it_may_read_the_control_topic(
     """With the right it folds and publishes nothing; without, it publishes, and its log names the right."""
     user = "learner"
     config = live.plan(f"{live.site.model}-paused-{may_read:d}", live.of(user), from_log=True).main
-    live.site.admin.create([plan for plan in plans(config, 1) if plan.name == config.snapshots_topic])
+    own = (config.snapshots_topic, config.checkpoints_topic)
+    live.site.admin.create([plan for plan in plans(config, 1) if plan.name in own])
     aliases.set_paused(live.config, config.model, True, "test", "")
     rights = rights_of(config, user)
     lack = Lack(user, rights, rights[-1], lambda: fold(live, config))
@@ -421,3 +424,27 @@ def test_diff_stops_without_any_one_of_its_rights(live: Live, secured: Secured) 
             for user, right in zip(SPARE, rights, strict=False)
         ],
     )
+
+
+def test_audit_needs_no_other_rights(live: Live, secured: Secured, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a replay: inputs, log, dead letters and snapshots are read, the group's offsets looked up."""
+    allow(secured, OPERATOR, rights_of(live.config, "audit"))
+    assert exit_code("audit", "-c", live.file_of(OPERATOR), "--replay", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["checks"]["committed"]["checked"] > 0
+    assert found["checks"]["dead_letters"]["checked"] > 0
+
+
+def test_audit_stops_without_any_one_of_its_rights(live: Live, secured: Secured) -> None:
+    """Each topic that it reads, and the group."""
+    rights = rights_of(live.config, "audit")
+    lacks = [
+        lack_of(live, user, rights, right, lambda config: audit(config, Request(replay=True)))
+        for user, right in zip(SPARE, rights, strict=False)
+    ]
+    assert_refused(secured, [lack for lack in lacks if lack.missing.operation != "Describe"])
+    (of_group,) = [lack for lack in lacks if lack.missing.operation == "Describe"]
+    allow(secured, of_group.user, [right for right in rights if right != of_group.missing])
+    error = of_group.error()
+    assert isinstance(error, NotAuthorised)
+    of_group.assert_named_in(str(error))

@@ -57,7 +57,7 @@ def _read_nearest(state: int, at: int):  # type: ignore[no-untyped-def]
         at += 1
     behind, mantissa = more_digits(at, _0)
     digits = behind - at
-    significant = digits if mantissa != _0 else 0
+    significant = digits if mantissa != _0 or digits > MAX_DIGITS else 0
     exponent = 0
     if load_byte(behind) == 0x2E:
         point = behind + 1

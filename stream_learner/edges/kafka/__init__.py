@@ -8,6 +8,7 @@ from stream_learner.edges.kafka.admin import NO_TOPIC_ID, Admin, Difference, Top
 from stream_learner.edges.kafka.appender import Appender, Delivery
 from stream_learner.edges.kafka.ends import BEYOND_END, End, EndWatch, OffsetQueries, Place
 from stream_learner.edges.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked
+from stream_learner.edges.kafka.lease import Lease, holder_of
 from stream_learner.edges.kafka.mock_broker import EmbeddedBroker
 from stream_learner.edges.kafka.publisher import Record, TransactionalPublisher
 from stream_learner.edges.kafka.raw_batch import RawBatch
@@ -31,6 +32,7 @@ __all__ = [
     "EndWatch",
     "Event",
     "KafkaSettings",
+    "Lease",
     "Lost",
     "Membership",
     "OffsetQueries",
@@ -43,4 +45,5 @@ __all__ = [
     "TopicPlan",
     "TopicWatch",
     "TransactionalPublisher",
+    "holder_of",
 ]

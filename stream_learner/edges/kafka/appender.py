@@ -22,6 +22,7 @@ from stream_learner.errors import RetryLater, StreamLearnerError
 
 MAX_RECORD_BYTES = 16 << 20
 QUEUE_WAIT_S = 30.0
+NO_TIMEOUT = "0"
 
 HeaderList = list[tuple[str, str | bytes | None]]
 
@@ -44,7 +45,8 @@ class Delivery:
 class Appender:
     """An idempotent producer, `acks=all`, for any number of partitions; used by one thread.
 
-    Records carry the wall clock as their time. Delivery results of one partition come in the order of `append`.
+    A record is tried again for as long as it takes, unless `message.timeout.ms` is given: brokers may be away for
+    minutes, and giving up would leave open what is in the log. Records carry the wall clock as their time. Delivery results of one partition come in the order of `append`.
     After an error for a partition later records of it may still be written: drop the attempt, read the log.
     `linger_ms` is how long a record may wait for company.
     """
@@ -73,6 +75,7 @@ class Appender:
             message__max__bytes=largest,
             queue__buffering__max__kbytes=str(max(queue_bytes, 2 * int(largest)) >> 10),
             queue__buffering__max__messages="0",
+            message__timeout__ms=settings.get("message.timeout.ms") or settings.get("delivery.timeout.ms", NO_TIMEOUT),
             error_cb=self._on_error,
         )
         self._producer = new_client(Producer, {"linger.ms": str(linger_ms), **ours})

@@ -10,10 +10,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.clients import new_client
@@ -23,11 +25,12 @@ from stream_learner.errors import AssignmentRefused, Fenced, PartitionCountsDiff
 
 QUERY_TIMEOUT_S = 10.0
 SESSION_TIMEOUT_MS = "45000"
+LEAVE_S = 3.0
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """These partitions are ours from now on."""
+    """These partitions are ours from now on; none, where all were lost and none of them came back."""
 
     partitions: frozenset[int]
 
@@ -79,12 +82,14 @@ class Membership:
         self.clicks = clicks
         self.partitions: frozenset[int] = frozenset()
         self.commit_errors = 0
+        self._commits_fail = False
         self._clock_s = clock_s
         self._settings = settings
         self._doing = settings.doing("take part in the consumer group", group=settings.group, right="Read")
         self._keep_s = int(settings.get("session.timeout.ms", SESSION_TIMEOUT_MS)) / 1000
         self._given: list[TopicPartition] | None = None
         self._in_doubt_since_s: float | None = None
+        self._was_lost = False
         self._events: deque[Event] = deque()
         self._failure: StreamLearnerError | None = None
         self._final: Fenced | None = None
@@ -165,8 +170,9 @@ class Membership:
         before, self.partitions = self.partitions, now
         if before - now:
             self._events.append(Revoked(before - now))
-        if now - before:
+        if now - before or self._was_lost:
             self._events.append(Assigned(now - before))
+        self._was_lost = False
 
     def _whole_pairs(self, given: list[TopicPartition]) -> frozenset[int]:
         """The partition numbers of an assignment, checked."""
@@ -216,6 +222,7 @@ class Membership:
         self._in_doubt_since_s = None
         lost, self.partitions = self.partitions, frozenset()
         if lost:
+            self._was_lost = True
             self._events.append(Lost(lost))
 
     def _on_message(self, message: Message) -> None:
@@ -252,10 +259,15 @@ class Membership:
         failed = [p.error for p in partitions if p.error is not None]
         if error is not None or failed:
             self._commit_failed(str(error or failed[0]))
+        else:
+            self._commits_fail = False
 
     def _commit_failed(self, text: str) -> None:
+        """Counted each time, said the first time in a row."""
         self.commit_errors += 1
-        log.info("offsets of group %s were not stored: %s", self._doing.group, text)
+        if not self._commits_fail:
+            log.info("offsets of group %s were not stored: %s", self._doing.group, text)
+        self._commits_fail = True
 
     def committed(self, partition: int, timeout_s: float = QUERY_TIMEOUT_S) -> Committed:
         """What the group has stored for a partition. Raises BrokerUnreachable, RetryLater, NotAuthorised."""
@@ -267,6 +279,30 @@ class Membership:
         offsets = {p.topic: p.offset if p.offset >= 0 else None for p in found}
         metadata = next((p.metadata or "" for p in found if p.topic == self.impressions), "")
         return Committed(offsets[self.impressions], offsets[self.clicks], metadata)
+
+    def leave(self, timeout_s: float = LEAVE_S) -> None:
+        """Leave the group at once, also as a static member; `close` is all that is left to do.
+
+        A client that closes sends no word for a static member. One that unsubscribes does. Waits for the group to say
+        that it is gone, at most so long: where brokers are away, its partitions move when the session ends.
+        """
+        if not self._static:
+            return
+        self._consumer.unsubscribe()
+        admin = new_client(AdminClient, self._settings.admin())
+        until_s = self._clock_s() + timeout_s
+        while (left_s := until_s - self._clock_s()) > 0:
+            with suppress(KafkaException):
+                self._consumer.poll(0.05)
+                if not self._is_listed(admin, left_s):
+                    return
+        log.warning("no answer from group %s: the partitions move when the session ends", self._doing.group)
+
+    def _is_listed(self, admin: AdminClient, timeout_s: float) -> bool:
+        """Whether the group has a member with our instance id, as the brokers say."""
+        groups = admin.describe_consumer_groups([self._settings.group], request_timeout=timeout_s)
+        members = groups[self._settings.group].result().members
+        return any(member.group_instance_id == self._static["group__instance__id"] for member in members)
 
     def close(self) -> None:
         """Leave; a static member only falls silent, and keeps its partitions for the session time-out."""

@@ -3,6 +3,10 @@
 In: records for topics and partitions. Out: all of them visible to `read_committed` readers, or none.
 This file must never begin a transaction while the outcome of the one before is unknown, and never take over
 silently from a twin: a fenced publisher stays fenced.
+
+While brokers are away, a commit or an abort has no outcome. The call then stays open: every later `publish` takes it up
+again for a moment, so that whoever publishes is never held up for long. Once it is answered, the publisher is
+`outdated`: only the topic says what has become visible.
 """
 
 from __future__ import annotations
@@ -21,8 +25,12 @@ from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import Fenced, RetryLater, Stop, StreamLearnerError
 
 PAUSE_S = 0.01
-COMMIT_TIMEOUT_S = 60.0
+OUTCOME_S = 10.0
+"""How long a publication waits for the outcome of its transaction."""
+AGAIN_S = 1.0
+"""How long a later one waits for an outcome that did not come in time."""
 CALL_TIMEOUT_S = 10.0
+TRANSACTION_TIMEOUT_MS = "60000"
 
 
 class Record(NamedTuple):
@@ -38,8 +46,8 @@ class TransactionalPublisher:
     """The one producer with this transactional id; used by one thread.
 
     Call `init` once before the first `publish`. After Fenced it is of no use: another process has initialised
-    the same id, or a transaction outlived `transaction.timeout.ms`. Whoever wants to go on makes a new publisher, calls
-    `init` and reads what was published last, before it publishes again.
+    the same id, or a transaction outlived `transaction.timeout.ms`. Whoever wants to go on, as when it is `outdated`,
+    makes a new publisher, calls `init` and reads what was published last, before it publishes again.
     """
 
     def __init__(
@@ -60,6 +68,10 @@ class TransactionalPublisher:
         self._ready = False
         self._not_before_s = 0.0
         self._lost: StreamLearnerError | None = None
+        self._open: tuple[Callable[..., Any], str] | None = None
+        """The commit or the abort that has no outcome yet."""
+        self._was_open = False
+        self._begun_s = 0.0
         self._topic = ""
         """Where the transaction's last record goes; "" outside of one."""
         self._reports = Reports(self._doing("publish"))
@@ -76,15 +88,20 @@ class TransactionalPublisher:
 
     @property
     def outdated(self) -> bool:
-        """Whether the credentials have changed on disk since: go on with another publisher of the same id."""
-        return self._settings.credentials_version() != self._credentials
+        """Whether to go on with another publisher of the same id: the credentials have changed on disk, or there was a
+        transaction without an outcome, which it has now.
+        """
+        return self._was_open or self._settings.credentials_version() != self._credentials
 
-    def init(self, timeout_s: float = 60.0) -> None:
+    def init(self, timeout_s: float = OUTCOME_S) -> None:
         """Fence every earlier publisher of this id and end its open transaction.
 
         Raises BrokerUnreachable or RetryLater (call again), NotAuthorised, AuthenticationFailed, ConfigError.
         """
-        self._retry(self._producer.init_transactions, "initialise transactions", timeout_s)
+        try:
+            self._retry(self._producer.init_transactions, "initialise transactions", timeout_s)
+        except _AgainError as again:
+            raise again.error from again
         self._ready = True
 
     def publish(
@@ -93,20 +110,23 @@ class TransactionalPublisher:
         """Publish all records in one transaction; per topic and partition, the offset of its last record.
 
         Raises Fenced; RetryLater or BrokerUnreachable when the transaction was aborted (publish again: nothing is
-        visible) — or when its outcome stayed unknown for 60 s, in which case the publisher has become useless
-        and says so with Fenced next time; Stop and its kinds when the brokers refuse.
+        visible), or when its outcome is not known yet (publish again until it is `outdated`); Stop and its kinds when
+        the brokers refuse.
         """
         self._raise_lost()
+        self._settle()
         self._wait_for_turn()
+        self._begun_s = self._clock_s()
         self._refused = None
         self._offsets = {}
-        self._retry(lambda _timeout_s: self._producer.begin_transaction(), "begin a transaction", CALL_TIMEOUT_S)
+        self._begin()
         try:
             for topic, partition, key, value in records:
                 self._produce(topic, partition, key, value)
             self._commit()
         except Exception as error:
-            self._abort(error)
+            if not self._waits:
+                self._abort(error)
             raise
         finally:
             self._topic = ""
@@ -144,21 +164,69 @@ class TransactionalPublisher:
             except KafkaException as error:
                 raise self._found(error, "publish records") from error
 
+    def _begin(self) -> None:
+        try:
+            self._retry(lambda _timeout_s: self._producer.begin_transaction(), "begin a transaction", CALL_TIMEOUT_S)
+        except _AgainError as again:
+            raise again.error from again
+
     def _commit(self) -> None:
         """Commit, again and again while the outcome is open: the broker takes a repeated commit for the first one."""
-        self._retry(self._producer.commit_transaction, "commit a transaction", COMMIT_TIMEOUT_S)
+        self._end(self._producer.commit_transaction, "commit a transaction", OUTCOME_S)
         if self._refused is not None:
             raise fault(self._refused, self._doing("publish"))
 
+    def _end(self, call: Callable[..., Any], what: str, timeout_s: float) -> None:
+        """Commit or abort; without an answer in time, the call stays open."""
+        self._open = (call, what)
+        try:
+            self._retry(call, what, timeout_s)
+        except _AgainError as again:
+            raise again.error from again
+        except BaseException:
+            self._open = None
+            raise
+        self._open = None
+
+    def _settle(self) -> None:
+        """Take up the call that has no outcome; what it did is for whoever reads the topic.
+
+        Raises BrokerUnreachable or RetryLater while there is none, and once when there is one; Fenced where a twin has
+        taken over. To be fenced after the transaction has outlived its time-out says nothing of a twin.
+        """
+        if self._open is None:
+            return
+        try:
+            self._end(*self._open, AGAIN_S)
+        except StreamLearnerError as error:
+            if self._waits or (self._lost is not None and not self._outlived):
+                raise
+            self._abort(error)
+            if self._waits:
+                raise
+        self._was_open, self._lost = True, None
+        raise RetryLater(f"{self._doing('publish')}: an earlier transaction was without an outcome; now it has one")
+
+    @property
+    def _waits(self) -> bool:
+        """Whether there is a transaction without an outcome."""
+        return self._open is not None
+
+    @property
+    def _outlived(self) -> bool:
+        limit_ms = self._settings.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+        return (self._clock_s() - self._begun_s) * 1000 > int(limit_ms)
+
     def _retry(self, call: Callable[..., Any], what: str, timeout_s: float) -> None:
+        """Call until there is an outcome. Raises _AgainError when the time is up."""
         deadline_s = self._clock_s() + timeout_s
         while True:
             try:
                 self._call(lambda: call(min(CALL_TIMEOUT_S, timeout_s)), what)
                 return
-            except _AgainError as again:
+            except _AgainError:
                 if self._clock_s() > deadline_s:
-                    raise again.error from again
+                    raise
                 self._sleep(0.02)
 
     def _call(self, call: Callable[[], Any], what: str) -> None:
@@ -190,8 +258,10 @@ class TransactionalPublisher:
         if self._lost is not None:
             return
         try:
-            self._retry(self._producer.abort_transaction, "abort a transaction", COMMIT_TIMEOUT_S)
+            self._end(self._producer.abort_transaction, "abort a transaction", OUTCOME_S)
         except StreamLearnerError as failed:
+            if self._waits:
+                return
             self._lost = self._lost or Fenced(
                 f"publisher {self.transactional_id} cannot know the outcome of its last transaction: {failed}"
             )

@@ -42,6 +42,8 @@ class TopicWatch:
         self._next_s = clock_s() + period_s
         self._answers: Mapping[str, Future[TopicDescription]] = {}
         self._missing: dict[str, int] = {}
+        self.answered_s = clock_s()
+        """When brokers answered last."""
 
     def check(self) -> None:
         """Ask when it is time, take answers that have come; never waits.
@@ -52,9 +54,12 @@ class TopicWatch:
             if all(answer.done() for answer in self._answers.values()):
                 answers, self._answers = self._answers, {}
                 self._compare(answers)
-        elif self._topics and self._clock_s() >= self._next_s and not self._admin.is_mock():
+        elif self._topics and self._clock_s() >= self._next_s:
             self._next_s = self._clock_s() + self._period_s
-            self._answers = self._admin.ask(sorted(self._topics))
+            if self._admin.is_mock():
+                self.answered_s = self._clock_s()
+            else:
+                self._answers = self._admin.ask(sorted(self._topics))
 
     def check_now(self) -> None:
         """Ask and wait for the answers, as when an offset is not there that should be. Raises what `check` does."""
@@ -67,6 +72,7 @@ class TopicWatch:
                 found = self._admin.described(name, answer)
             except RetryLater:
                 continue
+            self.answered_s = self._clock_s()
             error = self._difference(self._topics[name], found)
             if error is not None:
                 raise error

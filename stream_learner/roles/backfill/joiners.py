@@ -99,7 +99,7 @@ def join() -> None:
     telemetry = config.telemetry
     configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
     compile_with_message()
-    role = JoinerRole(config, Metrics(config.model), until_tick=parent.message["until_tick"])
+    role = JoinerRole(config, Metrics(config.model), until_tick=parent.message["until_tick"], leave=True)
     threading.Thread(target=_report, args=(role, parent), daemon=True).start()
     try:
         run_roles([role], parent.stopping)

@@ -112,8 +112,10 @@ def _refuse_meeting(config: Config, other: Config, *, makes_log: bool) -> None:
             f"{config.model} is another model's name already",
             action="Give the new model a name of its own; the one in the configuration is the live model's.",
         )
-    topics = {config.snapshots_topic, config.dead_letters_topic, *([config.examples_topic] if makes_log else [])}
-    shared = sorted(topics & {other.examples_topic, other.snapshots_topic, other.dead_letters_topic})
+    topics = {config.snapshots_topic, config.dead_letters_topic, config.checkpoints_topic}
+    topics |= {config.examples_topic} if makes_log else set()
+    theirs = {other.examples_topic, other.snapshots_topic, other.dead_letters_topic, other.checkpoints_topic}
+    shared = sorted(topics & theirs)
     if shared:
         raise ConfigError(f"models {config.model} and {other.model} would both write to {', '.join(shared)}")
     if config.group == other.group:

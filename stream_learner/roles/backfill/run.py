@@ -99,16 +99,21 @@ class Backfill:
         went_on = check_and_record(plan, self._admin)
         if plan.joins:
             ensure_topics(plan.main)
-        snapshots = [
-            topic for config in plan.models for topic in plans(config, 1) if topic.name == config.snapshots_topic
+        # That of the copies is for the learner that takes over: what a backfill loses, it learns again.
+        own = [
+            topic
+            for config in plan.models
+            for topic in plans(config, 1)
+            if topic.name in (config.snapshots_topic, config.checkpoints_topic)
         ]
-        self._admin.ensure(snapshots, create=True)
-        await_leaders(self._admin, [plan.main.examples_topic, *(topic.name for topic in snapshots)])
+        self._admin.ensure(own, create=True)
+        await_leaders(self._admin, [plan.main.examples_topic, *(config.snapshots_topic for config in plan.models)])
         return went_on
 
     def _load(self, stopping: Stopping) -> LearnerRole:
         until_tick = self._plan.until_tick
-        learner = LearnerRole(self._plan.models, self._metrics, until_tick=until_tick, keep=self._keep)
+        models = [config.with_values({("learner", "copies"): False}) for config in self._plan.models]
+        learner = LearnerRole(models, self._metrics, until_tick=until_tick, keep=self._keep, with_lease=False)
         self._begin(learner)
         while learner.why_not_ready and not stopping.wait(LOOK_S):
             self._check()
@@ -127,7 +132,7 @@ class Backfill:
         start = self._plan.span.start
         if not went_on and isinstance(start, int):
             warn_of_late_beginning(self._admin, [topic, main.input.clicks.topic], partitions, start, self._log)
-        self._joiner = JoinerRole(member(main, 0), self._metrics[0], until_tick=until_tick)
+        self._joiner = JoinerRole(member(main, 0), self._metrics[0], until_tick=until_tick, leave=True)
         self._begin(self._joiner)
         for number in range(1, min(self._plan.joiners, partitions)):
             further = FurtherJoiner(main, number, until_tick)

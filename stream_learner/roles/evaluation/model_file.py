@@ -80,12 +80,22 @@ def read_model(file: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise BadInput(f"{file} is damaged: its checksum is wrong", action=_ACTION)
     if version != VERSION:
         raise NewerFormat(f"{file} has version {version} of its format; this program knows {VERSION}")
-    about = json.loads(content[_HEAD.size : _HEAD.size + length])
-    arrays, at = {}, _HEAD.size + length
+    try:
+        return _contents(content, _HEAD.size + length)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise BadInput(f"{file} contradicts itself: {error}", action=_ACTION) from None
+
+
+def _contents(content: bytes, at: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What a file whose checksum is right says and holds; its arrays begin at `at`."""
+    about = json.loads(content[_HEAD.size : at])
+    arrays, end = {}, len(content) - _CHECKSUM_BYTES
     for name, dtype, shape in about.pop("arrays"):
-        count = math.prod(shape)
-        arrays[name] = np.frombuffer(content, np.dtype(dtype), count, at).reshape(shape)
-        at += count * np.dtype(dtype).itemsize
+        kind, count = np.dtype(dtype), math.prod(shape)
+        if name in arrays or at + count * kind.itemsize > end or any(length < 0 for length in shape):
+            raise ValueError(f"the array {name!r} of shape {shape} is there twice, or not at all")
+        arrays[name] = np.frombuffer(content, kind, count, at).reshape(shape)
+        at += count * kind.itemsize
         at += -at % 8
     return about, arrays
 
@@ -97,12 +107,12 @@ def _padded(array: NDArray[Any]) -> bytes:
 
 def load_learner(file: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Learner:
     """The learner of a file. Raises BadInput where rows and digest do not agree."""
-    state = about["state"]
     try:
+        state = about["state"]
         learner = Learner(make_optimizer(state["optimizer"]), loss=make_loss(**about["loss"]))
         learner.table.expect(len(arrays["keys"]))
         learner.table.load(arrays["keys"], arrays["columns"], arrays["touched"])
         learner.restore(state)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BadInput(f"{file}: {error}", action=_ACTION) from None
     return learner

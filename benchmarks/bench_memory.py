@@ -1,0 +1,241 @@
+"""A model larger than memory: an hour's worth of traffic folded with `learner.memory` set, checkpoints included.
+
+The state is built by a process of its own and is on disk when the learner opens it. The traffic is replayed as fast as
+it goes: what a live learner has an hour for happens within minutes, so the index of rows gets less time than it would.
+No Kafka takes part. Resident memory is asked of the system ten times a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.bench_fold import CLICK_RATE, FEATURES, SETTINGS, ZIPF, _record, _row, _spread
+from stream_learner.core import learner as learners
+from stream_learner.core import weight_kernels as kernels
+from stream_learner.core.examples import ExampleRecord
+from stream_learner.core.learner import Learner
+from stream_learner.core.memory import address_of
+from stream_learner.core.optimizers import FtrlProximal
+from stream_learner.core.pages import Prefix
+from stream_learner.core.rows import StateRows, rows_between
+from stream_learner.core.weight_budget import MIB, MemoryBudget
+from stream_learner.edges.store import CheckpointStore
+from stream_learner.roles.cold_side import ColdSide
+
+SHARDS = 4
+IDENTITY = {"model": "bench"}
+COLUMNS = 2
+NARROWEST = 10
+CHECKPOINT_TICKS = 120
+
+Row = dict[str, Any]
+
+
+def run(quick: bool) -> list[Row]:
+    """Rows of name, value, unit and note."""
+    settings = (2_000_000, 40, 20_000, 100) if quick else (100_000_000, 1024, 360_000, 100)
+    return _measured(*settings)
+
+
+def _measured(features: int, memory_mib: int, examples: int, rate: int) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="bench-memory-") as folder:
+        built = _child("build", folder, features)
+        found = _child("replay", folder, features, memory_mib, examples, rate)
+    hours = examples / rate / 3600
+    name = f"{features / 1e6:g}m"
+    note = f"{built['rows']:,} features, learner.memory {memory_mib} MiB, {examples:,} examples of {FEATURES} features"
+    pace = f"{note}: {hours:.2g} h of {rate} a second, a checkpoint every {CHECKPOINT_TICKS} s of it"
+    set_mib = memory_mib + found["base_mib"]
+    what = f"highest resident memory over learner.memory and what the process took before ({found['base_mib']:.0f} MiB)"
+    return [
+        _row(f"memory_{name}_examples", found["rate"], "examples/s", pace),
+        _row(f"memory_{name}_resident", found["peak_mib"], "MiB", f"highest, of {set_mib:.0f} MiB set; {note}"),
+        _row(f"memory_{name}_resident_share", found["peak_mib"] / set_mib, "x", what),
+        _row(f"memory_{name}_resident_last", found["last_mib"] / set_mib, "x", "the same, mean of the last tenth"),
+        _row(
+            f"memory_{name}_missed", found["missed"], "rows/example", f"not in memory; fetched {found['fetched']:.2f}"
+        ),
+        _row(f"memory_{name}_missed_record", found["missed"] * rate, "rows/record", f"{rate} examples a record"),
+        _row(f"memory_{name}_in_memory", found["resident"], "rows", f"in memory at the end of {found['count']:,}"),
+        _row(f"memory_{name}_checkpoints", found["checkpoints"], "", f"{found['waited']:.0%} of the time waited for"),
+        _row(f"memory_{name}_longest", found["longest_s"], "s", "longest turn: a record folded, or a checkpoint begun"),
+        _row(f"memory_{name}_index", found["index_s"], "s", "index of rows made anew from pages and deltas"),
+        _row(f"memory_{name}_start", found["start_s"], "s", "from opening the state to the first record, index made"),
+    ]
+
+
+def _child(what: str, folder: str, *numbers: int) -> dict[str, Any]:
+    """Run `build` or `replay` in a process of its own; what it prints."""
+    command = [sys.executable, "-m", __name__, what, folder, *map(str, numbers)]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found: dict[str, Any] = json.loads(answer.splitlines()[-1])  # before it, the log
+    return found
+
+
+def _widths(features: int) -> NDArray[np.int64]:
+    """How many values each field has: geometric, from `NARROWEST` on, together about so many."""
+    low, high = 1.0, float(features)
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.geomspace(NARROWEST, middle, FEATURES).sum() < features else (low, middle)
+    return np.geomspace(NARROWEST, low, FEATURES).astype(np.int64)
+
+
+def _traffic(features: int, examples: int, rate: int) -> Iterator[ExampleRecord]:
+    """Records of `rate` examples; values of a field by Zipf's law, drawn without a table of its chances."""
+    rng = np.random.default_rng(3)
+    widths = _widths(features)
+    starts = np.cumsum(widths) - widths
+    power = 1.0 - ZIPF
+    for start in range(0, examples, rate):
+        u = rng.random((rate, FEATURES))
+        ranks = (1.0 + u * ((widths + 1.0) ** power - 1.0)) ** (1.0 / power)
+        values = np.minimum(ranks.astype(np.int64), widths) + starts
+        yield _record(_spread(values.astype(np.uint64)), rng.random(rate) < CLICK_RATE, start)
+
+
+def _open(folder: str, rows_bytes: int | None) -> CheckpointStore:
+    return CheckpointStore.open(folder, IDENTITY, shards=SHARDS, ncols=COLUMNS, rows_bytes=rows_bytes)
+
+
+def _build(folder: str, features: int) -> dict[str, Any]:
+    """A checkpoint of all features, each touched in tick 0."""
+    keys = np.sort(_spread(np.arange(1, int(_widths(features).sum()) + 1, dtype=np.uint64)))
+    rng = np.random.default_rng(5)
+    columns = rng.normal(size=(len(keys), COLUMNS))
+    columns[:, 1] = np.abs(columns[:, 1]) + 1.0
+    rows = StateRows(keys, columns, np.zeros(len(keys), np.int64))
+    digest = int(kernels.sum_digests(address_of(keys), address_of(columns), len(keys), COLUMNS)) % (1 << 64)
+
+    def below(prefix: Prefix) -> StateRows:
+        return rows_between(rows, prefix.bits, prefix.last)
+
+    head = {"rows": len(keys), "learner": {"rows_digest": f"{digest:016x}"}}
+    with _open(folder, None) as store:
+        store.begin(rows.part(0, 0), below, version=0, digest=0, head=head).commit()
+    return {"rows": len(keys)}
+
+
+class _Replay:
+    """A learner with a bounded table over the state in a folder, driven as the role drives one."""
+
+    def __init__(self, folder: str, budget: MemoryBudget) -> None:
+        self.learner = Learner(FtrlProximal(**SETTINGS))
+        self.store = _open(folder, budget.rocksdb_bytes)
+        assert self.store.rows is not None
+        begun = time.perf_counter()
+        self.cold = ColdSide(self.store, self.store.rows, budget, self.learner)
+        self.index_s = time.perf_counter() - begun
+        loaded = self.store.load()
+        assert loaded is not None
+        self.cold.take_over(loaded.head)
+        self.table = self.cold.table
+        self.table.restart_changes(0, 0)
+        self._writer: Any = None
+        self._began = 0
+        self.checkpoints, self.waited_s, self.longest_s = 0, 0.0, 0.0
+
+    def fold(self, record: ExampleRecord, tick: int) -> None:
+        begun = time.perf_counter()
+        while self.cold.must_wait and (self._writer is not None or self.cold.behind):
+            self._turn(tick - 1)
+            time.sleep(0.001)
+        self.waited_s += time.perf_counter() - begun
+        begun = time.perf_counter()
+        self.learner.fold(record, tick)
+        self._turn(tick)
+        self.longest_s = max(self.longest_s, time.perf_counter() - begun)
+
+    def _turn(self, tick: int) -> None:
+        if self._writer is not None:
+            if not self._writer.step():
+                self._writer.commit()
+                self._writer = None
+                self.cold.committed()
+                self.checkpoints += 1
+        elif (tick - self._began >= CHECKPOINT_TICKS or self.cold.must_wait) and not self.cold.behind:
+            self._began = tick
+            changed = StateRows(*self.table.take_changed_for_checkpoint(tick))
+            self.cold.begin(changed)
+            head = {"rows": self.table.count, "learner": {"rows_digest": f"{self.table.rows_digest:016x}"}}
+            self._writer = self.store.begin(changed, self._below, version=tick, digest=0, head=head)
+            self.table.take_changed_for_publication(tick)
+
+    def _below(self, prefix: Prefix) -> StateRows:
+        return StateRows(*self.table.rows_with_prefix(prefix.number, prefix.nbits))
+
+    def close(self) -> None:
+        self.cold.close()
+        self.store.close()
+
+
+class _Resident(threading.Thread):
+    """Asks the system for this process's resident memory, in MiB."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.seen: list[float] = []
+
+    def run(self) -> None:
+        while True:
+            self.seen.append(resident_mib())
+            time.sleep(0.1)
+
+
+def resident_mib() -> float:
+    """Resident memory now."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def _replay(folder: str, features: int, memory_mib: int, examples: int, rate: int) -> dict[str, Any]:
+    learners.warm()
+    traffic = _traffic(features, examples, rate)
+    first = next(traffic)
+    Learner(FtrlProximal(**SETTINGS)).fold(first, 1)
+    base_mib = resident_mib()
+    resident = _Resident()
+    resident.start()
+    begun = time.perf_counter()
+    replay = _Replay(folder, MemoryBudget.of(memory_mib * MIB, COLUMNS))
+    start_s = time.perf_counter() - begun
+    begun = time.perf_counter()
+    for tick, record in enumerate(traffic, 1):
+        replay.fold(record, tick)
+    seconds = time.perf_counter() - begun
+    table, tenth = replay.table, max(1, len(resident.seen) // 10)
+    found = {
+        "base_mib": base_mib,
+        "peak_mib": max(resident.seen),
+        "last_mib": float(np.mean(resident.seen[-tenth:])),
+        "rate": (examples - rate) / seconds,
+        "missed": table.missed / examples,
+        "fetched": table.fetched / examples,
+        "resident": table.resident,
+        "count": table.count,
+        "checkpoints": replay.checkpoints,
+        "waited": replay.waited_s / seconds,
+        "longest_s": replay.longest_s,
+        "index_s": replay.index_s,
+        "start_s": start_s,
+        "rocksdb": replay.cold.memory,
+    }
+    replay.close()
+    return found
+
+
+if __name__ == "__main__":
+    numbers = [int(number) for number in sys.argv[3:]]
+    print(json.dumps((_build if sys.argv[1] == "build" else _replay)(sys.argv[2], *numbers)))

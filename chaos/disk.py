@@ -1,0 +1,72 @@
+"""A disk for the learner's state that can be full, and states that can be damaged.
+
+In: a folder. Out: a file system of bounded size, where this machine lets us mount one.
+This file must never leave a mount behind, nor fill a disk that is not its own.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+SIZE_MB = 96
+FILLER = "filler"
+CHUNK_BYTES = 1 << 20
+
+
+class Disk:
+    """A small disk at `path`; `bounded` tells whether it can be filled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True)
+        self.bounded = _mount(path)
+
+    def fill(self) -> None:
+        """Take all the room there is."""
+        if not self.bounded:
+            return
+        with (self.path / FILLER).open("ab", buffering=0) as file:
+            size = CHUNK_BYTES
+            while size:
+                try:
+                    file.write(bytes(size))
+                except OSError:
+                    size //= 2
+
+    def free(self) -> None:
+        """Give it back."""
+        (self.path / FILLER).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Take the disk away, with all that is on it."""
+        if self.bounded:
+            subprocess.run(["umount", "--lazy", str(self.path)], check=False, capture_output=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _mount(path: Path) -> bool:
+    if shutil.which("mount") is None:
+        return False
+    options = ["-t", "tmpfs", "-o", f"size={SIZE_MB}m", "tmpfs"]
+    return subprocess.run(["mount", *options, str(path)], check=False, capture_output=True).returncode == 0
+
+
+def damage(state_dir: Path, rng: random.Random) -> str:
+    """Flip a byte in a file of a state directory, or cut a file short; what was done, "" where there is none."""
+    files = sorted(
+        file for file in state_dir.rglob("*") if file.is_file() and file.stat().st_size > 0 and file.name != "LOCK"
+    )
+    if not files:
+        return ""
+    file = rng.choice(files)
+    data = bytearray(file.read_bytes())
+    at = rng.randrange(len(data))
+    if rng.random() < 0.5:
+        file.write_bytes(bytes(data[:at]))
+        return f"{file.name} cut to {at} of {len(data)} bytes"
+    data[at] ^= 1 << rng.randrange(8)
+    file.write_bytes(bytes(data))
+    return f"one bit flipped in {file.name}"

@@ -1,0 +1,271 @@
+"""The processes of a schedule by slot: who runs, who is started again and when.
+
+In: a site, a cluster. Out: joiners, learners and scorers that are started again when they end, as a supervisor would.
+This file must never decide on a fault, and never hide that a role has ended by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.cluster import Cluster
+from chaos.disk import damage
+from chaos.process import Process
+from stream_learner.errors import BrokerUnreachable, Fenced, RetryLater, StateInUse
+from tests.e2e.configuration import Tree
+from tests.e2e.site import Site
+
+LISTENER_OF = {
+    "joiner-0": "JOINER0",
+    "joiner-1": "JOINER1",
+    "joiner-2": "JOINER1",
+    "learner": "LEARNER",
+    "standby": "STANDBY",
+    "scorer-0": "SCORER",
+    "scorer-1": "SCORER",
+}
+CLIENT = {
+    "broker.address.family": "v4",
+    "reconnect.backoff.max.ms": 500,
+    "session.timeout.ms": 2500,
+    "heartbeat.interval.ms": 500,
+}
+START_AGAIN_S = 0.3
+STOP_S = 60.0
+MAY_END_WITH = {kind.exit_code for kind in (RetryLater, BrokerUnreachable, Fenced, StateInUse)}
+"""Codes after which a supervisor starts a role again: it was fenced, or asks for a later try."""
+
+
+@dataclass
+class Slot:
+    """A place for one process. `start_s` is when the next one is due; None where none is."""
+
+    name: str
+    command: list[str]
+    process: Process | None = None
+    start_s: float | None = 0.0
+    starts: int = 0
+    log_files: list[Path] = field(default_factory=list)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process lives."""
+        return self.process is not None and self.process.alive
+
+
+class Fleet:
+    """All slots of a schedule. `tend` it often."""
+
+    def __init__(
+        self, site: Site, cluster: Cluster, folder: Path, disk: Path, *, learner_is_standby: bool = False
+    ) -> None:
+        """disk: where the learner's state is; that of a standby and of witnesses is in `folder`."""
+        self.site = site
+        self.state_dir = disk / "state"
+        self.standby_dir = folder / "standby"
+        self._verbs = {
+            "joiner": ["join"],
+            "learner": ["learn", "--standby"] if learner_is_standby else ["learn"],
+            "standby": ["learn", "--standby"],
+        }
+        self.ended: list[str] = []
+        """Roles that ended by themselves in a way that no supervisor should have to mend."""
+        self._cluster = cluster
+        self._folder = folder
+        self.slots: dict[str, Slot] = {}
+        self._twins: list[Slot] = []
+
+    def add(self, name: str) -> Slot:
+        """A slot, due to start at once."""
+        self.slots[name] = Slot(name, self.command(name))
+        return self.slots[name]
+
+    def command(self, name: str, **changes: Tree) -> list[str]:
+        """What to run in a slot; `changes` are sections of the configuration."""
+        kind = name.split("-")[0]
+        if kind == "scorer":
+            return [sys.executable, "-m", "chaos.witness", str(self._folder / f"{name}.task")]
+        sections = {section: dict(values) for section, values in changes.items()}
+        if name == "joiner-0":
+            sections.setdefault("join", {})["instance_id"] = name
+        if kind in ("learner", "standby"):
+            own = {"state_dir": str(self.state_dir if kind == "learner" else self.standby_dir)}
+            sections["learner"] = {**own, **sections.get("learner", {})}
+        config = self._write_config(name, sections)
+        return [sys.executable, "-m", "stream_learner", *self._verbs[kind], "--config", str(config)]
+
+    def _write_config(self, name: str, sections: Mapping[str, Tree]) -> Path:
+        tree = self.site.changed(**sections).model_dump(mode="json", by_alias=True)
+        tree["kafka"] = {**CLIENT, "bootstrap.servers": self._cluster.address(LISTENER_OF[name])}
+        tree["telemetry"]["log_format"] = "json"
+        path = self._folder / f"{name}-{len(list(self._folder.glob('*.yaml')))}.yaml"
+        path.write_text(json.dumps(tree), encoding="utf-8")
+        return path
+
+    def tend(self) -> None:
+        """Start what is due; note what has ended by itself, and start it again soon."""
+        now_s = time.monotonic()
+        for slot in [*self.slots.values(), *self._twins]:
+            if slot.start_s is not None and not slot.alive and now_s >= slot.start_s:
+                self.start(slot)
+            elif slot.process is not None and slot.start_s is None and not slot.alive:
+                self._note_end(slot)
+
+    def start(self, slot: Slot) -> Process:
+        """Start its process now."""
+        slot.start_s = None
+        slot.starts += 1
+        log_file = self._folder / f"{slot.name}-{slot.starts}.log"
+        slot.log_files.append(log_file)
+        if slot.name.startswith("scorer"):
+            self._write_task(slot)
+        slot.process = Process(slot.command, log_file)
+        return slot.process
+
+    def _write_task(self, slot: Slot) -> None:
+        """Each witness writes to a file of its own, so that no kill can tear another's lines."""
+        base = self._folder / f"{slot.name}.base"
+        task: dict[str, Any] = json.loads(base.read_text(encoding="utf-8"))
+        task["out"] = str(self.witness_file(slot.name, slot.starts))
+        Path(slot.command[-1]).write_text(json.dumps(task), encoding="utf-8")
+
+    def prepare_scorer(self, name: str, keys: list[int]) -> None:
+        """What a witness in this slot is to follow, and to ask for."""
+        kafka = {
+            "bootstrap.servers": self._cluster.address(LISTENER_OF[name]),
+            "broker.address.family": "v4",
+            "reconnect.backoff.max.ms": 500,
+        }
+        task = {"model": self.site.model, "kafka": kafka, "keys": keys}
+        (self._folder / f"{name}.base").write_text(json.dumps(task), encoding="utf-8")
+
+    def _note_end(self, slot: Slot) -> None:
+        process = slot.process
+        assert process is not None
+        code = process.exit_code
+        slot.process = None
+        if slot in self._twins:
+            self._twins.remove(slot)
+        else:
+            slot.start_s = time.monotonic() + START_AGAIN_S
+        if code not in MAY_END_WITH:
+            self.ended.append(f"{slot.name} ended by itself with exit code {code}:\n{process.last_lines(3)}")
+
+    def kill(self, name: str, start_after_s: float) -> bool:
+        """kill -9, and when to start again; whether a process that lived was ended by it."""
+        slot = self.slots[name]
+        killed = slot.process is not None and slot.process.kill()
+        slot.process = None
+        slot.start_s = time.monotonic() + start_after_s
+        return killed
+
+    def stop(self, name: str, start_after_s: float | None) -> None:
+        """SIGTERM; a role that does not stop in time, or stops with an error, is noted."""
+        self.stop_all([name])
+        self.slots[name].start_s = None if start_after_s is None else time.monotonic() + start_after_s
+
+    def stop_all(self, names: Sequence[str]) -> None:
+        """SIGTERM to all of them, then wait for each; none is started again."""
+        told = [(name, self.slots[name].process) for name in names]
+        may_end_with = {}
+        for name, process in told:
+            self.slots[name].start_s = None
+            self.slots[name].process = None
+            if process is not None and process.alive:
+                # One that has not said anything yet is still being loaded, and ends as the signal has it.
+                may_end_with[name] = {0, *MAY_END_WITH} | (set() if process.log else {-signal.SIGTERM})
+                process.tell_to_stop()
+        for name, process in told:
+            if (
+                process is not None
+                and name in may_end_with
+                and (code := process.wait(STOP_S)) not in may_end_with[name]
+            ):
+                process.kill()
+                self.ended.append(f"{name} told to stop ended with {code}:\n{process.last_lines(3)}")
+
+    def start_twin(self, name: str, **changes: Tree) -> Slot:
+        """A second process of a slot."""
+        twin = Slot(f"{name}-twin-{len(list(self._folder.glob('*.yaml')))}", self.command(name, **changes))
+        self.start(twin)
+        self._twins.append(twin)
+        return twin
+
+    def end_twin(self, twin: Slot) -> None:
+        """kill -9 of a second process, if it still lives."""
+        if twin in self._twins:
+            self._twins.remove(twin)
+        if twin.process is not None:
+            twin.process.kill()
+
+    def hang(self, name: str) -> None:
+        """SIGSTOP."""
+        self._signal(name, signal.SIGSTOP)
+
+    def wake(self, name: str) -> None:
+        """SIGCONT."""
+        self._signal(name, signal.SIGCONT)
+
+    def _signal(self, name: str, number: int) -> None:
+        process = self.slots[name].process
+        if process is not None:
+            process.signal(number)
+
+    def heal(self) -> None:
+        """End the twins, wake whoever hangs, and start whoever is away, now."""
+        for twin in list(self._twins):
+            self.end_twin(twin)
+        for slot in self.slots.values():
+            if slot.process is not None:
+                slot.process.signal(signal.SIGCONT)
+            if slot.start_s is not None:
+                slot.start_s = 0.0
+
+    def lose_state(self) -> None:
+        """Empty the learner's state directory."""
+        for entry in self.state_dir.iterdir() if self.state_dir.exists() else ():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    def damage_state(self, rng: random.Random) -> str:
+        """Damage one file of the learner's state directory; what was done. What was set aside before is removed, as an
+        operator would: a learner stops after three.
+        """
+        for aside in self.state_dir.glob("damaged-*"):
+            shutil.rmtree(aside, ignore_errors=True)
+        return damage(self.state_dir, rng)
+
+    def listener(self, name: str) -> str:
+        """Whose way to the brokers a slot uses."""
+        return LISTENER_OF[name]
+
+    def witness_file(self, name: str, start: int) -> Path:
+        """What the witness of a slot writes that was started as this one."""
+        return self._folder / f"{name}-{start}.jsonl"
+
+    def witnessed(self, name: str) -> list[Path]:
+        """What the witnesses of a slot have written."""
+        return sorted(self._folder.glob(f"{name}-*.jsonl"))
+
+    def logs(self, lines: int = 8) -> str:
+        """The end of the last logs of each slot."""
+        told = []
+        for slot in self.slots.values():
+            for file in slot.log_files[-2:]:
+                end = [line[:400] for line in file.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]]
+                told.append("\n".join([f"-- {file.stem}", *end]))
+        return "\n".join(told)
+
+    def close(self) -> None:
+        """kill -9 of everything that still runs."""
+        for slot in [*self.slots.values(), *self._twins]:
+            if slot.process is not None:
+                slot.process.kill()

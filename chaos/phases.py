@@ -1,0 +1,104 @@
+"""Where in its life a process is, seen from outside: its log, its open files, what scorers serve.
+
+In: a slot's process. Out: whether it is where a kill is aimed at, and what to call that.
+This file must never ask a role itself.
+"""
+
+from __future__ import annotations
+
+import time
+
+from chaos.fleet import Fleet
+from chaos.gather import last_version
+from chaos.plan import SCORERS, Step
+from chaos.process import Process
+
+BEGUN = {"joiner": ("joiner_started",), "learner": (), "standby": (), "scorer": ("scorer_started",)}
+READY = {
+    "joiner": ("partition_begun", "partition_resumed"),
+    "learner": ("learner_started",),
+    "standby": ("learner_started",),
+    "scorer": ("scorer_ready",),
+}
+LOCK = "/LOCK"
+CHECKPOINT_S = 1.0
+PATIENCE_S = 60.0
+"""How long a kill waits for its phase."""
+
+
+def since_s(process: Process, events: tuple[str, ...]) -> float | None:
+    """When the last of these events was seen in its log, None before the first."""
+    seen = [at for event in events if (at := process.seen_s(event)) is not None]
+    return max(seen, default=None)
+
+
+def begun(process: Process, kind: str) -> bool:
+    """Whether it has come further than loading programs: it works on recovery, or is beyond."""
+    if kind in ("learner", "standby"):
+        return process.has_open(LOCK) or since_s(process, READY[kind]) is not None
+    return since_s(process, BEGUN[kind]) is not None
+
+
+class Hunt:
+    """A kill that waits for its phase. `is_due` when the process is there, or has not come there for long."""
+
+    def __init__(self, fleet: Fleet, step: Step) -> None:
+        self.step = step
+        self._fleet = fleet
+        self._kind = step.slot.split("-")[0]
+        self._give_up_s = time.monotonic() + PATIENCE_S
+        self._process: Process | None = None
+        self._checkpoint_s: float | None = None
+        self._version = -1
+        self._due_s: float | None = None
+
+    def is_due(self) -> bool:
+        """Whether it is time to kill."""
+        process = self._fleet.slots[self.step.slot].process
+        if process is None or not process.alive:
+            return False
+        if process is not self._process:
+            self._meet(process)
+        now_s = time.monotonic()
+        if self._due_s is None and self._reached(process):
+            self._due_s = now_s + _further_s(self.step)
+        return (self._due_s is not None and now_s >= self._due_s) or now_s >= self._give_up_s
+
+    def _meet(self, process: Process) -> None:
+        """Another process than before: what was known of that one counts no more."""
+        self._process, self._due_s = process, None
+        self._checkpoint_s = process.seen_s("checkpoint")
+        self._version = _served(self._fleet)
+
+    def _reached(self, process: Process) -> bool:
+        aim = self.step.aim
+        if aim == "recovery":
+            return begun(process, self._kind)
+        if since_s(process, READY[self._kind]) is None:
+            return False
+        if aim == "publication":
+            return _served(self._fleet) > self._version
+        return aim in ("recovered", "steady") or process.seen_s("checkpoint") != self._checkpoint_s
+
+    def phase(self) -> str:
+        """What the process is doing: "start-up", "recovery", the phase aimed at, or "steady"."""
+        process = self._fleet.slots[self.step.slot].process
+        if process is None or not begun(process, self._kind):
+            return "start-up"
+        if since_s(process, READY[self._kind]) is None:
+            return "recovery"
+        return self.step.aim if self._due_s is not None and self.step.aim != "recovery" else "steady"
+
+
+def _served(fleet: Fleet) -> int:
+    """The last version that a scorer serves."""
+    return max(last_version(fleet, name) for name in SCORERS)
+
+
+def _further_s(step: Step) -> float:
+    """How long to wait after the event that the phase is recognised by."""
+    if step.aim == "checkpoint":
+        return CHECKPOINT_S * (0.97 + 0.1 * step.wait_s)
+    if step.aim in ("after-checkpoint", "publication"):
+        return 0.25 * step.wait_s
+    return step.wait_s

@@ -1,0 +1,121 @@
+"""One process of a role: started, watched from outside, hung, killed.
+
+In: a command, a file for its log. Out: whether it lives, what it has said, which files it has open.
+This file must never leave a process behind, nor touch one that it did not start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.kafka_broker.broker import die_with_parent
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Process:
+    """A process in a session of its own, which the kernel kills with this one. Its log holds its output."""
+
+    def __init__(self, command: Sequence[str], log_file: Path) -> None:
+        self.log_file = log_file
+        self.started_s = time.monotonic()
+        self.hung = False
+        with log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+        self._seen: dict[str, float] = {}
+        self._read_bytes = 0
+        self.pid = self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it lives; negative where a signal has ended it."""
+        return self._process.poll()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self.exit_code is None
+
+    @property
+    def log(self) -> str:
+        """What it has said so far."""
+        return self.log_file.read_text(encoding="utf-8", errors="replace")
+
+    def seen_s(self, event: str) -> float | None:
+        """When this event was last found in its log (monotonic); None before."""
+        self._read_on()
+        return self._seen.get(event)
+
+    def _read_on(self) -> None:
+        with self.log_file.open("rb") as file:
+            file.seek(self._read_bytes)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        for line in whole.splitlines():
+            event = _event_of(line)
+            if event:
+                self._seen[event] = time.monotonic()
+
+    def has_open(self, name: str) -> bool:
+        """Whether it has a file of this name open."""
+        try:
+            return any(str(Path(link).readlink()).endswith(name) for link in _links(self.pid))
+        except OSError:
+            return False
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it lives."""
+        if self.alive:
+            os.killpg(self.pid, number)
+            self.hung = number == signal.SIGSTOP or (self.hung and number != signal.SIGCONT)
+
+    def kill(self) -> bool:
+        """kill -9; whether it was this that ended it."""
+        if not self.alive:
+            return False
+        self.signal(signal.SIGKILL)
+        return self._process.wait() == -signal.SIGKILL
+
+    def tell_to_stop(self) -> None:
+        """SIGTERM; it must not hang."""
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+
+    def wait(self, patience_s: float) -> int | None:
+        """Wait for one that was told to stop; its exit code, None where it does not."""
+        try:
+            return self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def last_lines(self, count: int = 8) -> str:
+        """The end of its log."""
+        return "\n".join(line[:400] for line in self.log.splitlines()[-count:])
+
+
+def _links(pid: int) -> list[Path]:
+    return list(Path(f"/proc/{pid}/fd").iterdir())
+
+
+def _event_of(line: bytes) -> str:
+    try:
+        found: Any = json.loads(line)
+    except ValueError:
+        return ""
+    return str(found.get("event", "")) if isinstance(found, dict) else ""

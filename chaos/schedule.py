@@ -1,0 +1,319 @@
+"""Carries out one plan: topics of its own, traffic, roles, faults, and then the comparison.
+
+In: a plan, a cluster. Out: a `Result`: the kills that counted, and what differs at the end.
+This file must never decide what is equal, nor let a fault outlast the schedule.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from chaos.cluster import Cluster
+from chaos.disk import Disk
+from chaos.feed import Feed
+from chaos.fleet import Fleet
+from chaos.gather import keys_of, last_version, verdict
+from chaos.phases import Hunt
+from chaos.plan import KILLS, LEARNERS, SCORERS, Fault, Plan, Step
+from chaos.proxy import Mode
+from chaos.traffic import traffic_of
+from tests.e2e.site import Site
+from tests.kafka_broker.broker import delete_topics
+
+LOOK_S = 0.02
+STEP_S = 1.6
+"""About how long a step takes: the traffic is spread over the steps by this."""
+PATIENCE_S = 300.0
+LOOK_AHEAD = 5
+SIDE_BY_SIDE = 3
+NETWORK = {Fault.CUT: Mode.CUT, Fault.STALL: Mode.STALL, Fault.MUTE: Mode.MUTE}
+LEARNER = {"checkpoint_interval": "1s", "copy_interval": "500ms", "min_free": "4MiB", "lease_timeout": "1500ms"}
+SECTIONS: dict[str, Any] = {
+    "snapshots": {"interval": "100ms", "shards": 2, "ring": 8, "page_bytes": "4KiB"},
+    "learner": LEARNER,
+}
+BY_CLOCK: dict[str, Any] = {"join": {"close_idle": True, "grace": "300ms", "max_bad_share": 1.0}}
+
+
+class Unfinished(Exception):
+    """A schedule that did not come to its end in time; the message says what was missing."""
+
+
+@dataclass
+class Result:
+    """What became of a schedule. kills: slot and phase of each; faults: how often each happened."""
+
+    plan: Plan
+    kills: list[tuple[str, str]] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    records: int = 0
+    versions: int = 0
+    seconds: float = 0.0
+    controller_changes: int = 0
+    logs: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs."""
+        return not self.problems
+
+
+def run_schedule(
+    plan: Plan, cluster: Cluster, folder: Path, say: Callable[[str], None], patience_s: float = PATIENCE_S
+) -> Result:
+    """Carry it out, compare, and take everything away again."""
+    result = Result(plan)
+    began_s = time.monotonic()
+    term = cluster.controller()[1]
+    with ExitStack() as stack:
+        disk = Disk(folder / "disk")
+        stack.callback(disk.close)
+        scenario = traffic_of(plan, int(time.time() * 1000))
+        sections = {**SECTIONS, **(BY_CLOCK if plan.by_clock else {})}
+        site = Site(cluster.bootstrap, scenario, folder, **sections)
+        stack.callback(delete_topics, cluster.bootstrap, site.topics)
+        stack.callback(site.close)
+        fleet = Fleet(site, cluster, folder, disk.path, learner_is_standby=plan.learners == LEARNERS[2])
+        stack.callback(fleet.close)
+        stack.callback(cluster.heal)
+        feed = Feed(cluster.bootstrap, scenario, site.impressions, site.clicks)
+        stack.callback(feed.close)
+        run = _Run(plan, cluster, site, fleet, disk, feed, result, say, began_s + patience_s)
+        try:
+            run.carry_out()
+            run.come_to_an_end()
+            result.problems += fleet.ended
+            result.problems += verdict(site, fleet, result)
+        except (Unfinished, RuntimeError, AssertionError) as error:
+            result.problems += [f"{type(error).__name__}: {error}", *fleet.ended]
+        if result.problems:
+            result.logs = fleet.logs(40)
+        result.records = feed.sent
+    result.controller_changes = max(0, cluster.controller()[1] - term)
+    result.seconds = time.monotonic() - began_s
+    return result
+
+
+class _Run:
+    """A plan under way."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        site: Site,
+        fleet: Fleet,
+        disk: Disk,
+        feed: Feed,
+        result: Result,
+        say: Callable[[str], None],
+        until_s: float,
+    ) -> None:
+        self._plan, self._cluster, self._site = plan, cluster, site
+        self._fleet, self._disk, self._feed = fleet, disk, feed
+        self._result, self._say, self._until_s = result, say, until_s
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._rng = random.Random(f"{plan.seed}/{plan.number}/damage")
+        self._began_s = time.monotonic()
+        self._hunts: list[Hunt] = []
+        self._done = 0
+        self._feeding = True
+        keys = keys_of(site.scenario)
+        for name in plan.slots:
+            if name in SCORERS:
+                fleet.prepare_scorer(name, keys)
+            fleet.add(name)
+
+    def carry_out(self) -> None:
+        """Every step of the plan, about in order: a few kills wait for their phases side by side."""
+        waiting = list(self._plan.steps)
+        next_s = time.monotonic()
+        while waiting or self._hunts:
+            self._wait(partial(self._something_to_do, waiting, next_s), self._hunted)
+            for hunt in [hunt for hunt in self._hunts if hunt.is_due()]:
+                self._kill(hunt)
+            step = self._next_of(waiting) if time.monotonic() >= next_s else None
+            if step is not None:
+                waiting.remove(step)
+                self._do(step)
+                next_s = time.monotonic() + step.after_s
+
+    def _something_to_do(self, waiting: list[Step], next_s: float) -> bool:
+        due = any(hunt.is_due() for hunt in self._hunts)
+        return due or (time.monotonic() >= next_s and self._next_of(waiting) is not None)
+
+    def _next_of(self, waiting: list[Step]) -> Step | None:
+        """The first of the next few steps that no step before it holds up; those of one slot keep their order."""
+        busy = {hunt.step.slot for hunt in self._hunts}
+        for step in waiting[:LOOK_AHEAD]:
+            if step.slot not in busy and not (step.fault in KILLS and len(self._hunts) >= SIDE_BY_SIDE):
+                return step
+            busy.add(step.slot)
+        return None
+
+    def _hunted(self) -> str:
+        return ", ".join(f"{hunt.step.slot} at {hunt.step.aim}" for hunt in self._hunts) or "the next step"
+
+    def _note_done(self, step: Step) -> None:
+        self._done += 1
+        self._say(f"{self._done}/{len(self._plan.steps)} {step}")
+
+    def _do(self, step: Step) -> None:
+        if step.fault in KILLS:
+            self._hunts.append(Hunt(self._fleet, step))
+            return
+        begin: dict[Fault, Callable[[Step], Callable[[], None] | None]] = {
+            Fault.HANG: self._hang,
+            Fault.STOP: self._stop,
+            Fault.JOIN: self._join,
+            Fault.TWIN: self._twin,
+            Fault.DISK_FULL: self._fill_disk,
+            Fault.BROKER: self._kill_brokers,
+            Fault.CONTROLLER: self._kill_brokers,
+            Fault.TWO_BROKERS: self._kill_brokers,
+            Fault.BROKER_HANGS: self._hang_broker,
+        }
+        end = self._cut(step) if step.fault in NETWORK else begin[step.fault](step)
+        if end is not None:
+            self._later(step.lasts_s, end)
+        self._result.faults[step.fault.value] += 1
+        self._note_done(step)
+
+    def _kill(self, hunt: Hunt) -> None:
+        """Kill it; where it has ended by itself just now, the hunt goes on with the next process of the slot."""
+        step, phase = hunt.step, hunt.phase()
+        if not self._fleet.kill(step.slot, step.lasts_s):
+            return
+        self._hunts.remove(hunt)
+        self._result.kills.append((step.slot, phase))
+        self._result.faults[Fault.KILL.value] += 1
+        if step.fault is Fault.LOSE_STATE:
+            self._fleet.lose_state()
+            self._result.faults[step.fault.value] += 1
+        elif step.fault is Fault.DAMAGE_STATE and self._fleet.damage_state(self._rng):
+            self._result.faults[step.fault.value] += 1
+        self._note_done(step)
+
+    def _cut(self, step: Step) -> Callable[[], None]:
+        listener = self._fleet.listener(step.slot)
+        self._cluster.set_network(listener, NETWORK[step.fault], step.nodes)
+        return lambda: self._cluster.set_network(listener, Mode.OPEN, step.nodes)
+
+    def _hang(self, step: Step) -> Callable[[], None]:
+        self._fleet.hang(step.slot)
+        return lambda: self._fleet.wake(step.slot)
+
+    def _stop(self, step: Step) -> None:
+        self._fleet.stop(step.slot, step.lasts_s)
+
+    def _join(self, step: Step) -> Callable[[], None]:
+        self._fleet.add("joiner-2")
+        return lambda: self._fleet.stop("joiner-2", None)
+
+    def _twin(self, step: Step) -> Callable[[], None]:
+        """A joiner of the same id; a learner on the same directory, or one with a directory of its own."""
+        changes = {}
+        if step.slot == "learner" and step.lasts_s > 2.0:
+            changes = {"learner": {"state_dir": str(self._fleet.state_dir.parent / "twin")}}
+        twin = self._fleet.start_twin(step.slot, **changes)
+        return lambda: self._fleet.end_twin(twin)
+
+    def _fill_disk(self, step: Step) -> Callable[[], None]:
+        self._disk.fill()
+        return self._disk.free
+
+    def _kill_brokers(self, step: Step) -> Callable[[], None]:
+        nodes = step.nodes or (self._cluster.controller()[0] or 1,)
+        for node in nodes:
+            self._cluster.kill(node)
+        return partial(self._restart_brokers, nodes)
+
+    def _restart_brokers(self, nodes: tuple[int, ...]) -> None:
+        for node in nodes:
+            self._cluster.restart(node)
+
+    def _hang_broker(self, step: Step) -> Callable[[], None]:
+        self._cluster.hang(step.nodes[0])
+        return lambda: self._cluster.wake(step.nodes[0])
+
+    def come_to_an_end(self) -> None:
+        """Mend everything, send the rest, wait until all of it is learned and served; then stop all roles."""
+        self._end_faults()
+        self._wait(lambda: self._feed.settled, "every record of the traffic in its topic")
+        if self._plan.by_clock:
+            self._close_by_clock()
+        else:
+            self._wait(self._site.closed, self._missing_ticks)
+        last = self._site.last_tick()
+        for name in SCORERS:
+            self._wait(partial(self._serves, name, last), f"{name} at version {last}")
+        self._fleet.stop_all(list(self._fleet.slots))
+
+    def _serves(self, name: str, version: int) -> bool:
+        return last_version(self._fleet, name) >= version
+
+    def _end_faults(self) -> None:
+        for _, _, end in sorted(self._agenda, key=lambda entry: entry[:2]):
+            end()
+        self._agenda.clear()
+        self._feeding = False
+        self._disk.free()
+        self._cluster.heal()
+        self._fleet.heal()
+        if not self._plan.by_clock:
+            self._wait(self._all_sent, "the rest of the traffic sent")
+
+    def _all_sent(self) -> bool:
+        self._feed.send_share(1.0)
+        return self._feed.sent == sum(map(len, (*self._site.scenario.impressions, *self._site.scenario.clicks)))
+
+    def _close_by_clock(self) -> None:
+        """Wait until the clock has closed every window, and stop the joiners, which would go on with empty ticks."""
+        scenario, s = self._site.scenario, self._site.scenario.settings
+        impressions, clicks = self._feed.sent_of(scenario)
+        self._site.scenario = type(scenario)(scenario.name, s, impressions, clicks)
+        latest_ms = max(m.timestamp_ms for part in (*impressions, *clicks) for m in part)
+        end_ms = latest_ms + 2 * (s["window_ms"] + s["skew_ms"]) + 2 * s["tick_ms"]
+        self._wait(lambda: self._site.last_tick() * s["tick_ms"] > end_ms, self._missing_ticks)
+        self._fleet.stop_all([name for name in self._fleet.slots if name.startswith("joiner")])
+
+    def _missing_ticks(self) -> str:
+        return f"ticks closed: {[log.last_tick for log in self._site.logs()]}, wanted {self._site.end_tick}"
+
+    def _later(self, wait_s: float, end: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (time.monotonic() + wait_s, next(self._numbers), end))
+
+    def _tend(self) -> None:
+        """What goes on meanwhile: faults end, roles start, traffic flows."""
+        while self._agenda and self._agenda[0][0] <= time.monotonic():
+            heapq.heappop(self._agenda)[2]()
+        self._fleet.tend()
+        if not self._feeding:
+            return
+        if self._plan.by_clock:
+            self._feed.send_until(int(time.time() * 1000))
+        else:
+            share = (time.monotonic() - self._began_s) / (STEP_S * (len(self._plan.steps) + 1))
+            self._feed.send_share(min(share, (self._done + 1) / (len(self._plan.steps) + 1), 0.98))
+
+    def _wait(self, true: Callable[[], bool], what: str | Callable[[], str]) -> None:
+        """Tend until it is true. Raises Unfinished when the schedule's time is up."""
+        while True:
+            self._tend()
+            if true():
+                return
+            if time.monotonic() > self._until_s:
+                raise Unfinished(f"the time was up while waiting for: {what if isinstance(what, str) else what()}")
+            time.sleep(LOOK_S)

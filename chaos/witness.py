@@ -1,0 +1,100 @@
+"""A scorer as a process that writes down what it serves: `python -m chaos.witness TASK` (a JSON object in a file).
+
+In: brokers, a model, its keys. Out: for each version a line with the digest, every weight of the replica, and every
+answer to the same question that readers got meanwhile.
+This file must never judge what it sees: it may be killed at any moment, and what it wrote still holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from stream_learner.edges.telemetry import configure_logging, get_logger
+from stream_learner.roles.scorer import Scorer
+
+ASK_EVERY_S = 0.02
+
+
+class Witness:
+    """Follows a model with the library's `Scorer`; two threads look at it: the one that applies, and a reader."""
+
+    def __init__(self, task: dict[str, Any], out: IO[str]) -> None:
+        self._keys = np.array(task["keys"], np.uint64)
+        self._out = out
+        self._writing = threading.Lock()
+        self._answers: dict[int, set[bytes]] = {}
+        self._stop = threading.Event()
+        self.scorer = Scorer(
+            model=task["model"], kafka=task["kafka"], max_staleness_ms=None, on_version=self._note_version
+        )
+
+    def _note_version(self, version: int) -> None:
+        """In the thread that applies versions, so that none is applied meanwhile."""
+        keys, weights = self.scorer.largest_weights(max(1, self.scorer.weights))
+        order = np.argsort(keys)
+        self._write(
+            {
+                "kind": "replica",
+                "version": version,
+                "digest": self.scorer.description["digest"],
+                "keys": _text(keys[order].astype("<u8")),
+                "weights": _text(weights[order].astype("<f4")),
+            }
+        )
+
+    def run(self) -> None:
+        """Ask again and again, until told to stop."""
+        with self.scorer:
+            get_logger("witness").info("scorer_started")
+            ready = False
+            while not self._stop.wait(ASK_EVERY_S):
+                if self.scorer.version < 0:
+                    continue
+                self._ask()
+                if not ready and self.scorer.ready:
+                    ready = True
+                    get_logger("witness").info("scorer_ready", version=self.scorer.version)
+
+    def _ask(self) -> None:
+        count = len(self._keys)
+        found = self.scorer.predict_hashed(self._keys, np.ones(count), np.arange(count + 1))
+        answer = found.p_click.astype("<f8").tobytes()
+        known = self._answers.setdefault(found.version, set())
+        if answer not in known:
+            known.add(answer)
+            self._write({"kind": "answers", "version": found.version, "p_click": _text(found.p_click.astype("<f8"))})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with self._writing:
+            self._out.write(json.dumps(line) + "\n")
+            self._out.flush()
+
+    def stop(self, *_: object) -> None:
+        """End soon; a signal handler."""
+        self._stop.set()
+
+
+def _text(values: np.ndarray[Any, Any]) -> str:
+    return base64.b64encode(values.tobytes()).decode("ascii")
+
+
+def main() -> None:
+    """Run until SIGTERM."""
+    configure_logging(log_format="json", stream=sys.stderr)
+    task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    with Path(task["out"]).open("a", encoding="utf-8") as out:
+        witness = Witness(task, out)
+        signal.signal(signal.SIGTERM, witness.stop)
+        witness.run()
+
+
+if __name__ == "__main__":
+    main()

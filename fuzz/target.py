@@ -1,0 +1,92 @@
+"""What a target of fuzzing is, and which there are.
+
+In: a name. Out: the class that makes inputs and checks them.
+This file must never import a target before it is asked for.
+"""
+
+from __future__ import annotations
+
+import abc
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from fuzz.guard import Side
+
+CORPUS = Path(__file__).parent / "corpus"
+MIB = 1 << 20
+
+TARGETS = {
+    "impressions": "fuzz.targets.events:Impressions",
+    "clicks": "fuzz.targets.events:Clicks",
+    "requests": "fuzz.targets.requests:Requests",
+    "log-records": "fuzz.targets.training_log:LogRecords",
+    "rule-r": "fuzz.targets.rule_r:RuleRSequences",
+    "snapshot-records": "fuzz.targets.snapshots:SnapshotRecords",
+    "control": "fuzz.targets.control:ControlRecords",
+    "libsvm-text": "fuzz.targets.text:LibsvmLines",
+    "csv-text": "fuzz.targets.text:CsvLines",
+    "json-lines": "fuzz.targets.text:JsonLinesText",
+    "configuration": "fuzz.targets.configuration:Configuration",
+    "model-files": "fuzz.targets.models:ModelFiles",
+}
+"""Where each target is, by the name that it is called by."""
+
+
+class Wrong(Exception):
+    """An input was read otherwise than it should be."""
+
+
+class Target(abc.ABC):
+    """Makes inputs and checks what reads them.
+
+    name: the folder of its corpus. batch_inputs: how many inputs are checked together. limit_bytes: memory that a
+    batch may take beyond what the process has.
+    """
+
+    name = ""
+    batch_inputs = 64
+    limit_bytes = 256 * MIB
+
+    def __init__(self, corpus: Sequence[bytes]) -> None:
+        self.corpus = list(corpus)
+
+    @abc.abstractmethod
+    def make(self, rng: Random) -> bytes:
+        """One input; the same for the same state of the generator."""
+
+    @abc.abstractmethod
+    def check(self, inputs: Sequence[bytes], side: Side) -> int:
+        """Read the inputs, in memory that is closed at one side; returns how many were accepted.
+
+        Raises Wrong where one was read wrongly. Any other exception is one that should not have come out.
+        """
+
+
+def corpus_of(name: str) -> dict[str, bytes]:
+    """The seed inputs of a target by the names of their files."""
+    folder = CORPUS / name
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())} if folder.is_dir() else {}
+
+
+def load(path: str) -> Target:
+    """The target at `module:Class`, with its corpus."""
+    module, _, attribute = path.partition(":")
+    kind: type[Target] = getattr(importlib.import_module(module), attribute)
+    return kind(list(corpus_of(kind.name).values()))
+
+
+def pack(parts: Sequence[bytes]) -> bytes:
+    """Several pieces of bytes as one input."""
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
+def unpack(data: bytes) -> list[bytes]:
+    """The pieces of an input; what is cut off counts as far as it is there."""
+    parts, at = [], 0
+    while at + 4 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "little")
+        parts.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    return parts

@@ -1,0 +1,197 @@
+"""Impressions and clicks, through the decoders of the joiner: machine code against the plain path and a slow oracle.
+
+In: records of JSON behind a byte that chooses the specification and one that chooses the record's time. Out: Wrong.
+This file must never compare the fast path with anything that shares a kernel with it, but hashing and the logarithm.
+
+Half of the batches lie alone: the memory ends with the last record, as it does for a joiner. The other half lie in
+front of other bytes: then the kernel itself reads records at the edge, where it may look at `PADDING` bytes behind
+them, which are made as misleading as can be, and at none further.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fuzz.guard import Shelf, Side, fenced_arrays
+from fuzz.json_text import event_text
+from fuzz.target import Target, Wrong
+from stream_learner.core import decode_engine, decode_fields
+from stream_learner.core.decode_engine import BatchDecoder, Columns
+from stream_learner.core.decode_layout import PADDING
+from stream_learner.core.decode_plain import parse_event, read_event
+from stream_learner.core.decode_plan import Plan, Role
+from stream_learner.core.events import EventSpec
+from stream_learner.core.feature_spec import FeatureSpec
+from stream_learner.core.reasons import Refused
+from tests.core import decode_oracle
+
+NOW_MS = 1_700_000_000_000
+TIMES_MS = (NOW_MS, -1, 0, 1_000, 253_402_300_799_999, 253_402_300_800_000, 2**62, -(2**63))
+FEATURES: tuple[dict[str, Any], ...] = (
+    {},
+    {"categorical": ["a", "n", "f.x"], "crosses": [["a", "b"], ["b", "c", "user.kind"]]},
+    {
+        "exclude": ["skipped", "user.secret"],
+        "fields": {
+            "log": {"kind": "log"},
+            "bucket": {"kind": "bucket", "edges": [-1.5, 0.0, 10.0, 1e6], "missing": "indicator"},
+            "a": {"kind": "auto", "missing": "indicator"},
+            "e": {"kind": "ignore"},
+        },
+        "crosses": [["bucket", "a"]],
+        "bias": False,
+    },
+    {"include": ["user", "d.e", "f", "a"], "categorical": ["user.x"]},
+    {"max_features": 3, "max_value_bytes": 20, "crosses": [["a", "b"]]},
+    {"fields": {"a": {"kind": "category"}, "b": {"kind": "number"}}, "max_value_bytes": 40},
+)
+EVENTS = (
+    EventSpec(),
+    EventSpec(time="t", time_unit="auto", weight="w", value="v"),
+    EventSpec(id="user.id", time="t", time_unit="iso", weight="user.w", value="user.v"),
+    EventSpec(time="t", time_unit="s", weight="w", value="v", max_event_bytes=200, max_skew_ms=0),
+    EventSpec(id="user.id", time="user.t", time_unit="us"),
+    EventSpec(id="a", time="d.e.t", time_unit="ms", value="d.e.v", weight="d.e.w"),
+)
+MISLEADING = (b"}" * PADDING, b" " * PADDING, b'"' * PADDING, b"0123456789.e-5}]" * 4, b"\\" * PADDING, bytes(PADDING))
+
+Row = tuple[int, int, int, float, list[int], list[float]]
+
+
+_KEPT_FOR = 60
+"""Batches that a decoder is kept for: fields are known to it and others new, and it fills up with wrong ones."""
+
+
+class _Decoder:
+    """The decoder of one specification at one side: kept for some batches, so that fields are known and unknown."""
+
+    def __init__(self, plan: Plan, side: Side) -> None:
+        self.plan, self._side = plan, side
+        self._shelf = Shelf(side)
+        self._left = 0
+
+    def decode(self, raws: Sequence[bytes], times: NDArray[np.int64], behind: bytes) -> Columns:
+        """Columns of the records, with these bytes behind them."""
+        bounds = np.zeros(len(raws) + 1, np.int64)
+        np.cumsum([len(raw) for raw in raws], out=bounds[1:])
+        with fenced_arrays(self._side, decode_engine, decode_fields):
+            if self._left == 0:
+                self._decoder = BatchDecoder(self.plan)
+                self._left = _KEPT_FOR
+            self._left -= 1
+            return self._decoder.decode(self._shelf.put(*raws, behind), bounds, times)
+
+
+class _Events(Target):
+    """What is the same for impressions and clicks."""
+
+    batch_inputs = 800
+    role = Role.WEIGHT
+
+    def __init__(self, corpus: Sequence[bytes]) -> None:
+        super().__init__(corpus)
+        self._raws = [data[2:] for data in corpus] or [b"{}"]
+        self.plans = self.make_plans()
+        self._sides = {(number, side): _Decoder(plan, side) for number, plan in enumerate(self.plans)
+                       for side in ("end", "begin")}  # type: ignore[misc]  # fmt: skip
+
+    def make_plans(self) -> list[Plan]:
+        """One for every specification."""
+        raise NotImplementedError
+
+    def make(self, rng: Random) -> bytes:
+        """Half of them of the first specification, which most events satisfy."""
+        number = rng.choice((0, rng.randrange(len(self.plans))))
+        return bytes((number, rng.choice((0, 0, 0, 0, 1, rng.randrange(8))))) + event_text(rng, self._raws)
+
+    def check(self, inputs: Sequence[bytes], side: Side) -> int:
+        groups: dict[int, list[bytes]] = defaultdict(list)
+        for data in inputs:
+            if len(data) >= 2:
+                groups[data[0] % len(self.plans)].append(data)
+        return sum(self._check_group(number, group, side) for number, group in groups.items())
+
+    def _check_group(self, number: int, group: list[bytes], side: Side) -> int:
+        plan, decoder = self.plans[number], self._sides[number, side]
+        raws = [data[2:] for data in group]
+        times = np.array([TIMES_MS[data[1] % len(TIMES_MS)] for data in group], np.int64)
+        wanted = [plainly(plan, raw, time_ms) for raw, time_ms in zip(raws, times.tolist(), strict=True)]
+        mark = zlib.crc32(raws[0])
+        behind = MISLEADING[mark % len(MISLEADING)] if mark & 64 else b""
+        got = rows(decoder.decode(raws, times, behind))
+        for raw, found, right in zip(raws, got, wanted, strict=True):
+            if found != right:
+                raise Wrong(f"specification {number}: {raw[:300]!r} is {found}, not {right}")
+        for raw, row in zip(raws, wanted, strict=True):
+            if row[0] == 0 and zlib.crc32(raw) % 8 == 0:
+                check_features(plan, raw, row)
+        return sum(row[0] == 0 for row in wanted)
+
+
+class Impressions(_Events):
+    """Impressions: every event specification with every feature specification that fits it."""
+
+    name = "impressions"
+
+    def make_plans(self) -> list[Plan]:
+        found = []
+        for event in EVENTS:
+            for features in FEATURES:
+                try:
+                    found.append(event._plan(event.weight, Role.WEIGHT, FeatureSpec.from_dict(features)))
+                except ValueError:
+                    continue
+        return found
+
+
+class Clicks(_Events):
+    """Clicks: no features."""
+
+    name = "clicks"
+
+    def make_plans(self) -> list[Plan]:
+        return [event._plan(event.value, Role.VALUE, None) for event in EVENTS]
+
+
+def plainly(plan: Plan, raw: bytes, time_ms: int) -> Row:
+    """What the defining path makes of one event."""
+    try:
+        row = read_event(plan, parse_event(raw, plan.max_event_bytes), time_ms)
+    except Refused as refused:
+        return int(refused.reason), 0, 0, 0.0, [], []
+    return 0, row.time_ms, row.id_hash, row.number, row.keys, row.values
+
+
+def rows(columns: Columns) -> list[Row]:
+    """Columns as a tuple for each event."""
+    starts, keys, values = columns.row_start.tolist(), columns.keys.tolist(), columns.values.tolist()
+    fixed = zip(
+        columns.status.tolist(),
+        columns.time_ms.tolist(),
+        columns.id_hash.tolist(),
+        columns.number.tolist(),
+        strict=True,
+    )
+    return [(*four, keys[starts[i] : starts[i + 1]], values[starts[i] : starts[i + 1]]) for i, four in enumerate(fixed)]
+
+
+def check_features(plan: Plan, raw: bytes, row: Row) -> None:
+    """Raise Wrong unless Python's own JSON reader and the slow oracle give the same features."""
+    try:
+        event = decode_oracle.parse(raw)
+    except RecursionError:
+        return
+    except ValueError as error:
+        raise Wrong(f"{raw[:300]!r} was accepted; it is no JSON: {error}") from None
+    if plan.features is None:
+        return
+    keys, values = decode_oracle.row(event, plan.features.to_dict(), tuple(plan.ignore))
+    if (keys, values) != (row[4], row[5]):
+        raise Wrong(f"{raw[:300]!r} gives {row[4:]}, by the oracle {keys, values}")

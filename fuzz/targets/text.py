@@ -1,0 +1,205 @@
+"""Files of examples, LIBSVM, CSV and JSON lines: every line as the slow readers of the tests read it.
+
+In: a block of lines. Out: Wrong where label, weight, features or faults are others.
+This file must never hand a parser memory other than its own contract asks for: text is copied to where exactly the
+room that `LineWork` promises its kernels lies around it, and then an inaccessible page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from fuzz.guard import Side, fenced_arrays
+from fuzz.json_text import event_text
+from fuzz.mutate import mutated
+from fuzz.target import Target, Wrong
+from stream_learner.core import decode_engine, decode_fields
+from stream_learner.core.decode_plan import Plan
+from stream_learner.core.feature_spec import FeatureSpec
+from stream_learner.core.text import line_work
+from stream_learner.core.text.base import LineParser
+from stream_learner.core.text.csv import CsvText
+from stream_learner.core.text.json_lines import JsonLines
+from stream_learner.core.text.libsvm import LibsvmText
+from tests.core import text_oracle
+
+NUMBERS = (
+    "0", "-0", "+1", "1", "007", ".5", "5.", "1e5", "1E-3", "1e400", "1e-400", "5e-324", "0.00012345678901234567",
+    "9007199254740993", "18446744073709551616", "18446744073709551616.5", "1" + "0" * 64, "1" + "0" * 64 + ".5",
+    "1e0005", "1.7976931348623157e308", "nan", "inf", "1x", "-", "+", "e5", ".", "1e", "1e+", "--1", "0x1", "1_0", "",
+)  # fmt: skip
+_BLOCK_FROM = 60
+
+
+class _Lines(Target):
+    """Blocks of lines through one parser, a new one now and then."""
+
+    batch_inputs = 100
+
+    def __init__(self, corpus: Sequence[bytes]) -> None:
+        super().__init__(corpus)
+        self._parsers: dict[Side, LineParser] = {}
+        self._left = 0
+
+    def make_parser(self) -> LineParser:
+        """A new parser."""
+        raise NotImplementedError
+
+    def line(self, rng: Random) -> bytes:
+        """A line, mostly a good one."""
+        raise NotImplementedError
+
+    def wanted(self, line: bytes) -> text_oracle.Line:
+        """What a line is."""
+        raise NotImplementedError
+
+    def make(self, rng: Random) -> bytes:
+        if rng.random() < 0.3:
+            return mutated(rng, rng.choice(self.corpus), self.corpus)
+        text = b"".join(self.line(rng) for _ in range(rng.choice((1, 1, 2, 5))))
+        return mutated(rng, text, self.corpus) if rng.random() < 0.3 else text
+
+    def check(self, inputs: Sequence[bytes], side: Side) -> int:
+        accepted = 0
+        for text in inputs:
+            with fenced_arrays(side, line_work, decode_fields, decode_engine):
+                if self._left == 0:
+                    self._parsers = {}
+                    self._left = _BLOCK_FROM
+                self._left -= 1
+                parser = (
+                    self._parsers.setdefault(side, self.make_parser())
+                    if side not in self._parsers
+                    else self._parsers[side]
+                )
+                self._at_the_edge(parser)
+                parsed = parser.parse(text, 7)
+            try:
+                text_oracle.check(parsed, [self.wanted(line) for line in split(text)], 7)
+            except AssertionError:
+                found = text_oracle.examples(parsed), parsed.faults
+                raise Wrong(
+                    f"{text[:300]!r} is {str(found)[:600]}, not {[self.wanted(line) for line in split(text)]}"
+                ) from None
+            accepted += len(parsed.lines) > 0
+        return accepted
+
+    def _at_the_edge(self, parser: Any) -> None:
+        """Forget the room for text, so that it is made anew, and exactly as large as it has to be."""
+        work = getattr(parser, "_work", None)
+        if work is not None:
+            work._text = work._text[:0]
+
+
+def split(text: bytes) -> list[bytes]:
+    """Lines with their newlines."""
+    parts = [line + b"\n" for line in text.split(b"\n")]
+    parts[-1] = parts[-1][:-1]
+    return parts if parts[-1] else parts[:-1]
+
+
+class LibsvmLines(_Lines):
+    """LIBSVM text."""
+
+    name = "libsvm-text"
+
+    def make_parser(self) -> LineParser:
+        return LibsvmText()
+
+    def wanted(self, line: bytes) -> text_oracle.Line:
+        return text_oracle.libsvm(line)
+
+    def line(self, rng: Random) -> bytes:
+        tokens = [rng.choice((rng.choice(NUMBERS), "1", "-1", "+1", ""))]
+        for _ in range(rng.randrange(8)):
+            index = rng.choice((str(rng.randrange(30)), str(rng.randrange(10**19)), "0007", "x", "qid", "1" * 20))
+            number = rng.choice((rng.choice(NUMBERS), repr(rng.uniform(-9, 9))))
+            tokens.append(index + rng.choice((":", ":", ":", ":", "", "::")) + number)
+        end = rng.choice(("\n", "\n", "\r\n", " # a 1:2\n", "\t\n", "", "#\n"))
+        return (rng.choice((" ", " ", "\t", "  ")).join(tokens) + end).encode()
+
+
+class CsvLines(_Lines):
+    """CSV text with crosses, buckets, logarithms and missing indicators."""
+
+    name = "csv-text"
+    names = ("y", "site", "age", "w", "a name that is longer than thirty-two bytes", "size", "x", "skipped")
+    spec: dict[str, Any] = {  # noqa: RUF012 - never changed
+        "categorical": ["x"],
+        "exclude": ["skipped"],
+        "fields": {
+            "size": {"kind": "bucket", "edges": [0.0, 1.5, 100.0], "missing": "indicator"},
+            "age": {"kind": "log", "edges": [], "missing": "skip"},
+        },
+        "crosses": [["site", "x"], ["age", "size"]],
+    }
+
+    def make_parser(self) -> LineParser:
+        return CsvText(self.names, label="y", weight="w", features=FeatureSpec.from_dict(self.spec), header=False)
+
+    def wanted(self, line: bytes) -> text_oracle.Line:
+        return text_oracle.csv_line(line, list(self.names), "y", "w", self.spec)
+
+    def make(self, rng: Random) -> bytes:
+        """What a field holds is UTF-8 with no control characters: Python's reader takes those otherwise."""
+        text = super().make(rng).decode("utf-8", "ignore")
+        return "".join(c for c in text if c == "\n" or c == "\t" or (c >= " " and c != "\x7f")).encode()
+
+    def line(self, rng: Random) -> bytes:
+        cells = [rng.choice(NUMBERS) if rng.random() < 0.2 else self._cell(rng) for _ in self.names]
+        cells[0], cells[3] = rng.choice(("0", "1", "", "true", "x", "-1")), rng.choice(("", "2", "0", "-1", "0.5", "1"))
+        if rng.random() < 0.1:
+            cells = rng.choice((cells[:-1], [*cells, ""], [*cells, "x"]))
+        return (",".join(cells) + rng.choice(("\n", "\n", "\r\n", ""))).encode()
+
+    def _cell(self, rng: Random) -> str:
+        plain = rng.choice(("", "a", "news", "5", " 5", "7.5 ", "é日", "x" * 40, "a b", "'", "="))
+        return '"' + plain.replace('"', '""') + rng.choice(("", ",", '""')) + '"' if rng.random() < 0.2 else plain
+
+
+class JsonLinesText(_Lines):
+    """JSON lines, whose features must be those of the plain path."""
+
+    name = "json-lines"
+    ignore = ("id", "y", "w")
+
+    def __init__(self, corpus: Sequence[bytes]) -> None:
+        super().__init__(corpus)
+        self._plan = Plan({}, FeatureSpec(), ("y", "w", "id"))
+
+    def make_parser(self) -> LineParser:
+        return JsonLines(label="y", weight="w", ignore=("id",))
+
+    def wanted(self, line: bytes) -> text_oracle.Line:
+        from fuzz.targets.events import plainly
+        from stream_learner.core.decode_plain import parse_event
+
+        if text_oracle.without_end(line) == b"" and line in (b"\n", b"\r\n", b""):
+            return None
+        status, *_, keys, values = plainly(self._plan, line, 0)
+        if status:
+            return text_oracle.FAULT
+        event = parse_event(line, 1 << 62)
+        label, weight = _number_of(event, "y"), _number_of(event, "w")
+        if isinstance(label, str):
+            label = {"1": 1.0, "0": 0.0, "-1": -1.0, "true": 1.0, "false": 0.0}.get(label, text_oracle.FAULT)
+        label = float(label) if isinstance(label, bool) else label
+        if label == text_oracle.FAULT or isinstance(weight, (str, bool)) or (weight or 0) < 0:
+            return text_oracle.FAULT
+        features = list(zip(keys, values, strict=True))
+        return None if label is None else float(label), 1.0 if weight is None else abs(float(weight)), features
+
+    def line(self, rng: Random) -> bytes:
+        text = event_text(rng, (b'{"id":"x","y":1,"w":2,"a":"b","n":1.5}', b'{"y":true,"w":null,"f":[1,{"x":2}]}'))
+        return text.replace(b"\n", b" ") + rng.choice((b"\n", b"\n", b"\r\n", b""))
+
+
+def _number_of(event: dict[str, Any], name: str) -> Any:
+    """What a field of label or weight is: one value, or FAULT. A list or object counts by the one value it holds."""
+    found = [event[name]] if name in event else []
+    while any(isinstance(value, list) for value in found):
+        found = [inner for value in found for inner in (value if isinstance(value, list) else [value])]
+    found = [value for value in found if value is not None and not isinstance(value, dict)]
+    return text_oracle.FAULT if len(found) > 1 else found[0] if found else None

@@ -1,0 +1,592 @@
+"""Histories of joiners: several processes, one training log, and everything that may go wrong between them.
+
+In: a seed. Out: a world whose trouble is over and whose every record has been joined, for `laws` to judge.
+The partitions of a process are the production `PartitionJoiner`s on the model of Kafka; a process itself is the role in
+a few lines. This file must never look into a record, nor repair what a joiner did.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from dataclasses import replace
+from itertools import count
+
+from simulation.events import (
+    BEGINNING_MS,
+    CLICK_EVENTS,
+    IMPRESSION_EVENTS,
+    Arrival,
+    random_spec,
+    random_traffic,
+    with_sentinels,
+)
+from simulation.kafka import Appender, Log, Queries, Reader, Waiting
+from simulation.oracle import accepted_marks, chain_is_sure
+from stream_learner.core import join_impressions
+from stream_learner.core.events import ClickDecoder, ImpressionDecoder
+from stream_learner.core.feature_spec import FeatureSpec
+from stream_learner.core.marks import Mark
+from stream_learner.edges.kafka import EndWatch, Place
+from stream_learner.errors import (
+    BrokerUnreachable,
+    LogTrimmed,
+    RetryLater,
+    Stop,
+)
+from stream_learner.roles import partition as partition_module
+from stream_learner.roles.accepted import Hint
+from stream_learner.roles.inputs import BadShare, InputPlan
+from stream_learner.roles.partition import PartitionJoiner, PartitionPlan, Start
+
+IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
+STALLED_AFTER = 800
+LOSSES = (
+    "input recreated",
+    "log recreated",
+    "settings changed",
+    "partitions changed",
+    "input trimmed",
+    "input compacted",
+)
+LOSS_SHARE = 0.12
+"""In how many histories of one partition something is lost for good."""
+END_DELAY_SHARE = 0.2
+"""How often time passes before a broker says where a partition ends."""
+NO_LIMIT = BadShare(1.0, 1)
+_IMPRESSION_DECODER = ImpressionDecoder(IMPRESSION_EVENTS, FeatureSpec.from_dict({}))
+_CLICK_DECODER = ClickDecoder(CLICK_EVENTS)
+
+
+class Died(BaseException):
+    """kill -9: nothing in the process may catch it."""
+
+
+class _Silent:
+    """Takes log lines."""
+
+    def bind(self, **fields: object) -> _Silent:
+        return self
+
+    def info(self, event: str, **fields: object) -> None:
+        """Nobody reads it."""
+
+    warning = info
+
+
+class Process:
+    """One joiner process: the role's loop over its partitions, and its clients."""
+
+    def __init__(self, world: World, instance: int) -> None:
+        self.world, self.instance, self.rng = world, instance, world.rng
+        self.logs = world.logs
+        self.below = world.rng.randrange
+        self.clock_ahead_ms = world.rng.choice((0, 0, 0, -3, 4)) if world.close_idle else 0
+        self.events: deque[tuple[str, int]] = deque()
+        self.partitions: dict[int, PartitionJoiner] = {}
+        self.given: set[int] = set()
+        self.paused = False
+        self.fragile = 0.0
+        queries = Queries(self)
+        self.appender = Appender(self)
+        self.ends = EndWatch(queries, lambda: max(world.now + self.clock_ahead_ms, 0))
+        inputs = InputPlan(
+            settings=self,  # type: ignore[arg-type]
+            impressions_topic=IMPRESSIONS,
+            clicks_topic=CLICKS,
+            impression_decoder=_IMPRESSION_DECODER,
+            click_decoder=_CLICK_DECODER,
+            bad_share=NO_LIMIT,
+            grace_ms=world.grace_ms,
+            close_idle=world.close_idle,
+            new_reader=Reader,  # type: ignore[arg-type]
+        )
+        self.plan = PartitionPlan(
+            settings=self,  # type: ignore[arg-type]
+            queries=queries,  # type: ignore[arg-type]
+            appender=self.appender,  # type: ignore[arg-type]
+            ends=self.ends,
+            inputs=inputs,
+            spec=world.spec,
+            log_topic=LOG,
+            dead_letters_topic=LETTERS,
+            start=Start(queries, "earliest"),  # type: ignore[arg-type]
+            impression_topic_id=world.topic_ids[IMPRESSIONS],
+            click_topic_id=world.topic_ids[CLICKS],
+            partitions=world.partition_count,
+            record_bytes=world.record_bytes,
+            resume_within_s=world.resume_within_s,
+            log=_Silent(),  # type: ignore[arg-type]
+            until_tick=world.until_tick,
+            clock_s=lambda: 1.0 + world.now * world.seconds_per_ms,
+            new_attempt_id=self._new_attempt_id,
+        )
+
+    def _new_attempt_id(self) -> int:
+        attempt = self.rng.getrandbits(64) | 1
+        self.world.seen["attempts"] += 1
+        self.world.clock_ahead_of[attempt] = self.clock_ahead_ms
+        return attempt
+
+    def edge(self, name: str) -> None:
+        """A call to a broker: time passes, an error, a death. Only while there is trouble."""
+        world = self.world
+        if world.quiet:
+            return
+        roll = self.rng.random()
+        often = END_DELAY_SHARE if name == "end" else 0.02
+        if roll < often:
+            world.pass_time(self.rng.randrange(4))
+        elif roll < often + self.fragile:
+            world.seen["crashes"] += 1
+            world.seen[f"crashes in {name}"] += 1
+            raise Died
+        elif roll > (0.95 if name == "end" else 0.99):
+            world.seen["broker errors"] += 1
+            raise BrokerUnreachable("no answer") if name != "append" else RetryLater("the queue is full")
+
+    def stale_end(self, place: Place, end: int) -> int:
+        """Sometimes a broker knows only an older end of the training log."""
+        if place[0] == LOG and not self.world.quiet and self.rng.random() < 0.05:
+            older = max(end - self.rng.randrange(1, 4), self.logs[place].start + 1)
+            self.world.seen["stale ends"] += older < end
+            return min(older, end)
+        return end
+
+    def turn(self) -> None:
+        """Once around the role's loop. Raises Stop where the process must end, Died."""
+        rng = self.rng
+        while self.events and (self.world.quiet or rng.random() < 0.3):
+            self._follow(*self.events.popleft())
+        self._begin_given()
+        if self.world.quiet or rng.random() < 0.5:
+            self.ends.watch((topic, p) for topic in (IMPRESSIONS, CLICKS) for p in self.partitions)
+            self.ends.ask()
+        for partition in list(self.partitions.values()):
+            partition.turn()
+        if rng.random() < 0.8:
+            self._deliver()
+        if rng.random() < 0.3:
+            self._commit()
+
+    def _follow(self, event: str, partition: int) -> None:
+        if event == "assigned":
+            self.given.add(partition)
+            return
+        self.given.discard(partition)
+        joiner = self.partitions.pop(partition, None)
+        if joiner is not None:
+            if self.rng.random() < 0.3:
+                joiner.settle()
+            joiner.close()
+
+    def _begin_given(self) -> None:
+        for partition in sorted(self.given):
+            self.given.discard(partition)
+            hint = Hint.from_text(self.world.hint(partition))
+            self.partitions[partition] = PartitionJoiner(self.plan, partition, hint, self.world.buffer_bytes)
+
+    def _deliver(self) -> None:
+        try:
+            deliveries = self.appender.poll()
+        except RetryLater:
+            self._renew_appender()
+            return
+        for delivery in deliveries:
+            delivery.tag[0].deliver(delivery)
+
+    def _renew_appender(self) -> None:
+        """The producer is of no use any more: every attempt is dropped."""
+        self.world.seen["producers renewed"] += 1
+        held = set(self.partitions)
+        for partition in held:
+            self.partitions.pop(partition).close()
+        self.world.leave_behind(self.appender)
+        self.appender.broken = None
+        self.appender.done.clear()
+        self.given |= held
+
+    def _commit(self) -> None:
+        for partition, joiner in self.partitions.items():
+            if joiner.progress.last is not None and joiner.progress.hint is not None:
+                self.world.commit(self, partition, joiner.progress.hint.to_text())
+
+
+def _of_nobody(hint: str) -> str:
+    """A hint that names a mark nobody wrote."""
+    return f"{hint.split(':')[0]}:abc:3"
+
+
+class World:
+    """Input topics, a training log, a group, processes, and the trouble between them."""
+
+    def __init__(self, seed: int, trace: bool = False) -> None:
+        rng = self.rng = random.Random(seed)
+        self.trace = trace
+        self.now = BEGINNING_MS
+        self.quiet = False
+        self.seen: Counter[str] = Counter()
+        self.spec = random_spec(rng)
+        self.close_idle = rng.random() < 0.7
+        self.grace_ms = rng.choice((0, 2, 5))
+        self.partitions = rng.choice((1, 1, 1, 2))
+        self.loss = rng.choice(LOSSES) if self.partitions == 1 and rng.random() < LOSS_SHARE else ""
+        self.partition_count = self.partitions
+        self.record_bytes = rng.choice((320, 600, 1 << 20))
+        self.buffer_bytes = rng.choice((0, 200, 1 << 20))
+        self.seconds_per_ms = rng.choice((0.02, 0.2, 1.0))
+        self.resume_within_s = rng.choice((0.1, 4.0, 30.0))
+        self.until_tick = BEGINNING_MS // self.spec.tick_ms + rng.randrange(1, 30) if rng.random() < 0.05 else None
+        self.landing_share = rng.choice((0.3, 0.6, 0.9))
+        self.transactional = rng.random() < 0.3
+        self.fault_share = rng.choice((0.05, 0.15, 0.3))
+        self.lost = ""
+        self.topic_ids = {IMPRESSIONS: b"i" * 16, CLICKS: b"c" * 16}
+        topics, order = (IMPRESSIONS, CLICKS, LOG), count()
+        self.logs: dict[Place, Log] = {
+            (topic, p): Log(order, 0 if topic == LOG else rng.choice((0, 0, 7)))
+            for topic in topics
+            for p in range(self.partitions)
+        }
+        self.logs[LETTERS, 0] = Log(order)
+        self.sentinel_ms: dict[int, int] = {}
+        self.on_the_way = {place: deque(side) for place, side in self._traffic().items()}
+        arrivals = [arrival.at for side in self.on_the_way.values() for arrival in side]
+        self.horizon = max(arrivals, default=BEGINNING_MS) + 3 * self.spec.memory_ms + 2 * self.spec.tick_ms + 12
+        self.hints: dict[int, list[str]] = {p: [] for p in range(self.partitions)}
+        self.clock_ahead_of: dict[int, int] = {}
+        self.ghosts: list[deque[Waiting]] = []
+        self.processes: list[Process] = []
+        self.owner: dict[int, Process] = {}
+        self.stops: list[Stop] = []
+        join_impressions.SAMPLE_EVERY = rng.choice((1, 3, 4096))
+        partition_module.MAX_OUTSTANDING = rng.choice((2, 64))
+        self.marks_when_lost = 0
+        self.start_process()
+        self.rebalance()
+
+    def _traffic(self) -> dict[Place, list[Arrival]]:
+        found = {}
+        for partition in range(self.partitions):
+            traffic = random_traffic(self.rng)
+            if not self.close_idle:
+                traffic = with_sentinels(traffic, self.spec)
+                self.sentinel_ms[partition] = traffic.clicks[-1].time_ms
+            found[IMPRESSIONS, partition], found[CLICKS, partition] = traffic
+        return found
+
+    def say(self, text: str) -> None:
+        """A line of the trace."""
+        if self.trace:
+            print(f"{self.now:5d}  {text}")
+
+    # Time and inputs
+
+    def pass_time(self, ms: int) -> None:
+        """Time goes on; what arrives by then is appended to the inputs."""
+        self.now += ms
+        for place, side in self.on_the_way.items():
+            while side and side[0].at <= self.now:
+                self._arrive(self.logs[place], side.popleft(), is_last=not side)
+            if not side and self.logs[place].open:
+                self._finish(self.logs[place], commit=True)
+
+    def _arrive(self, log: Log, arrival: Arrival, *, is_last: bool) -> None:
+        rng = self.rng
+        transaction = 0
+        if self.transactional and log.archive:
+            transaction = next(iter(log.open), 0) or rng.choice((0, log.end + 1))
+        log.append(arrival.value, at=self.now, time_ms=arrival.time_ms, transaction=transaction)
+        if transaction and rng.random() < 0.4:
+            self._finish(log, commit=is_last or rng.random() < 0.8)
+        if rng.random() < 0.05:
+            self.seen["gaps"] += 1
+            log.skip(rng.randrange(1, 4))
+
+    def _finish(self, log: Log, *, commit: bool) -> None:
+        self.seen["input transactions committed" if commit else "input transactions aborted"] += 1
+        for transaction in list(log.open):
+            log.finish(transaction, commit=commit)
+
+    # The group
+
+    def start_process(self, instance: int | None = None) -> Process:
+        """A new process, or one that comes back under its old name."""
+        process = Process(self, len(self.seen) if instance is None else instance)
+        self.processes.append(process)
+        self.seen["processes"] += 1
+        return process
+
+    def rebalance(self, only: Process | None = None) -> None:
+        """The group gives partitions to processes. Whoever loses one notices later, whoever gets one may at once."""
+        for partition in range(self.partitions):
+            new, old = only or self.rng.choice(self.processes), self.owner.get(partition)
+            if new is old:
+                continue
+            if old in self.processes:
+                old.events.append(("revoked", partition))
+                self.seen["revocations"] += 1
+            new.events.append(("assigned", partition))
+            self.owner[partition] = new
+
+    def hint(self, partition: int) -> str:
+        """The metadata of the group's committed offset: the last, an old one, or nothing of use."""
+        hints, rng = self.hints[partition], self.rng
+        last = hints[-1] if hints else ""
+        if self.lost or self.quiet or not chain_is_sure(self.logs[LOG, partition]):
+            return last or self._true_hint(partition)
+        roll = rng.random()
+        if roll < 0.15:
+            self.seen["hints lost"] += 1
+            return _of_nobody(last) if last and rng.random() < 0.5 else rng.choice(("", "not:a:hint"))
+        if roll < 0.4 and hints:
+            self.seen["hints old"] += 1
+            return rng.choice(hints)
+        return last
+
+    def _true_hint(self, partition: int) -> str:
+        """Where a log is trimmed and no commit came through, the one that an operator would restore."""
+        log = self.logs[LOG, partition]
+        if not log.start:
+            return ""
+        marks = [(offset, mark) for offset, mark in accepted_marks(log.archive) if offset < log.start]
+        offset, mark = marks[-1]
+        return Hint(offset + 1, mark.id).to_text() if log.start <= offset + 1 else ""
+
+    def commit(self, process: Process, partition: int, hint: str) -> None:
+        """A committed hint; one of a process that no longer owns the partition counts only sometimes."""
+        hints = self.hints[partition]
+        if (self.owner.get(partition) is process or self.rng.random() < 0.3) and (not hints or hints[-1] != hint):
+            hints.append(hint)
+
+    # Trouble
+
+    def leave_behind(self, appender: Appender) -> None:
+        """Whoever had these records in flight is gone: a first part of each partition's may still land, later."""
+        for queue in appender.queues.values():
+            left = deque(list(queue)[: self.rng.randrange(len(queue) + 1)])
+            if left:
+                self.seen["records in flight after their writer"] += len(left)
+                self.ghosts.append(left)
+        appender.queues.clear()
+
+    def remove(self, process: Process) -> None:
+        """The process is gone, with everything in its memory."""
+        self.processes.remove(process)
+        self.leave_behind(process.appender)
+
+    def replace(self, process: Process) -> None:
+        """The process has died: it comes back under its name, or others take over, or both at once."""
+        self.remove(process)
+        self.say(f"process {process.instance} is dead")
+        back = self.rng.random() < 0.6 or not self.processes
+        if back:
+            new = self.start_process(process.instance)
+            for partition, owner in self.owner.items():
+                if owner is process:
+                    self.seen["static returns"] += 1
+                    self.owner[partition] = new
+                    new.events.append(("assigned", partition))
+        else:
+            for partition, owner in list(self.owner.items()):
+                if owner is process:
+                    self.owner[partition] = taker = self.rng.choice(self.processes)
+                    taker.events.append(("assigned", partition))
+
+    def trouble(self) -> None:
+        """One thing that goes wrong, or nothing."""
+        rng = self.rng
+        if self.loss and not self.lost and rng.random() < 0.1:
+            self._lose(self.loss)
+        if rng.random() > self.fault_share:
+            return
+        process = rng.choice(self.processes)
+        roll = rng.random()
+        if roll < 0.15 and len(self.processes) < 3:
+            self.start_process()
+            self.rebalance()
+        elif roll < 0.3:
+            self.rebalance()
+        elif roll < 0.4:
+            self.seen["crashes"] += 1
+            self.seen["crashes between turns"] += 1
+            self.replace(process)
+        elif roll < 0.5:
+            process.paused = not process.paused
+            self.seen["pauses"] += process.paused
+        elif roll < 0.85:
+            self._fail_record(process)
+        elif roll < 0.88:
+            process.appender.broken = RetryLater("the producer is of no use any more")
+        else:
+            self._trim_log()
+
+    def _fail_record(self, process: Process) -> None:
+        waiting = [place for place, queue in process.appender.queues.items() if queue]
+        if not waiting:
+            return
+        fate = self.rng.choice(("never", "already", "later"))
+        self.seen[f"unknown outcome: {fate} in the log"] += 1
+        record = process.appender.fail(self.rng.choice(waiting), landed=fate == "already", at=self.now)
+        if fate == "later":
+            self.ghosts.append(deque([record]))
+
+    def _trim_log(self) -> None:
+        """Retention takes a beginning of the training log, but never the last resume point."""
+        place = (LOG, self.rng.randrange(self.partitions))
+        log = self.logs[place]
+        marks = accepted_marks(log.archive)
+        points = [offset for offset, mark in marks if mark.resume is not None]
+        if self.lost or len(points) < 2 or points[-2] <= log.start:
+            return
+        upto = self.rng.randrange(log.start, points[-2])
+        if chain_is_sure(log, upto):
+            self.seen["training log trimmed"] += 1
+            log.trim(upto)
+
+    def _lose(self, kind: str) -> None:
+        """Something that no joiner can go on from: all must stop, and say what it is."""
+        log = self.logs[LOG, 0]
+        marks = accepted_marks(log.archive)
+        if not marks or log.start:
+            return
+        topic = self.rng.choice((IMPRESSIONS, CLICKS))
+        if kind == "input compacted" and not self._compact_input(topic, [mark for _, mark in marks]):
+            return
+        self.lost = kind
+        self.seen[f"lost: {kind}"] += 1
+        self.say(f"lost: {kind}")
+        for process in list(self.processes):
+            self.remove(process)
+        self.ghosts.clear()
+        self.owner.clear()
+        if kind == "input recreated":
+            self.topic_ids[topic] = b"n" * 16
+            self.logs[topic, 0].recreate()
+        elif kind == "log recreated":
+            self.hints[0] = [self.hints[0][-1] if self.hints[0] else "0:0:-1"]
+            log.recreate()
+        elif kind == "settings changed":
+            self.spec = replace(self.spec, window_ms=self.spec.window_ms + 1)
+        elif kind == "partitions changed":
+            self.partition_count += 1
+        elif kind == "input trimmed":
+            self.logs[topic, 0].trim(self.logs[topic, 0].end)
+        self.marks_when_lost = len(marks)
+        self.start_process()
+        self.rebalance()
+
+    def _compact_input(self, topic: str, marks: list[Mark]) -> bool:
+        """Take a record away that the marks after the last resume point have counted; False if there is none."""
+        points = [place for place, mark in enumerate(marks) if mark.resume is not None]
+        first, last = marks[points[-1]], marks[-1]
+        ends = [(mark.next_impression if topic == IMPRESSIONS else mark.click_cursor) for mark in (first, last)]
+        log = self.logs[topic, 0]
+        counted = [entry for entry in log.visible(log.stable) if ends[0] <= entry.offset < ends[1]]
+        if not counted:
+            return False
+        log.entries.remove(self.rng.choice(counted))
+        return True
+
+    # The course of a history
+
+    def step(self) -> None:
+        """Everybody who is awake does something; records land."""
+        rng = self.rng
+        for process in list(self.processes):
+            if process.paused or rng.random() < 0.2:
+                continue
+            process.fragile = rng.choice((0.0, 0.0, 0.01))
+            try:
+                process.turn()
+            except Died:
+                self.replace(process)
+            except Stop as error:
+                self.stop(process, error)
+                return
+            except RetryLater:
+                self.seen["turns that failed"] += 1
+        self._land()
+
+    def stop(self, process: Process, error: Stop) -> None:
+        """A process has stopped and says why. Others may go on until they find out."""
+        self.say(f"process {process.instance} stops: {error}")
+        if isinstance(error, LogTrimmed) and not self.lost and not self.quiet and f"{LOG} has no offset" in str(error):
+            self.seen["readers overtaken by retention"] += 1
+            self.replace(process)
+            return
+        self.stops.append(error)
+        self.seen[f"stopped: {type(error).__name__}"] += 1
+        self.remove(process)
+
+    def _land(self) -> None:
+        rng = self.rng
+        for process in self.processes:
+            for place, queue in process.appender.queues.items():
+                while queue and rng.random() < (0.05 if process.paused else self.landing_share):
+                    process.appender.land(place, self.now)
+        for ghost in self.ghosts:
+            if ghost and rng.random() < 0.2:
+                record = ghost.popleft()
+                self.seen["records landed late"] += 1
+                self.logs[record.place].append(record.value, at=self.now, key=record.key)
+        owners = Counter(p for process in self.processes for p in process.partitions)
+        self.seen["steps with two owners"] += any(count > 1 for count in owners.values())
+
+    def run(self) -> None:
+        """Trouble for a while, then a single owner until every record has been joined."""
+        rng = self.rng
+        for _ in range(rng.randrange(10, 90)):
+            if rng.random() < 0.7:
+                self.pass_time(rng.randrange(4))
+            self.trouble()
+            self.step()
+            if not self.processes:
+                break
+        self._settle()
+
+    def _settle(self) -> None:
+        self.quiet = True
+        for process in self.processes[:-1]:
+            self.remove(process)
+        if not self.processes:
+            if self.lost:
+                return
+            self.start_process()
+        owner = self.processes[-1]
+        owner.paused = False
+        owner.appender.broken = None
+        self.rebalance(owner)
+        steps = 0
+        while self.processes and not (self._joined(owner) and not any(self.ghosts)):
+            steps += 1
+            if steps > STALLED_AFTER:
+                raise AssertionError("stalled: one owner, no trouble, and no end")
+            coming = any(self.on_the_way.values())
+            self.pass_time(self.rng.choice((1, 3, 6) if coming else (1, 30)))
+            self.step()
+
+    def _joined(self, owner: Process) -> bool:
+        """Whether the owner has made every tick there is to make, durably."""
+        if self.lost:
+            begun = [joiner._attempt is not None for joiner in owner.partitions.values()]
+            return len(begun) == self.partitions and all(begun) and self.now > self.horizon
+        if any(self.on_the_way.values()) or len(owner.partitions) < self.partitions:
+            return False
+        return all(self._partition_joined(joiner) for joiner in owner.partitions.values())
+
+    def _partition_joined(self, joiner: PartitionJoiner) -> bool:
+        attempt = joiner._attempt
+        return (
+            attempt is not None
+            and not attempt.in_doubt
+            and attempt.durable.last_tick >= self.last_tick(joiner.partition)
+        )
+
+    def last_tick(self, partition: int) -> int:
+        """The tick that the end of a history must have reached."""
+        tick_ms = self.spec.tick_ms
+        last = (
+            (self.horizon + self.grace_ms) // tick_ms if self.close_idle else self.sentinel_ms[partition] // tick_ms - 1
+        )
+        return last if self.until_tick is None else min(last, self.until_tick)

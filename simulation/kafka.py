@@ -1,0 +1,402 @@
+"""A model of what the roles see of Kafka: logs with gaps, transactions and retention, and the clients at their edges.
+
+In: records, and the moments at which the world lets something happen. Out: the same calls, answers and errors as
+`stream_learner.edges.kafka` gives. This file must never decide by itself what goes wrong: its `Client` is asked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from stream_learner.edges.kafka import READ_COMMITTED, Delivery, Place, RawBatch, Record
+from stream_learner.errors import BrokerUnreachable, Fenced, LogTrimmed, RetryLater, StreamLearnerError
+
+
+class Entry(NamedTuple):
+    """A record in a log.
+
+    at: when it was appended, by the world's clock. order: among all records of all logs. transaction: 0 for none.
+    """
+
+    offset: int
+    time_ms: int
+    key: bytes | None
+    value: bytes | None
+    at: int
+    order: int
+    transaction: int = 0
+
+
+class Log:
+    """One partition. `entries` is what is there now; `archive` is everything that ever was.
+
+    start, end: the offsets held; `end` is the high watermark. Offsets without an entry are control markers, or what
+    compaction took.
+    """
+
+    def __init__(self, order: Iterator[int], first_offset: int = 0) -> None:
+        self._order = order
+        self.start = self.end = first_offset
+        self.entries: list[Entry] = []
+        self.archive: list[Entry] = []
+        self.aborted: set[int] = set()
+        self.open: dict[int, int] = {}
+
+    def append(
+        self, value: bytes | None, *, at: int, key: bytes | None = None, time_ms: int = 0, transaction: int = 0
+    ) -> int:
+        """The record's offset."""
+        offset, self.end = self.end, self.end + 1
+        if transaction:
+            self.open.setdefault(transaction, offset)
+        entry = Entry(offset, time_ms, key, value, at, next(self._order), transaction)
+        self.entries.append(entry)
+        self.archive.append(entry)
+        return offset
+
+    def finish(self, transaction: int, *, commit: bool) -> None:
+        """A marker ends the transaction's part in this log; nothing happens where it has none."""
+        if transaction in self.open:
+            del self.open[transaction]
+            self.end += 1
+            if not commit:
+                self.aborted.add(transaction)
+
+    def skip(self, offsets: int) -> None:
+        """Offsets without a record."""
+        self.end += offsets
+
+    def lose_end_of(self, transaction: int, below: Callable[[int], int]) -> None:
+        """Only a first part of what the transaction appended here is ever seen, mostly not all of it."""
+        mine = [entry for entry in self.entries if entry.transaction == transaction]
+        for entry in mine[below(len(mine) + 1) :]:
+            self.entries.remove(entry)
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset."""
+        return min(self.open.values(), default=self.end)
+
+    def trim(self, offset: int) -> None:
+        """Retention takes what lies before an offset."""
+        self.start = max(self.start, min(offset, self.end))
+        self.entries = [entry for entry in self.entries if entry.offset >= self.start]
+
+    def recreate(self) -> None:
+        """The topic is deleted and made again, empty."""
+        self.start = self.end = 0
+        self.entries, self.aborted, self.open = [], set(), {}
+
+    def compact(self, upto: int) -> None:
+        """Of each key before `upto` only the last record stays; tombstones go at once, the worst case."""
+        last = {entry.key: entry.offset for entry in self.visible(self.stable)}
+        self.entries = [
+            entry
+            for entry in self.entries
+            if entry.offset >= min(upto, self.stable)
+            or (last.get(entry.key) == entry.offset and entry.value is not None)
+        ]
+
+    def visible(self, end: int) -> list[Entry]:
+        """What a reader of committed records may see before `end`, a stable offset."""
+        aborted = self.aborted
+        if not aborted:
+            return self.entries if end >= self.end else self.entries[: bisect_left(self.entries, (end,))]
+        return [entry for entry in self.entries if entry.offset < end and entry.transaction not in aborted]
+
+
+class Client(Protocol):
+    """A process, as its clients know it: it decides what goes wrong, and when it dies."""
+
+    logs: dict[Place, Log]
+
+    def edge(self, name: str) -> None:
+        """Called at every call to a broker: time may pass, an error may be raised, the process may die."""
+
+    def below(self, limit: int) -> int:
+        """A random number below `limit`."""
+
+    def stale_end(self, place: Place, end: int) -> int:
+        """The end that a broker tells of."""
+
+
+class PublishingClient(Client, Protocol):
+    """One that also decides how commits end."""
+
+    def commit_fate(self) -> str:
+        """`done`, `aborted`, `torn`, or `unknown` with what it is."""
+
+
+@dataclass
+class Calm:
+    """A client for which nothing goes wrong."""
+
+    logs: dict[Place, Log]
+
+    def edge(self, name: str) -> None:
+        """Nothing happens."""
+
+    def below(self, limit: int) -> int:
+        """The largest: whatever there is comes at once."""
+        return limit - 1
+
+    def stale_end(self, place: Place, end: int) -> int:
+        """The end as it is."""
+        return end
+
+
+class Reader:
+    """As `PartitionReader`: reads in order, some records at a time, and knows its position."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        isolation: str = READ_COMMITTED,
+        buffer_bytes: int = 0,
+        name: str = "",
+        with_keys: bool = False,
+        with_headers: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.position = offset
+        self._client = client
+        self._log = client.logs[topic, partition]
+        self._committed = isolation == READ_COMMITTED
+        self._with_keys = with_keys
+
+    def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
+        """Some of the records after the position; at the end of the partition the position passes what is no record."""
+        self._client.edge("read")
+        log = self._log
+        if not log.start <= self.position <= log.end:
+            raise LogTrimmed(f"{self.topic} has no offset {self.position}: it holds {log.start} to {log.end}")
+        end = log.stable if self._committed else log.end
+        seen = log.visible(end) if self._committed else log.entries
+        first = bisect_left(seen, (self.position,))
+        count = min(len(seen) - first, max_records)
+        if self._client.below(3) == 0:
+            count = self._client.below(count + 1)
+        entries = seen[first : first + count]
+        if first + count == len(seen) and self._client.below(4):
+            self.position = max(self.position, end)
+        elif entries:
+            self.position = entries[-1].offset + 1
+        return _batch(entries, self._with_keys) if entries else None
+
+    def seek(self, offset: int) -> None:
+        """Go on from another offset."""
+        self.position = offset
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _batch(entries: list[Entry], with_keys: bool) -> RawBatch:
+    count = len(entries)
+    return RawBatch(
+        np.fromiter((entry.offset for entry in entries), np.int64, count),
+        np.fromiter((entry.time_ms for entry in entries), np.int64, count),
+        [entry.value for entry in entries],
+        [entry.key for entry in entries] if with_keys else None,
+    )
+
+
+class Queries:
+    """As `OffsetQueries`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def high_watermarks(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The ends, as far as the broker that answers knows them."""
+        self._client.edge("ask")
+        return {place: self._client.stale_end(place, self._client.logs[place].end) for place in places}
+
+    def last_stable_offsets(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The ends for who reads committed records."""
+        self._client.edge("ask")
+        return {place: self._client.logs[place].stable for place in places}
+
+    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The first offsets held."""
+        self._client.edge("ask")
+        return {place: self._client.logs[place].start for place in places}
+
+    def at_time(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
+        """The first offsets at or after a time, -1 where there is none."""
+        found = {}
+        for place in places:
+            later = [entry.offset for entry in self._client.logs[place].entries if entry.time_ms >= time_ms]
+            found[place] = later[0] if later else -1
+        return found
+
+    def high_watermarks_known(
+        self, places: Iterable[Place]
+    ) -> tuple[dict[Place, int], dict[Place, StreamLearnerError]]:
+        """The ends of those partitions for which an answer comes."""
+        known: dict[Place, int] = {}
+        failed: dict[Place, StreamLearnerError] = {}
+        for place in sorted(places):
+            try:
+                self._client.edge("end")
+                known[place] = self._client.logs[place].end
+            except RetryLater as error:
+                failed[place] = error
+        return known, failed
+
+
+@dataclass
+class Waiting:
+    """A record on its way. fails: what its delivery will say; lands: whether it ever gets there."""
+
+    place: Place
+    key: bytes | None
+    value: bytes | None
+    tag: Any
+
+
+@dataclass
+class Appender:
+    """As `Appender`: records of a partition land in their order, one by one, whenever the world lets them."""
+
+    client: Client
+    dead: bool = False
+    queues: dict[Place, deque[Waiting]] = field(default_factory=dict)
+    done: deque[Delivery] = field(default_factory=deque)
+    broken: RetryLater | None = None
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: object = None,
+        tag: Any = None,
+    ) -> None:
+        """Hand one record over."""
+        self.client.edge("append")
+        place = (topic, max(partition, 0))
+        self.queues.setdefault(place, deque()).append(Waiting(place, key, value, tag))
+
+    def poll(self) -> list[Delivery]:
+        """What became of records since the last call; raises what has ended this appender."""
+        if not self.done and self.broken is not None:
+            raise self.broken
+        count = len(self.done) if self.client.below(3) else self.client.below(len(self.done) + 1)
+        return [self.done.popleft() for _ in range(count)]
+
+    def land(self, place: Place, at: int) -> None:
+        """The next record of a partition is in its log; the answer is on its way."""
+        record = self.queues[place].popleft()
+        offset = self.client.logs[place].append(record.value, at=at, key=record.key)
+        self.done.append(Delivery(record.tag, *place, offset))
+
+    def fail(self, place: Place, *, landed: bool, at: int) -> Waiting:
+        """The next record of a partition ends in an error, whether it is in the log or not; gives that record."""
+        record = self.queues[place].popleft()
+        if landed:
+            self.client.logs[place].append(record.value, at=at, key=record.key)
+        self.done.append(Delivery(record.tag, *place, -1, BrokerUnreachable("the outcome is not known"), True))
+        return record
+
+
+@dataclass
+class Coordinator:
+    """Hands out epochs for one transactional id: who has an older one is fenced."""
+
+    logs: dict[Place, Log]
+    epoch: int = 0
+    open: int = 0
+    made: int = 0
+
+    def begin_epoch(self) -> int:
+        """A producer initialises its transactions: the open one of another is aborted."""
+        self.end(commit=False)
+        self.epoch += 1
+        return self.epoch
+
+    def end(self, *, commit: bool) -> None:
+        """End the open transaction."""
+        for log in self.logs.values():
+            log.finish(self.open, commit=commit)
+        self.open = 0
+
+
+class TransactionalPublisher:
+    """As `TransactionalPublisher`: all records of a publication become visible at once, or none."""
+
+    def __init__(self, client: PublishingClient, coordinator: Coordinator) -> None:
+        self._client = client
+        self._coordinator = coordinator
+        self._epoch = 0
+        self.outdated = False
+        self.transactional_id = "publisher"
+
+    def init(self) -> None:
+        """Fence every earlier publisher."""
+        self._client.edge("init")
+        self._epoch = self._coordinator.begin_epoch()
+
+    def publish(self, records: Iterable[Record]) -> None:
+        """Append and commit. The client says how the commit ends."""
+        coordinator = self._coordinator
+        self._check()
+        self._client.edge("begin")
+        coordinator.made += 1
+        mine = coordinator.open = coordinator.made
+        try:
+            for record in records:
+                self._client.edge("publish")
+                self._check(mine)
+                log = self._client.logs[record.topic, record.partition]
+                log.append(record.value, at=0, key=record.key, transaction=mine)
+            self._client.edge("commit")
+            self._check(mine)
+        except RetryLater:
+            if coordinator.open == mine:
+                coordinator.end(commit=False)
+            raise
+        self._commit(mine, self._client.commit_fate())
+        self._client.edge("committed")
+
+    def _commit(self, transaction: int, fate: str) -> None:
+        """A publisher that does not know the outcome is of no use afterwards."""
+        coordinator = self._coordinator
+        if fate == "torn":
+            for log in self._client.logs.values():
+                log.lose_end_of(transaction, self._client.below)
+        if fate != "unknown, open":
+            coordinator.end(commit=fate != "aborted")
+        if fate == "done":
+            return
+        if fate != "aborted":
+            self._epoch = -1
+        raise RetryLater(f"the commit: {fate}")
+
+    def _check(self, transaction: int = 0) -> None:
+        fenced = self._epoch != self._coordinator.epoch
+        if fenced or (transaction and self._coordinator.open != transaction):
+            raise Fenced("another process has taken over")
+
+    def close(self) -> None:
+        """An open transaction is left to the coordinator."""

@@ -1,0 +1,223 @@
+"""Rule R and rule W with one step less.
+
+In: nothing. Out: `MUTATIONS`: for each name, what to patch. This file must never be imported by anything that ships.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from simulation import joining
+from simulation.joining import Process
+from stream_learner.core.attempt import Attempt, Verdict
+from stream_learner.core.marks import Mark, MarkId
+from stream_learner.core.training_log import RuleR
+from stream_learner.roles import accepted, accepted_ticks
+from stream_learner.roles import partition as partition_module
+from stream_learner.roles.accepted import Accepted, Hint, LogTail
+from stream_learner.roles.partition import PartitionJoiner
+
+
+def _nothing(*args: object, **kwargs: object) -> None:
+    """Does nothing."""
+
+
+def _always(*args: object, **kwargs: object) -> bool:
+    return True
+
+
+def _any_predecessor(self: RuleR, mark: Mark) -> bool:
+    return mark.first_tick == self.last.last_tick + 1
+
+
+def _any_tick(self: RuleR, mark: Mark) -> bool:
+    return mark.pred_attempt == self.last.attempt
+
+
+def _first_in_sight(marks: list[tuple[int, Mark]]) -> tuple[int, Mark] | None:
+    return marks[0] if marks else None
+
+
+def _short_of_the_end() -> Any:
+    right = LogTail.read_on
+
+    def read_on(self: LogTail, known: Accepted, end: int) -> Iterator[None]:
+        return right(self, known, max(end - 2, known.position))
+
+    return read_on
+
+
+def _believe_the_hint(self: LogTail, hint: Hint, end: int) -> Iterator[Accepted | None]:
+    known = accepted.Accepted(RuleR(hint.known, partition=self.partition), hint.read_from, after=hint)
+    for _ in self.read_on(known, end):
+        yield None
+    yield known
+
+
+def _no_empty_log(self: LogTail, hint: Hint | None, earliest: int, end: int) -> None:
+    """An empty log is a new one, whatever the hint says."""
+
+
+def _same_attempt(self: Process) -> int:
+    self.world.clock_ahead_of[77 + self.instance] = self.clock_ahead_ms
+    return 77 + self.instance
+
+
+def _forget_predecessor() -> Any:
+    right = Attempt.stamp
+
+    def stamp(self: Attempt, *args: Any, **kwargs: Any) -> list[bytes]:
+        records = right(self, *args, **kwargs)
+        self._stamped = MarkId(self._first_predecessor.attempt, self._stamped.last_tick)
+        return records
+
+    return stamp
+
+
+def _go_on() -> Any:
+    right = Attempt.decide
+
+    def decide(self: Attempt, rule: RuleR) -> Verdict:
+        right(self, rule)
+        self.in_doubt = False
+        return Verdict.GO_ON
+
+    return decide
+
+
+def _do_not_watch(attempt: Attempt, offset: int) -> bool:
+    attempt._expected = offset
+    attempt.acknowledged(offset)
+    return False
+
+
+def _letters_without_waiting() -> Any:
+    def append(self: PartitionJoiner, inputs: Any, output: Any) -> Iterator[bool]:
+        for letter in inputs.dead_letters(output.dead_impressions, output.dead_clicks):
+            self._append_dead_letter(letter)
+        self._letters_waiting = 0
+        return iter(())
+
+    return append
+
+
+def _without_letters(self: PartitionJoiner, inputs: Any, output: Any) -> Iterator[bool]:
+    inputs.dead_letters(output.dead_impressions, output.dead_clicks)
+    return iter(())
+
+
+def _keep_attempt_on_error(self: PartitionJoiner) -> None:
+    """The attempt goes on with what it had."""
+
+
+def _skip_ticks_since() -> Any:
+    def make(self: PartitionJoiner, join: Any, inputs: Any, mark: Mark) -> Iterator[bool]:
+        join.next_tick = mark.last_tick + 1
+        return iter(())
+
+    return make
+
+
+def _do_not_compare() -> Any:
+    def make(self: PartitionJoiner, join: Any, inputs: Any, mark: Mark) -> Iterator[bool]:
+        cut = partition_module.Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
+        while not join.covers(cut):
+            yield self._read_towards(join, inputs, cut.next_impression, cut.click_cursor)
+        join.emit(cut, self._rows)
+        inputs.forget_settled()
+
+    return make
+
+
+def _check_only(*kept: str) -> Any:
+    """`_check_topics` without one of its three comparisons."""
+    right = PartitionJoiner._check_topics
+
+    def check(self: PartitionJoiner) -> None:
+        mark = self._known.resume
+        if mark is None or mark.resume is None:
+            return
+        try:
+            right(self)
+        except partition_module.TopicRecreated:
+            if "ids" in kept:
+                raise
+        except partition_module.InputsChanged as error:
+            about = "partitions" if "partitions, now" in str(error) else "settings"
+            if about in kept:
+                raise
+
+    return check
+
+
+def _take_errors_for_offsets() -> Any:
+    right = partition_module._is_foreign
+
+    def is_foreign(attempt: Attempt, offset: int) -> bool:
+        if offset >= 0:
+            return right(attempt, offset)
+        attempt._outstanding.popleft()
+        return False
+
+    return is_foreign
+
+
+def _lose(kind: str) -> list[tuple[Any, str, Any]]:
+    """Not of the mutation itself: in every history this is what is lost."""
+    return [(joining, "LOSSES", (kind,)), (joining, "LOSS_SHARE", 1.0)]
+
+
+MUTATIONS = {
+    "rule R: a mark need not name the last accepted one": lambda: [
+        (RuleR, "_follows", _any_predecessor),
+        (RuleR, "_refuse_unseen", _nothing),
+    ],
+    "rule R: a mark need not carry the next tick": lambda: [
+        (RuleR, "_follows", _any_tick),
+        (RuleR, "_refuse_unseen", _nothing),
+    ],
+    "rule R: the attempt's records need not all be there": lambda: [(RuleR, "_complete", _always)],
+    "rule R: a gap is not noticed": lambda: [(RuleR, "_refuse_unseen", _nothing)],
+    "rule R: in a trimmed log the first mark in sight counts": lambda: [
+        (accepted, "find_chain", _first_in_sight),
+        (accepted_ticks, "find_chain", _first_in_sight),
+    ],
+    "rule W 1: the log is not read to the high watermark": lambda: [(LogTail, "read_on", _short_of_the_end())],
+    "rule W 1: the hint is believed": lambda: [(LogTail, "_from_hint", _believe_the_hint)],
+    "rule W 1: an empty log is a new one, whatever the hint": lambda: [
+        *_lose("log recreated"),
+        (LogTail, "_refuse_empty", _no_empty_log),
+    ],
+    "rule W 1: topic ids are not compared": lambda: [
+        *_lose("input recreated"),
+        (PartitionJoiner, "_check_topics", _check_only("partitions", "settings")),
+    ],
+    "rule W 1: partition counts are not compared": lambda: [
+        *_lose("partitions changed"),
+        (PartitionJoiner, "_check_topics", _check_only("ids", "settings")),
+    ],
+    "rule W 1: the join's settings are not compared": lambda: [
+        *_lose("settings changed"),
+        (PartitionJoiner, "_check_topics", _check_only("ids", "partitions")),
+    ],
+    "rule W 2: ticks after the resume point are not made again": lambda: [
+        (PartitionJoiner, "_make_tick_again", _skip_ticks_since())
+    ],
+    "rule W 2: what is made again is not compared": lambda: [
+        *_lose("input compacted"),
+        (PartitionJoiner, "_make_tick_again", _do_not_compare()),
+    ],
+    "rule W 3: an attempt's id is used again": lambda: [(Process, "_new_attempt_id", _same_attempt)],
+    "rule W 4: a mark does not name the one before it": lambda: [(Attempt, "stamp", _forget_predecessor())],
+    "rule W 4: the offsets that come back are not watched": lambda: [(partition_module, "_is_foreign", _do_not_watch)],
+    "rule W 4: dead letters are not waited for": lambda: [
+        (PartitionJoiner, "_append_dead_letters", _letters_without_waiting())
+    ],
+    "rule W 4: dead letters are not written": lambda: [(PartitionJoiner, "_append_dead_letters", _without_letters)],
+    "rule W 5: another's mark is no reason to begin again": lambda: [(Attempt, "decide", _go_on())],
+    "rule W 6: an error does not drop the attempt": lambda: [
+        (partition_module, "_refuse_error", _nothing),
+        (partition_module, "_is_foreign", _take_errors_for_offsets()),
+    ],
+}

@@ -1,0 +1,77 @@
+"""Runs histories: one, or many over some processes, and says what was reached.
+
+In: seeds. Out: counters of what happened, and the seeds that broke a law. This file must never know a law.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from simulation import joining, laws, publishing
+
+PUBLISHING_EVERY = 4
+"""Every so many seeds the history is one of publishers and scorers, else one of joiners."""
+CHUNK = 50
+
+
+@dataclass
+class Outcome:
+    """Of some histories: how many there were of each kind, what they reached, what broke."""
+
+    histories: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
+    failures: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        """Take in the outcome of other histories."""
+        self.histories.update(other.histories)
+        self.seen.update(other.seen)
+        self.failures += other.failures
+
+
+def kind_of(seed: int) -> str:
+    """What the history of a seed is about."""
+    return "publishing" if seed % PUBLISHING_EVERY == 0 else "joining"
+
+
+def run_history(seed: int, *, trace: bool = False) -> Outcome:
+    """One history, a function of its seed alone. Whatever is raised in it is a failure."""
+    outcome = Outcome(Counter({kind_of(seed): 1}))
+    try:
+        if kind_of(seed) == "joining":
+            world = joining.World(seed, trace)
+            outcome.seen = world.seen
+            world.run()
+            laws.check(world)
+        else:
+            topic = publishing.World(seed, trace)
+            outcome.seen = topic.seen
+            topic.run()
+    except Exception as error:  # noqa: BLE001 -- a mistake of any kind is what the histories are there to find
+        outcome.failures.append((seed, f"{type(error).__name__}: {error}"))
+    return outcome
+
+
+def _run_chunk(seeds: range) -> Outcome:
+    outcome = Outcome()
+    for seed in seeds:
+        outcome.add(run_history(seed))
+    return outcome
+
+
+def run_histories(first_seed: int, histories: int, jobs: int) -> Iterator[Outcome]:
+    """The outcomes of so many histories, in pieces, as they come."""
+    chunks = _chunks(first_seed, histories)
+    if jobs == 1:
+        yield from map(_run_chunk, chunks)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(_run_chunk, chunks)
+
+
+def _chunks(first_seed: int, histories: int) -> Iterable[range]:
+    end = first_seed + histories
+    return (range(start, min(start + CHUNK, end)) for start in range(first_seed, end, CHUNK))

@@ -1,0 +1,104 @@
+"""What a person sees of an audit: a line of progress while it runs, then tables.
+
+In: moments, a report. Out: progress on stderr, tables on stdout. This file must never leave a finding out that is
+listed in the report.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from stream_learner.cli.output import print_rows
+from stream_learner.core.balance import balance_lines
+from stream_learner.edges.telemetry import get_logger
+from stream_learner.roles.audit.findings import MEANINGS
+from stream_learner.roles.audit.run import Moment
+
+LINE_EVERY_S = 10.0
+
+Found = Mapping[str, Any]
+
+
+@contextmanager
+def showing(title: str) -> Iterator[Callable[[Moment], None]]:
+    """A function that shows a moment, for as long as the block lasts: a bar on a terminal, now and then a log line."""
+    if not sys.stderr.isatty():
+        yield _LogLines().show
+        return
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task(title, total=None)
+
+        def show(moment: Moment) -> None:
+            found = f", {moment.findings} findings" if moment.findings else ""
+            progress.update(task, description=f"{title}: {moment.what}{found}", completed=moment.done, total=moment.of)
+
+        yield show
+
+
+class _LogLines:
+    """A line of the log now and then."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + LINE_EVERY_S
+
+    def show(self, moment: Moment) -> None:
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + LINE_EVERY_S
+            get_logger("audit").info(
+                "audit_progress",
+                reading=moment.what,
+                records=moment.done,
+                of=moment.of,
+                findings=moment.findings,
+            )
+
+
+def print_report(found: Found) -> None:
+    """The report for people: partitions, balance, checks, findings, and a last line that says what came of it."""
+    print_rows([_partition(row) for row in found["partitions"]], title=f"{found['log']}")
+    if found["balance"]:
+        typer.echo("\n".join(balance_lines(found["balance"])))
+    print_rows([_check(name, found["checks"][name]) for name in MEANINGS], title="checks")
+    for finding in found["findings"]:
+        typer.echo(_line(finding))
+    if found["total"] > len(found["findings"]):
+        typer.echo(f"{len(found['findings'])} of {found['total']} findings are listed")
+    for name, check in found["checks"].items():
+        for why in check["not_checked"]:
+            typer.echo(f"not checked: {name.replace('_', ' ')}: {why}")
+    published, folded = found["published"], found["folded"]
+    if published["version"] >= 0:
+        typer.echo(f"published: version {published['version']}, digest {published['digest']}")
+    if folded is not None:
+        typer.echo(f"folded again: up to tick {folded['tick']}, digest {folded['digest']}")
+    if found["sound"] and found["complete"]:
+        typer.echo("sound: everything that was asked for was checked, and holds")
+
+
+def _partition(row: Found) -> dict[str, Any]:
+    """A partition's row: what a person looks for first."""
+    names = ("partition", "from_tick", "until_tick", "records", "marks", "examples", "positives", "ignored_records")
+    lag = row["committed_lag"]["impressions"]
+    return {**{name: row[name] for name in names}, "ignored_marks": row["ignored_marks"], "lag": lag}
+
+
+def _check(name: str, check: Found) -> dict[str, Any]:
+    counted = {"checked": check["checked"], "failures": check["failures"]}
+    return {"check": name.replace("_", " "), "status": check["status"], **counted, "that": MEANINGS[name]}
+
+
+def _line(finding: Found) -> str:
+    """A finding in a line: where, then what."""
+    where = [finding["topic"]]
+    where += [f"{name} {finding[name]}" for name in ("partition", "offset", "tick") if finding[name] is not None]
+    return f"{finding['check'].replace('_', ' ')}: {' '.join(where)}: {finding['what']}"

@@ -1,0 +1,46 @@
+"""What a consumer group has committed, asked without being a member.
+
+In: a group's name, partitions. Out: offsets and their metadata. This file must never join a group or commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from stream_learner.edges.kafka.clients import new_client
+from stream_learner.edges.kafka.ends import REQUEST_TIMEOUT_S, Place
+from stream_learner.edges.kafka.faults import Reports, fault
+from stream_learner.edges.kafka.settings import KafkaSettings
+
+
+class CommittedOffset(NamedTuple):
+    """An offset that a group has committed for a partition, and the text stored with it."""
+
+    offset: int
+    metadata: str
+
+
+def committed_offsets(settings: KafkaSettings, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
+    """What the group of the settings has committed; partitions without anything are left out.
+
+    Raises BrokerUnreachable, RetryLater, NotAuthorised.
+    """
+    doing = settings.doing("look up committed offsets", group=settings.group, right="Describe")
+    reports = Reports(doing)
+    admin = new_client(AdminClient, settings.admin(error_cb=reports))
+    asked = ConsumerGroupTopicPartitions(settings.group, [TopicPartition(*place) for place in places])
+    try:
+        answers = admin.list_consumer_group_offsets([asked], request_timeout=REQUEST_TIMEOUT_S)
+        found = answers[settings.group].result().topic_partitions
+    except KafkaException as error:
+        admin.poll(0)
+        raise reports.instead_of(fault(error, doing)) from error
+    return {
+        (place.topic, place.partition): CommittedOffset(place.offset, place.metadata or "")
+        for place in found
+        if place.offset >= 0
+    }

@@ -1,0 +1,1 @@
+"""`audit`: whether what the topics hold of a model is sound."""

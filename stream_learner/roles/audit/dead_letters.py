@@ -1,0 +1,115 @@
+"""The dead letters that a range counts, against those that are in the dead-letter topic.
+
+In: the sums of every partition, the dead-letter topic. Out: findings.
+This file must never count a letter twice: what a crash has made a joiner write again has the same key.
+
+It keeps 8 bytes for each letter of the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, Place
+from stream_learner.roles.accepted_ticks import READ_RECORDS, WAIT_S
+from stream_learner.roles.audit.findings import DEAD_LETTERS, Finding, Findings
+from stream_learner.roles.audit.mark_checks import Sums
+
+COMPACT_AT = 100_000
+
+
+@dataclass
+class Expected:
+    """Letters of one partition of one input: `count` of offsets in [start, stop)."""
+
+    start: int
+    stop: int
+    count: int
+    _new: list[int] = field(default_factory=list)
+    _known: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def add(self, offset: int) -> None:
+        """A letter of this record; one of another range, or a repeated one, does not count."""
+        if self.start <= offset < self.stop:
+            self._new.append(offset)
+            if len(self._new) >= COMPACT_AT:
+                self.offsets()
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Those found, i64[], each once, rising."""
+        if self._new:
+            self._known = np.union1d(self._known, np.array(self._new, np.int64))
+            self._new.clear()
+        return self._known
+
+
+def expected_letters(impressions: str, clicks: str, sums: dict[int, Sums]) -> dict[Place, Expected]:
+    """What the marks of each partition count, by input topic and partition."""
+    found: dict[Place, Expected] = {}
+    for partition, of in sums.items():
+        if of.last is None or len(of.balances) != 1:
+            continue
+        (balance,) = of.balances
+        begin = (0, 0) if of.opening is None else (of.opening.next_impression, of.opening.first_click)
+        found[impressions, partition] = Expected(begin[0], of.last.next_impression, balance.impressions.dead)
+        found[clicks, partition] = Expected(begin[1], of.last.first_click, balance.clicks.dead)
+    return found
+
+
+def check_dead_letters(
+    settings: KafkaSettings,
+    admin: Admin,
+    topic: str,
+    expected: dict[Place, Expected],
+    findings: Findings,
+    progress: Callable[[int], None],
+) -> None:
+    """Read the dead letters and compare. Raises BrokerUnreachable, NotAuthorised."""
+    info = admin.describe([topic]).get(topic)
+    counted = sum(of.count for of in expected.values())
+    if info is None:
+        if counted:
+            findings.leave_out(DEAD_LETTERS, f"there is no topic {topic}; {counted} are counted")
+        return
+    places = [(topic, partition) for partition in range(info.partitions)]
+    earliest, ends = admin.offsets.earliest(places), admin.offsets.high_watermarks(places)
+    for place in places:
+        for offset, key in _keys(settings, place, earliest[place], ends[place]):
+            progress(1)
+            if not _note(key, expected):
+                findings.fail(Finding(DEAD_LETTERS, f"a record with the key {key!r}", topic, place[1], offset))
+    is_trimmed = any(earliest.values())
+    for (of, partition), letters in expected.items():
+        found = len(letters.offsets())
+        findings.held(DEAD_LETTERS, letters.count)
+        where = f"{of} partition {partition}, offsets {letters.start} to {letters.stop}"
+        if found < letters.count and is_trimmed:
+            findings.leave_out(DEAD_LETTERS, f"{topic} has lost its beginning; it holds {found} of {letters.count}")
+        elif found != letters.count:
+            what = f"{found} letters of {where}; the marks count {letters.count}"
+            findings.fail(Finding(DEAD_LETTERS, what, topic, partition))
+
+
+def _note(key: bytes | None, expected: dict[Place, Expected]) -> bool:
+    """Count a letter by its key, `<topic>/<partition>/<offset>`; False for a key that is none."""
+    parts: Sequence[str] = (key or b"").decode(errors="replace").rsplit("/", 2)
+    if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        return False
+    of = expected.get((parts[0], int(parts[1])))
+    if of is not None:
+        of.add(int(parts[2]))
+    return True
+
+
+def _keys(settings: KafkaSettings, place: Place, earliest: int, end: int) -> Iterator[tuple[int, bytes | None]]:
+    with PartitionReader(
+        settings, *place, earliest, isolation=READ_UNCOMMITTED, name="audit-letters", with_keys=True
+    ) as reader:
+        while reader.position < end:
+            batch = reader.read(READ_RECORDS, WAIT_S)
+            if batch is not None:
+                yield from zip(batch.offsets.tolist(), batch.keys or (), strict=True)

@@ -1,0 +1,109 @@
+"""What an audit has checked, and what it has found.
+
+In: checks that hold, that fail, that cannot be made. Out: all of it counted, the first findings listed, plain values.
+This file must never let what was not checked pass as what holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+ORDER: Final = "order"
+CHECKSUMS: Final = "checksums"
+COUNTS: Final = "counts"
+BALANCE: Final = "balance"
+POSITIVES: Final = "positives"
+POSITIONS: Final = "positions"
+RESUME_POINTS: Final = "resume_points"
+COMMITTED: Final = "committed"
+DEAD_LETTERS: Final = "dead_letters"
+SNAPSHOTS: Final = "snapshots"
+EXAMPLES_AGAIN: Final = "examples_again"
+DIGESTS_AGAIN: Final = "digests_again"
+
+MEANINGS: Final = {
+    ORDER: "every tick follows the one before, accepted once by rule R",
+    CHECKSUMS: "every record is ours and whole, keys distinct",
+    COUNTS: "marks count what their records hold",
+    BALANCE: "what was read is what became of it, to the record",
+    POSITIVES: "examples with a click against clicks with an example",
+    POSITIONS: "positions in the inputs never go back, nor beyond an end",
+    RESUME_POINTS: "resume points are of these topics and settings",
+    COMMITTED: "the group's offsets are not ahead of the marks",
+    DEAD_LETTERS: "every dead record that is counted has its letter",
+    SNAPSHOTS: "every shard is whole, with the same version and digest",
+    EXAMPLES_AGAIN: "the inputs give the same examples, byte for byte",
+    DIGESTS_AGAIN: "the log gives the digest of every version",
+}
+"""What each check is about, in the order of the report."""
+ONLY_REPLAYED: Final = (EXAMPLES_AGAIN, DIGESTS_AGAIN)
+
+HOLDS, FAILS, NOT_CHECKED, NOT_ASKED = "holds", "fails", "not checked", "not asked"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not hold, and where: a topic, a partition, an offset, a tick; None for what has none."""
+
+    check: str
+    what: str
+    topic: str
+    partition: int | None = None
+    offset: int | None = None
+    tick: int | None = None
+
+
+class Findings:
+    """Everything that was found: all of it counted, the first `limit` findings kept."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.listed: list[Finding] = []
+        self.failures: Counter[str] = Counter()
+        self.checked: Counter[str] = Counter()
+        self.unchecked: dict[str, list[str]] = {}
+
+    def held(self, check: str, count: int = 1) -> None:
+        """So many more things have been looked at, by this check; those that failed are among them."""
+        self.checked[check] += count
+
+    def fail(self, finding: Finding) -> None:
+        """Something does not hold."""
+        self.failures[finding.check] += 1
+        if len(self.listed) < self._limit:
+            self.listed.append(finding)
+
+    def leave_out(self, check: str, why: str) -> None:
+        """Something that was to be checked could not be, and why."""
+        self.unchecked.setdefault(check, []).append(why)
+
+    @property
+    def total(self) -> int:
+        """How many things do not hold."""
+        return self.failures.total()
+
+    def status(self, check: str, *, asked: bool = True) -> str:
+        """What came of a check. A failure weighs more than what was not checked."""
+        if not asked:
+            return NOT_ASKED
+        if self.failures[check]:
+            return FAILS
+        return NOT_CHECKED if check in self.unchecked else HOLDS
+
+    def report(self, *, replayed: bool) -> dict[str, Any]:
+        """The checks, and the findings listed, as plain values."""
+        return {
+            "checks": {
+                name: {
+                    "status": self.status(name, asked=replayed or name not in ONLY_REPLAYED),
+                    "checked": self.checked[name],
+                    "failures": self.failures[name],
+                    "not_checked": self.unchecked.get(name, []),
+                }
+                for name in MEANINGS
+            },
+            "total": self.total,
+            "findings": [asdict(finding) for finding in self.listed],
+        }

@@ -1,0 +1,277 @@
+"""One partition of the training log, record by record: what rule R accepts, and everything that it should not meet.
+
+In: the records of a partition up to where it ended at the beginning. Out: its accepted ticks in order, once each.
+This file must never stop at damage: it is noted, and reading goes on behind it.
+
+A mark that is not accepted, with none accepted that goes as far, is a gap: its predecessor, or a record of its own, is
+missing. Repeats are no gap, nor are marks of an attempt that lost: another has gone, or will go, as far. After a gap
+the ticks behind it are read as those of a log that begins there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import NamedTuple, TypeVar
+
+from stream_learner.core.errors import BrokenLog, ForeignRecord, RecordError, Where
+from stream_learner.core.mark_codec import decode_mark
+from stream_learner.core.marks import Mark, MarkId
+from stream_learner.core.record_header import Kind, RecordHeader, check_body, peek
+from stream_learner.core.training_log import AcceptedTick, RuleR, find_chain
+from stream_learner.roles.audit.findings import CHECKSUMS, COUNTS, ORDER
+from stream_learner.roles.audit.place import AuditedPartition
+from stream_learner.roles.partition import MAX_OUTSTANDING
+
+RecordsFrom = Callable[[int], Iterator[tuple[int, bytes | None]]]
+
+T = TypeVar("T")
+
+REMEMBERED = 10_000
+"""Marks and damaged records that are kept in mind, the latest."""
+
+
+class Step(NamedTuple):
+    """An accepted tick, and the mark that it follows, None at the beginning of the log.
+
+    in_range: whether it is one of those asked for; those before them are only read. whole: whether its records could
+    be read, so that `tick` has them all.
+    """
+
+    tick: AcceptedTick
+    before: Mark | None
+    in_range: bool
+    whole: bool = True
+
+
+class _Open(NamedTuple):
+    """The first mark that was ignored beyond the last that counts. reach: the last one; marks: how many there were."""
+
+    offset: int
+    mark: Mark
+    reach: Mark
+    marks: int
+
+    def further(self, mark: Mark) -> _Open:
+        """With one more."""
+        return self._replace(reach=max(self.reach, mark, key=_how_far), marks=self.marks + 1)
+
+    def has_read_no_more_than(self, mark: Mark) -> bool:
+        """Whether a mark goes as far in both inputs."""
+        reach = self.reach
+        return mark.next_impression >= reach.next_impression and mark.click_cursor >= reach.click_cursor
+
+
+def _how_far(mark: Mark) -> tuple[int, int]:
+    return mark.next_impression + mark.click_cursor, mark.last_tick
+
+
+class LogWalk:
+    """Reads one partition. `ticks` may be gone through once; the figures are of the range, as far as it has come."""
+
+    def __init__(self, place: AuditedPartition, records: RecordsFrom, earliest: int) -> None:
+        """records: the offsets and values from an offset on, up to the end. earliest: the first offset held."""
+        self._place = place
+        self._records = records
+        self._earliest = earliest
+        self._rule = RuleR(partition=place.partition)
+        self._before: Mark | None = None
+        self._open: _Open | None = None
+        self._known: dict[MarkId, bool] = {}
+        self._damaged: dict[int, bool] = {}
+        self._checked_to = earliest
+        self._next_offset = earliest
+        self._is_over = False
+        self._in_range = False
+        self.records = self.ignored_marks = self.ignored_records = self.gaps = 0
+
+    def ticks(self) -> Generator[Step, None, None]:
+        """Every accepted tick up to the end of the range. Raises BrokerUnreachable, NotAuthorised and others."""
+        start = self._earliest
+        self._rule.position = start  # so that damage at the very beginning does not look like a missing one
+        if start > 0:
+            # Nothing says which mark counts where the beginning is gone: the longest chain in sight does.
+            first = find_chain(list(self._marks()))
+            if first is None:
+                return
+            start = self._checked_to = self._next_offset = first[0] + 1
+            self._begin_after(first[1])
+        while True:
+            yield from self._read(start)
+            gap = self._missing
+            if gap is None or self._is_over:
+                return
+            self._note_gap(gap)
+            start = gap.offset + 1
+            self._begin_after(gap.mark)
+
+    @property
+    def reaches_end(self) -> bool:
+        """Whether everything up to the end of the log was read: the range has no end before it."""
+        return not self._is_over
+
+    def _marks(self) -> Iterator[tuple[int, Mark]]:
+        for offset, value in self._records(self._earliest):
+            try:
+                header = peek(value or b"")
+                if header.kind is Kind.MARK:
+                    yield offset, decode_mark(header, value or b"")
+            except RecordError:
+                continue  # noted when it is read again
+
+    def _begin_after(self, mark: Mark) -> None:
+        self._rule = RuleR(mark.id, partition=self._place.partition)
+        self._before = mark
+        self._open = None
+        self._known = {mark.id: True}
+
+    def _read(self, start: int) -> Iterator[Step]:
+        wanted = self._place.range
+        for offset, value in self._records(start):
+            if wanted.until_offset is not None and offset >= wanted.until_offset:
+                self._is_over = True
+                return
+            header = self._look_at(offset, value or b"")
+            step = None if header is None else self._take(offset, header, value or b"")
+            if step is None:
+                continue
+            if wanted.is_over(offset, step.tick.mark):
+                self._is_over = True
+                return
+            yield self._ranged(step)
+            if wanted.until_tick is not None and step.tick.mark.last_tick >= wanted.until_tick:
+                self._is_over = True
+                return
+
+    def _look_at(self, offset: int, value: bytes) -> RecordHeader | None:
+        """Check a record by itself; None where it is not one that rule R may be shown."""
+        if offset >= self._checked_to:
+            self._place.progress(1)
+            self._check_offset(offset)
+        try:
+            header = peek(value)
+            if header.partition != self._place.partition:
+                raise ForeignRecord(f"a record of partition {header.partition}")
+        except RecordError as error:
+            self._note_damage(offset, error)
+            return None
+        try:
+            check_body(value)
+        except RecordError as error:
+            self._note_damage(offset, error, header.tick)
+        return header
+
+    def _note_damage(self, offset: int, error: RecordError, tick: int | None = None, check: str = CHECKSUMS) -> None:
+        """A record that is not whole, or not ours: noted once."""
+        if offset in self._damaged or not self._is_asked(offset):
+            return
+        _remember(self._damaged, offset)
+        self._place.fail(check, error.what, offset, tick)
+
+    def _check_offset(self, offset: int) -> None:
+        """A hole between offsets: whoever writes here ends no transactions, and nothing is compacted."""
+        self._checked_to = offset + 1
+        if self._is_asked(offset):
+            self.records += 1
+            self._place.findings.held(CHECKSUMS)
+            if offset != self._next_offset:
+                self._place.fail(ORDER, f"offsets {self._next_offset} to {offset - 1} hold no record", offset)
+        self._next_offset = offset + 1
+
+    def _is_asked(self, offset: int) -> bool:
+        """Whether a record belongs to the range as far as that can be told from what was read before it."""
+        wanted = self._place.range
+        if wanted.from_tick is not None:
+            return self._in_range or (self._before is not None and self._before.last_tick + 1 >= wanted.from_tick)
+        return wanted.from_offset is None or offset >= wanted.from_offset
+
+    def _take(self, offset: int, header: RecordHeader, value: bytes) -> Step | None:
+        """Show a record to rule R."""
+        rule = self._rule
+        ignored = rule.ignored_marks, rule.ignored_records
+        try:
+            tick = rule.take(offset, value)
+        except RecordError as error:
+            return self._go_on_behind(offset, header, value, error)
+        if self._is_asked(offset):
+            self.ignored_marks += rule.ignored_marks - ignored[0]
+            self.ignored_records += rule.ignored_records - ignored[1]
+        if tick is not None:
+            return Step(tick, self._before, in_range=False)
+        if header.kind is Kind.MARK and not self._is_explained(offset, decode_mark(header, value)):
+            unseen = BrokenLog("an attempt begins after a mark that never counted", Where(offset))
+            return self._go_on_behind(offset, header, value, unseen)
+        return None
+
+    def _go_on_behind(self, offset: int, header: RecordHeader, value: bytes, error: RecordError) -> Step | None:
+        """Note what a mark could not be accepted for, and take it as accepted: what follows it can then be read."""
+        try:
+            mark = decode_mark(header, value) if header.kind is Kind.MARK else None
+        except RecordError:
+            mark = None  # noted by its checksum; the next mark finds the gap
+        if mark is None:
+            self._note_damage(offset, error, header.tick)
+            return None
+        if isinstance(error, BrokenLog):
+            self._note_gap(_Open(offset, mark, mark, 1))
+        else:
+            at = offset if error.offset is None else error.offset
+            self._note_damage(at, error, mark.last_tick, COUNTS if at == offset else CHECKSUMS)
+        before = self._before if mark.predecessor == self._rule.last else None
+        self._begin_after(mark)
+        return Step(AcceptedTick(mark, offset, []), before, in_range=False, whole=False)
+
+    def _ranged(self, step: Step) -> Step:
+        mark = step.tick.mark
+        found = self._open
+        if found is not None and found.has_read_no_more_than(mark):
+            self._open = None
+        _remember(self._known, mark.id, True)
+        self._before = mark
+        self._in_range = self._place.range.has_begun(step.tick.mark_offset, mark)
+        if self._in_range:
+            self.last = mark
+        return step._replace(in_range=self._in_range)
+
+    def _is_explained(self, offset: int, mark: Mark) -> bool:
+        """Whether there may be such a mark that is ignored: a repeat, or of an attempt that lost.
+
+        Those that go beyond the last one that counts stay open, until one that counts has gone as far. False for the
+        first mark of an attempt after one that did not count: whoever wrote it has read a log in which it did.
+        """
+        if mark.id in self._known:
+            return True
+        if mark.pred_attempt != mark.attempt and self._known.get(mark.predecessor) is False:
+            return False
+        _remember(self._known, mark.id, False)
+        if mark.last_tick > self._rule.last.last_tick:
+            self._open = _Open(offset, mark, mark, 1) if self._open is None else self._open.further(mark)
+        return True
+
+    @property
+    def _missing(self) -> _Open | None:
+        """The first mark behind a gap, None if what is open is only what a joiner that lost had under way."""
+        found, last = self._open, self._before
+        if found is None or (last and found.has_read_no_more_than(last) and found.marks <= MAX_OUTSTANDING):
+            return None
+        return found
+
+    def _note_gap(self, found: _Open) -> None:
+        mark, last = found.mark, self._rule.last
+        if mark.predecessor == last and mark.first_tick == last.last_tick + 1:
+            why = f"the mark names {mark.records} records, and not all are there"
+        else:
+            why = f"the mark of ticks {mark.first_tick} to {mark.last_tick} follows {_text(mark.predecessor)}"
+            why += f", which is not in the log; the last that counts is {_text(last)}"
+        self.gaps += 1
+        self._place.fail(ORDER, why, found.offset, mark.last_tick)
+
+
+def _remember(kept: dict[T, bool], one: T, value: bool = True) -> None:
+    """Keep it, and of all that are kept the latest."""
+    kept[one] = value
+    if len(kept) > REMEMBERED:
+        del kept[next(iter(kept))]
+
+
+def _text(mark: MarkId) -> str:
+    return f"tick {mark.last_tick} of attempt {mark.attempt:016x}"

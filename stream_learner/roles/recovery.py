@@ -1,0 +1,214 @@
+"""Finds the state that a learner goes on from: on its disk, in the topic of copies, or at the beginning of the log.
+
+In: the state directory, `<model>.checkpoints`, the training log. Out: checkpoints with a learner in them.
+This file must never let a learner go on that has loaded a state in part, or delete a state that is damaged.
+
+1. Load the last checkpoint on disk. If there is one, go on from it, even where the copy is further: the log is there.
+2. A directory that is damaged is moved aside, file by file, and made anew.
+3. If there is a complete copy, write its pieces into the directory, and load it as in step 1. The digest decides.
+4. If there is none, fold the training log from its beginning; if the log does not begin there any more, stop.
+
+| a crash after          | leaves                                  | the next start                                    |
+|------------------------|-----------------------------------------|---------------------------------------------------|
+| step 2, some files     | a directory that is damaged still       | moves the other files aside                       |
+| step 2                 | an empty directory                      | begins with step 3                                |
+| step 3, some pieces    | a directory with pieces, without a head | drops them, and begins with step 3                |
+| step 3, the head       | a checkpoint                            | loads it in step 1                                |
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from stream_learner.core.checkpoint_copy import CopyHead
+from stream_learner.core.learner import Learner
+from stream_learner.edges import metric_names as names
+from stream_learner.edges.kafka import Admin, KafkaSettings, TopicInfo
+from stream_learner.edges.store import CheckpointStore
+from stream_learner.errors import LogTrimmed, StateDamaged, TopicRecreated
+from stream_learner.roles.checkpoints import Checkpoints, open_store
+from stream_learner.roles.copied_checkpoint import Progress, check_identity, last_copy, write_back
+from stream_learner.roles.log_follower import LogPosition
+from stream_learner.roles.set_aside import damage_seen, set_aside
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+    from stream_learner.edges.metrics import Metrics
+    from stream_learner.edges.telemetry import Logger
+
+TRIES = 5
+"""How often a copy is looked for anew whose pieces were replaced while they were read."""
+SHOW_EVERY_S = 10.0
+LINE_EVERY_S = 0.2
+
+Positions = dict[int, LogPosition]
+
+
+class Recovery:
+    """One start of a learner. Used once, by the learner's thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        settings: KafkaSettings,
+        log_topic: TopicInfo,
+        make_learner: Callable[[], Learner],
+        metrics: Metrics,
+        log: Logger,
+        *,
+        subset_of_features: Mapping[str, Any] | None = None,
+    ) -> None:
+        """make_learner: a new learner that knows nothing; called again after a load that failed.
+
+        A learner that does not publish goes by its disk alone, and asks no broker.
+        """
+        self._config, self._settings, self._log_topic = config, settings, log_topic
+        self._make_learner, self._metrics, self._log = make_learner, metrics, log
+        self._subset = subset_of_features
+        self._damage = ""
+
+    def run(self) -> tuple[Checkpoints, Positions]:
+        """The checkpoints, loaded, and where to go on in the training log. `Checkpoints.learner` has the state.
+
+        Raises StateInUse, StateOfAnotherModel, NewerFormat, DiskFull, TopicRecreated; LogTrimmed where no state is left
+        to go on from; StateDamaged where too much was set aside; what reading the topic raises.
+        """
+        # Steps 1 and 2: the disk.
+        checkpoints, positions = self._from_disk()
+        if checkpoints.tick >= 0 or not self._config.learner.publish:
+            return checkpoints, positions
+        checkpoints.close()
+        # Step 3: the copy.
+        trouble = self._restore() if self._config.learner.copies else "learner.copies is off"
+        if not trouble:
+            checkpoints, positions = self._from_disk()
+            if checkpoints.tick >= 0:
+                self._metrics.inc(names.LEARNER_RESTORED)
+                return checkpoints, positions
+            checkpoints.close()
+            trouble = f"what it restores is damaged: {self._damage}"
+        # Step 4: the beginning of the log.
+        self._check_beginning(trouble)
+        return self._from_disk()
+
+    def _from_disk(self) -> tuple[Checkpoints, Positions]:
+        """The state directory, loaded; one that is damaged is set aside before, and then it is empty."""
+        try:
+            return self._load()
+        except StateDamaged as error:
+            self._damage = str(error)
+            _let_go(error)
+        aside = set_aside(self._config.state_dir)
+        self._log.warning("state_damaged", found=self._damage, moved_to=str(aside), note="nothing was deleted")
+        return self._load()
+
+    def _load(self) -> tuple[Checkpoints, Positions]:
+        seen = damage_seen(self._config.state_dir)
+        if seen:
+            raise StateDamaged(seen)
+        checkpoints = Checkpoints(self._config, self._make_learner(), self._log_topic, subset_of_features=self._subset)
+        try:
+            return checkpoints, checkpoints.load()
+        except BaseException:
+            checkpoints.close()
+            raise
+
+    def _restore(self) -> str:
+        """Step 3, without the load; why there is nothing to restore, "" where it is done."""
+        topic, admin = self._config.checkpoints_topic, Admin(self._settings)
+        if topic not in admin.describe([topic]):
+            return f"{topic} does not exist"
+        trouble, tried = "", -1
+        for _ in range(TRIES):
+            last = last_copy(self._settings, admin.offsets, topic)
+            if last.head is None:
+                return last.trouble or f"{topic} holds no complete copy"
+            if last.head.stamp.attempt == tried:
+                return trouble
+            tried = last.head.stamp.attempt
+            trouble = self._restore_from(topic, last.head, admin)
+            if not trouble:
+                return ""
+        return trouble
+
+    def _restore_from(self, topic: str, copy: CopyHead, admin: Admin) -> str:
+        learner, partitions = self._make_learner(), self._log_topic.partitions
+        with open_store(self._config, learner, partitions) as store:
+            self._check_copy(topic, copy, store)
+            self._log.info("restoring_state", topic=topic, tick=copy.tick, disk=self._damage or "no checkpoint")
+            shown = RestoreView(self._log)
+            missing = write_back(self._settings, admin.offsets, topic, copy, store.parts, shown.show)
+            last = shown.end()
+        if missing:
+            return f"{topic} lacks {missing} of the {last.of} pieces of the copy of tick {copy.tick}"
+        self._log.info(
+            "state_restored", tick=copy.tick, pieces=last.of, bytes=last.size_bytes, seconds=round(last.seconds, 3)
+        )
+        return ""
+
+    def _check_copy(self, topic: str, copy: CopyHead, store: CheckpointStore) -> None:
+        """Refuse a copy of another model, or with positions of another training log."""
+        check_identity(topic, copy, store.parts)
+        if copy.head_record().content["head"]["log_topic_id"] != self._log_topic.id.hex():
+            raise TopicRecreated(
+                f"{topic} holds positions of another training log: {self._log_topic.name} was deleted and made anew",
+                action="Start a model under another name. Or, to learn this one anew from the log that is there, "
+                f"delete {topic} and make it again with `stream-learner topics ensure`.",
+            )
+
+    def _check_beginning(self, copy_trouble: str) -> None:
+        """Step 4: whether the training log still has its beginning. Raises LogTrimmed."""
+        topic, disk = self._log_topic, self._damage or f"{self._config.state_dir} holds no checkpoint"
+        earliest = Admin(self._settings).offsets.earliest([(topic.name, p) for p in range(topic.partitions)])
+        trimmed = sorted(partition for (_, partition), offset in earliest.items() if offset > 0)
+        if trimmed:
+            raise LogTrimmed(
+                f"there is no state to go on from ({disk}; {copy_trouble}), and {topic.name} no longer begins at its "
+                f"beginning in partition {', '.join(map(str, trimmed))}",
+                action=f"Put a backup of the state directory back into {self._config.state_dir}; or learn the model "
+                "from the inputs under a new name with `stream-learner backfill`, and promote it.",
+            )
+        say = self._log.warning if self._damage else self._log.info
+        say("no_state", disk=disk, copy=copy_trouble, does="folds the training log from its beginning")
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Let go of what the frames of an error hold: a database is open for as long as anything refers to it."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+class RestoreView:
+    """Says how far a restoration is: on a terminal as a line that changes, else now and then in the log."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._line = sys.stderr.isatty()
+        self._every_s = LINE_EVERY_S if self._line else SHOW_EVERY_S
+        self._said_s = time.monotonic()
+        self._last = Progress(0, 0, 0, 0.0)
+
+    def show(self, progress: Progress) -> None:
+        """Called for every piece."""
+        self._last = progress
+        now_s = time.monotonic()
+        if now_s - self._said_s < self._every_s:
+            return
+        self._said_s = now_s
+        if self._line:
+            share = 100 * progress.pieces // max(1, progress.of)
+            sys.stderr.write(f"\rrestoring the state: {share} %, {progress.size_bytes >> 20} MiB")
+            sys.stderr.flush()
+        else:
+            self._log.info("restoring", pieces=progress.pieces, of=progress.of, bytes=progress.size_bytes)
+
+    def end(self) -> Progress:
+        """Make room for other lines; the last that was shown."""
+        if self._line and self._last.pieces:
+            sys.stderr.write("\r\x1b[K")
+        return self._last

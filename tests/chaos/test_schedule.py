@@ -1,0 +1,74 @@
+"""A short schedule on three real brokers, as `make chaos` runs many of them."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster
+from chaos.plan import Fault, Plan, plan_of
+from chaos.proxy import Mode
+from chaos.schedule import run_schedule
+from stream_learner.core.warmup import compile_kernels
+from stream_learner.edges.telemetry import configure_logging
+
+KILLS = 8
+PATIENCE_S = 400.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three brokers behind proxies."""
+    compile_kernels()
+    with Cluster() as three:
+        yield three
+
+
+def short_plan() -> Plan:
+    """The first schedule of the first seed, with fewer kills: one broker is killed, by log time."""
+    plan = plan_of(1, 0, KILLS)
+    assert not plan.by_clock and Fault.BROKER in {step.fault for step in plan.steps}
+    return plan
+
+
+def test_a_short_schedule_ends_with_the_same_bits(cluster: Cluster, tmp_path: Path) -> None:
+    """Roles killed in all phases, a broker killed, a network cut: log, balance, digest, and every version served."""
+    configure_logging(log_format="json", stream=io.StringIO())
+    plan = short_plan()
+    result = run_schedule(plan, cluster, tmp_path, lambda text: None, PATIENCE_S)
+    assert result.problems == [], result.logs
+    assert len(result.kills) == KILLS
+    assert result.versions > 0
+    assert result.records > 600
+
+
+def test_the_active_controller_can_be_told_and_changes_when_it_is_killed(cluster: Cluster) -> None:
+    """Its term grows; the cluster is whole again when it is back."""
+    node, term = cluster.controller()
+    assert node in (1, 2, 3)
+    cluster.set_network("LEARNER", Mode.CUT, (node,))
+    cluster.kill(node)
+    assert not cluster.running(node)
+    cluster.heal()
+    _wait(lambda: cluster.controller()[1] > term)
+    _wait(cluster.whole)
+
+
+def _wait(true: object) -> None:
+    from tests.e2e.site import wait_until
+
+    wait_until(true, "the cluster", 120)  # type: ignore[arg-type]
+
+
+def test_the_command_says_what_it_does() -> None:
+    """Its help, and what it does with nonsense."""
+    command = [sys.executable, "-m", "chaos"]
+    shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert all(option in shown for option in ("--kills", "--seed", "--schedule", "--json", "--patience"))
+    wrong = subprocess.run([*command, "--kills", "0"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2 and "--kills must be at least 1" in wrong.stderr

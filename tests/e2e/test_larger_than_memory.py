@@ -1,0 +1,75 @@
+"""A learner whose model does not fit in `learner.memory`: the same bits as one whose model does, kills included."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+
+import numpy as np
+
+from stream_learner.core.learner import Learner
+from stream_learner.core.weight_bounded import BoundedWeightTable
+from tests.e2e.conftest import MakeSite
+from tests.e2e.processes import process_of
+from tests.e2e.site import Site, running, wait_until
+from tests.e2e.variants import role, run_until_done, variant
+from tests.scenarios import Message, Scenario, scenario
+
+MEMORY = "17MiB"
+"""The least that FTRL-Proximal can work with; the table holds about 196,000 rows."""
+
+
+def with_many_features() -> Scenario:
+    """Ordinary traffic, each impression with 600 of 400,000 tags, some of them much more often than others."""
+    plain, rng = scenario("plain", 2), random.Random(5)
+
+    def widened(message: Message) -> Message:
+        assert message.value is not None
+        tags = [rng.randrange(20_000 if rng.random() < 0.2 else 400_000) for _ in range(600)]
+        event = {**json.loads(message.value), "tag": [f"t{tag}" for tag in tags]}
+        return message._replace(value=json.dumps(event).encode())
+
+    return replace(plain, impressions=[[widened(m) for m in part[:-1]] + part[-1:] for part in plain.impressions])
+
+
+def assert_scorer_has_the_weights(site: Site, learner: Learner) -> None:
+    """A new scorer's replica holds every weight of the learner that is not 0, to float32, and no other."""
+    weights: dict[int, float] = {}
+    for rows in learner.table.items():
+        published = learner.weights(rows.columns).astype(np.float32).tolist()
+        weights.update(zip(rows.keys.tolist(), published, strict=True))
+    with site.scorer() as scorer:
+        scorer.wait_ready(60)
+        assert scorer.description["digest"] == f"{learner.digest():016x}"
+        keys, found = scorer.largest_weights(scorer.weights)
+    assert dict(zip(keys.tolist(), found.tolist(), strict=True)) == {k: w for k, w in weights.items() if w}
+
+
+def test_a_learner_with_little_memory_ends_with_the_same_bits(make_site: MakeSite) -> None:
+    """Killed after checkpoints and started again, it ends with the digest of a learner without a bound, rows having
+    left its memory and come back; a start reads no row; the scorer has its weights."""
+    site = make_site(with_many_features(), learner={"memory": MEMORY}, snapshots={"shards": 2, "interval": "1s"})
+    site.produce()
+    with running(site.joiner()):
+        for _ in range(2):
+            with process_of(site, "learn") as process:
+                process.wait_for('"checkpoint"')
+                process.kill()
+        wait_until(site.closed, "every tick closed")
+    bounded = role(site.config, until_tick=site.end_tick)
+    run_until_done(bounded)
+    whole = run_until_done(role(variant(site, "whole", learner={"memory": None}), until_tick=site.end_tick)).learner
+    table = bounded.learner.table
+    assert isinstance(table, BoundedWeightTable)
+    assert bounded.learner.state_scalars() == whole.state_scalars()
+    assert table.count == whole.table.count > table.resident
+    assert table.evicted > 10_000 and table.fetched > 10_000
+    again = role(site.config, until_tick=site.end_tick)
+    again.open()
+    try:
+        assert isinstance(again.learner.table, BoundedWeightTable) and again.learner.table.resident == 0
+        assert again.learner.digest_full() == whole.digest()
+    finally:
+        again.close()
+    assert_scorer_has_the_weights(site, whole)

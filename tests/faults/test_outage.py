@@ -1,0 +1,119 @@
+"""A broker that is away for longer than a session lasts, under every role, and comes back with its data."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.cli_e2e.world import free_port
+from tests.e2e.checks import assert_balance, assert_log_equals, assert_model_equals, expected_fold
+from tests.e2e.processes import RoleProcess, process_of
+from tests.e2e.site import Site, running, wait_until
+from tests.faults.conftest import MakeSite
+from tests.faults.said import events, said, why_not_ready
+from tests.kafka_broker.broker import Broker
+from tests.scenarios import scenario
+
+AWAY = {
+    "join": "the joiner cannot reach its group",
+    "learn": "the learner cannot read the training log",
+    "backfill": "the joiner cannot reach its group; the learner cannot read the training log",
+    "serve": "the last version was applied",
+}
+"""What each role says it lacks while the broker is away."""
+ONCE = {
+    "join": {"group_unreachable", "group_reachable"},
+    "learn": {"log_unreachable", "log_reachable"},
+    "backfill": {"group_unreachable", "group_reachable", "log_unreachable", "log_reachable"},
+    "serve": {"snapshots_unreachable"},
+}
+"""What each role logs of it."""
+REBUILT = {"attempt_dropped", "partition_resumed", "producer_renewed"}
+LINES = 60
+
+
+def test_every_role_waits_for_a_broker_says_so_once_and_goes_on(own_broker: Broker, make_own_site: MakeSite) -> None:
+    """The joiner's session ends meanwhile, and a publication and appended records are under way when the broker is
+    killed: nothing is lost, no join is built again, and the digest is the oracle's.
+    """
+    inputs = scenario("everything", 2)
+    site = make_own_site(inputs)
+    ports = {name: free_port() for name in AWAY}
+    with ExitStack() as stack:
+        roles = _start(stack, site, ports)
+        site.produce(0, 0.5)
+        wait_until(lambda: all(_lack(name, port) == "" for name, port in ports.items()), "every role is ready")
+        lines = {name: len(role.log.splitlines()) for name, role in roles.items()}
+        site.produce(0.5, 0.6)
+        own_broker.nodes[0].kill()
+        wait_until(lambda: all(AWAY[n] in (_lack(n, port) or "") for n, port in ports.items()), "no role is ready")
+        wait_until(lambda: said(roles["join"], "lost") > 0, "the joiner's session has ended")
+        assert all(role.exit_code is None for role in roles.values())
+        own_broker.nodes[0].start()
+        own_broker.wait_ready()
+        site.produce(0.6, 1)
+        wait_until(site.closed, "every partition closed")
+        wait_until(lambda: all(_lack(name, port) == "" for name, port in ports.items()), "every role is ready again")
+        for name, role in roles.items():
+            assert {what: said(role, what) for what in ONCE[name]} == dict.fromkeys(ONCE[name], 1)
+            news = events(role)[-(len(role.log.splitlines()) - lines[name]) :]
+            assert len(news) < LINES, news
+            assert not REBUILT & {event["event"] for event in news}
+        assert roles["backfill"].stop() == 128 + signal.SIGTERM
+    _assert_equal_to_oracle(site)
+
+
+def _start(stack: ExitStack, site: Site, ports: Mapping[str, int]) -> dict[str, RoleProcess]:
+    def start(name: str, command: str, **changes: dict[str, object]) -> RoleProcess:
+        telemetry = {"http_port": ports[name], "http_host": "127.0.0.1"}
+        return stack.enter_context(process_of(site, command, **{"telemetry": telemetry, **changes}))
+
+    serve = {"port": ports["serve"], "host": "127.0.0.1", "drain": "0s"}
+    other = {"state_dir": str(site.folder / "backfill")}
+    return {
+        "join": start("join", "join"),
+        "learn": start("learn", "learn"),
+        "serve": start("serve", "serve", telemetry={}, serve=serve, scorer={"max_staleness": "5s"}),
+        "backfill": start("backfill", f"backfill --as {site.model}-again --from earliest", learner=other),
+    }
+
+
+def _lack(name: str, port: int) -> str | None:
+    return why_not_ready(port, "/v2/health/ready" if name == "serve" else "/readyz")
+
+
+def _assert_equal_to_oracle(site: Site) -> None:
+    expected = site.scenario.expected()
+    assert_log_equals(site, expected)
+    assert_balance(site)
+    learner = site.learner()
+    with running(learner):
+        wait_until(lambda: site.folded(learner), "every tick folded")
+    assert_model_equals(learner.learner, expected_fold(expected, site.scenario.settings))
+
+
+def test_a_start_that_waits_for_a_broker_ends_promptly_when_told_to(
+    own_broker: Broker, make_own_site: MakeSite
+) -> None:
+    """The broker hangs: it takes connections and answers nothing. Nothing was begun, so the exit code is 0; nobody
+    waits for the time-out of a question to the broker.
+    """
+    site = make_own_site(scenario("plain", 1))
+    own_broker.nodes[0].signal(signal.SIGSTOP)
+    try:
+        with ExitStack() as stack:
+            roles = [stack.enter_context(process_of(site, command)) for command in ("join", "learn")]
+            wait_until(lambda: all(_listens(role) for role in roles), "the processes listen to signals")
+            assert [role.stop() for role in roles] == [0, 0]
+            assert [said(role, "stopped_while_starting") for role in roles] == [1, 1]
+    finally:
+        own_broker.nodes[0].signal(signal.SIGCONT)
+
+
+def _listens(role: RoleProcess) -> bool:
+    """Whether the process has taken over SIGTERM."""
+    lines = Path(f"/proc/{role.pid}/status").read_text().splitlines()
+    caught = next(line for line in lines if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) & (1 << (signal.SIGTERM - 1)))

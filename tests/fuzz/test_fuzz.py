@@ -1,0 +1,67 @@
+"""Fuzzing in small: the seed corpus and some thousand inputs of each target, and faults that the harness must find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fuzz.harness import Run
+from fuzz.target import CORPUS, TARGETS, corpus_of, load
+from fuzz.worker import inputs_of
+
+INPUTS = {"configuration": 200, "impressions": 1_600, "clicks": 3_200}
+"""How many for each target; 1,000 where nothing is said."""
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_reads_its_corpus_and_some_more_as_it_should(name: str, tmp_path: Path) -> None:
+    """No crash, no hang, no exception but the documented ones, nothing that an oracle reads otherwise."""
+    report = Run(name, TARGETS[name], 7, tmp_path).run(INPUTS.get(name, 1_000))
+    assert not report.findings
+    assert report.inputs >= INPUTS.get(name, 1_000)
+    assert 0 < report.accepted < report.inputs + len(corpus_of(name))
+
+
+def test_every_target_has_a_seed_corpus_and_no_folder_is_left_over() -> None:
+    """All of it together is small."""
+    assert {folder.name for folder in CORPUS.iterdir()} == set(TARGETS)
+    assert all(corpus_of(name) for name in TARGETS)
+    assert sum(file.stat().st_size for file in CORPUS.rglob("*") if file.is_file()) < 300_000
+
+
+def test_the_same_seed_makes_the_same_inputs() -> None:
+    """So that what was found can be made again."""
+    first, second = load(TARGETS["clicks"]), load(TARGETS["clicks"])
+    assert inputs_of(first, 3, 5) == inputs_of(second, 3, 5) != inputs_of(first, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("planted", "kind", "words"),
+    [
+        ("OverRead", "crash", "SIGSEGV"),
+        ("WrongAccept", "wrong", "was taken"),
+        ("Undocumented", "wrong", "KeyError"),
+        ("Greedy", "wrong", "MemoryError"),
+    ],
+)
+def test_a_planted_fault_is_found_and_its_input_fails_alone(
+    planted: str, kind: str, words: str, tmp_path: Path
+) -> None:
+    """The input that is kept ends with the byte that triggers it."""
+    run = Run(planted, f"tests.fuzz.planted:{planted}", 1, tmp_path)
+    report = run.run(2_000)
+    assert report.findings
+    finding = report.findings[0]
+    assert finding.kind == kind and words in finding.what
+    assert Path(finding.file).read_bytes().endswith(b"z")
+    if planted != "Greedy":
+        assert words in run.replay(Path(finding.file))
+
+
+def test_a_planted_hang_is_stopped_and_found(tmp_path: Path) -> None:
+    """The child that does not move on is ended, and the input named."""
+    run = Run("Hang", "tests.fuzz.planted:Hang", 1, tmp_path, batch_limit_s=3.0)
+    report = run.run(32)
+    assert report.findings[0].kind == "hang"
+    assert Path(report.findings[0].file).read_bytes().endswith(b"z")
