@@ -42,9 +42,14 @@ class Disk:
 
     def close(self) -> None:
         """Take the disk away, with all that is on it."""
-        if self.bounded:
-            subprocess.run(["umount", "--lazy", str(self.path)], check=False, capture_output=True)
-        shutil.rmtree(self.path, ignore_errors=True)
+        take_away(self.path)
+
+
+def take_away(path: Path) -> None:
+    """Unmount what is mounted here, and delete the folder."""
+    if path.is_mount():
+        subprocess.run(["umount", "--lazy", str(path)], check=False, capture_output=True)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _mount(path: Path) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.cluster import Cluster
+from chaos.disk import take_away
 from chaos.plan import KILLS_PER_SCHEDULE, Plan, plan_of, sizes
 from chaos.schedule import Result, run_schedule
 from stream_learner.core.warmup import compile_kernels
@@ -24,6 +26,7 @@ from stream_learner.edges.telemetry import configure_logging
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / ".build" / "chaos"
+FOLDER = "stream-learner-chaos-"
 
 
 def plans_of(kills: int, seed: int, only: int | None = None) -> list[Plan]:
@@ -62,11 +65,12 @@ class Progress:
         sys.stderr.flush()
 
 
-def run(kills: int, seed: int, *, only: int | None = None, as_json: bool = False, patience_s: float = 300.0) -> int:
+def run(kills: int, seed: int, *, only: int | None = None, as_json: bool = False, patience_s: float = 600.0) -> int:
     """Carry out the schedules. Returns 0 where all kills were made and everything ended equal."""
     plans = plans_of(kills, seed, only)
     progress = Progress()
     configure_logging(log_format="json", stream=io.StringIO())
+    _sweep()
     compile_kernels()
     results: list[Result] = []
     began_s = time.monotonic()
@@ -83,8 +87,17 @@ def run(kills: int, seed: int, *, only: int | None = None, as_json: bool = False
     return 0 if summary["equal"] == summary["kills"] == wanted and not summary["failed"] else 1
 
 
+def _sweep() -> None:
+    """Take away what runs have left that were killed before they could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+        owner = folder.name[len(FOLDER) :].split("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+            take_away(folder / "disk")
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _run_one(plan: Plan, cluster: Cluster, progress: Progress, patience_s: float) -> Result:
-    folder = Path(tempfile.mkdtemp(prefix="stream-learner-chaos-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
     try:
         result = run_schedule(plan, cluster, folder, lambda text: progress.step(f"{plan.name}: {text}"), patience_s)
     finally:

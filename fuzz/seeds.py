@@ -155,8 +155,6 @@ WRITERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "rule-r": rule_r,
     "libsvm-text": libsvm_text,
     "csv-text": csv_text,
-    "json-lines": json_lines,
-    "model-files": model_files,
     "configuration": configurations,
 }
 

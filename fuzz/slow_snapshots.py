@@ -91,7 +91,7 @@ def _is_delta(key: bytes, part: int) -> bool:
 def _content(kind: int, shard: int, count: int, body: bytes) -> Any:
     _need(len(body) == count and shard == 0)
     try:
-        content = json.loads(body.decode("utf-8"), parse_constant=_refuse, parse_int=_number)
+        content = json.loads(body.decode("utf-8"), parse_constant=_refuse, parse_int=_number, parse_float=_finite)
         json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
         raise Bad(DAMAGED) from None
@@ -101,7 +101,15 @@ def _content(kind: int, shard: int, count: int, body: bytes) -> Any:
 
 def _number(text: str) -> int | float:
     number = int(text)
-    return number if -(2**63) <= number < 2**64 else float(text)
+    return number if -(2**63) <= number < 2**64 else _finite(text)
+
+
+def _finite(text: str) -> float:
+    """A number that a float64 holds; JSON has no other."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def _refuse(text: str) -> None:

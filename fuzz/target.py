@@ -27,9 +27,7 @@ TARGETS = {
     "control": "fuzz.targets.control:ControlRecords",
     "libsvm-text": "fuzz.targets.text:LibsvmLines",
     "csv-text": "fuzz.targets.text:CsvLines",
-    "json-lines": "fuzz.targets.text:JsonLinesText",
     "configuration": "fuzz.targets.configuration:Configuration",
-    "model-files": "fuzz.targets.models:ModelFiles",
 }
 """Where each target is, by the name that it is called by."""
 

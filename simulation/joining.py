@@ -427,9 +427,7 @@ class World:
             return
         fate = self.rng.choice(("never", "already", "later"))
         self.seen[f"unknown outcome: {fate} in the log"] += 1
-        record = process.appender.fail(self.rng.choice(waiting), landed=fate == "already", at=self.now)
-        if fate == "later":
-            self.ghosts.append(deque([record]))
+        process.appender.fail(self.rng.choice(waiting), fate, self.now)
 
     def _trim_log(self) -> None:
         """Retention takes a beginning of the training log, but never the last resume point."""

@@ -18,6 +18,9 @@ import numpy as np
 from stream_learner.edges.kafka import READ_COMMITTED, Delivery, Place, RawBatch, Record
 from stream_learner.errors import BrokerUnreachable, Fenced, LogTrimmed, RetryLater, StreamLearnerError
 
+PARTIAL_READS = 3
+"""One read in so many gives only a part of what is there."""
+
 
 class Entry(NamedTuple):
     """A record in a log.
@@ -186,7 +189,7 @@ class Reader:
         seen = log.visible(end) if self._committed else log.entries
         first = bisect_left(seen, (self.position,))
         count = min(len(seen) - first, max_records)
-        if self._client.below(3) == 0:
+        if self._client.below(PARTIAL_READS) == 0:
             count = self._client.below(count + 1)
         entries = seen[first : first + count]
         if first + count == len(seen) and self._client.below(4):
@@ -265,12 +268,13 @@ class Queries:
 
 @dataclass
 class Waiting:
-    """A record on its way. fails: what its delivery will say; lands: whether it ever gets there."""
+    """A record on its way. told: its delivery has ended in an error already, though it may still land."""
 
     place: Place
     key: bytes | None
     value: bytes | None
     tag: Any
+    told: bool = False
 
 
 @dataclass
@@ -309,15 +313,23 @@ class Appender:
         """The next record of a partition is in its log; the answer is on its way."""
         record = self.queues[place].popleft()
         offset = self.client.logs[place].append(record.value, at=at, key=record.key)
-        self.done.append(Delivery(record.tag, *place, offset))
+        if not record.told:
+            self.done.append(Delivery(record.tag, *place, offset))
 
-    def fail(self, place: Place, *, landed: bool, at: int) -> Waiting:
-        """The next record of a partition ends in an error, whether it is in the log or not; gives that record."""
-        record = self.queues[place].popleft()
-        if landed:
+    def fail(self, place: Place, fate: str, at: int) -> None:
+        """The next record of a partition ends in an error: it is in the log already, or never will be, or later.
+
+        Later is before those behind it: the broker takes the records of an idempotent producer in their order only.
+        """
+        record = self.queues[place][0]
+        if record.told:
+            return
+        if fate != "later":
+            self.queues[place].popleft()
+        if fate == "already":
             self.client.logs[place].append(record.value, at=at, key=record.key)
+        record.told = True
         self.done.append(Delivery(record.tag, *place, -1, BrokerUnreachable("the outcome is not known"), True))
-        return record
 
 
 @dataclass

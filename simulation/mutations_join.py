@@ -128,6 +128,7 @@ MUTATIONS = {
     "closing: the clock is read after the answer": lambda: [
         (EndWatch, "ask", _clock_after_the_answer),
         (joining, "END_DELAY_SHARE", 0.9),  # not of the mutation itself: more of the trouble in question
+        (kafka, "PARTIAL_READS", 1),
     ],
     "closing: no answer counts as the old one": lambda: [(EndWatch, "ask", _old_answer_for_new())],
     "inputs: records that are not committed are read": lambda: [(kafka.Reader, "__init__", _read_uncommitted())],

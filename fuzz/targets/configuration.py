@@ -25,7 +25,8 @@ BASE = b"model: m\nkafka: {bootstrap.servers: b}\ninput: {impressions: {topic: i
 _VALUES = (
     b"1", b"0", b"-1", b"1.5", b"10m", b"5s", b"1GiB", b"1e400", b".nan", b"true", b"null", b"", b"~", b"[]", b"{}",
     b"[a, b]", b"{a: 1}", b"x" * 300, b"'", b'"', b"&a b", b"*a", b"!!python/object:os.system x", b"<<: {}", b"%",
-    b"- -",     b"\x00", b"\xff", "é".encode(), b"2026-01-01", b"99999999999999999999", b"0x10", b"{file: /nowhere}", b"{env: NO}",
+    b"- -", b"\x00", b"\xff", "é".encode(), b"2026-01-01", b"99999999999999999999", b"0x10", b"{file: /nowhere}",
+    b"{env: NO}",
     b"[[a, b], [c]]", b"ftrl_proximal", b"adagrad", b"squared", b"? a", b"|", b">-", b"a: b", b"[" * 500, b"{a: " * 200,
 )  # fmt: skip
 

@@ -90,6 +90,7 @@ class SlowRuleR:
     def __init__(self, partition: int) -> None:
         self._partition = partition
         self._last = (0, -1)
+        self._read_any = False
         self._held: dict[int, list[tuple[int, Header, bytes]]] = {}
         self._accepted = self._ignored_marks = self._ignored_records = 0
 
@@ -101,6 +102,13 @@ class SlowRuleR:
 
     def take(self, offset: int, value: bytes) -> Any:
         """The tick that a record completes, the name of the error that it is, or None."""
+        if not self._read_any and offset != 0:
+            return "BrokenLog"
+        found = self._take(offset, value)
+        self._read_any = self._read_any or not isinstance(found, str)
+        return found
+
+    def _take(self, offset: int, value: bytes) -> Any:
         try:
             header = slow_log.header_of(value)
             if header.partition != self._partition:

@@ -128,7 +128,6 @@ class CsvLines(_Lines):
     names = ("y", "site", "age", "w", "a name that is longer than thirty-two bytes", "size", "x", "skipped")
     spec: dict[str, Any] = {  # noqa: RUF012 - never changed
         "categorical": ["x"],
-        "exclude": ["skipped"],
         "fields": {
             "size": {"kind": "bucket", "edges": [0.0, 1.5, 100.0], "missing": "indicator"},
             "age": {"kind": "log", "edges": [], "missing": "skip"},
@@ -197,9 +196,15 @@ class JsonLinesText(_Lines):
 
 
 def _number_of(event: dict[str, Any], name: str) -> Any:
-    """What a field of label or weight is: one value, or FAULT. A list or object counts by the one value it holds."""
-    found = [event[name]] if name in event else []
-    while any(isinstance(value, list) for value in found):
-        found = [inner for value in found for inner in (value if isinstance(value, list) else [value])]
-    found = [value for value in found if value is not None and not isinstance(value, dict)]
+    """What a field of label or weight is: one value, or FAULT. A list counts by the one value it holds."""
+    found: list[Any] = []
+    waiting: list[tuple[Any, bool]] = [(event[name], False)] if name in event else []
+    while waiting:
+        value, inside = waiting.pop()
+        if isinstance(value, list):
+            waiting += [(inner, inside) for inner in value]
+        elif isinstance(value, dict):
+            waiting += [(inner, True) for inner in value.values()]
+        elif value is not None:
+            found.append(text_oracle.FAULT if inside else value)
     return text_oracle.FAULT if len(found) > 1 else found[0] if found else None

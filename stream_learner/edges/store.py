@@ -114,7 +114,8 @@ class CheckpointStore:
         self.rows: RowIndex | None = None
         """The index of single rows, where the store was opened with one."""
         if database.rows is not None:
-            self.rows = RowIndex(path, db, db.get_column_family(ROWS_FAMILY), database.rows, ncols)
+            family, rows_bytes = db.get_column_family(ROWS_FAMILY), database.cache_bytes
+            self.rows = RowIndex(path, db, family, database.rows, ncols, rows_bytes)
 
     @classmethod
     def open(
@@ -206,7 +207,7 @@ class CheckpointStore:
 
     def drop_rows(self) -> None:
         """Delete an index of single rows that an earlier process has left, where this one keeps none."""
-        if self.rows is None and self._db.get(NOTE) is not None:
+        if self._database.leftover:
             with explained(self._path):
                 self._db.delete(NOTE)
                 self._db.drop_column_family(ROWS_FAMILY)

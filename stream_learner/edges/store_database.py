@@ -7,6 +7,7 @@ This file must never know what is stored.
 from __future__ import annotations
 
 import re
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ MIB = 1 << 20
 ROWS_FAMILY = "rows"
 """The column family of single rows; there is none unless the model is larger than memory."""
 
+OPEN_FILES = 256
+MOST_OPEN_FILES = 4096
+
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large", "Space limit reached")
 _GONE = re.compile(r"No such file or directory: While opening? a file for .*/(?:MANIFEST-\d+|\d+\.(?:sst|log))")
 _IN_USE = ("lock hold by current process", "While lock file", "LOCK: Resource temporarily unavailable")
@@ -39,13 +43,16 @@ _IN_USE = ("lock hold by current process", "While lock file", "LOCK: Resource te
 class Database:
     """An open database, and what bounds its memory.
 
-    rows: the options of the column family of single rows, None where there is none.
+    rows: the options of the column family of single rows, None where none is kept. leftover: whether there is one all
+    the same, of an earlier process.
     """
 
     db: Rdict
     cache: Cache
+    cache_bytes: int
     buffers: WriteBufferManager
     rows: Options | None
+    leftover: bool
 
     def memory(self) -> dict[str, int]:
         """Bytes held, by part: block cache (which counts the memtables in), memtables, readers of open files."""
@@ -63,12 +70,14 @@ def open_database(path: Path, shards: int, memory_bytes: int, rows_bytes: int | 
     single rows too; then this bounds write buffers and block cache together, the indexes and filters of files included.
     """
     if rows_bytes is None:
-        cache, buffer_bytes = Cache(4 * MIB), memory_bytes
+        cache_bytes, buffer_bytes, open_files = 4 * MIB, memory_bytes, OPEN_FILES
+        cache = Cache(cache_bytes)
         buffers = WriteBufferManager(buffer_bytes, False)
     else:
-        cache, buffer_bytes = Cache(rows_bytes), min(memory_bytes, rows_bytes // 2)
+        cache_bytes, buffer_bytes, open_files = rows_bytes, min(memory_bytes, rows_bytes // 2), _files_for_rows()
+        cache = Cache(cache_bytes)
         buffers = WriteBufferManager.new_write_buffer_manager_with_cache(buffer_bytes, False, cache)
-    options = _database_options(buffer_bytes, buffers)
+    options = _database_options(buffer_bytes, buffers, open_files)
     names = {family_name(shard) for shard in range(shards)}
     if (path / "CURRENT").exists():
         names |= set(Rdict.list_cf(str(path), options))
@@ -78,17 +87,24 @@ def open_database(path: Path, shards: int, memory_bytes: int, rows_bytes: int | 
     rows = None
     if rows_bytes is not None:
         rows = families[ROWS_FAMILY] = _rows_options(cache)
-    return Database(Rdict(str(path), options, column_families=families), cache, buffers, rows)
+    db = Rdict(str(path), options, column_families=families)
+    return Database(db, cache, cache_bytes, buffers, rows, leftover=rows is None and ROWS_FAMILY in families)
 
 
-def _database_options(buffer_bytes: int, buffers: WriteBufferManager) -> Options:
+def _files_for_rows() -> int:
+    """Every file of the index stays open, as far as this process may open files: opening one takes several reads."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(OPEN_FILES, min(MOST_OPEN_FILES, allowed // 2))
+
+
+def _database_options(buffer_bytes: int, buffers: WriteBufferManager, open_files: int) -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.create_missing_column_families(True)
     options.set_write_buffer_manager(buffers)
     options.set_max_total_wal_size(4 * buffer_bytes)
     options.set_max_background_jobs(2)
-    options.set_max_open_files(256)
+    options.set_max_open_files(open_files)
     options.set_keep_log_file_num(3)
     options.set_max_log_file_size(4 * MIB)
     options.set_bytes_per_sync(MIB)

@@ -37,8 +37,9 @@ from stream_learner.core.weights import Rows
 from stream_learner.edges.store_database import explained
 
 NOTE: Final = b"rows"
-FILE_ROWS: Final = 1 << 18
-"""Rows of one sorted file, at most; also those that are gathered from pages and deltas before they are written."""
+FEWEST_FILE_ROWS: Final = 1 << 14
+ROCKSDB_BYTES_PER_FILE_ROW: Final = 256
+"""A sorted file gets so many rows that they are a small share of RocksDB's memory; large files are few files."""
 SLICE_ROWS: Final = 256
 REST_S: Final = 0.00005
 """So long the thread that writes lets go of the interpreter after each slice, for the fold is not to be held up."""
@@ -60,10 +61,12 @@ class Note(NamedTuple):
 class RowIndex:
     """Rows by key. Reading is for one thread; `write` may run in another."""
 
-    def __init__(self, path: Path, db: Rdict, family: Rdict, options: Options, ncols: int) -> None:
-        """family: the column family of the rows, made with `options`."""
+    def __init__(self, path: Path, db: Rdict, family: Rdict, options: Options, ncols: int, rows_bytes: int) -> None:
+        """family: the column family of the rows, made with `options`. rows_bytes: RocksDB's memory."""
         self._path, self._db, self._family, self._options, self._ncols = path, db, family, options, ncols
         self._new = path / "rows-new"
+        self.file_rows = max(FEWEST_FILE_ROWS, rows_bytes // ROCKSDB_BYTES_PER_FILE_ROW)
+        """Rows of one sorted file, at most; also those that are gathered from pages and deltas before a write."""
         self._readers = ThreadPoolExecutor(READERS, "rows")
         shutil.rmtree(self._new, ignore_errors=True)
         found = db.get(NOTE)
@@ -113,13 +116,13 @@ class RowIndex:
 
         rest_s: pause after every `SLICE_ROWS`, in which other threads have the interpreter.
         """
-        for start in range(0, len(rows), FILE_ROWS):
+        for start in range(0, len(rows), self.file_rows):
             while self._files_waiting() > BUSY_FILES and not stopping():
                 time.sleep(0.05)
             if stopping():
                 return
-            self._write_file(rows.part(start, start + FILE_ROWS), rest_s)
-            self.written_rows += min(FILE_ROWS, len(rows) - start)
+            self._write_file(rows.part(start, start + self.file_rows), rest_s)
+            self.written_rows += min(self.file_rows, len(rows) - start)
 
     def _write_file(self, rows: StateRows, rest_s: float) -> None:
         self._new.mkdir(exist_ok=True)
@@ -165,7 +168,7 @@ class RowIndex:
             # Rows of a page that are older are in the index already.
             blocks.append(rows.where(rows.touched > before))
             held += len(blocks[-1])
-            if held >= FILE_ROWS:
+            if held >= self.file_rows:
                 self.write(last_of_each_key(blocks))
                 blocks, held = [], 0
                 progress(read)

@@ -17,14 +17,14 @@ Each transaction has a bounded size. Somebody else decides when (`roles/checkpoi
 6. Note in the state directory which copy this is going to be; then, in one transaction, delete what the last head
    named and this one does not, and send the head.
 
-| a crash after           | leaves                                  | the next copy                                      |
-|-------------------------|-----------------------------------------|----------------------------------------------------|
-| step 1, 2 or 3          | the last copy                           | begins at step 1                                   |
-| step 4                  | the last copy, and a `copying`          | takes from it what may be left over, in its step 4 |
-| step 5, partly          | the last copy, and pieces no head names | sends them again, or deletes them                  |
-| step 6, the note        | the last copy                           | knows its head by the note before                  |
-| step 6                  | this copy                               | knows its head by the note                         |
-| step 6, disk put back   | this copy, which the disk does not know | begins a new lineage, and sends all                |
+| a crash after         | leaves                                  | the next copy                                      |
+|-----------------------|-----------------------------------------|----------------------------------------------------|
+| step 1, 2 or 3        | the last copy                           | begins at step 1                                   |
+| step 4                | the last copy, and a `copying`          | takes from it what may be left over, in its step 4 |
+| step 5, partly        | the last copy, and pieces no head names | sends them again, or deletes them                  |
+| step 6, the note      | the last copy                           | knows its head by the note before                  |
+| step 6                | this copy                               | knows its head by the note                         |
+| step 6, disk put back | this copy, which the disk does not know | begins a new lineage, and sends all                |
 """
 
 from __future__ import annotations

@@ -124,7 +124,10 @@ class JoinerRole:
         config = self._config
         admin = Admin(self._settings)
         impressions, clicks, log = self._check_topics(admin)
-        self._appender = Appender(self._settings, name="joiner")
+        self._sizes = RecordSizes(admin, self._log)
+        batch_bytes = self._sizes.batch_bytes(log.name, config.dead_letters_topic)
+        self._appending = self._settings.with_batches(batch_bytes)
+        self._appender = Appender(self._appending, name="joiner")
         period_s = min(max(config.join.tick_ms / 4000, 0.02), 0.2)
         self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s).start()
         self._plan = self._partition_plan(admin, impressions, clicks, log)
@@ -151,7 +154,7 @@ class JoinerRole:
         config = self._config
         impression_spec, click_spec = config.event_specs()
         assert self._appender is not None and self._ends is not None
-        sizes = RecordSizes(admin, self._log)
+        sizes = self._sizes
         retention_ms = int(log.configs.get("retention.ms", DEFAULT_RETENTION_MS))
         inputs = InputPlan(
             settings=self._settings,
@@ -198,7 +201,13 @@ class JoinerRole:
         return any(did)
 
     def _turn_partitions(self) -> list[bool]:
-        """Each partition once; another is the first every time, because they share what `join.max_rate` allows."""
+        """Each partition once; another is the first every time, because they share what `join.max_rate` allows.
+
+        None while brokers take no records: what is appended must not fill the queue.
+        """
+        assert self._appender is not None
+        if self._appender.is_filling:
+            return []
         joiners = list(self.partitions.values())
         self._turns += 1
         first = self._turns % len(joiners) if joiners else 0
@@ -235,7 +244,7 @@ class JoinerRole:
         held = frozenset(self.partitions)
         self._drop(held | self._parked.keys())
         self._appender.close()
-        self._appender = Appender(self._settings, name="joiner")
+        self._appender = Appender(self._appending, name="joiner")
         self._plan = replace(self._plan, appender=self._appender)
         self._given |= held
 

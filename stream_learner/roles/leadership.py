@@ -117,6 +117,11 @@ class Leadership:
             action=RESTART,
         )
 
+    def awake(self) -> None:
+        """Say that this learner has waited for brokers since the last `poll`."""
+        if self._lease is not None:
+            self._lease.awake()
+
     def note(self, leads: bool) -> None:
         """Show whether this learner leads."""
         self._metrics.set(names.LEARNER_LEADS, float(leads))

@@ -179,13 +179,14 @@ class ModelFold:
         Raises what `Publication.begin` raises.
         """
         assert self._admin is not None
+        sizes = RecordSizes(self._admin, self._log)
         publication = Publication(
-            self._settings,
+            self._settings.with_batches(sizes.batch_bytes(self.config.snapshots_topic)),
             self._admin.offsets,
             topic=self.config.snapshots_topic,
             transactional_id=self.config.publisher_id,
             shards=self.config.snapshots.shards,
-            policy=self._page_policy(self._admin),
+            policy=self._page_policy(sizes),
             learner=self.learner,
         )
         try:
@@ -197,10 +198,9 @@ class ModelFold:
         self._publication = publication
         self._leadership.note(leads=True)
 
-    def _page_policy(self, admin: Admin) -> PagePolicy:
+    def _page_policy(self, sizes: RecordSizes) -> PagePolicy:
         """Pages and parts of deltas that the snapshot topic takes."""
-        snapshots, policy = self.config.snapshots, PagePolicy()
-        sizes, topic = RecordSizes(admin, self._log), self.config.snapshots_topic
+        snapshots, policy, topic = self.config.snapshots, PagePolicy(), self.config.snapshots_topic
         return PagePolicy(
             page_bytes=sizes.fitting(topic, snapshots.page_bytes, "snapshots.page_bytes"),
             part_bytes=sizes.fitting(topic, policy.part_bytes, "of a part of a delta"),
@@ -318,6 +318,7 @@ class ModelFold:
         try:
             size = publication.publish(self.tick, checkpoints.tick, self._description())
         except (BrokerUnreachable, RetryLater) as error:
+            self._leadership.awake()
             if not self._unpublished:
                 self._log.warning("publication_failed", version=self.tick, reason=str(error))
             self._unpublished = f"model {self.config.model} cannot be published: {error}"

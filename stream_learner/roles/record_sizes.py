@@ -38,6 +38,10 @@ class RecordSizes:
             self._limits[topic] = self._ask(topic)
         return self._limits[topic]
 
+    def batch_bytes(self, *topics: str) -> int | None:
+        """How large a batch of records may be that any of these topics takes; None where that cannot be asked."""
+        return min((limit for topic in topics if (limit := self.limit_bytes(topic)) is not None), default=None)
+
     def _ask(self, topic: str) -> int | None:
         if self._admin.is_mock():
             return None

@@ -16,6 +16,7 @@ from chaos.proxy import Mode
 from chaos.schedule import run_schedule
 from stream_learner.core.warmup import compile_kernels
 from stream_learner.edges.telemetry import configure_logging
+from tests.e2e.site import wait_until
 
 KILLS = 8
 PATIENCE_S = 400.0
@@ -55,14 +56,8 @@ def test_the_active_controller_can_be_told_and_changes_when_it_is_killed(cluster
     cluster.kill(node)
     assert not cluster.running(node)
     cluster.heal()
-    _wait(lambda: cluster.controller()[1] > term)
-    _wait(cluster.whole)
-
-
-def _wait(true: object) -> None:
-    from tests.e2e.site import wait_until
-
-    wait_until(true, "the cluster", 120)  # type: ignore[arg-type]
+    wait_until(lambda: cluster.controller()[1] > term, "another controller", PATIENCE_S)
+    wait_until(cluster.whole, "the cluster is whole", PATIENCE_S)
 
 
 def test_the_command_says_what_it_does() -> None:

@@ -246,10 +246,9 @@ def budgets_let_nodes_be_drained(found: Found) -> Iterator[Any]:
         if identity[0] == "PodDisruptionBudget":
             if document["spec"]["maxUnavailable"] in (0, "0%"):
                 yield identity
-            budgeted = found.get(("StatefulSet", identity[1]), {"spec": {}})
-            if document["metadata"]["labels"]["app.kubernetes.io/component"] == "learner":
-                if budgeted["spec"].get("replicas") != 2:
-                    yield identity
+            is_learner = document["metadata"]["labels"]["app.kubernetes.io/component"] == "learner"
+            if is_learner and found["StatefulSet", identity[1]]["spec"]["replicas"] != 2:
+                yield identity
 
 
 def scaled_workloads_have_no_number(found: Found) -> Iterator[Any]:

@@ -101,7 +101,7 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed(make_site: MakeSite) 
         site.produce(0, 0.3)
         wait_until(lambda: scorer.version >= 0, "a version")
         with learner(site, "second") as second:
-            second.wait_for('"checkpoint"')
+            wait_until(lambda: members(site) == 2, "the standby is a candidate")
             site.produce(0.3, 0.6)
             wait_until(lambda: scorer.version == site.last_tick(), "all of that published")
             assert not events(second, "leads")

@@ -265,7 +265,9 @@ def test_a_static_member_that_leaves_gives_its_partitions_away_at_once(kafka: st
     longer in the group when `leave` returns.
     """
     group = Group(kafka, topics("impressions", partitions=4), topics("clicks", partitions=4))
-    group.settings = KafkaSettings({"bootstrap.servers": kafka, "session.timeout.ms": 1_800_000}, group=uuid.uuid4().hex)
+    group.settings = KafkaSettings(
+        {"bootstrap.servers": kafka, "session.timeout.ms": 1_800_000}, group=uuid.uuid4().hex
+    )
     leaver, other = group.join("leaver"), group.join("other")
     until(group.shared)
     admin = AdminClient({"bootstrap.servers": kafka})

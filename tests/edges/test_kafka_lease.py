@@ -31,9 +31,9 @@ class Candidates:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self.all: list[Lease] = []
 
-    def join(self, name: str = "standby", timeout_ms: int = FOREVER_MS) -> Lease:
+    def join(self, name: str = "standby", timeout_ms: int = FOREVER_MS, **options: Callable[[], float]) -> Lease:
         """One more."""
-        self.all.append(Lease(self.settings, self.topic, timeout_ms=timeout_ms, name=name))
+        self.all.append(Lease(self.settings, self.topic, timeout_ms=timeout_ms, name=name, **options))
         return self.all[-1]
 
     def leave(self, lease: Lease) -> None:
@@ -161,3 +161,17 @@ def test_a_lease_on_a_topic_that_is_not_there_yet_is_held_by_nobody(kafka: str) 
         missing.poll()
         assert not lease.held
     lease.close()
+
+
+@pytest.mark.parametrize(("awake", "silent_s"), [(True, 0.0), (False, 1_000.0)])
+def test_who_waits_for_brokers_does_not_sleep(candidates: Candidates, awake: bool, silent_s: float) -> None:
+    """A long gap between two polls is sleep, unless it is said that it was not."""
+    now_s = [0.0]
+    lease = candidates.join(clock_s=lambda: now_s[0])
+    candidates.wait(lambda: lease.held)
+    now_s[0] += 1_000.0
+    if awake:
+        lease.awake()
+    lease.poll()
+    candidates.leave(lease)
+    assert lease.silent_s == silent_s

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rocksdict import Rdict
 
 from stream_learner.core.pages import PagePolicy, Prefix
 from stream_learner.core.rows import StateRows
@@ -115,7 +116,8 @@ def test_a_bounded_table_over_rocksdb_is_the_table_without_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Folds, checkpoints, evictions, and a crash after every step of a checkpoint: digest, rows and lists are equal."""
-    monkeypatch.setattr(store_rows, "FILE_ROWS", 500)
+    monkeypatch.setattr(store_rows, "FEWEST_FILE_ROWS", 500)
+    monkeypatch.setattr(store_rows, "ROCKSDB_BYTES_PER_FILE_ROW", MIB)
     world = World(tmp_path, 3)
     for crash in ("", "", "", "pieces", "", "", "commit", "", "", "some rows", "all rows", ""):
         for _ in range(3):
@@ -144,6 +146,7 @@ def test_an_index_is_made_from_pages_and_deltas_and_dropped_where_it_is_not_kept
     with open_store(tmp_path, None) as store:
         assert store.rows is None
         store.drop_rows()
+    assert "rows" not in Rdict.list_cf(str(tmp_path))
     world.start()
     assert world.index.written_rows >= len(world.checkpoint[0])
     assert world.bounded.rows_digest_full() == world.bounded.rows_digest

@@ -96,7 +96,7 @@ def die_with_parent() -> Callable[[], None] | None:
 
 def delete_topics(bootstrap: str, names: Iterable[str]) -> None:
     """Delete topics and wait until the brokers have said so; those that do not exist are no matter."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for answer in admin.delete_topics(list(names)).values():
         try:
             answer.result()

@@ -1,7 +1,7 @@
 """A model that is kept in a state directory and copied to a topic, without a joiner: folded from given examples.
 
-In: a bootstrap address, a folder. Out: learners at any tick, with checkpoints, copiers, restorations; the digest that an
-undisturbed learner has at every tick. This file must never let a learner see anything but its own state and topics.
+In: a bootstrap address, a folder. Out: learners at any tick, with checkpoints, copiers, restorations; the digest that
+an undisturbed learner has at every tick. This file must never let a learner see anything but its own state and topics.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from simulation.mutations import MUTATIONS, Mutation, applied, hunt
 from simulation.oracle import accepted_marks
 from simulation.run import Outcome, kind_of, run_histories, run_history
 
-HISTORIES = 240
+HISTORIES = 200
 MUTANT_HISTORIES = 120
 
 REACHED = {

@@ -44,3 +44,10 @@ messages), resources, per cent, and among how many it is shared. */}}
 {{- end -}}
 {{- printf "%dMiB" (div (mul $bytes (int64 (index . 2))) (mul 104857600 (int64 (index . 3))) | max 16) -}}
 {{- end -}}
+
+{{- /* How many seconds a role has to end: as many as were given, and what shutdown_timeout needs. Takes what a pod does. */}}
+{{- define "stream-learner.grace" -}}
+{{- $config := include "stream-learner.givenConfig" . | fromYaml -}}
+{{- $timeout := include "stream-learner.seconds" (dig "shutdown_timeout" "1m" $config) | int64 -}}
+{{- max .settings.terminationGracePeriodSeconds (add $timeout 15) -}}
+{{- end }}

@@ -67,7 +67,8 @@ class Appender:
         self._reports = Reports(self._doing)
         self._done: deque[Delivery] = deque()
         self._fatal: StreamLearnerError | None = None
-        self._waiting = 0
+        self._waiting = self._waiting_bytes = 0
+        self._queue_bytes = queue_bytes
         self._first_topic = ""
         largest = settings.get("message.max.bytes", str(max_record_bytes))
         ours = settings.producer(
@@ -84,6 +85,11 @@ class Appender:
     def waiting(self) -> int:
         """How many records have neither an offset nor an error yet."""
         return self._waiting
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether records that wait take half of the queue, as while brokers are away: better append no more."""
+        return 2 * self._waiting_bytes >= self._queue_bytes
 
     def append(
         self,
@@ -103,11 +109,13 @@ class Appender:
         self._raise_fatal()
         deadline = time.monotonic() + QUEUE_WAIT_S
         self._first_topic = self._first_topic or topic
-        callback = self._callback(tag)
+        size = len(value or b"")
+        callback = self._callback(tag, size)
         while True:
             try:
                 self._producer.produce(topic, value, key, partition, callback, headers=headers or [])
                 self._waiting += 1
+                self._waiting_bytes += size
                 return
             except BufferError:
                 if time.monotonic() > deadline:
@@ -177,9 +185,10 @@ class Appender:
         except (KafkaException, SystemError) as error:
             self._fatal = self._fatal or fault(error, self._of_first())
 
-    def _callback(self, tag: Any) -> Callable[[KafkaError | None, Message], None]:
+    def _callback(self, tag: Any, size_bytes: int) -> Callable[[KafkaError | None, Message], None]:
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._waiting -= 1
+            self._waiting_bytes -= size_bytes
             topic, partition = message.topic() or "", message.partition() or 0
             if error is None:
                 self._done.append(Delivery(tag, topic, partition, message.offset() or 0))

@@ -110,6 +110,10 @@ class Lease:
             self.held = self.held and not isinstance(failure, Fenced)
             raise failure
 
+    def awake(self) -> None:
+        """Say that the time since the last poll was spent waiting for brokers: whoever waits does not sleep."""
+        self._polled_s = self._clock_s()
+
     def _note_silence(self) -> None:
         """A long gap between two polls may have ended the lease, whose time runs from the heartbeat before it; whether
         it has is told later."""

@@ -94,10 +94,12 @@ class TransactionalPublisher:
         return self._was_open or self._settings.credentials_version() != self._credentials
 
     def init(self, timeout_s: float = OUTCOME_S) -> None:
-        """Fence every earlier publisher of this id and end its open transaction.
+        """Fence every earlier publisher of this id and end its open transaction; nothing where that is done already.
 
         Raises BrokerUnreachable or RetryLater (call again), NotAuthorised, AuthenticationFailed, ConfigError.
         """
+        if self._ready:
+            return
         try:
             self._retry(self._producer.init_transactions, "initialise transactions", timeout_s)
         except _AgainError as again:
@@ -138,7 +140,7 @@ class TransactionalPublisher:
         try:
             self._producer.purge()
             self._producer.poll(0)
-            if self._ready and self._lost is None:
+            if self._ready and self._lost is None and not self._waits:
                 self._producer.close()
         except (KafkaException, SystemError) as error:
             log.debug("closing the publisher: %s", error)

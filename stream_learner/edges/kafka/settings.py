@@ -32,6 +32,8 @@ from stream_learner.edges.kafka.properties import (
 from stream_learner.errors import ConfigError
 
 DEFAULT_GROUP = "stream-learner"
+BATCH_BYTES = "1000000"
+"""librdkafka's own default of `batch.size`."""
 DEFAULTS = {"client.id": "stream-learner", "topic.metadata.propagation.max.ms": "5000"}
 """What is not librdkafka's own default: a topic that does not exist is reported after 5 s, not 30."""
 
@@ -52,6 +54,7 @@ class KafkaSettings:
         named = {ALIASES.get(name, name): value for name, value in given.items()}
         self._credentials = Credentials(named, refused=self._refused_by_library)
         self.group = group
+        self._batch_bytes: int | None = None
         problems = self._problems() or self._refused_by_library(self._properties)
         if problems:
             raise ConfigError(f"the settings under `kafka:` cannot work: {'; '.join(problems)}", problems=problems)
@@ -100,6 +103,15 @@ class KafkaSettings:
         other.group = group
         return other
 
+    def with_batches(self, limit_bytes: int | None) -> KafkaSettings:
+        """The same properties for producers whose batches are no larger: a topic's limit is one of batches of records.
+
+        None sets no limit.
+        """
+        other = copy.copy(self)
+        other._batch_bytes = limit_bytes
+        return other
+
     def get(self, name: str, default: str = "") -> str:
         """A property as given, or our default, or the one given here."""
         return self._properties.get(name, DEFAULTS.get(name, default))
@@ -115,7 +127,10 @@ class KafkaSettings:
 
     def producer(self, **ours: Any) -> dict[str, Any]:
         """Properties of a producer; idempotent, `acks=all`; `ours` win over what was given."""
-        return self._merged(CONSUMER_ONLY, {"enable.idempotence": "true", "acks": "all", **_dotted(ours)})
+        fixed = {"enable.idempotence": "true", "acks": "all"}
+        if self._batch_bytes is not None:
+            fixed["batch.size"] = str(min(self._batch_bytes, int(self.get("batch.size", BATCH_BYTES))))
+        return self._merged(CONSUMER_ONLY, {**fixed, **_dotted(ours)})
 
     def admin(self, **ours: Any) -> dict[str, Any]:
         """Properties of an admin client; `ours` win over what was given."""

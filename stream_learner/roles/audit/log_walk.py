@@ -138,50 +138,49 @@ class LogWalk:
                 self._is_over = True
                 return
             yield self._ranged(step)
-            if wanted.until_tick is not None and step.tick.mark.last_tick >= wanted.until_tick:
-                self._is_over = True
-                return
 
     def _look_at(self, offset: int, value: bytes) -> RecordHeader | None:
         """Check a record by itself; None where it is not one that rule R may be shown."""
-        if offset >= self._checked_to:
-            self._place.progress(1)
-            self._check_offset(offset)
+        header, wrong = None, None
         try:
             header = peek(value)
             if header.partition != self._place.partition:
                 raise ForeignRecord(f"a record of partition {header.partition}")
-        except RecordError as error:
-            self._note_damage(offset, error)
-            return None
-        try:
             check_body(value)
         except RecordError as error:
-            self._note_damage(offset, error, header.tick)
-        return header
+            wrong = error
+        tick = None if header is None else header.tick
+        if offset >= self._checked_to:
+            self._place.progress(1)
+            self._check_offset(offset, tick)
+        if wrong is not None:
+            self._note_damage(offset, wrong, tick)
+        return None if isinstance(wrong, ForeignRecord) else header
 
     def _note_damage(self, offset: int, error: RecordError, tick: int | None = None, check: str = CHECKSUMS) -> None:
         """A record that is not whole, or not ours: noted once."""
-        if offset in self._damaged or not self._is_asked(offset):
-            return
-        _remember(self._damaged, offset)
-        self._place.fail(check, error.what, offset, tick)
+        if offset not in self._damaged and self._is_asked(offset, tick):
+            _remember(self._damaged, offset)
+            self._place.fail(check, error.what, offset, tick)
 
-    def _check_offset(self, offset: int) -> None:
+    def _check_offset(self, offset: int, tick: int | None) -> None:
         """A hole between offsets: whoever writes here ends no transactions, and nothing is compacted."""
         self._checked_to = offset + 1
-        if self._is_asked(offset):
+        if self._is_asked(offset, tick):
             self.records += 1
             self._place.findings.held(CHECKSUMS)
             if offset != self._next_offset:
                 self._place.fail(ORDER, f"offsets {self._next_offset} to {offset - 1} hold no record", offset)
         self._next_offset = offset + 1
 
-    def _is_asked(self, offset: int) -> bool:
-        """Whether a record belongs to the range as far as that can be told from what was read before it."""
+    def _is_asked(self, offset: int, tick: int | None) -> bool:
+        """Whether a record is of the range: by its tick, where it has one, else by the mark before it."""
         wanted = self._place.range
-        if wanted.from_tick is not None:
-            return self._in_range or (self._before is not None and self._before.last_tick + 1 >= wanted.from_tick)
+        at = tick if tick is not None else 0 if self._before is None else self._before.last_tick + 1
+        if wanted.until_tick is not None and at > wanted.until_tick:
+            return False
+        if wanted.from_tick is not None and not self._in_range and at < wanted.from_tick:
+            return False
         return wanted.from_offset is None or offset >= wanted.from_offset
 
     def _take(self, offset: int, header: RecordHeader, value: bytes) -> Step | None:
@@ -192,7 +191,7 @@ class LogWalk:
             tick = rule.take(offset, value)
         except RecordError as error:
             return self._go_on_behind(offset, header, value, error)
-        if self._is_asked(offset):
+        if self._is_asked(offset, header.tick):
             self.ignored_marks += rule.ignored_marks - ignored[0]
             self.ignored_records += rule.ignored_records - ignored[1]
         if tick is not None:
@@ -250,7 +249,9 @@ class LogWalk:
     @property
     def _missing(self) -> _Open | None:
         """The first mark behind a gap, None if what is open is only what a joiner that lost had under way."""
-        found, last = self._open, self._before
+        found, last, until = self._open, self._before, self._place.range.until_tick
+        if until is not None and self._rule.last.last_tick >= until:
+            return None
         if found is None or (last and found.has_read_no_more_than(last) and found.marks <= MAX_OUTSTANDING):
             return None
         return found
@@ -262,6 +263,8 @@ class LogWalk:
         else:
             why = f"the mark of ticks {mark.first_tick} to {mark.last_tick} follows {_text(mark.predecessor)}"
             why += f", which is not in the log; the last that counts is {_text(last)}"
+        if not self._is_asked(found.offset, mark.last_tick):
+            return
         self.gaps += 1
         self._place.fail(ORDER, why, found.offset, mark.last_tick)
 

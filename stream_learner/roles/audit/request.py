@@ -14,10 +14,10 @@ from stream_learner.errors import ConfigError
 
 @dataclass(frozen=True)
 class Range:
-    """Marks of a partition: those that cover ticks of [from_tick, until_tick] and lie in [from_offset, until_offset).
+    """Marks of a partition: those of ticks of [from_tick, until_tick] that lie in [from_offset, until_offset).
 
-    None for no bound. Offsets are those of the training log. A run of empty ticks shares a mark, which is in the range
-    whole, or not: with its last tick at the beginning, with its first at the end.
+    None for no bound. Offsets are those of the training log. Where a run of empty ticks shares a mark, the mark is of
+    the last one, as its examples are.
     """
 
     from_tick: int | None = None
@@ -33,7 +33,7 @@ class Range:
 
     def is_over(self, offset: int, mark: Mark) -> bool:
         """Whether an accepted mark lies behind the end."""
-        if self.until_tick is not None and mark.first_tick > self.until_tick:
+        if self.until_tick is not None and mark.last_tick > self.until_tick:
             return True
         return self.until_offset is not None and offset >= self.until_offset
 

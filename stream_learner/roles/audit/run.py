@@ -169,7 +169,7 @@ class _Audit:
                     again.close()
         self._sums[audited.partition] = marks.sums
         lag = inputs.finish(marks.sums.last, end, reaches_end=walk.reaches_end)
-        self._note_coverage(audited, marks.sums)
+        self._note_coverage(audited, marks.sums, reaches_end=walk.reaches_end)
         self._rows.append(_row(audited.partition, marks.sums, walk, lag))
 
     def _again(self, place: AuditedPartition, topics: InputTopics) -> ExamplesAgain | None:
@@ -202,7 +202,7 @@ class _Audit:
         impressions, clicks = (found[place] if found[place] >= 0 else topics.ends[place] for place in places)
         return impressions, clicks
 
-    def _note_coverage(self, place: AuditedPartition, sums: Sums) -> None:
+    def _note_coverage(self, place: AuditedPartition, sums: Sums, *, reaches_end: bool) -> None:
         """What was asked for and is not in the log."""
         wanted = self._request.range
         if sums.first is None or sums.last is None:
@@ -212,7 +212,7 @@ class _Audit:
         first, last = sums.first.first_tick, sums.last.last_tick
         if wanted.from_tick is not None and first > wanted.from_tick:
             place.leave_out(ORDER, f"the log begins with tick {first}")
-        if wanted.until_tick is not None and last < wanted.until_tick:
+        if wanted.until_tick is not None and last < wanted.until_tick and reaches_end:
             place.leave_out(ORDER, f"the log ends with tick {last}")
 
     def _check_positives(self) -> None:

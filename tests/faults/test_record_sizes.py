@@ -1,0 +1,56 @@
+"""Topics that take small records only: what is sent is made to fit, or refused before anything is sent."""
+
+from __future__ import annotations
+
+from stream_learner.edges.kafka import TopicPlan
+from stream_learner.errors import ConfigError
+from stream_learner.roles.record_sizes import OVERHEAD_BYTES
+from tests.e2e.checks import assert_log_equals, assert_model_equals, expected_fold
+from tests.e2e.site import Site, failure_of, running, wait_until
+from tests.faults.conftest import MakeSite
+from tests.kafka_broker.broker import delete_topics
+from tests.scenarios import scenario
+
+SMALL_BYTES = OVERHEAD_BYTES + 2_400
+FEW = {"max_features": 100}
+
+
+def with_small_records(site: Site, limit_bytes: int) -> None:
+    """Make the model's own topics anew, with this limit."""
+    c = site.config
+    topics = {c.examples_topic: site.partitions, c.dead_letters_topic: 1, c.snapshots_topic: c.snapshots.shards}
+    delete_topics(site.settings.bootstrap, list(topics))
+    wait_until(lambda: not site.admin.describe(topics), "the topics are gone")
+    site.admin.create([TopicPlan(t, n, configs={"max.message.bytes": str(limit_bytes)}) for t, n in topics.items()])
+    places = [(topic, partition) for topic, partitions in topics.items() for partition in range(partitions)]
+    wait_until(lambda: len(site.admin.offsets.high_watermarks_known(places)[0]) == len(places), "leaders")
+
+
+def test_records_are_split_into_what_the_topics_take(make_site: MakeSite) -> None:
+    """Ticks, deltas and pages that are larger than the limit, alone or as a batch: the log and the model are the
+    oracle's, and a scorer has the last version.
+    """
+    site = make_site(scenario("everything", 1), features=FEW, learner={"copies": False})
+    with_small_records(site, SMALL_BYTES)
+    learner = site.learner()
+    with running(site.joiner()), running(learner), site.scorer() as scorer:
+        site.produce()
+        wait_until(site.closed, "every partition closed")
+        wait_until(lambda: site.folded(learner), "every tick folded")
+        wait_until(lambda: scorer.version >= site.end_tick, "the last version is served")
+        assert scorer.ready
+    expected = site.scenario.expected()
+    assert_log_equals(site, expected)
+    assert_model_equals(learner.learner, expected_fold(expected, site.scenario.settings))
+    records = [value for _, _, value, _ in site.records(site.config.examples_topic, 0)]
+    assert max(map(len, records)) > SMALL_BYTES / 4
+
+
+def test_a_topic_that_cannot_hold_one_example_is_refused_at_the_start(make_site: MakeSite) -> None:
+    """The message names the topic, its limit, and the two settings."""
+    site = make_site(scenario("plain", 1))
+    with_small_records(site, SMALL_BYTES)
+    error = failure_of(site.joiner(), ConfigError)
+    assert site.config.examples_topic in str(error)
+    assert "max.message.bytes" in error.action and "features.max_features" in error.action
+    assert site.log(0).position == 0

@@ -1,0 +1,137 @@
+"""What fuzzing has found, each in the smallest form that shows it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuzz.targets.snapshots import sealed_anew
+from stream_learner.core.errors import DamagedRecord
+from stream_learner.core.events import EventSpec, ImpressionDecoder
+from stream_learner.core.examples import decode, encode_examples, to_batch
+from stream_learner.core.feature_spec import FeatureSpec
+from stream_learner.core.losses import LOGISTIC
+from stream_learner.core.pages import PageState, Prefix
+from stream_learner.core.progress import Progress
+from stream_learner.core.replica import Replica
+from stream_learner.core.snapshots import Stamp, encode_model, encode_version
+from stream_learner.core.snapshots import decode as decode_snapshot
+from stream_learner.core.text.vw import VwText
+from stream_learner.errors import BadInput
+from stream_learner.roles.evaluation.model_file import load_learner, read_model
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+MODEL = {"name": "m", "tick_ms": 1, "features": {}, "optimizer": {}, "inputs": [], "metrics": {}}
+
+
+def impression_values(raw: bytes) -> list[float]:
+    """The values of an event that the kernel knows the fields of."""
+    decoder = ImpressionDecoder(EventSpec(), FeatureSpec(bias=False))
+    bounds = np.array([0, len(raw), 2 * len(raw)])
+    got = decoder.decode(raw * 2, bounds, np.zeros(2, np.int64))
+    assert got.status.tolist() == [0, 0]
+    plain, fast = np.split(got.values, 2)
+    assert plain.tolist() == fast.tolist()
+    return plain.tolist()
+
+
+@pytest.mark.parametrize("whole", ["1" + "0" * 64, "18446744073709551616", "36893488147419103232"])
+def test_a_whole_part_that_is_0_modulo_2_to_the_64_is_not_taken_for_0(whole: str) -> None:
+    """In JSON with a fraction behind it, and in VW text with or without: once 1e64 was read as 0."""
+    assert impression_values(b'{"id":"x","n":%b.5}' % whole.encode()) == [float(whole)]
+    batch = VwText().parse(f"1 |a b:{whole} c:{whole}.5\n".encode(), 1).batch
+    assert batch.values[:2].tolist() == [float(whole), float(whole)]
+
+
+def test_blanks_behind_an_event_take_time_in_proportion_to_their_number() -> None:
+    """They were gone over once for each of them: 1 MiB took minutes, and these would take an hour."""
+    raw = b'{"id":"x"}' + b" " * (1 << 22)
+    decoder = ImpressionDecoder(EventSpec(max_event_bytes=1 << 23), FeatureSpec())
+    assert decoder.decode(raw, np.array([0, len(raw)]), np.zeros(1, np.int64)).status.tolist() == [0]
+
+
+def test_examples_whose_log_time_goes_beyond_64_bits_are_damaged() -> None:
+    """It would have gone back, to far before the first; and at the edge itself they can be encoded again."""
+    value = (GOLDEN / "training_log_v1" / "examples.bin").read_bytes()
+    for first_ms, fits in ((2**63 - 778, True), (2**63 - 777, False)):
+        body = value[40:56] + struct.pack("<q", first_ms) + value[64:]
+        record = value[:36] + struct.pack("<I", zlib.crc32(body)) + body
+        if not fits:
+            with pytest.raises(DamagedRecord, match="log times beyond 64 bits"):
+                decode(record)
+            continue
+        batch = to_batch(decode(record))  # type: ignore[arg-type]
+        assert batch.log_time_ms.tolist() == [first_ms, first_ms, first_ms + 777]
+        assert len(encode_examples(0, 0, 1, batch)) == 1
+
+
+def test_a_page_whose_prefix_has_bits_beyond_its_length_is_damaged() -> None:
+    """The last page of a version record begins at three quarters, and claims one bit; only its end fits."""
+    state = PageState(1, ((Prefix(0, 1), 1), (Prefix(1 << 63, 2), 1), (Prefix(3 << 62, 2), 1)), np.zeros(4, np.int64))
+    value = encode_version(Stamp(0, 1, 1, 1, 1), 0, 0, state)
+    assert decode_snapshot(b"version", value)
+    with pytest.raises(DamagedRecord, match="do not cover the shard"):
+        decode_snapshot(b"version", sealed_anew(value[:-1] + b"\x01"))
+
+
+@pytest.mark.parametrize("loss", [None, "logistic", [], {"name": ["logistic"]}, {"name": None}])
+def test_a_model_record_whose_loss_is_no_object_is_damaged(loss: Any) -> None:
+    """A scorer says so, is not ready, and goes on."""
+    replica = Replica([1])
+    value = encode_model(Stamp(0, 1, 1, 1, 1), 0, {**MODEL, "loss": loss})
+    with pytest.raises(DamagedRecord, match="a model whose loss is"):
+        replica.take(0, 0, b"model", value)
+    assert not replica.ready
+
+
+def model_file(folder: Path, about: bytes, arrays: bytes = b"") -> Path:
+    """A file with the right magic, version and checksum, whatever it says."""
+    content = b"SLMODEL\n" + struct.pack("<II", 1, len(about)) + about + arrays
+    file = folder / "model.slm"
+    file.write_bytes(content + hashlib.sha256(content).digest())
+    return file
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"arrays":[["keys","O",[1]]]}',
+        b'{"arrays":[["keys","<u8",[4]]]}',
+        b'{"arrays":[["keys","<u8",[-1]]]}',
+        b'{"arrays":[["keys","<u8",[0]],["keys","<u8",[0]]]}',
+        b'{"arrays":[["keys","nonsense",[0]]]}',
+    ],
+)
+def test_a_model_file_that_contradicts_itself_is_refused_by_name(about: bytes, tmp_path: Path) -> None:
+    """Its checksum is right; what it says is not. An array may not reach into the checksum either."""
+    with pytest.raises(BadInput, match=r"model\.slm"):
+        read_model(model_file(tmp_path, about))
+
+
+def test_a_model_file_without_a_state_is_refused_by_name(tmp_path: Path) -> None:
+    """Nor with one of another kind."""
+    for about in ({"arrays": []}, {"arrays": [], "state": 5, "loss": {"name": "logistic"}}):
+        file = model_file(tmp_path, json.dumps(about).encode())
+        with pytest.raises(BadInput, match=r"model\.slm"):
+            load_learner(file, *read_model(file))
+
+
+@pytest.mark.parametrize("packed", [b"x", zlib.compress(bytes(1 << 28))[:100], zlib.compress(bytes(1 << 28))])
+def test_metrics_that_cannot_be_unpacked_are_a_value_error(packed: bytes) -> None:
+    """Also where they would unpack to far more than there can be."""
+    progress = Progress(LOGISTIC)
+    state = progress.state()
+    progress.restore(state)
+    with pytest.raises(ValueError, match="sums that"):
+        progress.restore({**state, "blocks": base64.b64encode(packed).decode()})
