@@ -45,7 +45,7 @@ Row = dict[str, Any]
 
 def run(quick: bool) -> list[Row]:
     """Rows of name, value, unit and note."""
-    settings = (2_000_000, 40, 20_000, 100) if quick else (100_000_000, 1024, 360_000, 100)
+    settings = (2_000_000, 40, 20_000, 100) if quick else (100_000_000, 256, 1_800_000, 500)
     return _measured(*settings)
 
 
@@ -69,6 +69,9 @@ def _measured(features: int, memory_mib: int, examples: int, rate: int) -> list[
         ),
         _row(f"memory_{name}_missed_record", found["missed"] * rate, "rows/record", f"{rate} examples a record"),
         _row(f"memory_{name}_in_memory", found["resident"], "rows", f"in memory at the end of {found['count']:,}"),
+        _row(
+            f"memory_{name}_evicted", found["evicted"], "rows", "have left memory; 0 would mean that it was never full"
+        ),
         _row(f"memory_{name}_checkpoints", found["checkpoints"], "", f"{found['waited']:.0%} of the time waited for"),
         _row(f"memory_{name}_longest", found["longest_s"], "s", "longest turn: a record folded, or a checkpoint begun"),
         _row(f"memory_{name}_index", found["index_s"], "s", "index of rows made anew from pages and deltas"),
@@ -224,6 +227,7 @@ def _replay(folder: str, features: int, memory_mib: int, examples: int, rate: in
         "missed": table.missed / examples,
         "fetched": table.fetched / examples,
         "resident": table.resident,
+        "evicted": table.evicted,
         "count": table.count,
         "checkpoints": replay.checkpoints,
         "waited": replay.waited_s / seconds,

@@ -101,11 +101,6 @@ def _no_dedupe_point(self: ImpressionBuffer) -> tuple[int, int]:
     return self.next, self._emitted_log_time
 
 
-def _dedupe_without_log_time() -> Any:
-    right = ImpressionBuffer.dedupe_point
-    return lambda self: (right(self)[0], -1)
-
-
 def _resume_without_click_log_time() -> Any:
     right = PartitionJoin.resume_point
     return lambda self, *args: replace(right(self, *args), click_log_time=-1)
@@ -137,9 +132,6 @@ MUTATIONS = {
     "clicks: remembered without the skew": lambda: [(JoinSpec, "memory_ms", property(lambda spec: spec.window_ms))],
     "resume point: nothing is read again for duplicates": lambda: [
         (ImpressionBuffer, "dedupe_point", _no_dedupe_point)
-    ],
-    "resume point: without the impressions' log time": lambda: [
-        (ImpressionBuffer, "dedupe_point", _dedupe_without_log_time())
     ],
     "resume point: without the clicks' log time": lambda: [
         (PartitionJoin, "resume_point", _resume_without_click_log_time())

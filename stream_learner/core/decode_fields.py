@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stream_learner.core import decode_layout as lay
 from stream_learner.core.decode_keys import key_hash, look_up
@@ -25,6 +26,11 @@ TEXT_ROOM = 1 << 16
 
 _TAKES = {"auto": lay.TAKE_NUMBER, "number": lay.TAKE_NUMBER, "category": lay.TAKE_CATEGORY}
 _TAKES |= {"log": lay.TAKE_LOG, "bucket": lay.TAKE_BUCKET, "ignore": lay.TAKE_NOTHING}
+
+
+def _padded(raw: bytes) -> NDArray[np.uint8]:
+    """A key with the bytes behind it that may be looked at. Whoever takes its address must keep it meanwhile."""
+    return np.frombuffer(raw + bytes(8), np.uint8)
 
 
 class FieldMemory:
@@ -170,7 +176,8 @@ class FieldMemory:
     def _row_of(self, parent: int, key: str) -> int:
         """The row of a field, made if it is new; negative if it cannot be known."""
         raw = key.encode()
-        row = int(look_up(self.context, parent, address_of(np.frombuffer(raw + bytes(8), np.uint8)), len(raw)))
+        kept = _padded(raw)
+        row = int(look_up(self.context, parent, address_of(kept), len(raw)))
         return row if row >= 0 else self._make(parent, key, raw)
 
     def _make(self, parent: int, key: str, raw: bytes) -> int:
@@ -200,7 +207,8 @@ class FieldMemory:
         return row
 
     def _enter_index(self, row: int, parent: int, raw: bytes) -> None:
-        entry = int(key_hash(parent, address_of(np.frombuffer(raw + bytes(8), np.uint8)), len(raw)))
+        kept = _padded(raw)
+        entry = int(key_hash(parent, address_of(kept), len(raw)))
         while self._index[entry % INDEX_SIZE] >= 0:
             entry += 1
         self._index[entry % INDEX_SIZE] = row

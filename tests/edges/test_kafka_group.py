@@ -261,13 +261,11 @@ def test_a_commit_that_fails_is_counted_and_harmless(group: Group) -> None:
 
 
 def test_a_static_member_that_leaves_gives_its_partitions_away_at_once(kafka: str, topics: MakeTopic) -> None:
-    """By its close alone it keeps them for the session, here an hour; by leaving, the other has them, and it is no
+    """By its close alone it keeps them for the session, here five minutes; by leaving, the other has them, and it is no
     longer in the group when `leave` returns.
     """
     group = Group(kafka, topics("impressions", partitions=4), topics("clicks", partitions=4))
-    group.settings = KafkaSettings(
-        {"bootstrap.servers": kafka, "session.timeout.ms": 1_800_000}, group=uuid.uuid4().hex
-    )
+    group.settings = KafkaSettings({"bootstrap.servers": kafka, "session.timeout.ms": 300_000}, group=uuid.uuid4().hex)
     leaver, other = group.join("leaver"), group.join("other")
     until(group.shared)
     admin = AdminClient({"bootstrap.servers": kafka})

@@ -46,7 +46,8 @@ class Appender:
     """An idempotent producer, `acks=all`, for any number of partitions; used by one thread.
 
     A record is tried again for as long as it takes, unless `message.timeout.ms` is given: brokers may be away for
-    minutes, and giving up would leave open what is in the log. Records carry the wall clock as their time. Delivery results of one partition come in the order of `append`.
+    minutes, and giving up would leave open what is in the log. Records carry the wall clock as their
+    time. Delivery results of one partition come in the order of `append`.
     After an error for a partition later records of it may still be written: drop the attempt, read the log.
     `linger_ms` is how long a record may wait for company.
     """
