@@ -82,6 +82,8 @@ class Fleet:
         self._cluster = cluster
         self._folder = folder
         self.slots: dict[str, Slot] = {}
+        self.keys: list[int] = []
+        """What the witnesses ask for."""
         self._twins: list[Slot] = []
 
     def add(self, name: str) -> Slot:
@@ -140,6 +142,7 @@ class Fleet:
 
     def prepare_scorer(self, name: str, keys: list[int]) -> None:
         """What a witness in this slot is to follow, and to ask for."""
+        self.keys = keys
         kafka = {
             "bootstrap.servers": self._cluster.address(LISTENER_OF[name]),
             "broker.address.family": "v4",

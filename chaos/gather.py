@@ -156,4 +156,4 @@ def _scorer_differences(site: Site, fleet: Fleet, examples: list[oracle.Example]
     result.versions = len(versions)
     s = site.scenario.settings
     folds = check.folds_at(examples, versions, s)
-    return problems + list(check.replica_differences(replicas, answers, keys_of(site.scenario), folds, s))
+    return problems + list(check.replica_differences(replicas, answers, fleet.keys, folds, s))

@@ -23,7 +23,9 @@ READY = {
 LOCK = "/LOCK"
 CHECKPOINT_S = 1.0
 PATIENCE_S = 60.0
-"""How long a kill waits for its phase."""
+"""How long a kill waits for a process."""
+READY_PATIENCE_S = 6.0
+"""How long it waits for its phase once the process is ready: nothing is published where nothing is learned."""
 
 
 def since_s(process: Process, events: tuple[str, ...]) -> float | None:
@@ -51,6 +53,7 @@ class Hunt:
         self._checkpoint_s: float | None = None
         self._version = -1
         self._due_s: float | None = None
+        self._met_s = 0.0
 
     def is_due(self) -> bool:
         """Whether it is time to kill."""
@@ -62,11 +65,16 @@ class Hunt:
         now_s = time.monotonic()
         if self._due_s is None and self._reached(process):
             self._due_s = now_s + _further_s(self.step)
-        return (self._due_s is not None and now_s >= self._due_s) or now_s >= self._give_up_s
+        if self._due_s is not None:
+            return now_s >= self._due_s
+        ready_s = since_s(process, READY[self._kind])
+        return now_s >= self._give_up_s or (
+            ready_s is not None and now_s >= max(ready_s, self._met_s) + READY_PATIENCE_S
+        )
 
     def _meet(self, process: Process) -> None:
         """Another process than before: what was known of that one counts no more."""
-        self._process, self._due_s = process, None
+        self._process, self._due_s, self._met_s = process, None, time.monotonic()
         self._checkpoint_s = process.seen_s("checkpoint")
         self._version = _served(self._fleet)
 

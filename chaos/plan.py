@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-KILLS_PER_SCHEDULE = 20
+KILLS_PER_SCHEDULE = 30
 JOINERS = ("joiner-0", "joiner-1")
 SCORERS = ("scorer-0", "scorer-1")
 SLOTS = (*JOINERS, "learner", *SCORERS)

@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from stream_learner.edges.telemetry import configure_logging, get_logger
+from stream_learner.errors import StreamLearnerError
 from stream_learner.roles.scorer import Scorer
 
 ASK_EVERY_S = 0.02
@@ -87,13 +88,17 @@ def _text(values: np.ndarray[Any, Any]) -> str:
 
 
 def main() -> None:
-    """Run until SIGTERM."""
+    """Run until SIGTERM; errors end it with their exit codes, as they end the commands."""
     configure_logging(log_format="json", stream=sys.stderr)
     task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     with Path(task["out"]).open("a", encoding="utf-8") as out:
         witness = Witness(task, out)
         signal.signal(signal.SIGTERM, witness.stop)
-        witness.run()
+        try:
+            witness.run()
+        except StreamLearnerError as error:
+            get_logger("witness").error("stopped", error=type(error).__name__, message=error.message)
+            sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

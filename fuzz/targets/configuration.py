@@ -1,6 +1,7 @@
 """Configurations: the bytes of a file, variables of the environment, `--set`.
 
-In: a file behind a byte that says what it is: a file, or lines of overrides or of variables. Out: Wrong.
+In: a text behind a byte that says what it is: a file, or lines of overrides or of variables, over a file or over lines
+that say the same. Out: Wrong.
 This file must never look at what a setting means: what is taken must say again what was written, and be usable.
 """
 
@@ -21,7 +22,13 @@ from stream_learner.config.yaml import read_yaml
 from stream_learner.errors import ConfigError
 
 FILE, OVERRIDES, VARIABLES = range(3)
+OVER_FILE = 4
+"""Added to the kind of lines: they come over a file."""
 BASE = b"model: m\nkafka: {bootstrap.servers: b}\ninput: {impressions: {topic: i}, clicks: {topic: c}}\n"
+BASE_LINES = ("model=m", "kafka.bootstrap.servers=b", "input.impressions.topic=i", "input.clicks.topic=c")
+BASE_VARIABLES = {line.partition("=")[0].upper().replace(".", "__"): line.partition("=")[2] for line in BASE_LINES}
+BASE_VARIABLES["KAFKA__BOOTSTRAP_SERVERS"] = BASE_VARIABLES.pop("KAFKA__BOOTSTRAP__SERVERS")
+_FILES_IN = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 _VALUES = (
     b"1", b"0", b"-1", b"1.5", b"10m", b"5s", b"1GiB", b"1e400", b".nan", b"true", b"null", b"", b"~", b"[]", b"{}",
     b"[a, b]", b"{a: 1}", b"x" * 300, b"'", b'"', b"&a b", b"*a", b"!!python/object:os.system x", b"<<: {}", b"%",
@@ -40,18 +47,18 @@ class Configuration(Target):
     def __init__(self, corpus: Sequence[bytes]) -> None:
         super().__init__(corpus)
         self._texts = [data[1:] for data in corpus if data[:1] == bytes((FILE,))] or [BASE]
-        self._names = [name.encode() for name in _names(load(self._with_base())) if not name.startswith("kafka")]
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-configuration-")
-
-    def _with_base(self) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix="fuzz-configuration-"))
-        (folder / "base.yaml").write_bytes(BASE)
-        return folder / "base.yaml"
+        self._sections = [section for text in self._texts for section in _sections(text)]
+        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-configuration-", dir=_FILES_IN)
+        self._file = Path(self._folder.name) / "config.yaml"
+        self._base = Path(self._folder.name) / "base.yaml"
+        self._base.write_bytes(BASE)
+        names = _names(load_config(self._base))
+        self._names = [name.encode() for name in names if not name.startswith("kafka")]
 
     def make(self, rng: Random) -> bytes:
         kind = rng.choice((FILE, OVERRIDES, VARIABLES))
         if kind == FILE:
-            return bytes((kind,)) + self._file(rng)
+            return bytes((kind,)) + self._text(rng)
         lines = []
         for _ in range(rng.choice((1, 1, 2, 3))):
             name = rng.choice(self._names)
@@ -59,10 +66,11 @@ class Configuration(Target):
             value = rng.choice(_VALUES)
             value = mutated(rng, value, _VALUES) if rng.random() < 0.3 else value
             lines.append((name if kind == OVERRIDES else name.upper().replace(b".", b"__")) + b"=" + value)
-        return bytes((kind,)) + b"\n".join(lines)
+        return bytes((kind + (OVER_FILE if rng.random() < 0.1 else 0),)) + b"\n".join(lines)
 
-    def _file(self, rng: Random) -> bytes:
-        text = rng.choice(self._texts)
+    def _text(self, rng: Random) -> bytes:
+        """A file that comes with the project, or, as reading YAML takes its time, the least with one more section."""
+        text = rng.choice(self._texts) if rng.random() < 0.02 else BASE + rng.choice(self._sections)
         if rng.random() < 0.5:
             return mutated(rng, text, self._texts)
         lines = text.split(b"\n")
@@ -74,16 +82,11 @@ class Configuration(Target):
         return b"\n".join(lines)
 
     def check(self, inputs: Sequence[bytes], side: Side) -> int:
-        return sum(self._check(data[0] % 3, data[1:]) for data in inputs if data)
+        return sum(self._check(data[0], data[1:]) for data in inputs if data)
 
     def _check(self, kind: int, text: bytes) -> bool:
-        file = Path(self._folder.name) / "config.yaml"
-        file.write_bytes(text if kind == FILE else BASE)
-        lines = text.decode("utf-8", "surrogateescape").split("\n") if kind != FILE else []
-        environ = dict(line.partition("=")[::2] for line in lines) if kind == VARIABLES else {}
-        environ = {ENVIRONMENT_PREFIX + name: value for name, value in environ.items()}
         try:
-            config = load_config(file, environ=environ, overrides=lines if kind == OVERRIDES else ())
+            config = self._load(kind, text)
         except ConfigError as error:
             if not error.problems:
                 raise Wrong("a configuration was refused without a finding") from None
@@ -93,10 +96,32 @@ class Configuration(Target):
         _check_usable(config)
         return True
 
+    def _load(self, kind: int, text: bytes) -> Config:
+        if kind % OVER_FILE not in (OVERRIDES, VARIABLES):
+            self._file.write_bytes(text)
+            return load_config(self._file, environ={})
+        lines, base = text.decode("utf-8", "surrogateescape").split("\n"), self._base if kind & OVER_FILE else None
+        if kind % OVER_FILE == OVERRIDES:
+            return load_config(base, environ={}, overrides=lines if base else (*BASE_LINES, *lines))
+        given = dict(line.partition("=")[::2] for line in lines)
+        given = given if base else {**BASE_VARIABLES, **given}
+        return load_config(base, environ={ENVIRONMENT_PREFIX + name: value for name, value in given.items()})
 
-def load(file: Path) -> Config:
-    """The configuration in a file."""
-    return load_config(file)
+
+def _sections(text: bytes) -> list[bytes]:
+    """The parts of a file that begin at its margin, but those that the least file has."""
+    parts = [b"".join(part) for part in _parts(text.splitlines(keepends=True))]
+    return [part for part in parts if not part.startswith((b"model:", b"kafka:", b"input:"))]
+
+
+def _parts(lines: list[bytes]) -> list[list[bytes]]:
+    found: list[list[bytes]] = []
+    for line in lines:
+        if line[:1].isalpha():
+            found.append([])
+        if found:
+            found[-1].append(line)
+    return found
 
 
 def _names(config: Config) -> list[str]:
@@ -124,8 +149,9 @@ def _check_everything_is_there(written: Any, config: Config) -> None:
 
 def _check_usable(config: Config) -> None:
     """What was taken can be written down, read again as the same, and made into what `core` needs."""
-    again = Config.model_validate(config.written())
-    if again.written() != config.written():
+    written = config.written()
+    again = Config.model_validate(written)
+    if again.written() != written:
         raise Wrong("a configuration that is another once it was written down")
     for make in (config.join_spec, config.event_specs, config.optimizer, config.loss, config.feature_spec):
         make()

@@ -102,7 +102,8 @@ class Scorer:
     def start(self) -> Scorer:
         """Connect and begin to follow, once.
 
-        Raises TopicMissing, BrokerUnreachable, NotAuthorised, AuthenticationFailed; RuntimeError when called again.
+        Raises TopicMissing, NotAuthorised, AuthenticationFailed; RetryLater, of which BrokerUnreachable is one, where
+        the brokers cannot answer now, as while leaders change; RuntimeError when called again.
         With an alias also TopicMissing where there is no control topic; an alias that points at no model yet, or at
         one that cannot be loaded, is no error: `why_not_ready` says so.
         """

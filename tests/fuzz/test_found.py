@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,20 @@ def test_blanks_behind_an_event_take_time_in_proportion_to_their_number() -> Non
     raw = b'{"id":"x"}' + b" " * (1 << 22)
     decoder = ImpressionDecoder(EventSpec(max_event_bytes=1 << 23), FeatureSpec())
     assert decoder.decode(raw, np.array([0, len(raw)]), np.zeros(1, np.int64)).status.tolist() == [0]
+
+
+FRESH = """
+from stream_learner.core.text.json_lines import JsonLines
+parsed = JsonLines(label="y").parse(b'{"y":"yes"}\\n{"y":1}\\n', 1)
+print([fault.line for fault in parsed.faults], parsed.batch.label.tolist())
+"""
+
+
+def test_the_first_field_that_a_process_knows_is_found_again() -> None:
+    """Its key was hashed in memory that was free by then, and loading the kernel wrote over it: a field that a
+    configuration names was passed over, so that no line had a label. Only a fresh process shows it."""
+    done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[1] [1.0]"
 
 
 def test_examples_whose_log_time_goes_beyond_64_bits_are_damaged() -> None:

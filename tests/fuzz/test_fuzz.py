@@ -62,6 +62,6 @@ def test_a_planted_fault_is_found_and_its_input_fails_alone(
 def test_a_planted_hang_is_stopped_and_found(tmp_path: Path) -> None:
     """The child that does not move on is ended, and the input named."""
     run = Run("Hang", "tests.fuzz.planted:Hang", 1, tmp_path, batch_limit_s=3.0)
-    report = run.run(32)
+    report = run.run(256)
     assert report.findings[0].kind == "hang"
     assert Path(report.findings[0].file).read_bytes().endswith(b"z")
