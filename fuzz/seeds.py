@@ -75,6 +75,26 @@ def snapshot_records() -> dict[str, bytes]:
     return {name: pack((key, (folder / f"{name}.bin").read_bytes())) for name, key in SNAPSHOT_KEYS.items()}
 
 
+def checkpoints() -> dict[str, bytes]:
+    """State directories after some checkpoints: family and key, then the value, one after the other."""
+    from fuzz.targets.checkpoints import written_checkpoints
+
+    ticks = (1, 5, 12)
+    found = zip(ticks, written_checkpoints(ticks), strict=True)
+    return {
+        f"after-{tick}": pack([part for family, key, value in entries for part in (bytes((family,)) + key, value)])
+        for tick, entries in found
+    }
+
+
+def checkpoint_copies() -> dict[str, bytes]:
+    """The heads of their copies."""
+    from fuzz.targets.checkpoints import written_checkpoints, written_copy
+
+    ticks = (1, 5, 12)
+    return {f"after-{t}": written_copy(e) for t, e in zip(ticks, written_checkpoints(ticks), strict=True)}
+
+
 def control_records() -> dict[str, bytes]:
     """Key and value, as the golden files of the format have them."""
     found = {}
@@ -141,6 +161,7 @@ def configurations() -> dict[str, bytes]:
     folder = Path(__file__).resolve().parents[1] / "configs"
     found = {file.stem: b"\0" + file.read_bytes() for file in sorted(folder.glob("*.yaml"))}
     found["overrides"] = b"\x01join.window=10m\nlearner.optimizer.name=adagrad\nfeatures.crosses=[[a, b]]"
+    found["deep"] = b"\x01join.window=" + b"[" * 2000 + b"\nfeatures.crosses=" + b"{a: " * 500
     found["variables"] = b"\x02JOIN__WINDOW=10m\nLEARNER__OPTIMIZER__ALPHA=0.5\nTELEMETRY__HTTP_PORT=1"
     return found
 
@@ -151,6 +172,8 @@ WRITERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "requests": requests,
     "log-records": log_records,
     "snapshot-records": snapshot_records,
+    "checkpoints": checkpoints,
+    "checkpoint-copies": checkpoint_copies,
     "control": control_records,
     "rule-r": rule_r,
     "libsvm-text": libsvm_text,

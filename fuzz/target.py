@@ -24,6 +24,8 @@ TARGETS = {
     "log-records": "fuzz.targets.training_log:LogRecords",
     "rule-r": "fuzz.targets.rule_r:RuleRSequences",
     "snapshot-records": "fuzz.targets.snapshots:SnapshotRecords",
+    "checkpoints": "fuzz.targets.checkpoints:Checkpoints",
+    "checkpoint-copies": "fuzz.targets.checkpoints:CheckpointCopies",
     "control": "fuzz.targets.control:ControlRecords",
     "libsvm-text": "fuzz.targets.text:LibsvmLines",
     "csv-text": "fuzz.targets.text:CsvLines",

@@ -98,11 +98,12 @@ def test_a_learner_folds_no_further_on_a_full_disk_and_goes_on_when_there_is_roo
         site.produce(0, 0.3)
         wait_until(lambda: learner.tick >= 0 and not learner.why_not_ready, "the learner folds")
         disk.fill()
-        site.produce(0.3, 1)
-        wait_until(site.closed, "joiners are not held up")
+        site.produce(0.3, 0.7)
         wait_until(lambda: "no room" in learner.why_not_ready, "the learner says that the disk is full")
         folded = learner.tick
-        assert folded < site.end_tick
+        site.produce(0.7, 1)
+        wait_until(site.closed, "joiners are not held up")
+        assert learner.tick == folded < site.end_tick
         disk.make_room()
         wait_until(lambda: site.folded(learner), "the learner folds on")
         wait_until(lambda: not learner.why_not_ready, "the learner is ready")
