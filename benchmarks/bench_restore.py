@@ -17,7 +17,7 @@ from stream_learner.core import learner as learners
 from stream_learner.core.learner import Learner
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan, TransactionalPublisher
 from stream_learner.edges.metrics import Metrics
-from stream_learner.edges.telemetry import get_logger
+from stream_learner.edges.telemetry import configure_logging, get_logger
 from stream_learner.roles.checkpoints import Checkpoints
 from stream_learner.roles.copier import Copied, Copier
 from stream_learner.roles.log_follower import LOG_BEGINNING
@@ -33,6 +33,7 @@ Row = dict[str, Any]
 
 def run(quick: bool) -> list[Row]:
     """Rows of name, value, unit and note."""
+    configure_logging(log_format="console", log_level="warning")
     learners.warm()
     broker = Broker().start()
     try:

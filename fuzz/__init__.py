@@ -9,8 +9,8 @@ follows the branches of Python's bytecode; what is to be tested here is machine 
 it none, and records behind checksums, which mutation by bytes does not get past. Its process model does not help
 either: an over-read of a kernel is no fault while the bytes behind the input happen to be mapped. So inputs lie at the
 edge of memory that may not be touched (`guard`), what they decode to is compared with slow decoders that are written
-from the documented layouts, and checksums are made right again after the damage. Hypothesis, used throughout the
-tests, shrinks well and is some hundred times slower; a batch that fails here is narrowed down to one input instead.
+from the documented layouts, and checksums are made right again after the damage. A batch that fails is narrowed down to
+one input.
 
 | module       | does                                                                  |
 |--------------|-----------------------------------------------------------------------|

@@ -80,10 +80,11 @@ def checkpoints() -> dict[str, bytes]:
     from fuzz.targets.checkpoints import written_checkpoints
 
     ticks = (1, 5, 12)
-    found = zip(ticks, written_checkpoints(ticks), strict=True)
+    found = dict(zip([f"after-{tick}" for tick in ticks], written_checkpoints(ticks), strict=True))
+    found["split"] = written_checkpoints([4], most=160)[0]
     return {
-        f"after-{tick}": pack([part for family, key, value in entries for part in (bytes((family,)) + key, value)])
-        for tick, entries in found
+        name: pack([part for family, key, value in entries for part in (bytes((family,)) + key, value)])
+        for name, entries in found.items()
     }
 
 
@@ -178,6 +179,8 @@ WRITERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "rule-r": rule_r,
     "libsvm-text": libsvm_text,
     "csv-text": csv_text,
+    "json-lines": json_lines,
+    "model-files": model_files,
     "configuration": configurations,
 }
 

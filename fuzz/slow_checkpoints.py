@@ -44,12 +44,12 @@ def checkpoint(entries: Entries, shards: int, ncols: int) -> SlowCheckpoint | No
     if (0, b"head") not in entries:
         return None
     head = _record(HEAD, b"head", entries[0, b"head"])
-    versions = [_record(VERSION, b"version", entries.get((1 + shard, b"version"), b"")) for shard in range(shards)]
-    for shard, version in enumerate(versions):
-        _need(version.stamp == (shard, *head.stamp[1:]) and shards == head.stamp[1])
     content = head.about
     _need(isinstance(content.get("head"), dict) and isinstance(content.get("attachments"), dict))
     _need(all(type(size) is int and size >= 0 for size in content["attachments"].values()))
+    versions = [_record(VERSION, b"version", entries.get((1 + shard, b"version"), b"")) for shard in range(shards)]
+    for shard, version in enumerate(versions):
+        _need(version.stamp == (shard, *head.stamp[1:]) and shards == head.stamp[1])
     attachments = {name: _attachment(entries, head.stamp[2], name) for name in content["attachments"]}
     _need(all(len(data) == content["attachments"][name] for name, data in attachments.items()))
     rows: dict[int, tuple[int, bytes]] = {}
@@ -113,7 +113,7 @@ def copy_head(value: bytes) -> SlowCopy:
     record = read(None, value)
     _need(record.kind == HEAD)
     said = record.about
-    _need(said.keys() >= {"copy_format"} and type(said["copy_format"]) in (int, float, bool))
+    _need(isinstance(said.get("copy_format"), (int, float)))
     if said["copy_format"] > 1:
         raise Bad(NEWER)
     _need(type(said.get("lineage")) is str and type(said.get("identity")) is dict)

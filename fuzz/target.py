@@ -29,6 +29,8 @@ TARGETS = {
     "control": "fuzz.targets.control:ControlRecords",
     "libsvm-text": "fuzz.targets.text:LibsvmLines",
     "csv-text": "fuzz.targets.text:CsvLines",
+    "json-lines": "fuzz.targets.text:JsonLinesText",
+    "model-files": "fuzz.targets.models:ModelFiles",
     "configuration": "fuzz.targets.configuration:Configuration",
 }
 """Where each target is, by the name that it is called by."""

@@ -55,12 +55,14 @@ def entries_of(store: CheckpointStore) -> list[tuple[int, bytes, bytes]]:
     return [entry for entry in found if entry[1] not in (b"identity", b"lineage")]
 
 
-def written_checkpoints(ticks: Sequence[int]) -> list[list[tuple[int, bytes, bytes]]]:
-    """The entries after each of these checkpoints of a small model."""
+def written_checkpoints(ticks: Sequence[int], *, most: int = 24) -> list[list[tuple[int, bytes, bytes]]]:
+    """The entries after each of these checkpoints of a small model, with at most so many features."""
     rng, state, found = Random(3), dict[int, tuple[int, float, float]](), []
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as store:
         for tick in range(1, max(ticks) + 1):
-            changed = sorted({rng.randrange(1, 24) * 0x0BCDEF0123456789 % 2**64 for _ in range(rng.randrange(1, 9))})
+            changed = sorted(
+                {rng.randrange(1, most) * 0x0BCDEF0123456789 % 2**64 for _ in range(rng.randrange(1, most // 3 + 1))}
+            )
             state.update({key: (tick, rng.random(), rng.random() - 0.5) for key in changed})
             whole = _rows(state, sorted(state))
 
@@ -207,8 +209,8 @@ class CheckpointCopies(Target):
             return mutated(rng, text.encode(), [other.encode() for other in others]).decode("utf-8", "replace")
         if rng.random() < 0.2:
             return rng.choice(others)
-        values = [base64.b64decode(other) for other in others]
-        return base64.b64encode(damaged_snapshot(rng, base64.b64decode(text), values)).decode()
+        values = [_value_of(other) for other in others]
+        return base64.b64encode(damaged_snapshot(rng, _value_of(text), values)).decode()
 
     def check(self, inputs: Sequence[bytes], side: Side) -> int:
         return sum(self._check(value) for value in inputs)
@@ -245,7 +247,10 @@ class CheckpointCopies(Target):
         if states is None:
             raise Wrong(f"the parts of {copy} were taken")
         got = [
-            (tuple((prefix.bits, prefix.nbits, at) for prefix, at in version.state.pages), tuple(version.state.slot_parts))
+            (
+                tuple((prefix.bits, prefix.nbits, at) for prefix, at in version.state.pages),
+                tuple(version.state.slot_parts),
+            )
             for version in versions
         ]
         if got != states or head.content != content:
@@ -255,6 +260,14 @@ class CheckpointCopies(Target):
             if len(set(places)) != len(places):
                 raise Wrong(f"{copy} names a piece twice")
         return True
+
+
+def _value_of(text: str) -> bytes:
+    """The bytes that a text stands for, the text's own where it is damaged."""
+    try:
+        return base64.b64decode(text)
+    except ValueError:
+        return text.encode()
 
 
 def _said(copy: CopyHead) -> SlowCopy:

@@ -51,9 +51,9 @@ def audit(
 
     Every record of the training log is read: its checksum, that every tick follows the one before, that the counts of
     its mark are those of its records and add up, that its positions in the inputs never go back nor beyond an end. Then
-    the dead letters are counted, and every shard of the snapshots has to be whole. With --replay the inputs are joined
-    again, and the examples compared byte for byte; and the log is folded again, and the digest compared with that of
-    every version that is still published.
+    the dead letters are counted, and every shard of the snapshots has to be whole, and the last copied checkpoint. With
+    --replay the inputs are joined again, and the examples compared byte for byte; and the log is folded again, and the
+    digest compared with that of every version that is still published.
 
     It writes nothing, joins no group, and may run beside the roles. For example:
 

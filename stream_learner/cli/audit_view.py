@@ -76,9 +76,11 @@ def print_report(found: Found) -> None:
     for name, check in found["checks"].items():
         for why in check["not_checked"]:
             typer.echo(f"not checked: {name.replace('_', ' ')}: {why}")
-    published, folded = found["published"], found["folded"]
+    published, copied, folded = found["published"], found["copied"], found["folded"]
     if published["version"] >= 0:
         typer.echo(f"published: version {published['version']}, digest {published['digest']}")
+    if copied is not None:
+        typer.echo(f"copied: tick {copied['tick']}, digest {copied['digest']}")
     if folded is not None:
         typer.echo(f"folded again: up to tick {folded['tick']}, digest {folded['digest']}")
     if found["sound"] and found["complete"]:

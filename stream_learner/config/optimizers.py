@@ -113,7 +113,8 @@ class Optimizer(Chosen):
 
         if not isinstance(written, dict):
             return written
-        kind = OPTIMIZERS.get(str(written.get("name", FTRL_PROXIMAL)))
+        name = written.get("name")
+        kind = OPTIMIZERS.get(str(FTRL_PROXIMAL if name is None else name))
         own = {field.name: field.default for field in fields(kind) if field.default is not MISSING} if kind else {}
         return {**own, **{name: value for name, value in written.items() if value is not None}}
 

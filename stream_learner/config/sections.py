@@ -224,8 +224,8 @@ class Learner(Section):
         6 * SECOND_MS,
         alias="lease_timeout",
         description=(
-            "How long the learner that leads may be silent before a standby takes over; the brokers allow nothing below "
-            "their `group.min.session.timeout.ms`."
+            "How long the learner that leads may be silent before a standby takes over; the brokers allow nothing "
+            "below their `group.min.session.timeout.ms`."
         ),
     )
     copies: bool = Field(

@@ -24,7 +24,6 @@ one copy. Their JSON body:
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,17 +95,15 @@ def decode_copy(value: bytes, where: Where = NOWHERE) -> CopyHead:
     try:
         if content["copy_format"] > COPY_FORMAT:
             raise NewerVersion(f"copy format {content['copy_format']}, this program knows {COPY_FORMAT}", where)
-        return CopyHead(
-            record.stamp,
-            str(content["lineage"]),
-            dict(content["identity"]),
-            base64.b64decode(content["head"], validate=True),
-            tuple(base64.b64decode(version, validate=True) for version in content["versions"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
-        if isinstance(error, NewerVersion):
-            raise
+        lineage, identity, versions = content["lineage"], content["identity"], content["versions"]
+        if not (isinstance(lineage, str) and isinstance(identity, dict) and isinstance(versions, list)):
+            raise TypeError("lineage, identity or versions are of another type")
+        head, *rest = [base64.b64decode(text, validate=True) for text in (content["head"], *versions)]
+    except NewerVersion:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
         raise DamagedRecord(f"the head of a copy that contradicts itself: {error}", where) from error
+    return CopyHead(record.stamp, lineage, identity, head, tuple(rest))
 
 
 def piece_key(lineage: str, key: bytes) -> bytes:

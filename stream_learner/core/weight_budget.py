@@ -21,7 +21,7 @@ from stream_learner.core.weight_eviction import rows_within
 MIB: Final = 1 << 20
 LARGEST_DICTIONARY: Final = 65_536
 PROCESS_BYTES: Final = 320 * MIB
-"""What a learner takes besides, measured with a bounded model and rounded up."""
+"""What a learner takes besides: an estimate."""
 LEAST_ROCKSDB_BYTES: Final = 4 * MIB
 _ROWS_ROOM: Final = 3
 """A table has room for three dictionaries at least: one being folded, the rest of two that may not leave yet."""

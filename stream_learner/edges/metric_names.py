@@ -142,7 +142,9 @@ LEARNER_CHECKPOINT = _histogram(
     "learner_checkpoint_seconds", SLOW_SECONDS, "From beginning a checkpoint until it counts."
 )
 LEARNER_COPIES = _counter("learner_copies_total", "Copies of checkpoints that became complete.")
-LEARNER_COPY = _histogram("learner_copy_seconds", SLOW_SECONDS, "From beginning a copy of a checkpoint until it counts.")
+LEARNER_COPY = _histogram(
+    "learner_copy_seconds", SLOW_SECONDS, "From beginning a copy of a checkpoint until it counts."
+)
 LEARNER_COPIED_BYTES = _counter("learner_copied_bytes_total", "Bytes of checkpoints copied.")
 LEARNER_COPIED_VERSION = _gauge("learner_copied_version", "Version, a tick, of the last complete copy; -1 without one.")
 LEARNER_COPY_AGE = _gauge(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ from stream_learner.edges.store_layout import (
     attachment_pieces,
     attachment_prefix,
     delta_keys,
+    key_of,
     page_key,
     pieces_of,
     plan_pieces,
@@ -80,6 +81,8 @@ from stream_learner.errors import NewerFormat, StateDamaged, StateOfAnotherModel
 
 STORE_FORMAT = 1
 POLICY = PagePolicy(page_bytes=512 * 1024, part_bytes=960 * 1024, ring=64, delta_share=1.0, lean=True)
+ROWS_POLICY = replace(POLICY, ring=1024)
+"""For a model larger than memory: pages are read for a checkpoint, so each writes a small share of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class CheckpointStore:
         *,
         shards: int,
         ncols: int,
-        policy: PagePolicy = POLICY,
+        policy: PagePolicy | None = None,
         memory_bytes: int = 64 * MIB,
         rows_bytes: int | None = None,
     ) -> CheckpointStore:
@@ -133,12 +136,14 @@ class CheckpointStore:
 
         identity: JSON values that must be those the state was made with (model name, optimizer, topics). shards, ncols:
         the same. memory_bytes: bound of RocksDB's write buffers; its block cache is small besides. rows_bytes: keep the
-        index `rows`, with this bound for write buffers and block cache together.
+        index `rows`, with this bound for write buffers and block cache together. policy: `POLICY` or, with that index,
+        `ROWS_POLICY` unless given; a state made with a larger ring keeps it.
         Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
         """
         place = Path(path)
         whole = {**identity, "shards": shards, "ncols": ncols, "store_format": STORE_FORMAT}
         whole = orjson.loads(orjson.dumps(whole))
+        policy = policy or (POLICY if rows_bytes is None else ROWS_POLICY)
         with explained(place):
             place.mkdir(parents=True, exist_ok=True)
             database = open_database(place, shards, memory_bytes, rows_bytes)
@@ -277,6 +282,8 @@ class CheckpointStore:
         if head is None:
             return
         self._head = _expect(HeadRecord, self._decode(HEAD, head))
+        if not _is_head(self._head.content):
+            raise StateDamaged(f"{self._path}: the head of the checkpoint says nothing that can be used")
         self._versions = [
             _expect(VersionRecord, self._decode(VERSION, family.get(VERSION) or b"")) for family in self._families
         ]
@@ -288,7 +295,9 @@ class CheckpointStore:
         """Read what the last head says, and delete what is newer than it."""
         self._read_head()
         shards = len(self._families)
-        states: Sequence[PageState | None] = [v.state for v in self._versions] or [None] * shards
+        ring = max([policy.ring, *(len(version.state.slot_parts) for version in self._versions)])
+        policy = replace(policy, ring=ring)
+        states: Sequence[PageState | None] = [_with_ring(v.state, ring) for v in self._versions] or [None] * shards
         self._planners = [PagePlanner(shard_prefix(shard, shards), policy, state) for shard, state in enumerate(states)]
         self._delete_unfinished()
 
@@ -345,7 +354,8 @@ class CheckpointStore:
         record = _expect(kind, self._decode(None, value))
         rows = record.rows
         whose = (record.stamp.shard, record.stamp.sequence, rows.ncols)
-        if not isinstance(rows, StateRows) or whose != (stamp.shard, stamp.sequence, self._ncols):
+        whole = whose == (stamp.shard, stamp.sequence, self._ncols) and key_of(record) == key
+        if not isinstance(rows, StateRows) or not whole:
             raise StateDamaged(f"{self._path}: piece {key.hex()} holds rows of another place")
         return record
 
@@ -425,6 +435,23 @@ def _check_identity(path: Path, db: Rdict, identity: Mapping[str, Any]) -> None:
     if differing:
         details = "; ".join(f"{n}: there {theirs.get(n)!r}, here {identity.get(n)!r}" for n in differing)
         raise StateOfAnotherModel(f"{path} holds the state of another model ({details})")
+
+
+def _with_ring(state: PageState, ring: int) -> PageState:
+    """The same with a ring at least as large. Keys of deltas do not depend on it, so none has to be written again."""
+    held, last = state.slot_parts, state.sequence
+    numbers = np.arange(max(0, last - len(held) + 1), last + 1)
+    slot_parts = np.zeros(ring, np.int64)
+    slot_parts[numbers % ring] = held[numbers % len(held)]
+    return replace(state, slot_parts=slot_parts)
+
+
+def _is_head(content: Mapping[str, Any]) -> bool:
+    """Whether a head record holds what `begin` has put into it."""
+    sizes = content.get("attachments")
+    if not isinstance(content.get("head"), dict) or not isinstance(sizes, dict):
+        return False
+    return all(type(size) is int and size >= 0 for size in sizes.values())
 
 
 def _expect(kind: type[Any], record: Record) -> Any:

@@ -20,7 +20,7 @@ from functools import partial
 
 from stream_learner.core.pages import PagePlan, PageState, Prefix
 from stream_learner.core.rows import StateRows, row_bytes
-from stream_learner.core.snapshots import HEADER_BYTES, Stamp, encode_delta, encode_page
+from stream_learner.core.snapshots import HEADER_BYTES, DeltaRecord, PageRecord, Stamp, encode_delta, encode_page
 
 PIECE_BYTES = 1 << 20
 HEAD, VERSION, IDENTITY = b"head", b"version", b"identity"
@@ -43,6 +43,13 @@ def _delta_key(sequence: int, part: int) -> bytes:
 def page_key(sequence: int, prefix: Prefix) -> bytes:
     """Key of a page."""
     return PIECES + u64(sequence) + b"p" + u64(prefix.bits) + bytes([prefix.nbits])
+
+
+def key_of(record: DeltaRecord | PageRecord) -> bytes:
+    """Key of the piece that a record is."""
+    if isinstance(record, PageRecord):
+        return page_key(record.stamp.sequence, record.prefix)
+    return _delta_key(record.stamp.sequence, record.part)
 
 
 def pieces_of(state: PageState) -> set[bytes]:

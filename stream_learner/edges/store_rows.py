@@ -47,7 +47,8 @@ BUSY_FILES: Final = 24
 """With more files than these in level 0 the thread waits for RocksDB to merge them."""
 READERS: Final = 8
 """Threads that look rows up: reads of a disk go side by side."""
-PER_READER: Final = 64
+KEYS_AT_ONCE: Final = 128
+"""Keys of one look-up: until it has them all, RocksDB keeps the blocks of all of them, 4 KiB each, cached or not."""
 SCAN_ROWS: Final = 4096
 
 
@@ -84,9 +85,9 @@ class RowIndex:
         return self._rows(ordered[there], b"".join(value for value in values if value is not None))
 
     def _get(self, names: list[Any]) -> list[bytes | None]:
-        if len(names) <= PER_READER:
+        if len(names) <= KEYS_AT_ONCE // 2:
             return self._multi_get(names)
-        size = max(PER_READER, -(-len(names) // READERS))
+        size = min(KEYS_AT_ONCE, -(-len(names) // READERS))
         parts = self._readers.map(self._multi_get, (names[at : at + size] for at in range(0, len(names), size)))
         return [value for part in parts for value in part]
 

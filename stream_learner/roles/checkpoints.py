@@ -26,22 +26,26 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 
-def open_store(config: Config, learner: Learner, partitions: int) -> CheckpointStore:
-    """The state directory of a model, made if it is not there.
-
-    Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
-    """
-    identity = {
+def state_identity(config: Config, learner: Learner, partitions: int) -> dict[str, Any]:
+    """Whose state it is, but for its shards and columns. partitions: of the training log."""
+    return {
         "model": config.model,
         **learner.kind(),
         "log": config.examples_topic,
         "partitions": partitions,
         "tick_ms": config.join.tick_ms,
     }
+
+
+def open_store(config: Config, learner: Learner, partitions: int) -> CheckpointStore:
+    """The state directory of a model, made if it is not there.
+
+    Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
+    """
     budget = memory_budget(config, learner)
     return CheckpointStore.open(
         config.state_dir,
-        identity,
+        state_identity(config, learner, partitions),
         shards=config.snapshots.shards,
         ncols=len(learner.optimizer.columns),
         rows_bytes=None if budget is None else budget.rocksdb_bytes,

@@ -55,7 +55,7 @@ def last_copy(settings: KafkaSettings, queries: OffsetQueries, topic: str) -> La
     while True:
         start = max(end - look, earliest)
         found = {}
-        for offset, key, value in _records(settings, topic, HEAD_SHARD, start, end):
+        for offset, key, value in committed_records(settings, topic, HEAD_SHARD, start, end):
             if key in (HEAD_KEY, COPYING_KEY):
                 found[key] = (offset, value)
         if HEAD_KEY in found or start <= earliest:
@@ -130,7 +130,7 @@ def write_back(
         at = (topic, shard)
         # Asked after the head was read: what it names lies before these ends.
         end, earliest = queries.last_stable_offsets([at])[at], queries.earliest([at])[at]
-        for _, key, value in _records(settings, topic, shard, earliest, end):
+        for _, key, value in committed_records(settings, topic, shard, earliest, end):
             place = wanted.get((shard, key))
             if value is None or place is None:
                 continue
@@ -144,7 +144,7 @@ def write_back(
     return len(wanted) - len(found)
 
 
-def _records(
+def committed_records(
     settings: KafkaSettings, topic: str, partition: int, start: int, end: int
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     """Offset, key and value of the committed records from `start` on, before `end`."""

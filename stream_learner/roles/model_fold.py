@@ -75,7 +75,7 @@ class ModelFold:
         """Only while this learner leads."""
         self._took_over: TakeOver | None = None
         self._published_s = self._checkpointed_s = time.monotonic()
-        self._retry_s = 0.0
+        self._retry_s = self._load_s = self._fence_s = 0.0
         self._is_paused = is_paused
         self._paused = False
         self._room = DiskRoom(config.state_dir, config.learner.min_free_bytes, self._log)
@@ -101,7 +101,9 @@ class ModelFold:
         recovery = Recovery(
             config, self._settings, log, self._new_learner, self.metrics, self._log, subset_of_features=features
         )
+        began_s = time.monotonic()
         self._checkpoints, positions = recovery.run()
+        self._load_s = time.monotonic() - began_s
         self.learner = self._checkpoints.learner
         self.tick = self._checkpoints.tick
         if self._until_tick is not None and self.tick > self._until_tick:
@@ -189,9 +191,11 @@ class ModelFold:
             policy=self._page_policy(sizes),
             learner=self.learner,
         )
+        began_s = time.monotonic()
         try:
             publication.begin()
             self._begin_copies()
+            self._fence_s = time.monotonic() - began_s
         except BaseException:
             publication.close()
             raise
@@ -236,6 +240,8 @@ class ModelFold:
             features=self.learner.table.count,
             digest=f"{self.learner.digest():016x}",
             publishing=self._publication is not None,
+            load_seconds=round(self._load_s, 3),
+            fence_seconds=round(self._fence_s, 3),
         )
         if self._publication is not None and self.learner.optimizer.moves:
             self._log.info(

@@ -43,13 +43,14 @@ _JOINER: tuple[_Row, ...] = (
     ("Read", GROUP, "{group}", "sharing the partitions", ""),
 )
 _NO_LEASE = "a standby stops; another learner goes on, and a standby does not learn that it leads"
+_NO_COPIES = "no checkpoint is copied, and the log says so; the learner goes on"
 _LEARNER: tuple[_Row, ...] = (
     ("Read", TOPIC, "{examples}", "the training log", ""),
     ("Read", TOPIC, "{snapshots}", "what was published last", ""),
     ("Write", TOPIC, "{snapshots}", "versions", ""),
     ("Write", TRANSACTIONAL_ID, "{publisher_id}", "being the one publisher", ""),
     ("Read", TOPIC, "{checkpoints}", "restoring its state; what was copied last", ""),
-    ("Write", TOPIC, "{checkpoints}", "copies of checkpoints", ""),
+    ("Write", TOPIC, "{checkpoints}", "copies of checkpoints", _NO_COPIES),
     ("Write", TRANSACTIONAL_ID, "{copier_id}", "being the one that copies", ""),
     ("Read", GROUP, "{lease_group}", "the lease of the learner that leads", _NO_LEASE),
     ("Read", TOPIC, "{control}", "whether publication is paused", "`pause` is not obeyed, and the log says so"),
@@ -112,6 +113,7 @@ _AUDIT: tuple[_Row, ...] = (
     ("Read", TOPIC, "{inputs}", "where they begin and end; with --replay their records", ""),
     ("Read", TOPIC, "{dead_letters}", "whether every dead record has its letter", ""),
     ("Read", TOPIC, "{snapshots}", "versions", ""),
+    ("Read", TOPIC, "{checkpoints}", "the copy of the last checkpoint", ""),
     ("Describe", GROUP, "{group}", "what is committed", ""),
 )
 

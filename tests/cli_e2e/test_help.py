@@ -42,7 +42,7 @@ def test_every_command_says_what_it_does(pages: dict[tuple[str, ...], str]) -> N
     [
         (("run",), ("topics ensure", "/metrics", "SIGTERM", "goes on from there")),
         (("join",), ("partitions", "join.start")),
-        (("learn",), ("One per model publishes", "learner.publish=false")),
+        (("learn",), ("One per model publishes", "Two with --standby")),
         (("score",), ("JSON lines", "stdin if left out", '{"error": …}', "echo")),
         (("backfill",), ("of [from, until) are learned", "the same command goes on", "--from-log folds", "--until")),
         (("audit",), ("writes nothing", "--replay", "byte for byte", "--from-tick", "58", "59", "For example")),

@@ -230,7 +230,7 @@ def test_the_rows_touched_longest_ago_leave_first() -> None:
         cold.take(table.take_changed_for_checkpoint(tick))
         cold.tick = tick
     missed = table.missed
-    change(table, dict.fromkeys(POOL[11 * 900:12 * 900], ((2.0, 0.0), 0)), 12)
+    change(table, dict.fromkeys(POOL[11 * 900 : 12 * 900], ((2.0, 0.0), 0)), 12)
     assert table.missed <= missed + 60, "a row counts as incoming where it is there already, so a few may leave"
     change(table, dict.fromkeys(POOL[:900], ((2.0, 0.0), 0)), 12)
     assert table.missed > missed + 800

@@ -87,11 +87,12 @@ class Model:
         return self.put(offset, bytes(value))
 
     def damaged(self, damage: Damage) -> Config:
-        """The configuration with a training log that is a damaged copy, and without snapshots of it."""
+        """The configuration with a training log that is a damaged copy, and without snapshots and copies of it."""
         topic = f"{self.site.model}-log-{uuid.uuid4().hex[:8]}"
         make_topics(self.site, TopicPlan(topic, self.site.partitions))
         self.site.append(topic, 0, *damage(list(self.log)))
-        return self.site.changed(topics={"examples": topic, "snapshots": f"{topic}-none"})
+        missing = {name: f"{topic}-no-{name}" for name in ("snapshots", "checkpoints")}
+        return self.site.changed(topics={"examples": topic, **missing})
 
 
 def copy_topic(

@@ -20,10 +20,8 @@ from stream_learner.core.examples import ExampleBatch
 from stream_learner.core.marks import TickCounts
 from stream_learner.core.snapshots import (
     ModelRecord,
-    VersionRecord,
     decode,
     encode_model,
-    encode_version,
 )
 from stream_learner.errors import AuditFailed, AuditIncomplete, ConfigError, NotFound
 from stream_learner.roles.audit import findings as checks
@@ -31,6 +29,7 @@ from stream_learner.roles.audit.request import Range, Request
 from stream_learner.roles.audit.run import audit, verdict
 from tests.e2e.audited import Model, copy_topic
 from tests.e2e.conftest import MakeSite
+from tests.e2e.damaged_copies import COPIES, foreign_digest, other_digest, with_head
 from tests.e2e.processes import process_of
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.variants import delete_before
@@ -108,7 +107,9 @@ def test_a_sound_model_passes_and_its_figures_are_right(site: Site) -> None:
     assert found["checks"][checks.DEAD_LETTERS]["checked"] > 0
     assert found["balance"]["impressions"]["sampled_out"] > 0
     assert found["published"]["compared"] == found["published"]["versions"] > 0
-    assert found["folded"]["digest"] == found["published"]["digest"]
+    assert found["folded"]["digest"] == found["published"]["digest"] == found["copied"]["digest"]
+    assert found["copied"]["tick"] == found["folded"]["tick"]
+    assert found["checks"][checks.COPIED_CHECKPOINT]["checked"] > PARTITIONS + 1
     assert found["checks"][checks.EXAMPLES_AGAIN]["checked"] == sum(row["marks"] for row in found["partitions"])
 
 
@@ -116,8 +117,7 @@ def test_a_sound_model_passes_and_its_figures_are_right(site: Site) -> None:
 def test_ranges_that_adjoin_add_up_to_the_whole(replay: bool, site: Site) -> None:
     """By ticks in the middle of the log, and by offsets of one partition; each begins after a mark that is accepted."""
     whole = audit(site.config, Request())
-    middle = whole["partitions"][0]["until_tick"] * 2 // 3
-    parts = [audit(site.config, Request(wanted, replay=replay)) for wanted in split(middle)]
+    parts = [audit(site.config, Request(wanted, replay=replay)) for wanted in split(middle_tick(site))]
     assert not any(failed(part) for part in parts)
     for name in ("marks", "examples", "positives", "records", "ignored_marks"):
         sums = [sum(part["partitions"][p][name] for part in parts) for p in range(PARTITIONS)]
@@ -129,6 +129,12 @@ def test_ranges_that_adjoin_add_up_to_the_whole(replay: bool, site: Site) -> Non
     halves = [Range(until_offset=at), Range(from_offset=at)]
     rows = [audit(site.config, Request(half, (1,), replay))["partitions"][0] for half in halves]
     assert sum(row["examples"] for row in rows) == whole["partitions"][1]["examples"]
+
+
+def middle_tick(site: Site) -> int:
+    """The tick of a mark in the middle of partition 0."""
+    marks = site.log(0).marks
+    return marks[len(marks) // 2].last_tick
 
 
 def split(tick: int) -> tuple[Range, Range]:
@@ -304,13 +310,6 @@ SNAPSHOTS: dict[str, tuple[Any, str]] = {
 }
 
 
-def other_digest(value: bytes | None) -> bytes:
-    """A version record with another digest, its checksum right."""
-    record = decode(b"version", value or b"")
-    assert isinstance(record, VersionRecord)
-    return encode_version(record.stamp, record.digest ^ 1, record.records, record.state)
-
-
 @pytest.mark.parametrize("name", SNAPSHOTS)
 def test_damage_of_the_snapshots_is_found(name: str, site: Site) -> None:
     """Without a replay: each shard says it by itself, or two of them contradict each other."""
@@ -339,6 +338,38 @@ def test_a_version_of_another_publisher_is_found_by_folding_again(site: Site) ->
     found = audit(config, REPLAY)
     assert failed(found) == {checks.DIGESTS_AGAIN}
     assert found["folded"]["digest"] != found["published"]["digest"]
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_damage_of_the_copied_checkpoint_is_found(name: str, site: Site) -> None:
+    """Without a replay: a copy that could not be restored, or that is not of this model at a tick of its log."""
+    edit, words = COPIES[name]
+    copy = copy_topic(site, site.config.checkpoints_topic, site.config.snapshots.shards, edit)
+    found = audit(site.changed(topics={"checkpoints": copy}), Request())
+    assert failed(found) == {checks.COPIED_CHECKPOINT}
+    assert words in json.dumps(found["findings"])
+    assert {finding["topic"] for finding in found["findings"]} == {copy}
+
+
+def test_a_copy_that_was_not_folded_from_the_log_is_found_by_folding_again(site: Site) -> None:
+    """Head and shards agree on a digest that the log does not give at that tick."""
+
+    copy = copy_topic(site, site.config.checkpoints_topic, site.config.snapshots.shards, foreign_digest)
+    config = site.changed(topics={"checkpoints": copy})
+    assert failed(audit(config, Request())) == set()
+    found = audit(config, REPLAY)
+    assert failed(found) == {checks.COPIED_CHECKPOINT}
+    assert "was copied with digest" in json.dumps(found["findings"])
+
+
+def test_a_model_of_fewer_features_than_the_log_has_is_not_folded_again(site: Site) -> None:
+    """The checkpoint says so: the whole log would give another digest, which is no finding."""
+    edit = with_head(subset_of_features=lambda none: {"buckets": 1})
+    copy = copy_topic(site, site.config.checkpoints_topic, site.config.snapshots.shards, edit)
+    found = audit(site.changed(topics={"checkpoints": copy}), REPLAY)
+    assert failed(found) == set()
+    assert "fewer features" in found["checks"][checks.DIGESTS_AGAIN]["not_checked"][0]
+    assert found["folded"] is None
 
 
 @pytest.mark.parametrize(("damage", "words"), [("less", "letters of"), ("foreign", "a record with the key")])
@@ -419,17 +450,18 @@ def test_the_command_says_so_with_its_exit_code(site: Site, model: Model, capsys
     assert (found["sound"], found["complete"]) == (True, False)
     assert "not everything was checked of order" in shown.err
     damaged = model.damaged(model.flipped(model.first, -1))
-    topics = (f"topics.examples={damaged.examples_topic}", f"topics.snapshots={damaged.snapshots_topic}")
+    topics = [f"topics.{name}={getattr(damaged, f'{name}_topic')}" for name in ("examples", "snapshots", "checkpoints")]
     sets = [word for topic in topics for word in ("--set", topic)]
     assert exit_code("audit", "-c", config, "-p", "0", *sets) == AuditFailed.exit_code
     shown = capsys.readouterr()
     assert f"checksums: {damaged.examples_topic} partition 0 offset {model.first}" in shown.out
     assert "is not sound" in shown.err
     join = site.config.join
-    until_ms = (site.log(0).last_tick // 2 + 1) * join.tick_ms - join.window_ms
+    until_ms = (middle_tick(site) + 1) * join.tick_ms - join.window_ms
     assert exit_code("audit", "-c", config, "--until", format_start(until_ms), "--json") == 0
     rows = json.loads(capsys.readouterr().out)["partitions"]
-    assert all(row["until_tick"] >= site.log(0).last_tick // 2 for row in rows)
+    assert rows[0]["until_tick"] == middle_tick(site)
+    assert all(0 < row["until_tick"] <= middle_tick(site) for row in rows)
 
 
 def test_ranges_that_cannot_be_are_refused(site: Site) -> None:
@@ -444,7 +476,7 @@ def test_ranges_that_cannot_be_are_refused(site: Site) -> None:
 def test_the_commands_of_the_page_do_what_it_says(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """With this model's configuration, times and offsets in the place of the page's: each ends well."""
     join = site.config.join
-    until_ms = (site.log(0).last_tick // 2 + 1) * join.tick_ms - join.window_ms
+    until_ms = (middle_tick(site) + 1) * join.tick_ms - join.window_ms
     mine = {
         "model.yaml": str(site.write_config()),
         "2026-11-01T00:00Z": format_start(until_ms - 60_000),
@@ -470,5 +502,5 @@ def test_the_page_names_every_check_exit_code_and_field(site: Site) -> None:
     assert {str(kind.exit_code) for kind in (AuditFailed, AuditIncomplete)} <= set(rows)
     found = audit(site.config, Request(Range(), (0,)))
     report = PAGE.split("## The report as JSON")[1]
-    names = [*found, *found["partitions"][0], *found["checks"][checks.ORDER], *found["published"]]
+    names = [*found, *found["partitions"][0], *found["checks"][checks.ORDER], *found["published"], *found["copied"]]
     assert not [name for name in names if f"`{name}`" not in report]

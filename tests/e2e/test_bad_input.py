@@ -113,7 +113,7 @@ def test_a_dead_letter_topic_that_takes_no_letters_stops_the_joiner(make_site: M
     site = make_site(scenario("plain", 1))
     site.append(site.impressions, 0, b"x" * 5_000)
     site.produce()
-    set_topic(site, site.config.dead_letters_topic, "max.message.bytes", "1000")
+    set_topic(site, site.config.dead_letters_topic, "max.message.bytes", "100")  # less than its headers
     error = failure_of(site.joiner(), Stop)
     assert site.config.dead_letters_topic in str(error)
     assert "max.message.bytes" in error.action

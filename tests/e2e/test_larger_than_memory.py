@@ -46,25 +46,34 @@ def assert_scorer_has_the_weights(site: Site, learner: Learner) -> None:
     assert dict(zip(keys.tolist(), found.tolist(), strict=True)) == {k: w for k, w in weights.items() if w}
 
 
+def tick_of_last_impression(site_scenario: Scenario) -> int:
+    """Examples of the last impressions come later: more rows than may change before the next checkpoint."""
+    last_ms = max(message.timestamp_ms for part in site_scenario.impressions for message in part[:-1])
+    return int(last_ms // site_scenario.settings["tick_ms"])
+
+
+def fold_with_little_memory(site: Site, until_tick: int) -> None:
+    """A run up to a tick, and in order to an end: rows leave memory, and some come back."""
+    table = run_until_done(role(site.config, until_tick=until_tick)).learner.table
+    assert isinstance(table, BoundedWeightTable)
+    assert table.count > table.resident and table.evicted > 0 and table.fetched > 0
+
+
 def test_a_learner_with_little_memory_ends_with_the_same_bits(make_site: MakeSite) -> None:
-    """Killed after checkpoints and started again, it ends with the digest of a learner without a bound, rows having
-    left its memory and come back; a start reads no row; the scorer has its weights."""
+    """Stopped, killed after a checkpoint and started again, it ends with the digest of a learner without a bound, rows
+    having left its memory and come back; a start reads no row; the scorer has its weights."""
     site = make_site(with_many_features(), learner={"memory": MEMORY}, snapshots={"shards": 2, "interval": "1s"})
     site.produce()
     with running(site.joiner()):
-        for _ in range(2):
-            with process_of(site, "learn") as process:
-                process.wait_for('"checkpoint"')
-                process.kill()
+        fold_with_little_memory(site, tick_of_last_impression(site.scenario))
+        with process_of(site, "learn") as process:
+            process.wait_for('"checkpoint"')
+            process.kill()
         wait_until(site.closed, "every tick closed")
-    bounded = role(site.config, until_tick=site.end_tick)
-    run_until_done(bounded)
+    bounded = run_until_done(role(site.config, until_tick=site.end_tick)).learner
     whole = run_until_done(role(variant(site, "whole", learner={"memory": None}), until_tick=site.end_tick)).learner
-    table = bounded.learner.table
-    assert isinstance(table, BoundedWeightTable)
-    assert bounded.learner.state_scalars() == whole.state_scalars()
-    assert table.count == whole.table.count > table.resident
-    assert table.evicted > 20_000 and table.fetched > 5_000
+    assert bounded.state_scalars() == whole.state_scalars()
+    assert bounded.table.count == whole.table.count
     again = role(site.config, until_tick=site.end_tick)
     again.open()
     try:

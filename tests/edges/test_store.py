@@ -140,6 +140,25 @@ def test_another_ring_or_page_size_reads_the_same_state(tmp_path: Path) -> None:
         check(store, state, 80)
 
 
+def test_a_larger_ring_is_taken_over_without_writing_all_pages(tmp_path: Path) -> None:
+    """A model that is larger than memory has a larger ring: the next checkpoint writes few pages, and a run that asks
+    for the smaller ring again keeps the larger one."""
+    rng = random.Random(8)
+    state: State = {}
+    for number, ring in enumerate([8, 64, 8]):
+        policy = PagePolicy(page_bytes=320, part_bytes=480, ring=ring, delta_share=0.1, lean=True)
+        with open_store(tmp_path, policy=policy) as store:
+            check(store, state, 20 * number)
+            for tick in range(20 * number + 1, 20 * number + 21):
+                writer = begin(store, state, change(rng, state, tick), tick)
+                written = sum(len(plan.pages) for plan in writer._plans)
+                held = sum(len(planner.state.pages) for planner in store._planners)
+                assert number == 0 or written < held / 2
+                writer.commit()
+    with open_store(tmp_path) as store:
+        check(store, state, 60)
+
+
 CHILD = """
 import random, sys
 from pathlib import Path

@@ -14,8 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rocksdict import WriteBatch
 
+from fuzz.targets.checkpoints import opened, written_checkpoints
 from fuzz.targets.snapshots import sealed_anew
+from stream_learner.config.load import load_config
+from stream_learner.core.checkpoint_copy import decode_copy
 from stream_learner.core.errors import DamagedRecord
 from stream_learner.core.events import EventSpec, ImpressionDecoder
 from stream_learner.core.examples import decode, encode_examples, to_batch
@@ -24,10 +28,10 @@ from stream_learner.core.losses import LOGISTIC
 from stream_learner.core.pages import PageState, Prefix
 from stream_learner.core.progress import Progress
 from stream_learner.core.replica import Replica
-from stream_learner.core.snapshots import Stamp, encode_model, encode_version
+from stream_learner.core.snapshots import Stamp, encode_head, encode_model, encode_version
 from stream_learner.core.snapshots import decode as decode_snapshot
 from stream_learner.core.text.vw import VwText
-from stream_learner.errors import BadInput
+from stream_learner.errors import BadInput, StateDamaged
 from stream_learner.roles.evaluation.model_file import load_learner, read_model
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -108,6 +112,53 @@ def test_a_model_record_whose_loss_is_no_object_is_damaged(loss: Any) -> None:
     assert not replica.ready
 
 
+@pytest.mark.parametrize("said", [{"lineage": 5}, {"identity": []}, {"versions": {}}, {"versions": ""}])
+def test_a_copy_that_says_something_of_another_type_is_damaged(said: dict[str, Any]) -> None:
+    """Versions that are an object were taken for none, a number for the name of a lineage."""
+    content = {"copy_format": 1, "lineage": "00ff", "identity": {"model": "m"}, "head": "", "versions": []}
+    stamp = Stamp(0, 1, 1, 1, 1)
+    assert decode_copy(encode_head(stamp, content)).versions == ()
+    with pytest.raises(DamagedRecord, match="contradicts itself"):
+        decode_copy(encode_head(stamp, {**content, **said}))
+
+
+@pytest.mark.parametrize("content", [{}, {"head": {}}, {"head": {}, "attachments": {"a": "1"}}, {"attachments": {}}])
+def test_a_checkpoint_whose_head_says_nothing_is_damaged(content: dict[str, Any], tmp_path: Path) -> None:
+    """Its checksum is right: a KeyError came out."""
+    with opened(tmp_path) as store:
+        store.parts.db.put(b"head", encode_head(Stamp(0, 2, 1, 0, 1), content))
+    with pytest.raises(StateDamaged, match="says nothing that can be used"):
+        opened(tmp_path)
+
+
+def test_a_page_in_the_place_of_another_is_damaged(tmp_path: Path) -> None:
+    """Of the same shard and checkpoint; only the digest would have told, and not which piece it was."""
+    entries = written_checkpoints([4], most=160)[0]
+    pages = [entry for entry in entries if entry[1][:1] == b"p" and entry[1][9:10] == b"p"]
+    family, key, other = next(
+        (a[0], a[1], b[2]) for a in pages for b in pages if (a[0], a[1][:9]) == (b[0], b[1][:9]) and a[1] != b[1]
+    )
+    with opened(tmp_path) as store:
+        for place, name, value in [*entries, (family, key, other)]:
+            store.parts.db.write(batch_of(store.parts.handles[place - 1] if place else None, name, value))
+    with opened(tmp_path) as store, pytest.raises(StateDamaged, match="holds rows of another place"):
+        list(store.load().rows)  # type: ignore[union-attr]
+
+
+def batch_of(family: Any, key: bytes, value: bytes) -> WriteBatch:
+    """A batch of one."""
+    batch = WriteBatch(raw_mode=True)
+    batch.put(key, value, family)
+    return batch
+
+
+def test_an_optimizer_named_null_is_the_default_with_its_settings() -> None:
+    """It had the name alone, and showed as a configuration that is another once it is written down."""
+    base = ["model=m", "kafka.bootstrap.servers=b", "input.impressions.topic=i", "input.clicks.topic=c"]
+    config = load_config(None, overrides=[*base, "learner.optimizer.name=null"])
+    assert config.written() == load_config(None, overrides=base).written()
+
+
 def model_file(folder: Path, about: bytes, arrays: bytes = b"") -> Path:
     """A file with the right magic, version and checksum, whatever it says."""
     content = b"SLMODEL\n" + struct.pack("<II", 1, len(about)) + about + arrays
@@ -127,6 +178,7 @@ def model_file(folder: Path, about: bytes, arrays: bytes = b"") -> Path:
         b'{"arrays":[["keys","<u8",[-1]]]}',
         b'{"arrays":[["keys","<u8",[0]],["keys","<u8",[0]]]}',
         b'{"arrays":[["keys","nonsense",[0]]]}',
+        b'{"arrays":[["keys","<u8,(",[0]]]}',
     ],
 )
 def test_a_model_file_that_contradicts_itself_is_refused_by_name(about: bytes, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fuzz.harness import Run
 from fuzz.target import CORPUS, TARGETS, corpus_of, load
 from fuzz.worker import inputs_of
 
-INPUTS = {"configuration": 200, "impressions": 1_600, "clicks": 3_200}
+INPUTS = {"impressions": 1_600, "clicks": 3_200, "rule-r": 200, "csv-text": 200, "libsvm-text": 300, "json-lines": 300}
 """How many for each target; 1,000 where nothing is said."""
 
 

@@ -22,7 +22,7 @@ from stream_learner.roles.audit.request import Range
 from tests.core.log_world import Rules, World
 
 NOWHERE = KafkaSettings({"bootstrap.servers": "localhost:1"}, group="nobody")
-SEEDS = range(80)
+SEEDS = range(40)
 EVERYTHING = Range()
 
 

@@ -26,20 +26,21 @@ def config(**sections: object) -> Config:
 
 
 def test_the_topics_of_a_model() -> None:
-    """As many partitions as the inputs for the log, as shards for the snapshots; only the latter are compacted."""
-    log, dead, snapshots = plans(config(snapshots={"shards": 8}), 5)
-    assert [(plan.name, plan.partitions) for plan in (log, dead, snapshots)] == [
+    """As many partitions as the inputs for the log, as shards for snapshots and copies; only those are compacted."""
+    log, dead, snapshots, checkpoints = found = plans(config(snapshots={"shards": 8}), 5)
+    assert [(plan.name, plan.partitions) for plan in found] == [
         ("ctr.examples", 5),
         ("ctr.dead-letters", 5),
         ("ctr.snapshots", 8),
+        ("ctr.checkpoints", 8),
     ]
-    assert {plan.replication for plan in (log, dead, snapshots)} == {None}
+    assert {plan.replication for plan in found} == {None}
     assert log.configs["cleanup.policy"] == dead.configs["cleanup.policy"] == "delete"
-    assert snapshots.configs["cleanup.policy"] == "compact"
+    assert snapshots.configs["cleanup.policy"] == checkpoints.configs["cleanup.policy"] == "compact"
     assert log.configs["message.timestamp.type"] == "LogAppendTime"
     assert log.configs["retention.ms"] == str(7 * 86_400_000)
-    assert "retention.ms" not in snapshots.configs
-    assert {plan.configs["max.message.bytes"] for plan in (log, dead, snapshots)} == {str(16 << 20)}
+    assert "retention.ms" not in {*snapshots.configs, *checkpoints.configs}
+    assert {plan.configs["max.message.bytes"] for plan in found} == {str(16 << 20)}
 
 
 def test_settings_reach_the_topics() -> None:
@@ -47,15 +48,16 @@ def test_settings_reach_the_topics() -> None:
     topics = {
         "examples": "log",
         "snapshots": "snap",
+        "checkpoints": "copy",
         "dead_letters": "dead",
         "replication": 3,
         "min_insync_replicas": 2,
         "retention": "1d",
         "dead_letters_retention": "2d",
     }
-    log, dead, snapshots = plans(config(topics=topics), 4)
-    assert [plan.name for plan in (log, dead, snapshots)] == ["log", "dead", "snap"]
-    assert {(plan.replication, plan.configs["min.insync.replicas"]) for plan in (log, dead, snapshots)} == {(3, "2")}
+    log, dead, *_ = found = plans(config(topics=topics), 4)
+    assert [plan.name for plan in found] == ["log", "dead", "snap", "copy"]
+    assert {(plan.replication, plan.configs["min.insync.replicas"]) for plan in found} == {(3, "2")}
     assert (log.configs["retention.ms"], dead.configs["retention.ms"]) == ("86400000", "172800000")
     assert "min.insync.replicas" not in plans(config(), 4)[0].configs
 

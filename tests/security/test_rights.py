@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from stream_learner.cli import app
 from stream_learner.config import Config, load_config
@@ -111,6 +112,21 @@ def test_a_standby_stops_without_the_right_to_the_lease_and_a_plain_learner_goes
         plain = roles.learner()
         with running(plain):
             wait_until(lambda: site.folded(plain) and plain.models[0].leads, "it folds and leads")
+
+
+def test_a_learner_without_the_right_to_copy_goes_on_and_says_so(site: Site, roles: Roles, secured: Secured) -> None:
+    """It folds and publishes; its log names the right that copies need."""
+    rights = rights_of(site.config, "learner")
+    (copy,) = (right for right in rights if right.without and right.name == site.config.checkpoints_topic)
+    with running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+    with without(secured, copy, rights, "learner"), capture_logs() as logged:
+        learner = roles.learner()
+        with running(learner):
+            said = lambda: [e["reason"] for e in logged if e["event"] == "checkpoint_copy_failed"]  # noqa: E731
+            wait_until(lambda: site.folded(learner) and said() != [], "it folds, and says that nothing is copied")
+            assert learner.models[0].leads
+    assert f"learner lacks the right: Write on topic {copy.name}" in said()[0]
 
 
 def test_a_scorer_refuses_to_start_without_any_one_of_its_rights(site: Site, roles: Roles, secured: Secured) -> None:

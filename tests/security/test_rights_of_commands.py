@@ -144,7 +144,8 @@ class Lack:
     def allow(self, secured: Secured) -> None:
         """Give the rights; describing stays, so that the lack itself shows, and not that the name is unknown."""
         allow(secured, self.user, [right for right in self.rights if right != self.missing])
-        secured.allow_all(self.user, [(self.missing.kind, self.missing.name, "Describe")])
+        if self.missing.operation != "Describe":
+            secured.allow_all(self.user, [(self.missing.kind, self.missing.name, "Describe")])
 
     def error(self) -> StreamLearnerError | None:
         """What it ends with."""

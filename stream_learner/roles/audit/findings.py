@@ -20,6 +20,7 @@ RESUME_POINTS: Final = "resume_points"
 COMMITTED: Final = "committed"
 DEAD_LETTERS: Final = "dead_letters"
 SNAPSHOTS: Final = "snapshots"
+COPIED_CHECKPOINT: Final = "copied_checkpoint"
 EXAMPLES_AGAIN: Final = "examples_again"
 DIGESTS_AGAIN: Final = "digests_again"
 
@@ -34,6 +35,7 @@ MEANINGS: Final = {
     COMMITTED: "the group's offsets are not ahead of the marks",
     DEAD_LETTERS: "every dead record that is counted has its letter",
     SNAPSHOTS: "every shard is whole, with the same version and digest",
+    COPIED_CHECKPOINT: "the last copy of the learner's state is whole, at a tick of this log",
     EXAMPLES_AGAIN: "the inputs give the same examples, byte for byte",
     DIGESTS_AGAIN: "the log gives the digest of every version",
 }

@@ -3,12 +3,13 @@
 In: a configuration, what to audit. Out: everything that was checked and found, as plain values.
 This file must never write anything, commit an offset, or become a member of a group.
 
-1. Ask what the group has committed, then where the log ends, then where the inputs end: so a sound model passes while
-   its roles go on.
+1. Ask what was copied last and what the group has committed, then where the log ends, then where the inputs end: so a
+   sound model passes while its roles go on.
 2. Read each partition of the training log once, and check every tick; with `replay`, make it again from the inputs.
 3. Read the dead letters, and compare them with what the marks count.
 4. Read the snapshots.
-5. With `replay`, fold the log again, and compare the digest with every version that is published.
+5. Read the copy of the last checkpoint.
+6. With `replay`, fold the log again, and compare the digest with every version that is published, and with the copy's.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from stream_learner.core.checkpoint_copy import CopyHead
 from stream_learner.core.events import ClickDecoder, ImpressionDecoder
 from stream_learner.edges.kafka import Admin, KafkaSettings, Place
 from stream_learner.edges.kafka.group_offsets import committed_offsets
 from stream_learner.errors import AuditFailed, AuditIncomplete, NotFound, StreamLearnerError
+from stream_learner.roles.audit.copy_check import CopyCheck, digest_of, positions_of
+from stream_learner.roles.audit.copy_positions import CopyPosition
 from stream_learner.roles.audit.dead_letters import check_dead_letters, expected_letters
 from stream_learner.roles.audit.digests_again import DigestsAgain, check_digests
 from stream_learner.roles.audit.examples_again import AgainPlan, ExamplesAgain
@@ -101,17 +105,20 @@ class _Audit:
         self._admin = Admin(self._settings)
         self._findings = Findings(request.limit)
         self._progress = _Progress(show, self._findings)
+        self._copy: CopyHead | None = None
         self._sums: dict[int, Sums] = {}
         self._rows: list[dict[str, Any]] = []
 
     def run(self) -> dict[str, Any]:
         config, findings = self._config, self._findings
-        # Step 1: committed offsets, the end of the log, the ends of the inputs; in this order.
+        # Step 1: the last copy, committed offsets, the end of the log, the ends of the inputs; in this order.
         found = self._admin.require([config.input.impressions.topic, config.input.clicks.topic, config.examples_topic])
         log = found[config.examples_topic]
         partitions = self._partitions(log.partitions)
         inputs = [found[config.input.impressions.topic], found[config.input.clicks.topic]]
         input_places = [(topic.name, p) for topic in inputs for p in range(topic.partitions)]
+        copies = CopyCheck(config, self._settings, self._admin, findings)
+        self._copy = copies.head()
         committed = committed_offsets(self._settings, input_places)
         places = [(log.name, partition) for partition in partitions]
         ends, earliest = self._admin.offsets.high_watermarks(places), self._admin.offsets.earliest(places)
@@ -134,14 +141,19 @@ class _Audit:
         # Step 4: the snapshots.
         self._progress.begin(config.snapshots_topic, None)
         published = check_snapshots(config, self._settings, self._admin, findings, self._progress)
-        # Step 5: the digests.
+        # Step 5: the copy of the last checkpoint.
+        self._progress.begin(config.checkpoints_topic, None)
+        copy = copies.check(log, self._progress)
+        # Step 6: the digests.
         fold = None
         if self._request.replay:
             self._progress.begin(f"folding {log.name}", sum(ends.values()) - sum(earliest.values()))
             until = self._request.range.until_tick
-            fold = check_digests(config, self._settings, self._admin, published, findings, until, self._progress)
+            fold = check_digests(
+                config, self._settings, self._admin, (published, copy), findings, until, self._progress
+            )
         self._check_positives()
-        return self._report(published, fold)
+        return self._report(published, copy, fold)
 
     def _partitions(self, there: int) -> list[int]:
         wanted = sorted(set(self._request.partitions)) or list(range(there))
@@ -154,7 +166,7 @@ class _Audit:
         """Step 2, for one partition."""
         audited = AuditedPartition(self._settings, *place, self._request.range, self._findings, progress=self._progress)
         marks, inputs = MarkChecks(audited, topics.spec), InputChecks(audited, topics)
-        again = self._again(audited, topics)
+        again, copied = self._again(audited, topics), self._copied(audited)
         with audited.records(end) as records:
             walk = LogWalk(audited, records, earliest)
             try:
@@ -162,15 +174,25 @@ class _Audit:
                     if step.in_range:
                         marks.take(step)
                         inputs.take(step.tick.mark, step.tick.mark_offset)
+                    if copied is not None:
+                        copied.take(step)
                     if again is not None:
                         again.take(step)
             finally:
                 if again is not None:
                     again.close()
+        if copied is not None:
+            copied.finish(walk, earliest)
         self._sums[audited.partition] = marks.sums
         lag = inputs.finish(marks.sums.last, end, reaches_end=walk.reaches_end)
         self._note_coverage(audited, marks.sums, reaches_end=walk.reaches_end)
         self._rows.append(_row(audited.partition, marks.sums, walk, lag))
+
+    def _copied(self, place: AuditedPartition) -> CopyPosition | None:
+        position = None if self._copy is None else positions_of(self._copy).get(place.partition)
+        if self._copy is None or position is None:
+            return None
+        return CopyPosition(place, self._config.checkpoints_topic, self._copy.tick, position)
 
     def _again(self, place: AuditedPartition, topics: InputTopics) -> ExamplesAgain | None:
         if not self._request.replay:
@@ -241,7 +263,7 @@ class _Audit:
                 what = f"{sums.positives} examples are positive; by the clicks that matched there are {between}"
                 findings.fail(Finding(POSITIVES, what, config.examples_topic, partition, tick=sums.last.last_tick))
 
-    def _report(self, published: Published, fold: DigestsAgain | None) -> dict[str, Any]:
+    def _report(self, published: Published, copy: CopyHead | None, fold: DigestsAgain | None) -> dict[str, Any]:
         config, replayed = self._config, self._request.replay
         found = self._findings.report(replayed=replayed)
         statuses = {check["status"] for check in found["checks"].values()}
@@ -260,6 +282,7 @@ class _Audit:
                 "versions": len(published.digests),
                 "compared": 0 if fold is None else fold.compared,
             },
+            "copied": None if copy is None else {"tick": copy.tick, "digest": f"{digest_of(copy):016x}"},
             "folded": None if fold is None else {"tick": fold.tick, "digest": f"{fold.learner.digest():016x}"},
             **found,
         }

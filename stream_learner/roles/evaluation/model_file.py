@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +38,8 @@ MAGIC: Final = b"SLMODEL\n"
 VERSION: Final = 1
 _HEAD: Final = struct.Struct("<8sII")
 _CHECKSUM_BYTES: Final = 32
+_NUMBERS = re.compile("<[uif][248]|[|][uib]1")
+"""Types of arrays, as NumPy writes them; what else it would read, it reads as Python."""
 _ACTION: Final = "Give a file that evaluate --save has written, undamaged; or leave --load out."
 
 
@@ -91,6 +94,8 @@ def _contents(content: bytes, at: int) -> tuple[dict[str, Any], dict[str, NDArra
     about = json.loads(content[_HEAD.size : at])
     arrays, end = {}, len(content) - _CHECKSUM_BYTES
     for name, dtype, shape in about.pop("arrays"):
+        if not _NUMBERS.fullmatch(dtype):
+            raise ValueError(f"the array {name!r} is of type {dtype!r}")
         kind, count = np.dtype(dtype), math.prod(shape)
         if name in arrays or at + count * kind.itemsize > end or any(length < 0 for length in shape):
             raise ValueError(f"the array {name!r} of shape {shape} is there twice, or not at all")
