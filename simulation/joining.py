@@ -14,32 +14,26 @@ from itertools import count
 
 from simulation.events import (
     BEGINNING_MS,
-    CLICK_EVENTS,
-    IMPRESSION_EVENTS,
     Arrival,
     random_spec,
     random_traffic,
     with_sentinels,
 )
-from simulation.kafka import Appender, Log, Queries, Reader, Waiting
+from simulation.kafka import Appender, Log, Waiting
 from simulation.oracle import accepted_marks, chain_is_sure
+from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Died, Process
 from stream_learner.core import join_impressions
-from stream_learner.core.events import ClickDecoder, ImpressionDecoder
-from stream_learner.core.feature_spec import FeatureSpec
 from stream_learner.core.marks import Mark
-from stream_learner.edges.kafka import EndWatch, Place
+from stream_learner.edges.kafka import Place
 from stream_learner.errors import (
-    BrokerUnreachable,
     LogTrimmed,
     RetryLater,
     Stop,
 )
 from stream_learner.roles import partition as partition_module
 from stream_learner.roles.accepted import Hint
-from stream_learner.roles.inputs import BadShare, InputPlan
-from stream_learner.roles.partition import PartitionJoiner, PartitionPlan, Start
+from stream_learner.roles.partition import PartitionJoiner
 
-IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
 STALLED_AFTER = 800
 LOSSES = (
     "input recreated",
@@ -51,165 +45,6 @@ LOSSES = (
 )
 LOSS_SHARE = 0.12
 """In how many histories of one partition something is lost for good."""
-END_DELAY_SHARE = 0.2
-"""How often time passes before a broker says where a partition ends."""
-NO_LIMIT = BadShare(1.0, 1)
-_IMPRESSION_DECODER = ImpressionDecoder(IMPRESSION_EVENTS, FeatureSpec.from_dict({}))
-_CLICK_DECODER = ClickDecoder(CLICK_EVENTS)
-
-
-class Died(BaseException):
-    """kill -9: nothing in the process may catch it."""
-
-
-class _Silent:
-    """Takes log lines."""
-
-    def bind(self, **fields: object) -> _Silent:
-        return self
-
-    def info(self, event: str, **fields: object) -> None:
-        """Nobody reads it."""
-
-    warning = info
-
-
-class Process:
-    """One joiner process: the role's loop over its partitions, and its clients."""
-
-    def __init__(self, world: World, instance: int) -> None:
-        self.world, self.instance, self.rng = world, instance, world.rng
-        self.logs = world.logs
-        self.below = world.rng.randrange
-        self.clock_ahead_ms = world.rng.choice((0, 0, 0, -3, 4)) if world.close_idle else 0
-        self.events: deque[tuple[str, int]] = deque()
-        self.partitions: dict[int, PartitionJoiner] = {}
-        self.given: set[int] = set()
-        self.paused = False
-        self.fragile = 0.0
-        queries = Queries(self)
-        self.appender = Appender(self)
-        self.ends = EndWatch(queries, lambda: max(world.now + self.clock_ahead_ms, 0))
-        inputs = InputPlan(
-            settings=self,  # type: ignore[arg-type]
-            impressions_topic=IMPRESSIONS,
-            clicks_topic=CLICKS,
-            impression_decoder=_IMPRESSION_DECODER,
-            click_decoder=_CLICK_DECODER,
-            bad_share=NO_LIMIT,
-            grace_ms=world.grace_ms,
-            close_idle=world.close_idle,
-            new_reader=Reader,  # type: ignore[arg-type]
-        )
-        self.plan = PartitionPlan(
-            settings=self,  # type: ignore[arg-type]
-            queries=queries,  # type: ignore[arg-type]
-            appender=self.appender,  # type: ignore[arg-type]
-            ends=self.ends,
-            inputs=inputs,
-            spec=world.spec,
-            log_topic=LOG,
-            dead_letters_topic=LETTERS,
-            start=Start(queries, "earliest"),  # type: ignore[arg-type]
-            impression_topic_id=world.topic_ids[IMPRESSIONS],
-            click_topic_id=world.topic_ids[CLICKS],
-            partitions=world.partition_count,
-            record_bytes=world.record_bytes,
-            resume_within_s=world.resume_within_s,
-            log=_Silent(),  # type: ignore[arg-type]
-            until_tick=world.until_tick,
-            clock_s=lambda: 1.0 + world.now * world.seconds_per_ms,
-            new_attempt_id=self._new_attempt_id,
-        )
-
-    def _new_attempt_id(self) -> int:
-        attempt = self.rng.getrandbits(64) | 1
-        self.world.seen["attempts"] += 1
-        self.world.clock_ahead_of[attempt] = self.clock_ahead_ms
-        return attempt
-
-    def edge(self, name: str) -> None:
-        """A call to a broker: time passes, an error, a death. Only while there is trouble."""
-        world = self.world
-        if world.quiet:
-            return
-        roll = self.rng.random()
-        often = END_DELAY_SHARE if name == "end" else 0.02
-        if roll < often:
-            world.pass_time(self.rng.randrange(4))
-        elif roll < often + self.fragile:
-            world.seen["crashes"] += 1
-            world.seen[f"crashes in {name}"] += 1
-            raise Died
-        elif roll > (0.95 if name == "end" else 0.99):
-            world.seen["broker errors"] += 1
-            raise BrokerUnreachable("no answer") if name != "append" else RetryLater("the queue is full")
-
-    def stale_end(self, place: Place, end: int) -> int:
-        """Sometimes a broker knows only an older end of the training log."""
-        if place[0] == LOG and not self.world.quiet and self.rng.random() < 0.05:
-            older = max(end - self.rng.randrange(1, 4), self.logs[place].start + 1)
-            self.world.seen["stale ends"] += older < end
-            return min(older, end)
-        return end
-
-    def turn(self) -> None:
-        """Once around the role's loop. Raises Stop where the process must end, Died."""
-        rng = self.rng
-        while self.events and (self.world.quiet or rng.random() < 0.3):
-            self._follow(*self.events.popleft())
-        self._begin_given()
-        if self.world.quiet or rng.random() < 0.5:
-            self.ends.watch((topic, p) for topic in (IMPRESSIONS, CLICKS) for p in self.partitions)
-            self.ends.ask()
-        for partition in list(self.partitions.values()):
-            partition.turn()
-        if rng.random() < 0.8:
-            self._deliver()
-        if rng.random() < 0.3:
-            self._commit()
-
-    def _follow(self, event: str, partition: int) -> None:
-        if event == "assigned":
-            self.given.add(partition)
-            return
-        self.given.discard(partition)
-        joiner = self.partitions.pop(partition, None)
-        if joiner is not None:
-            if self.rng.random() < 0.3:
-                joiner.settle()
-            joiner.close()
-
-    def _begin_given(self) -> None:
-        for partition in sorted(self.given):
-            self.given.discard(partition)
-            hint = Hint.from_text(self.world.hint(partition))
-            self.partitions[partition] = PartitionJoiner(self.plan, partition, hint, self.world.buffer_bytes)
-
-    def _deliver(self) -> None:
-        try:
-            deliveries = self.appender.poll()
-        except RetryLater:
-            self._renew_appender()
-            return
-        for delivery in deliveries:
-            delivery.tag[0].deliver(delivery)
-
-    def _renew_appender(self) -> None:
-        """The producer is of no use any more: every attempt is dropped."""
-        self.world.seen["producers renewed"] += 1
-        held = set(self.partitions)
-        for partition in held:
-            self.partitions.pop(partition).close()
-        self.world.leave_behind(self.appender)
-        self.appender.broken = None
-        self.appender.done.clear()
-        self.given |= held
-
-    def _commit(self) -> None:
-        for partition, joiner in self.partitions.items():
-            if joiner.progress.last is not None and joiner.progress.hint is not None:
-                self.world.commit(self, partition, joiner.progress.hint.to_text())
 
 
 def _of_nobody(hint: str) -> str:

@@ -11,9 +11,10 @@ from collections import Counter
 from itertools import pairwise
 
 from simulation.events import oracle_clicks, oracle_impressions, oracle_settings
-from simulation.joining import CLICKS, IMPRESSIONS, LETTERS, LOG, World
+from simulation.joining import World
 from simulation.kafka import Calm, Entry, Log, Queries, Reader
 from simulation.oracle import accepted_marks, chain_is_sure, read
+from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG
 from stream_learner.core.errors import BrokenLog
 from stream_learner.core.marks import Mark
 from stream_learner.core.training_log import AcceptedTick, RuleR

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation import joining, kafka
+from simulation import kafka, process
 from stream_learner.core import join_clicks, join_impressions
 from stream_learner.core.join import PartitionJoin
 from stream_learner.core.join_clicks import ClickMemory
@@ -122,7 +122,7 @@ MUTATIONS = {
     "closing: no grace": lambda: [(Inputs, "_at_end", _end_without_grace)],
     "closing: the clock is read after the answer": lambda: [
         (EndWatch, "ask", _clock_after_the_answer),
-        (joining, "END_DELAY_SHARE", 0.9),  # not of the mutation itself: more of the trouble in question
+        (process, "END_DELAY_SHARE", 0.9),  # not of the mutation itself: more of the trouble in question
         (kafka, "PARTIAL_READS", 1),
     ],
     "closing: no answer counts as the old one": lambda: [(EndWatch, "ask", _old_answer_for_new())],

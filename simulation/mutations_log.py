@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulation import joining
-from simulation.joining import Process
+from simulation.process import Process
 from stream_learner.core.attempt import Attempt, Verdict
 from stream_learner.core.marks import Mark, MarkId
 from stream_learner.core.training_log import RuleR
