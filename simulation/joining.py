@@ -185,8 +185,10 @@ class World:
         if not log.start:
             return ""
         marks = [(offset, mark) for offset, mark in accepted_marks(log.archive) if offset < log.start]
+        if not marks or marks[-1][0] + 1 < log.start:
+            return ""
         offset, mark = marks[-1]
-        return Hint(offset + 1, mark.id).to_text() if log.start <= offset + 1 else ""
+        return Hint(offset + 1, mark.id).to_text()
 
     def commit(self, process: Process, partition: int, hint: str) -> None:
         """A committed hint; one of a process that no longer owns the partition counts only sometimes."""

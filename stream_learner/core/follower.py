@@ -9,7 +9,8 @@ The rule. At a version record R the shard is whole if
   (b) every page that R names has been read as the publication wrote it that R names, and every delta after the oldest
       of these pages, to that of R's own publication.
 A delta has been read when all its parts of one attempt have been. Pages and the delta of R's own publication must be
-of R's attempt, others of the last attempt seen.
+of R's attempt, others of the last attempt seen. That this is the attempt that counts, though compaction may have taken
+a later one unseen, is the publisher's part: it never publishes under a number that a torn attempt has used.
 Whatever is missing, torn, overwritten or damaged makes the shard not whole, and by (b) it becomes whole again once all
 its pages have been written anew.
 

@@ -16,7 +16,7 @@ that a reader needs hold about 1 / `delta_share` times the rows of the model at 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple
 
 import numpy as np
@@ -136,6 +136,16 @@ class PageState:
     def oldest(self) -> int:
         """The publication that wrote the page written longest ago."""
         return min(sequence for _, sequence in self.pages)
+
+    def after_torn(self, sequence: int) -> PageState:
+        """To go on from where a part of publication `sequence` became visible and the rest never will.
+
+        That number is not used again, the next is left out, and every page is written: so no version is made of a
+        delta with the torn number, whatever of it a reader has read and whatever compaction has taken since.
+        """
+        return replace(
+            self, sequence=max(self.sequence, sequence) + 1, pages=tuple((page, 0) for page, _ in self.pages)
+        )
 
 
 def first_state(root: Prefix, ring: int) -> PageState:

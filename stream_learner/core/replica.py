@@ -76,17 +76,19 @@ class Replica:
         Raises ForeignRecord, NewerVersion or DamagedRecord, which name the record; it has then been passed over, the
         copy is not ready, and further records may be given.
         """
+        if value is None:
+            # It does not show that the end is reached: compaction may have taken the version records before it.
+            return None
         where = Where(offset, partition, self._topic)
         follower = self._followers[partition]
-        if value is not None:
-            try:
-                record = decode(key or b"", value, where)
-                self._check_shards(record, where)
-                _check_loss(record, where)
-                self._make(follower.take(key or b"", record, where))
-            except RecordError as error:
-                follower.fail(str(error))
-                raise
+        try:
+            record = decode(key or b"", value, where)
+            self._check_shards(record, where)
+            _check_loss(record, where)
+            self._make(follower.take(key or b"", record, where))
+        except RecordError as error:
+            follower.fail(str(error))
+            raise
         return self.reached(partition, offset + 1)
 
     def reached(self, partition: int, position: int) -> int | None:

@@ -230,6 +230,12 @@ def decode(key: bytes | None, value: bytes, where: Where = NOWHERE) -> Record:
     return record
 
 
+def stamp_of(value: bytes) -> Stamp:
+    """The stamp of a record of any kind. Raises as `decode`, but for contents that contradict each other."""
+    header = _opened(value, NOWHERE)
+    return Stamp(header.shard, header.shards, header.sequence, header.attempt, header.version)
+
+
 class _Header(NamedTuple):
     magic: bytes
     format: int

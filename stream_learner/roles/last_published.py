@@ -1,13 +1,14 @@
 """What was published last: the end of each partition of the snapshot topic.
 
-In: the snapshot topic. Out: the last version record of every shard, and the last model record.
+In: the snapshot topic. Out: the last version record of every shard, the last model record, and what
+a torn publication left.
 This file must never take an uncommitted record for a published one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from stream_learner.core.errors import RecordError
@@ -18,6 +19,7 @@ from stream_learner.core.snapshots import (
     ModelRecord,
     VersionRecord,
     decode,
+    stamp_of,
 )
 from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, PartitionReader
 from stream_learner.errors import StateOfAnotherModel
@@ -30,10 +32,15 @@ READ_RECORDS = 1000
 
 @dataclass(frozen=True)
 class LastPublished:
-    """The last version record of each shard, None where a shard has none; the last model record."""
+    """The last version record of each shard, None where a shard has none; the last model record.
+
+    torn: by shard, the number of the publication of which visible records lie behind the last version record: such a
+    record is the last of its publication, so the rest of this one is lost. Shards without are not in it.
+    """
 
     versions: tuple[VersionRecord | None, ...]
     model: ModelRecord | None
+    torn: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def complete_up_to(self) -> int:
@@ -64,46 +71,52 @@ def last_published(
     ends, starts = queries.last_stable_offsets(places), queries.earliest(places)
     open_at = partial(new_reader, settings, topic, with_keys=True, name="last-published")
     found = [_last_records(open_at, topic, shard, starts[topic, shard], ends[topic, shard]) for shard in range(shards)]
-    versions = [records.get(VERSION_KEY) for records in found]
+    versions = [records.get(VERSION_KEY) for records, _ in found]
     for version in versions:
         if isinstance(version, VersionRecord) and version.stamp.shards != shards:
             raise StateOfAnotherModel(
                 f"{topic} was published with {version.stamp.shards} shards, snapshots.shards is {shards}"
             )
-    model = found[MODEL_SHARD].get(MODEL_KEY)
+    model = found[MODEL_SHARD][0].get(MODEL_KEY)
     return LastPublished(
         tuple(v if isinstance(v, VersionRecord) else None for v in versions),
         model if isinstance(model, ModelRecord) else None,
+        {shard: torn for shard, (_, torn) in enumerate(found) if torn},
     )
 
 
 def _last_records(
     open_at: Callable[[int, int], PartitionReader], topic: str, shard: int, earliest: int, end: int
-) -> dict[bytes, VersionRecord | ModelRecord]:
+) -> tuple[dict[bytes, VersionRecord | ModelRecord], int]:
     """The last version record of a partition, and in the first one the last model record: looking back further and
-    further, since markers take offsets and compaction leaves gaps."""
+    further, since markers take offsets and compaction leaves gaps. And the number of a torn publication, 0 for none."""
     wanted = {VERSION_KEY, MODEL_KEY} if shard == MODEL_SHARD else {VERSION_KEY}
     look = FIRST_LOOK_RECORDS
     while True:
         start = max(end - look, earliest)
-        found = _read(open_at, topic, shard, start, end, wanted)
+        found, torn = _read(open_at, topic, shard, start, end, wanted)
         if len(found) == len(wanted) or start <= earliest:
-            return found
+            return found, torn
         look *= LOOK_FURTHER
 
 
 def _read(
     open_at: Callable[[int, int], PartitionReader], topic: str, shard: int, start: int, end: int, wanted: set[bytes]
-) -> dict[bytes, VersionRecord | ModelRecord]:
+) -> tuple[dict[bytes, VersionRecord | ModelRecord], int]:
     raw: dict[bytes, tuple[int, bytes]] = {}
+    torn = 0
     with open_at(shard, start) as reader:
         while reader.position < end:
             batch = reader.read(READ_RECORDS, 0.5)
             if batch is None:
                 continue
             for offset, key, value in zip(batch.offsets.tolist(), batch.keys or (), batch.values, strict=True):
-                if key in wanted and value is not None:
+                if value is None:
+                    continue
+                if key in wanted:
                     raw[key] = (offset, value)
+                if offset < end:
+                    torn = 0 if key == VERSION_KEY else max(torn, _number(value))
     found: dict[bytes, VersionRecord | ModelRecord] = {}
     for key, (offset, value) in raw.items():
         try:
@@ -112,4 +125,12 @@ def _read(
             raise damaged(error, topic, shard, offset) from error
         assert isinstance(record, VersionRecord | ModelRecord)  # decode checks the key
         found[key] = record
-    return found
+    return found, torn
+
+
+def _number(value: bytes) -> int:
+    """Of which publication a record is; 0 for one that no reader can use."""
+    try:
+        return stamp_of(value).sequence
+    except RecordError:
+        return 0

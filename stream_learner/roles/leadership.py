@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from stream_learner.edges.metrics import Metrics
 
 RESTART = (
-    "Start it again with `learn --standby`: it follows, and takes over when the other one ends. A plain `learn` would "
-    "take the other one's place."
+    "Leave only one of them, or start this one with `learn --standby`: it follows, and takes over when the other one "
+    "ends. A plain `learn` would take the other one's place."
 )
 
 

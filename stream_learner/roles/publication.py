@@ -14,6 +14,9 @@ Where weights move without being touched (`Optimizer.moves`), every page is writ
 | step 1, 2 or 3  | nothing new                     | begins at step 1                                             |
 | step 4, partly  | an open transaction             | aborts it in its step 1; rows are listed by their last tick  |
 | step 4          | a version readers may have seen | passes it in its step 3, with the same bits                  |
+
+A transaction of which Kafka has kept only a part (a broker lost its log's end) shows in step 2: records behind the last
+version record. Readers may have taken them in. The shard goes on with a number beyond it, and with every page.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from stream_learner.core.learner import Learner
-from stream_learner.core.pages import PagePlan, PagePlanner, PagePolicy, Prefix, shard_prefix
+from stream_learner.core.pages import PagePlan, PagePlanner, PagePolicy, PageState, Prefix, first_state, shard_prefix
 from stream_learner.core.rows import WeightRows, rows_between
 from stream_learner.core.snapshots import MODEL_SHARD, Stamp, publication
 from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, Record, TransactionalPublisher
@@ -85,14 +88,22 @@ class Publication:
         last = self._read_last(self._settings, self._queries, self._topic, self._shards)
         self._check_model(last)
         self._planners = [
-            PagePlanner(shard_prefix(shard, self._shards), self._policy, version.state if version is not None else None)
-            for shard, version in enumerate(last.versions)
+            PagePlanner(shard_prefix(shard, self._shards), self._policy, self._left_by(last, shard))
+            for shard in range(self._shards)
         ]
         self.version = last.complete_up_to
         self._must_pass = last.latest
         self._relist = True
         self._begun = True
         return last
+
+    def _left_by(self, last: LastPublished, shard: int) -> PageState | None:
+        """What the next publication of a shard goes on from, None from nothing."""
+        version, torn = last.versions[shard], last.torn.get(shard)
+        state = version.state if version is not None else None
+        if torn is None:
+            return state
+        return (state or first_state(shard_prefix(shard, self._shards), self._policy.ring)).after_torn(torn)
 
     def _check_model(self, last: LastPublished) -> None:
         if last.model is None:

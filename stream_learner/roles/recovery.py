@@ -167,8 +167,8 @@ class Recovery:
         trimmed = sorted(partition for (_, partition), offset in earliest.items() if offset > 0)
         if trimmed:
             raise LogTrimmed(
-                f"there is no state to go on from ({disk}; {copy_trouble}), and {topic.name} no longer begins at its "
-                f"beginning in partition {', '.join(map(str, trimmed))}",
+                f"there is no state to go on from ({disk}; {copy_trouble}), and {topic.name} partition "
+                f"{', '.join(map(str, trimmed))} no longer begins at its beginning",
                 action=f"Put a backup of the state directory back into {self._config.state_dir}; or learn the model "
                 "from the inputs under a new name with `stream-learner backfill`, and promote it.",
             )

@@ -205,6 +205,25 @@ def test_a_replica_serves_a_version_with_its_last_record() -> None:
     assert replica.model["name"] == "m" and replica.bytes > 0 and replica.why_not_ready == ""
 
 
+def test_a_deletion_beyond_the_end_does_not_make_an_old_version_the_last() -> None:
+    """A reader that finds what was at its end compacted away is ready at the version that follows, not before."""
+    feed = Feed()
+    first, second = feed.records({1: 1.0}), feed.records({2: 2.0})
+    feed.replica = Replica([len(first) + len(second)])
+    assert feed.take(first) == []
+    feed.offset += len(second)
+    third = feed.records({3: 3.0})
+    deletion = next(place for place, (_, value) in enumerate(third) if value is None)
+    feed.offset += deletion
+    assert feed.take(third[deletion : deletion + 1]) == []
+    assert feed.replica.version == -1 and "the end of the log" in feed.replica.why_not_ready
+    feed.take(third[deletion + 1 :])
+    for _ in range(9):
+        feed.take(feed.records({4: 4.0}))
+        assert feed.replica.version != 10
+    assert feed.replica.ready and [feed.replica.weight(key) for key in (1, 2, 3, 4)] == [1.0, 2.0, 3.0, 4.0]
+
+
 def test_a_damaged_record_is_named_and_the_last_good_version_kept() -> None:
     """The copy is not ready after damage, serves on, and is ready again once every page has been published anew."""
     feed = Feed()
