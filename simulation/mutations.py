@@ -15,7 +15,13 @@ from unittest import mock
 from simulation import mutations_join, mutations_log, mutations_publish
 from simulation.run import kind_of, run_history
 
-RARE = frozenset({"resume point: without the clicks' log time"})
+RARE = frozenset(
+    {
+        "resume point: without the clicks' log time",
+        "publication 2: a torn publication's number is used again",
+        "publication 4: it is used again, and every try has the same attempt",
+    }
+)
 """What may take more histories than a test can run."""
 Patches = list[tuple[Any, str, Any]]
 

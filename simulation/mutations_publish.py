@@ -11,7 +11,7 @@ from typing import Any
 from simulation import kafka, publishing
 from stream_learner.core import follower
 from stream_learner.core.follower import Follower
-from stream_learner.core.pages import PagePlanner, shard_prefix
+from stream_learner.core.pages import PagePlanner, PageState, shard_prefix
 from stream_learner.core.replica import Replica
 from stream_learner.core.snapshots import VERSION_KEY
 from stream_learner.core.weights import WeightTable
@@ -31,6 +31,10 @@ def _no_trouble(*args: object, **kwargs: object) -> str:
 
 def _no_fence(self: kafka.TransactionalPublisher) -> None:
     self._epoch = self._coordinator.epoch
+
+
+def _same_number(self: PageState, sequence: int) -> PageState:
+    return self
 
 
 def _begin_anew() -> Any:
@@ -147,7 +151,11 @@ MUTATIONS = {
     "publication 4: a failed publication counts as published": lambda: [
         (kafka.TransactionalPublisher, "publish", _failure_counts())
     ],
-    "publication 4: every try has the same attempt": lambda: [(publishing.Process, "new_attempt_id", lambda self: 7)],
+    "publication 2: a torn publication's number is used again": lambda: [(PageState, "after_torn", _same_number)],
+    "publication 4: it is used again, and every try has the same attempt": lambda: [
+        (PageState, "after_torn", _same_number),
+        (publishing.Process, "new_attempt_id", lambda self: 7),
+    ],
     "publication 4: a part of the delta is left out": lambda: [(publication, "publication", _without_delta())],
     "publication 4: rows unsent at a crash are not listed again": lambda: [(WeightTable, "restart_changes", _nothing)],
     "publication 4: pages are not written in time": lambda: [
@@ -155,7 +163,8 @@ MUTATIONS = {
     ],
     "replica: pages need not be there": lambda: [(follower._Coverage, "missing_page", _no_trouble)],
     "replica: deltas need not be there": lambda: [(follower._Coverage, "missing_delta", _no_trouble)],
-    "replica: a torn attempt counts": lambda: [
+    "replica: a torn attempt counts, and its number is used again": lambda: [
+        (PageState, "after_torn", _same_number),
         (follower._Coverage, "counts", lambda *args: True),
         (follower, "_same_attempt", lambda *args: True),
         (Follower, "_settle", _let_everything_out),

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from stream_learner.edges.kafka import Admin, Appender, EndWatch, KafkaSettings, PartitionReader, TopicPlan
-from stream_learner.errors import BrokerUnreachable
+from stream_learner.edges.kafka import Admin, Appender, EndWatch, KafkaSettings, PartitionReader, TopicInfo, TopicPlan
+from stream_learner.errors import BrokerUnreachable, TopicMissing
 from tests.edges.kafka_help import append, raises_within, read, until
 from tests.kafka_broker import broker as harness
 from tests.kafka_broker.broker import Broker, NoKafka
@@ -85,9 +86,16 @@ def test_three_nodes_replicate() -> None:
         settings = KafkaSettings({"bootstrap.servers": cluster.bootstrap})
         admin = Admin(settings)
         admin.create([TopicPlan("replicated", 2)])
-        info = until(lambda: admin.describe(["replicated"], with_configs=True).get("replicated"))
+        info = until(lambda: described(admin, "replicated"))
         assert (info.replication, info.configs["min.insync.replicas"]) == (3, "2")
         assert append(settings, "replicated", 1, [b"x", b"y"]) == [0, 1]
+
+
+def described(admin: Admin, topic: str) -> TopicInfo | None:
+    """A topic with its settings; None while a node that is asked has not heard of it."""
+    with suppress(TopicMissing):
+        return admin.describe([topic], with_configs=True).get(topic)
+    return None
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a child that its parent died")
