@@ -40,7 +40,7 @@ USED_BELOW = {
     *("config", "topics", "join", "learn", "score", "inspect"),
     *("run", "serve", "demo", "rights"),
     *("promote", "rollback", "alias", "pause", "resume", "pin", "unpin"),
-    *("backfill", "diff", "evaluate"),
+    *("backfill", "diff", "evaluate", "audit"),
 }
 """The commands that the tests of this file run. Whoever adds one adds it here and below."""
 
@@ -311,6 +311,13 @@ def test_aliases_pins_and_pauses(trained: Trained) -> None:
     assert listed.code == 0 and model in listed.out and "live" in listed.out
     nowhere = run("rollback", "--alias", "live", "--json")
     assert nowhere.code not in (0, 1) and nowhere.error["exit_code"] == nowhere.code
+
+
+def test_an_audit_with_replay_finds_nothing(trained: Trained) -> None:
+    """It makes every example again and folds the log again, with the kernels of the image."""
+    ended = trained.containers.run("audit", "--replay", "--json")
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.json["sound"] is True
 
 
 def test_a_demo_of_a_few_seconds(containers: Containers) -> None:
