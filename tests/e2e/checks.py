@@ -16,7 +16,7 @@ from stream_learner.core.balance import Balance
 from stream_learner.core.learner import Learner
 from stream_learner.roles.scorer import Scorer
 from tests import oracle
-from tests.e2e.site import Site
+from tests.e2e.site import Site, running, wait_until
 from tests.e2e.training_log import counts_of, plain_examples
 from tests.oracle_fold import model_digest
 
@@ -70,6 +70,16 @@ def assert_model_equals(learner: Learner, model: oracle.Fold) -> None:
     assert f"{learner.digest():016x}" == model.digest == model_digest(state, model.folded)
     assert learner.digest_full() == learner.digest()
     assert (learner.examples, learner.refused) == (model.folded, model.refused)
+
+
+def assert_equal_to_oracle(site: Site, expected: list[oracle.Joined]) -> None:
+    """Log, balance, and the model that a learner of the site's state directory goes on to, or makes of the log."""
+    assert_log_equals(site, expected)
+    assert_balance(site)
+    learner = site.learner()
+    with running(learner):
+        wait_until(lambda: site.folded(learner), "every tick folded")
+    assert_model_equals(learner.learner, expected_fold(expected, site.scenario.settings))
 
 
 def assert_model_is_near(model: oracle.Fold, by_libm: oracle.Fold) -> None:

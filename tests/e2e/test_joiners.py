@@ -11,10 +11,12 @@ import pytest
 
 from stream_learner.edges.metrics import Metrics
 from tests import oracle
-from tests.e2e.checks import assert_balance, assert_log_equals, assert_model_equals, expected_fold
+from tests.e2e.checks import (
+    assert_equal_to_oracle,
+)
 from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
-from tests.e2e.site import Site, running, wait_until
+from tests.e2e.site import running, wait_until
 from tests.scenarios import Scenario, scenario
 
 PARTITIONS = 8
@@ -30,16 +32,6 @@ def everything() -> Scenario:
 def expected(everything: Scenario) -> list[oracle.Joined]:
     """What the join must make of it."""
     return everything.expected()
-
-
-def assert_equal_to_oracle(site: Site, expected: list[oracle.Joined]) -> None:
-    """Log, balance and the model that a fresh learner makes of the log."""
-    assert_log_equals(site, expected)
-    assert_balance(site)
-    learner = site.learner()
-    with running(learner):
-        wait_until(lambda: site.folded(learner), "every tick folded")
-    assert_model_equals(learner.learner, expected_fold(expected, site.scenario.settings))
 
 
 @pytest.mark.parametrize("joiners", [1, 2, 4])

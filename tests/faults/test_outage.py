@@ -8,9 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.cli_e2e.world import free_port
-from tests.e2e.checks import assert_balance, assert_log_equals, assert_model_equals, expected_fold
+from tests.e2e.checks import (
+    assert_equal_to_oracle,
+)
 from tests.e2e.processes import RoleProcess, process_of
-from tests.e2e.site import Site, running, wait_until
+from tests.e2e.site import Site, wait_until
 from tests.faults.conftest import MakeSite
 from tests.faults.said import events, said, why_not_ready
 from tests.kafka_broker.broker import Broker
@@ -65,7 +67,7 @@ def test_every_role_waits_for_a_broker_says_so_once_and_goes_on(own_broker: Brok
             assert len(news) < LINES, news
             assert not REBUILT & {event["event"] for event in news}
         assert roles["backfill"].stop() == 128 + signal.SIGTERM
-    _assert_equal_to_oracle(site)
+    assert_equal_to_oracle(site, site.scenario.expected())
 
 
 def _start(stack: ExitStack, site: Site, ports: Mapping[str, int]) -> dict[str, RoleProcess]:
@@ -85,16 +87,6 @@ def _start(stack: ExitStack, site: Site, ports: Mapping[str, int]) -> dict[str, 
 
 def _lack(name: str, port: int) -> str | None:
     return why_not_ready(port, "/v2/health/ready" if name == "serve" else "/readyz")
-
-
-def _assert_equal_to_oracle(site: Site) -> None:
-    expected = site.scenario.expected()
-    assert_log_equals(site, expected)
-    assert_balance(site)
-    learner = site.learner()
-    with running(learner):
-        wait_until(lambda: site.folded(learner), "every tick folded")
-    assert_model_equals(learner.learner, expected_fold(expected, site.scenario.settings))
 
 
 def test_a_start_that_waits_for_a_broker_ends_promptly_when_told_to(
