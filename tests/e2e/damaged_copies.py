@@ -1,6 +1,6 @@
-"""Damage of a copied checkpoint, for the audit to find: edits of the records of `<model>.checkpoints`.
+"""Damage of a copied checkpoint and of snapshots, for the audit to find: edits of the records of both topics.
 
-In: records of a sound copy. Out: what takes their place, checksums right unless they are what is damaged.
+In: records of a sound topic. Out: what takes their place, checksums right unless they are what is damaged.
 This file must never touch a topic.
 """
 
@@ -121,4 +121,18 @@ COPIES: dict[str, tuple[Edit, str]] = {
         "its head and shards have the digests",
     ),
 }
-"""Each damage, and what a finding says of it."""
+"""Each damage of `<model>.checkpoints`, and what a finding says of it."""
+
+SNAPSHOTS: dict[str, tuple[Edit, str]] = {
+    "a flipped byte": (lambda shard, key, value: [(key, value and flipped(value))], "checksum"),
+    "a page less": (lambda shard, key, value: [] if key.startswith(b"page/") else [(key, value)], "was not read"),
+    "another digest in one shard": (
+        lambda shard, key, value: [(key, other_digest(value) if (shard, key) == (1, b"version") else value)],
+        "in another shard",
+    ),
+    "a version twice": (
+        lambda shard, key, value: [(key, value)] * (1 + (key == b"version" and shard == 2)),
+        "comes after",
+    ),
+}
+"""The same for `<model>.snapshots`."""

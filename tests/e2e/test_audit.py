@@ -29,7 +29,7 @@ from stream_learner.roles.audit.request import Range, Request
 from stream_learner.roles.audit.run import audit, verdict
 from tests.e2e.audited import Model, copy_topic
 from tests.e2e.conftest import MakeSite
-from tests.e2e.damaged_copies import COPIES, foreign_digest, other_digest, with_head
+from tests.e2e.damaged_copies import COPIES, SNAPSHOTS, foreign_digest, other_digest, with_head
 from tests.e2e.processes import process_of
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.variants import delete_before
@@ -294,20 +294,6 @@ def test_committed_offsets_may_lag_and_not_lead(site: Site) -> None:
     assert failed(found) == {checks.COMMITTED}
     assert found["partitions"][0]["committed_lag"] == {"impressions": 3, "clicks": -1}
     assert found["partitions"][1]["committed_lag"] == {"impressions": None, "clicks": None}
-
-
-SNAPSHOTS: dict[str, tuple[Any, str]] = {
-    "a flipped byte": (lambda shard, key, value: [(key, value and value[:-1] + bytes([value[-1] ^ 1]))], "checksum"),
-    "a page less": (lambda shard, key, value: [] if key.startswith(b"page/") else [(key, value)], "was not read"),
-    "another digest in one shard": (
-        lambda shard, key, value: [(key, other_digest(value) if (shard, key) == (1, b"version") else value)],
-        "in another shard",
-    ),
-    "a version twice": (
-        lambda shard, key, value: [(key, value)] * (1 + (key == b"version" and shard == 2)),
-        "comes after",
-    ),
-}
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS)

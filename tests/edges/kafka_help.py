@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from confluent_kafka import Producer
@@ -11,6 +14,17 @@ from confluent_kafka import Producer
 from stream_learner.edges.kafka import Appender, KafkaSettings, PartitionReader
 
 T = TypeVar("T")
+
+
+@contextmanager
+def running_module(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`python -m module arguments` while the block lasts; killed at its end at the latest."""
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def until(look: Callable[[], T | None], timeout_s: float = 30.0, pause_s: float = 0.01) -> T:

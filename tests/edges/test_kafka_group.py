@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from stream_learner.edges.kafka import Assigned, KafkaSettings, Lost, Membership
 from stream_learner.errors import AssignmentRefused, Fenced, PartitionCountsDiffer, TopicMissing
 from tests.conftest import MakeTopic
 from tests.edges.group_member import QUICK
-from tests.edges.kafka_help import append, raises_within, until
+from tests.edges.kafka_help import append, raises_within, running_module, until
 
 Join = Callable[..., Membership]
 ALL = frozenset(range(4))
@@ -68,17 +67,10 @@ class Group:
         self.members.remove(member)
         member.close()
 
-    @contextmanager
-    def process(self, instance_id: str = "") -> Iterator[subprocess.Popen[str]]:
-        """A member in a process of its own, killed at the end at the latest."""
-        command = [sys.executable, "-m", "tests.edges.group_member", self.settings.bootstrap, self.settings.group]
-        with subprocess.Popen(
-            [*command, self.impressions, self.clicks, instance_id], stdout=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
+    def process(self, instance_id: str = "") -> AbstractContextManager[subprocess.Popen[str]]:
+        """A member in a process of its own."""
+        where = (self.settings.bootstrap, self.settings.group, self.impressions, self.clicks)
+        return running_module("tests.edges.group_member", *where, instance_id)
 
 
 @pytest.fixture

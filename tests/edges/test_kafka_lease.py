@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -16,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from stream_learner.edges.kafka import KafkaSettings, Lease, holder_of
 from stream_learner.errors import ConfigError
 from tests.conftest import MakeTopic
-from tests.edges.kafka_help import raises_within, until
+from tests.edges.kafka_help import raises_within, running_module, until
 
 FOREVER_MS = 300_000
 SHORT_MS = 3_000
@@ -62,17 +61,10 @@ class Candidates:
         known = all(lease.held or lease.elsewhere for lease in self.all)
         return known and len(found.members) == members and found.state.name == "STABLE"
 
-    @contextmanager
-    def process(self, timeout_ms: int = SHORT_MS) -> Iterator[subprocess.Popen[str]]:
-        """A candidate in a process of its own, killed at the end at the latest."""
-        command = [sys.executable, "-m", "tests.edges.lease_member", self.settings.bootstrap, self.settings.group]
-        with subprocess.Popen(
-            [*command, self.topic, "standby", str(timeout_ms)], stdout=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
+    def process(self, timeout_ms: int = SHORT_MS) -> AbstractContextManager[subprocess.Popen[str]]:
+        """A candidate in a process of its own."""
+        where = (self.settings.bootstrap, self.settings.group, self.topic)
+        return running_module("tests.edges.lease_member", *where, "standby", str(timeout_ms))
 
 
 @pytest.fixture

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from rocksdict import Rdict
 
 from stream_learner.core.pages import PagePolicy, Prefix
@@ -197,3 +199,39 @@ def test_the_memory_of_rocksdb_is_bounded_and_told(tmp_path: Path) -> None:
     assert 0 < memory["cache"] <= 4.5 * MIB
     assert memory["memtables"] <= 2.5 * MIB
     assert memory["readers"] >= 0
+
+
+def test_a_checkpoint_holds_one_page_at_a_time(tmp_path: Path) -> None:
+    """Where pages come from disk, a checkpoint that writes all of them takes the memory of a few, and is the same."""
+    policy = PagePolicy(page_bytes=64 * 1024, part_bytes=4096, ring=8, delta_share=1e9)
+    rng = np.random.default_rng(3)
+    keys = np.sort(rng.integers(1, 2**64, 60_000, np.uint64))
+    none = StateRows(keys[:0], np.empty((0, 2)), np.empty(0, np.int64))
+
+    def below(prefix: Prefix) -> StateRows:
+        first, stop = np.searchsorted(keys, np.array([prefix.bits, prefix.last], np.uint64))
+        found = keys[first : stop + 1].copy()
+        return StateRows(found, np.outer(found.astype(np.float64), [1.0, 2.0]), np.ones(len(found), np.int64))
+
+    peaks, written = [], []
+    for name, rows_bytes in (("index", 4 * MIB), ("none", None)):
+        path = tmp_path / name
+        with CheckpointStore.open(path, {}, shards=2, ncols=2, policy=policy, rows_bytes=rows_bytes) as store:
+            store.begin(none, below, version=1, digest=0, head={}).commit()
+            changed = below(Prefix(0, 9))
+            tracemalloc.start()
+            writer = store.begin(changed, below, version=2, digest=0, head={})
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            writer.commit()
+            loaded = store.load()
+            assert loaded is not None
+            written.append(StateRows(*(np.concatenate(part) for part in zip(*map(_arrays, loaded.rows), strict=True))))
+    assert len(written[0]) == 60_000
+    for ours, theirs in zip(*map(_arrays, written), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert peaks[0] < 10 * policy.page_bytes < 32 * 60_000 < peaks[1]
+
+
+def _arrays(rows: StateRows) -> tuple[NDArray[Any], ...]:
+    return rows.keys, rows.columns, rows.touched

@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import pytest
 
+from stream_learner.core.attempt import Attempt
 from stream_learner.core.mark_codec import decode_mark, encode_mark
+from stream_learner.core.marks import GENESIS, MarkId, TickCounts
 from stream_learner.core.record_header import HEADER_BYTES, peek
 from stream_learner.core.training_log import AcceptedTick, RuleR
 from stream_learner.edges.kafka import KafkaSettings
@@ -19,7 +21,7 @@ from stream_learner.roles.audit.findings import CHECKSUMS, COUNTS, ORDER, Findin
 from stream_learner.roles.audit.log_walk import LogWalk, Step
 from stream_learner.roles.audit.place import AuditedPartition
 from stream_learner.roles.audit.request import Range
-from tests.core.log_world import Rules, World
+from tests.core.log_world import Rules, World, examples_of
 
 NOWHERE = KafkaSettings({"bootstrap.servers": "localhost:1"}, group="nobody")
 SEEDS = range(40)
@@ -159,3 +161,27 @@ def test_a_count_that_is_not_that_of_the_records_is_a_count() -> None:
     assert [(f.check, f.offset) for f in findings.listed] == [(COUNTS, tick.mark_offset)]
     assert len(steps) == len(ticks)
     assert [step.whole for step in steps].count(False) == 1
+
+
+@pytest.mark.parametrize("records", [1, 2], ids=["the mark", "its examples"])
+def test_ticks_behind_a_gap_are_read_when_another_joiner_goes_on_from_them(records: int) -> None:
+    """A joiner's log lacks a record early, and another has gone on from its last mark: one gap, where it is, and every
+    tick behind it.
+    """
+    first, at = chain(5, GENESIS, 0), 3 * 2 - records
+    second = chain(6, decode_mark(peek(first[-1]), first[-1]).id, len(first))
+    marks = [tick.mark for tick in accepted(first + second)]
+    steps, findings, walking = walk([*first[:at], *first[at + 1 :], *second])
+    assert [(finding.check, finding.tick) for finding in findings.listed] == [(ORDER, 3 if records == 1 else 2)]
+    assert marks_in(steps) == marks[:2] + marks[4 if records == 1 else 3 :]
+    assert walking.gaps == 1
+
+
+def chain(attempt_id: int, after: MarkId, offset: int) -> list[bytes]:
+    """The records of one attempt: six ticks of one example each."""
+    attempt, records = Attempt(0, attempt_id, after, offset), []
+    for tick in range(after.last_tick + 1, after.last_tick + 7):
+        cut = {"next_impression": tick + 1, "first_click": 0, "click_cursor": 0}
+        counts = TickCounts(impressions=replace(TickCounts().impressions, read=1, examples=1))
+        records += attempt.stamp(examples_of(tick, tick + 1), first_tick=tick, last_tick=tick, counts=counts, **cut)
+    return records

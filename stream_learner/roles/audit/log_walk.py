@@ -81,6 +81,7 @@ class LogWalk:
         self._checked_to = earliest
         self._next_offset = earliest
         self._is_over = False
+        self._goes_back = False
         self._in_range = False
         self.records = self.ignored_marks = self.ignored_records = self.gaps = 0
 
@@ -101,7 +102,7 @@ class LogWalk:
             if gap is None or self._is_over:
                 return
             self._note_gap(gap)
-            start = gap.offset + 1
+            start, self._goes_back = gap.offset + 1, False
             self._begin_after(gap.mark)
 
     @property
@@ -132,6 +133,8 @@ class LogWalk:
                 return
             header = self._look_at(offset, value or b"")
             step = None if header is None else self._take(offset, header, value or b"")
+            if self._goes_back:
+                return
             if step is None:
                 continue
             if wanted.is_over(offset, step.tick.mark):
@@ -202,7 +205,10 @@ class LogWalk:
         return None
 
     def _go_on_behind(self, offset: int, header: RecordHeader, value: bytes, error: RecordError) -> Step | None:
-        """Note what a mark could not be accepted for, and take it as accepted: what follows it can then be read."""
+        """Note what a mark could not be accepted for, and take it as accepted: what follows it can then be read.
+
+        If the marks that it goes on from are in the log, behind a gap, then reading goes back to them.
+        """
         try:
             mark = decode_mark(header, value) if header.kind is Kind.MARK else None
         except RecordError:
@@ -211,6 +217,10 @@ class LogWalk:
             self._note_damage(offset, error, header.tick)
             return None
         if isinstance(error, BrokenLog):
+            gap = self._missing
+            if gap is not None and gap.mark.attempt == mark.pred_attempt:
+                self._goes_back = True
+                return None
             self._note_gap(_Open(offset, mark, mark, 1))
         else:
             at = offset if error.offset is None else error.offset
