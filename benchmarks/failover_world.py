@@ -47,10 +47,11 @@ class Process:
         self.began_s = time.time()
         self.state_dir = state_dir
         self._log = log
+        command_line = [sys.executable, "-m", "stream_learner", *command.split(), "-c", str(file)]
+        # As where it is installed: with byte code from the second start on, whatever this process was told.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         with log.open("wb") as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "stream_learner", *command.split(), "-c", str(file)], stdout=out, stderr=out
-            )
+            self._process = subprocess.Popen(command_line, stdout=out, stderr=out, env=environment)
 
     def events(self, *names: str) -> list[dict[str, Any]]:
         """What it has said under these names."""

@@ -12,14 +12,15 @@ edge of memory that may not be touched (`guard`), what they decode to is compare
 from the documented layouts, and checksums are made right again after the damage. A batch that fails is narrowed down to
 one input.
 
-| module       | does                                                                  |
-|--------------|-----------------------------------------------------------------------|
-| `guard`      | memory between two inaccessible pages                                 |
-| `mutate`     | damage to bytes, to numbers in them, to JSON, to sequences of records |
-| `target`     | what a target is, and which there are                                 |
-| `worker`     | the child process: makes inputs and checks them                       |
-| `harness`    | the parent: watches the child, saves what it found, begins it again   |
-| `seeds`      | writes the seed corpus                                                |
-| `slow_*`     | decoders written from the documented layouts                          |
-| `targets/*`  | the targets                                                           |
+| module         | does                                                                  |
+|----------------|-----------------------------------------------------------------------|
+| `guard`        | memory between two inaccessible pages                                 |
+| `mutate`       | damage to bytes, to numbers in them, to JSON, to sequences of records |
+| `target`       | what a target is, and which there are                                 |
+| `worker`       | the child process: makes inputs and checks them                       |
+| `harness`      | the parent: watches the child, saves what it found, begins it again   |
+| `seeds`        | writes the seed corpus                                                |
+| `slow_*`       | decoders written from the documented layouts                          |
+| `publications` | small models and what was published of them                           |
+| `targets/*`    | the targets                                                           |
 """

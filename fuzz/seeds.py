@@ -133,6 +133,23 @@ def json_lines() -> dict[str, bytes]:
     }
 
 
+def vw_text() -> dict[str, bytes]:
+    """Blocks of lines behind the byte that chooses the options they are read with again."""
+    return {
+        "plain": b"\0001 2 'first|a x:0.5 y |b site=news:2\r\n\n-1 |ab:2 7 :3 :4 x x\n0 0.5 0 t| p\n",
+        "crosses": b"\0011 |a x y z |b x:2 |a w:-1\n-1 |1 a |b c d\n",
+        "letters": b"\0021 |a x y |aa z |b w |12 u:7\n|c v\n",
+        "faults": b"\0031 a b\n1\t|a b\nnan |a b\n1 2 0.5 |a\n1 |:2 c\n1 |a b:1:2\n1 |a b\rc\n1 |a:1e300 b:1e300\n",
+    }
+
+
+def snapshot_sequences() -> dict[str, bytes]:
+    """A few publications of small models, as they are read; with a torn one, of two shards, compacted."""
+    from fuzz.targets.replica import seeds
+
+    return seeds()
+
+
 def model_files() -> dict[str, bytes]:
     """Learners with no row and with a few, of two optimizers."""
     from stream_learner.core.examples import ExampleBatch, decode, encode_examples
@@ -180,6 +197,8 @@ WRITERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "libsvm-text": libsvm_text,
     "csv-text": csv_text,
     "json-lines": json_lines,
+    "vw-text": vw_text,
+    "snapshot-sequences": snapshot_sequences,
     "model-files": model_files,
     "configuration": configurations,
 }

@@ -58,6 +58,7 @@ def read(key: bytes | None, value: bytes) -> SlowRecord:
         fields
     )
     _need(version_of_format == 1 and crc == zlib.crc32(value[:8] + value[12:]) and MODEL <= kind <= HEAD)
+    _need(sequence < 1 << 62)
     stamp = (shard, shards, sequence, attempt, tick)
     body = value[64:]
     rows: list[tuple[Any, ...]] = []
@@ -134,6 +135,7 @@ def _version(shard: int, shards: int, sequence: int, count: int, ring: int, body
     firsts = struct.unpack(f"<{count}Q", body[: 8 * count])
     written = struct.unpack(f"<{count}Q", body[8 * count : 16 * count])
     slots = struct.unpack(f"<{ring}I", body[16 * count : 16 * count + 4 * ring])
+    _need(sum(slots) <= 1 << 20)
     bits = body[16 * count + 4 * ring :]
     at, last = span_of(shard, shards)
     for first, nbits in zip(firsts, bits, strict=True):

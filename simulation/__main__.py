@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from simulation.mutations import MUTATIONS, Caught, hunt
+from simulation.mutations import MUTATIONS, Caught, hunt_nth
 from simulation.run import Outcome, run_histories, run_history
 
 MUTATION_HISTORIES = 2000
@@ -96,13 +96,8 @@ def _hunt_all(seed: int, histories: int, jobs: int, quiet: bool) -> Iterator[Cau
         for found in pool.imap(one, places):
             if not quiet:
                 where = f"history {found.seed}" if found.how else "NOT NOTICED"
-                print(f"{where:16} {found.name}: {found.how[:110]}")
+                print(f"{where:16} {found.histories:5} tried  {found.name}: {found.how[:110]}", flush=True)
             yield found
-
-
-def hunt_nth(place: int, *, seed: int, histories: int) -> Caught:
-    """Hunt the mutation at a place of the list: what a process can be sent."""
-    return hunt(MUTATIONS[place], seed, histories)
 
 
 def _report_mutations(caught: list[Caught], seconds: float, as_json: bool) -> int:

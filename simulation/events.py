@@ -17,6 +17,8 @@ from tests.oracle_events import Click, Impression, Record, read_click, read_impr
 IMPRESSION_EVENTS = EventSpec(weight="w")
 CLICK_EVENTS = EventSpec(value="v")
 BEGINNING_MS = 1000
+STEP_BACK_SHARE = 0.15
+"""In how many partitions times step back after a pause in which everything has expired."""
 BAD_VALUES = (b"not json", b"{}", None, b'{"id":null}')
 
 
@@ -46,7 +48,7 @@ def random_spec(rng: random.Random) -> JoinSpec:
     )
 
 
-def random_traffic(rng: random.Random) -> Traffic:
+def random_traffic(rng: random.Random, spec: JoinSpec) -> Traffic:
     """Up to 24 impressions with their clicks: out of order, repeated, late, bad, of unknown ids."""
     impressions, clicks = [], []
     now, ids, bad = BEGINNING_MS, rng.randrange(1, 20), rng.choice((0.0, 0.1))
@@ -61,7 +63,24 @@ def random_traffic(rng: random.Random) -> Traffic:
             known = key if rng.random() < 0.9 else 99
             value = b'{"id":"u%d","v":%s}' % (known, rng.choice((b"1", b"1", b"0.5")))
             clicks.append(Arrival(time_ms + rng.choice((0, 0, 1, 4, 12)), time_ms, _or_bad(rng, value, bad)))
+    if rng.random() < STEP_BACK_SHARE:
+        _step_back(rng, spec, impressions, clicks)
     return Traffic(_good_first(impressions), _good_first(clicks))
+
+
+def _step_back(rng: random.Random, spec: JoinSpec, impressions: list[Arrival], clicks: list[Arrival]) -> None:
+    """A last click, a pause in which every click is forgotten, then records with times before that click's.
+
+    The second of the late clicks is a duplicate of the first only by log time: their own times lie further apart than
+    clicks are remembered. A joiner that goes on from a resume point in the pause has read no click that tells it.
+    """
+    last = max((arrival.at for side in (impressions, clicks) for arrival in side), default=BEGINNING_MS)
+    clicks.append(Arrival(last, last, b'{"id":"last"}'))
+    at = last + spec.memory_ms + 2 * spec.tick_ms + rng.randrange(6, 20)
+    back = rng.randrange(1, spec.memory_ms + 2)
+    for time_ms in (last - back, last - back + spec.memory_ms + rng.randrange(1, back + 1)):
+        clicks.append(Arrival(at, time_ms, b'{"id":"back","v":1}'))
+    impressions.append(Arrival(at, last - rng.randrange(back + 1), b'{"id":"back","w":1,"x":"y0"}'))
 
 
 def with_sentinels(traffic: Traffic, spec: JoinSpec) -> Traffic:

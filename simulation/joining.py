@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 
 from simulation.events import (
     BEGINNING_MS,
@@ -25,11 +25,7 @@ from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Died, Process
 from stream_learner.core import join_impressions
 from stream_learner.core.marks import Mark
 from stream_learner.edges.kafka import Place
-from stream_learner.errors import (
-    LogTrimmed,
-    RetryLater,
-    Stop,
-)
+from stream_learner.errors import RetryLater, Stop
 from stream_learner.roles import partition as partition_module
 from stream_learner.roles.accepted import Hint
 from stream_learner.roles.partition import PartitionJoiner
@@ -103,7 +99,7 @@ class World:
     def _traffic(self) -> dict[Place, list[Arrival]]:
         found = {}
         for partition in range(self.partitions):
-            traffic = random_traffic(self.rng)
+            traffic = random_traffic(self.rng, self.spec)
             if not self.close_idle:
                 traffic = with_sentinels(traffic, self.spec)
                 self.sentinel_ms[partition] = traffic.clicks[-1].time_ms
@@ -169,7 +165,7 @@ class World:
         hints, rng = self.hints[partition], self.rng
         last = hints[-1] if hints else ""
         if self.lost or self.quiet or not chain_is_sure(self.logs[LOG, partition]):
-            return last or self._true_hint(partition)
+            return self._true_hint(partition, last)
         roll = rng.random()
         if roll < 0.15:
             self.seen["hints lost"] += 1
@@ -179,16 +175,15 @@ class World:
             return rng.choice(hints)
         return last
 
-    def _true_hint(self, partition: int) -> str:
-        """Where a log is trimmed and no commit came through, the one that an operator would restore."""
-        log = self.logs[LOG, partition]
-        if not log.start:
-            return ""
-        marks = [(offset, mark) for offset, mark in accepted_marks(log.archive) if offset < log.start]
-        if not marks or marks[-1][0] + 1 < log.start:
-            return ""
-        offset, mark = marks[-1]
-        return Hint(offset + 1, mark.id).to_text()
+    def _true_hint(self, partition: int, last: str) -> str:
+        """The last hint; of a log that has been trimmed since, the one that an operator would restore."""
+        log, hint = self.logs[LOG, partition], Hint.from_text(last)
+        if not log.start or (hint is not None and hint.read_from >= log.start):
+            return last
+        for (_, after), (offset, mark) in pairwise(reversed(accepted_marks(log.archive))):
+            if offset + 1 >= log.start and after.resume is not None:
+                return Hint(offset + 1, mark.id).to_text()
+        return ""
 
     def commit(self, process: Process, partition: int, hint: str) -> None:
         """A committed hint; one of a process that no longer owns the partition counts only sometimes."""
@@ -346,10 +341,6 @@ class World:
     def stop(self, process: Process, error: Stop) -> None:
         """A process has stopped and says why. Others may go on until they find out."""
         self.say(f"process {process.instance} stops: {error}")
-        if isinstance(error, LogTrimmed) and not self.lost and not self.quiet and f"{LOG} has no offset" in str(error):
-            self.seen["readers overtaken by retention"] += 1
-            self.replace(process)
-            return
         self.stops.append(error)
         self.seen[f"stopped: {type(error).__name__}"] += 1
         self.remove(process)

@@ -6,7 +6,7 @@ This file must never share code with the join, rule R or rule W, except where it
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from itertools import pairwise
 
@@ -73,6 +73,7 @@ def _check_partition(world: World, partition: int) -> None:
     clicks = committed(world.logs[CLICKS, partition])
     _check_content(world, partition, ticks, impressions, clicks)
     _check_positions(world, partition, ticks, impressions, clicks)
+    _check_resume_points(world, marks, impressions, clicks)
     _check_dead_letters(world, partition, ticks, impressions, clicks)
     _check_beginnings(world, partition, ticks)
     if not world.lost:
@@ -199,6 +200,24 @@ def _log_times(events: list[oracle_join.Impression] | list[oracle_join.Click]) -
         highest = max(highest, -1 if event.time_ms is None else event.time_ms)
         out.append(highest)
     return out
+
+
+def _check_resume_points(world: World, marks: list[Mark], impressions: list[Entry], clicks: list[Entry]) -> None:
+    """A resume point tells the log times right before the positions from which it has the inputs read again."""
+    read_i, read_c = oracle_impressions(impressions), oracle_clicks(clicks)
+    offsets_i, offsets_c = [e.offset for e in impressions], [e.offset for e in clicks]
+    log_i, log_c = [-1, *_log_times(read_i)], [-1, *_log_times(read_c)]
+    for mark in marks:
+        point = mark.resume
+        if point is None:
+            continue
+        law(point.dedupe_from <= mark.next_impression, "impressions that were not emitted are not read again")
+        log_time = log_i[bisect_left(offsets_i, point.dedupe_from)]
+        law(point.impression_log_time == log_time, f"impressions' log time of resume point {mark.last_tick}")
+        place = bisect_left(offsets_c, mark.first_click)
+        law(point.click_log_time == log_c[place], f"clicks' log time of resume point {mark.last_tick}")
+        time_ms = read_c[place].time_ms if place < len(read_c) else None
+        world.seen["clicks behind a resume point"] += time_ms is not None and time_ms < log_c[place]
 
 
 def _check_dead_letters(

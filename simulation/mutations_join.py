@@ -17,6 +17,7 @@ from stream_learner.core.join import PartitionJoin
 from stream_learner.core.join_clicks import ClickMemory
 from stream_learner.core.join_impressions import ImpressionBuffer
 from stream_learner.core.join_spec import JoinSpec
+from stream_learner.core.marks import Mark
 from stream_learner.edges.kafka import End, EndWatch, Place
 from stream_learner.roles.inputs import Inputs
 
@@ -101,9 +102,19 @@ def _no_dedupe_point(self: ImpressionBuffer) -> tuple[int, int]:
     return self.next, self._emitted_log_time
 
 
-def _resume_without_click_log_time() -> Any:
+def _point_without(name: str) -> Any:
     right = PartitionJoin.resume_point
-    return lambda self, *args: replace(right(self, *args), click_log_time=-1)
+    return lambda self, *args: replace(right(self, *args), **{name: -1})
+
+
+def _resume_without(name: str) -> Any:
+    right = PartitionJoin.resume
+
+    def resume(spec: JoinSpec, mark: Mark, **kw: Any) -> PartitionJoin:
+        assert mark.resume is not None
+        return right(spec, replace(mark, resume=replace(mark.resume, **{name: -1})), **kw)
+
+    return resume
 
 
 MUTATIONS = {
@@ -123,9 +134,14 @@ MUTATIONS = {
     "closing: the clock is read after the answer": lambda: [
         (EndWatch, "ask", _clock_after_the_answer),
         (process, "END_DELAY_SHARE", 0.9),  # not of the mutation itself: more of the trouble in question
+        (process, "DELAY_MS", 12),
         (kafka, "PARTIAL_READS", 1),
     ],
-    "closing: no answer counts as the old one": lambda: [(EndWatch, "ask", _old_answer_for_new())],
+    "closing: no answer counts as the old one": lambda: [
+        (EndWatch, "ask", _old_answer_for_new()),
+        (process, "END_ERROR_SHARE", 0.8),  # not of the mutation itself: more of the trouble in question
+        (kafka, "PARTIAL_READS", 1),
+    ],
     "inputs: records that are not committed are read": lambda: [(kafka.Reader, "__init__", _read_uncommitted())],
     "clicks: forgotten a tick late": lambda: [(ClickMemory, "forget", _forget_late(-1))],
     "clicks: forgotten a tick early": lambda: [(ClickMemory, "forget", _forget_late(1))],
@@ -134,7 +150,16 @@ MUTATIONS = {
         (ImpressionBuffer, "dedupe_point", _no_dedupe_point)
     ],
     "resume point: without the clicks' log time": lambda: [
-        (PartitionJoin, "resume_point", _resume_without_click_log_time())
+        (PartitionJoin, "resume_point", _point_without("click_log_time"))
+    ],
+    "resume point: without the impressions' log time": lambda: [
+        (PartitionJoin, "resume_point", _point_without("impression_log_time"))
+    ],
+    "resume point: the clicks' log time is not taken from it": lambda: [
+        (PartitionJoin, "resume", _resume_without("click_log_time"))
+    ],
+    "resume point: the impressions' log time is not taken from it": lambda: [
+        (PartitionJoin, "resume", _resume_without("impression_log_time"))
     ],
     "resume point: no click was matched": lambda: [(ClickMemory, "codes", lambda self: np.zeros(len(self), np.uint8))],
     "resume point: clicks that wait are not read again": lambda: [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from simulation import joining
+from simulation import joining, process
 from simulation.process import Process
 from stream_learner.core.attempt import Attempt, Verdict
 from stream_learner.core.marks import Mark, MarkId
@@ -188,6 +188,10 @@ MUTATIONS = {
     "rule W 1: an empty log is a new one, whatever the hint": lambda: [
         *_lose("log recreated"),
         (LogTail, "_refuse_empty", _no_empty_log),
+    ],
+    "rule W 1: a log that seems to lack its resume points is not looked at again": lambda: [
+        (partition_module, "LOOK_AGAIN", 0),
+        (process, "STALE_SHARE", 0.3),  # not of the mutation itself: more of the trouble in question
     ],
     "rule W 1: topic ids are not compared": lambda: [
         *_lose("input recreated"),

@@ -132,12 +132,15 @@ def _apply_at_once() -> Any:
 def _no_pages() -> Any:
     right = PagePlanner._pages
 
-    def pages(self: PagePlanner[Any], sequence: int, changed: int, size: int, rows_of: Any) -> Any:
-        if self.state.sequence:
-            return {}, 0.0
-        return right(self, sequence, changed, size, rows_of)
+    def pages(self: PagePlanner[Any], *args: Any) -> Any:
+        return ({}, 0.0) if self.state.sequence else right(self, *args)
 
     return pages
+
+
+def _often_torn() -> list[tuple[Any, str, Any]]:
+    """Not of the mutation itself: more of the trouble in question."""
+    return [(publishing, "TORN_SHARES", (0.6,))]
 
 
 MUTATIONS = {
@@ -153,6 +156,7 @@ MUTATIONS = {
     ],
     "publication 2: a torn publication's number is used again": lambda: [(PageState, "after_torn", _same_number)],
     "publication 4: it is used again, and every try has the same attempt": lambda: [
+        *_often_torn(),
         (PageState, "after_torn", _same_number),
         (publishing.Process, "new_attempt_id", lambda self: 7),
     ],
@@ -164,6 +168,7 @@ MUTATIONS = {
     "replica: pages need not be there": lambda: [(follower._Coverage, "missing_page", _no_trouble)],
     "replica: deltas need not be there": lambda: [(follower._Coverage, "missing_delta", _no_trouble)],
     "replica: a torn attempt counts, and its number is used again": lambda: [
+        *_often_torn(),
         (PageState, "after_torn", _same_number),
         (follower._Coverage, "counts", lambda *args: True),
         (follower, "_same_attempt", lambda *args: True),

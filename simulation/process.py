@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
 END_DELAY_SHARE = 0.2
 """How often time passes before a broker says where a partition ends."""
+END_ERROR_SHARE = 0.05
+"""How often it does not say it."""
+DELAY_MS = 4
+"""Whatever a broker is asked takes less than this."""
+STALE_SHARE = 0.05
+"""How often a broker tells an older end of the training log."""
+STALE_IN_A_ROW = 2
+"""So often one after the other, at most: a broker catches up."""
 NO_LIMIT = BadShare(1.0, 1)
 _IMPRESSION_DECODER = ImpressionDecoder(IMPRESSION_EVENTS, FeatureSpec.from_dict({}))
 _CLICK_DECODER = ClickDecoder(CLICK_EVENTS)
@@ -59,6 +67,7 @@ class Process:
         self.given: set[int] = set()
         self.paused = False
         self.fragile = 0.0
+        self._stale_in_a_row = 0
         queries = Queries(self)
         self.appender = Appender(self)
         self.ends = EndWatch(queries, lambda: max(world.now + self.clock_ahead_ms, 0))
@@ -108,22 +117,25 @@ class Process:
         roll = self.rng.random()
         often = END_DELAY_SHARE if name == "end" else 0.02
         if roll < often:
-            world.pass_time(self.rng.randrange(4))
+            world.pass_time(self.rng.randrange(DELAY_MS))
         elif roll < often + self.fragile:
             world.seen["crashes"] += 1
             world.seen[f"crashes in {name}"] += 1
             raise Died
-        elif roll > (0.95 if name == "end" else 0.99):
+        elif roll > (1 - END_ERROR_SHARE if name == "end" else 0.99):
             world.seen["broker errors"] += 1
             raise BrokerUnreachable("no answer") if name != "append" else RetryLater("the queue is full")
 
     def stale_end(self, place: Place, end: int) -> int:
-        """Sometimes a broker knows only an older end of the training log."""
-        if place[0] == LOG and not self.world.quiet and self.rng.random() < 0.05:
-            older = max(end - self.rng.randrange(1, 4), self.logs[place].start + 1)
-            self.world.seen["stale ends"] += older < end
-            return min(older, end)
-        return end
+        """Sometimes a broker knows only an older end of the training log, for a while."""
+        stale = place[0] == LOG and not self.world.quiet and self.rng.random() < STALE_SHARE
+        if not stale or self._stale_in_a_row == STALE_IN_A_ROW:
+            self._stale_in_a_row = 0
+            return end
+        self._stale_in_a_row += 1
+        older = max(end - self.rng.randrange(1, 4), self.logs[place].start)
+        self.world.seen["stale ends"] += older < end
+        return older
 
     def turn(self) -> None:
         """Once around the role's loop. Raises Stop where the process must end, Died."""

@@ -32,6 +32,8 @@ from stream_learner.roles.publication import Publication
 
 TOPIC = "snapshots"
 CONTENT = {"name": "m", "tick_ms": 1, "features": {}, "inputs": {}, "metrics": {}}
+TORN_SHARES = (0.0, 0.1, 0.3)
+"""In a history one of these is how often a commit does not end well."""
 UNIVERSE = np.sort(np.array([(i * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 for i in range(1, 33)], np.uint64))
 
 
@@ -246,7 +248,7 @@ class World:
         self.l1 = rng.choice((0.0, 0.1))
         self.scans_table = rng.random() < 0.05
         self.published = -1
-        self.torn_share = rng.choice((0.0, 0.1, 0.3))
+        self.torn_share = rng.choice(TORN_SHARES)
         order = count()
         self.logs: dict[Place, Log] = {(TOPIC, shard): Log(order) for shard in range(self.shards)}
         self.coordinator = Coordinator(self.logs)

@@ -5,6 +5,7 @@ In: seeds. Out: counters of what happened, and the seeds that broke a law. This 
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,8 +13,8 @@ from dataclasses import dataclass, field
 
 from simulation import joining, laws, publishing
 
-PUBLISHING_EVERY = 4
-"""Every so many seeds the history is one of publishers and scorers, else one of joiners."""
+PUBLISHING_EVERY = 8
+"""Every so many seeds the history is one of publishers and scorers, which takes longer; else one of joiners."""
 CHUNK = 50
 
 
@@ -68,7 +69,7 @@ def run_histories(first_seed: int, histories: int, jobs: int) -> Iterator[Outcom
     if jobs == 1:
         yield from map(_run_chunk, chunks)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, initializer=gc.freeze) as pool:
         yield from pool.imap_unordered(_run_chunk, chunks)
 
 

@@ -19,7 +19,7 @@ from rocksdict import WriteBatch
 
 from fuzz import slow_checkpoints
 from fuzz.guard import Side
-from fuzz.mutate import json_bytes_mutated, mutated, shuffled
+from fuzz.mutate import EXTREMES, json_bytes_mutated, mutated, shuffled
 from fuzz.slow_checkpoints import SlowCheckpoint, SlowCopy
 from fuzz.slow_snapshots import Bad
 from fuzz.target import MIB, Target, Wrong, pack, unpack
@@ -27,8 +27,8 @@ from fuzz.targets.snapshots import damaged_snapshot, sealed_anew
 from stream_learner.core.checkpoint_copy import CopyHead, decode_copy
 from stream_learner.core.errors import RecordError
 from stream_learner.core.pages import PagePolicy, Prefix
-from stream_learner.core.rows import StateRows, rows_between
-from stream_learner.edges.store import CheckpointStore
+from stream_learner.core.rows import StateRows, last_of_each_key, rows_between
+from stream_learner.edges.store import CheckpointStore, Loaded
 from stream_learner.edges.store_copy import places_of
 from stream_learner.errors import NewerFormat, StateDamaged
 
@@ -39,7 +39,7 @@ LINEAGE = "00ff00ff00ff00ff"
 _HEADER = 64
 _NEW_DIRECTORY = 2_000
 """So many inputs leave their deletions in one directory."""
-_MOST_PIECES = 10_000
+_MOST_PIECES = 100_000
 
 
 def opened(folder: Path) -> CheckpointStore:
@@ -104,6 +104,9 @@ class Checkpoints(Target):
         for _ in range(rng.choice((1, 1, 1, 2))):
             at, other = rng.randrange(len(entries)), rng.randrange(len(entries))
             place, value = entries[at]
+            if kind < 0.1:
+                entries = _stamped_anew(rng, entries)
+                break
             if kind < 0.7:
                 entries[at] = place, damaged_snapshot(rng, value, self._values)
             elif kind < 0.8:
@@ -144,10 +147,25 @@ class Checkpoints(Target):
             loaded = store.load()
             if loaded is None:
                 return None
-            rows = {key: row for block in loaded.rows for key, row in _plain(block)}
+            blocks = list(loaded.rows)
+            rows = {key: row for block in blocks for key, row in _plain(block)}
+            self._go_on(store, loaded, blocks)
         except (StateDamaged, NewerFormat) as error:
             return {StateDamaged: "DamagedRecord", NewerFormat: "NewerVersion"}[type(error)]
         return SlowCheckpoint(loaded.version, loaded.digest, loaded.head, loaded.attachments, rows)
+
+    def _go_on(self, store: CheckpointStore, loaded: Loaded, blocks: list[StateRows]) -> None:
+        """Plan the next checkpoint: what was taken must be something to go on from."""
+        if sum(int(version.state.slot_parts.sum()) for version in store._versions) > _MOST_PIECES:
+            return
+        rows = last_of_each_key(blocks)
+        store.begin(
+            rows.part(0, 1),
+            lambda prefix: rows_between(rows, prefix.bits, prefix.last),
+            version=loaded.version,
+            digest=1,
+            head=loaded.head,
+        )
 
     def _empty_store(self) -> CheckpointStore:
         if self._store is None or self._left == 0:
@@ -162,6 +180,22 @@ class Checkpoints(Target):
             batch.delete(key, self._store.parts.handles[family - 1] if family else None)
         self._store.parts.db.write(batch)
         return self._store
+
+
+def _stamped_anew(rng: Random, entries: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Head and version records with one field of their stamps changed alike, some with the same slots in a ring."""
+    at, size = rng.choice(((18, 2), (32, 8), (32, 8), (40, 8), (48, 8)))
+    number, parts = rng.choice((*EXTREMES, *range(12))), rng.choice(EXTREMES)
+    found = []
+    for place, value in entries:
+        if place[1:] in (b"head", b"version"):
+            value = value[:at] + (number % (1 << 8 * size)).to_bytes(size, "little") + value[at + size :]
+            if place[1:] == b"version" and number % 2:
+                slots = _HEADER + 16 * int.from_bytes(value[12:16], "little")
+                value = value[:slots] + (parts % (1 << 32)).to_bytes(4, "little") + value[slots + 4 :]
+            value = sealed_anew(value)
+        found.append((place, value))
+    return found
 
 
 def _plain(rows: StateRows) -> list[tuple[int, tuple[int, bytes]]]:

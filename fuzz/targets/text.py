@@ -1,4 +1,4 @@
-"""Files of examples, LIBSVM, CSV and JSON lines: every line as the slow readers of the tests read it.
+"""Files of examples, LIBSVM, CSV, JSON lines and VW text: every line as a slow reader reads it.
 
 In: a block of lines. Out: Wrong where label, weight, features or faults are others.
 This file must never hand a parser memory other than its own contract asks for: text is copied to where exactly the
@@ -11,18 +11,20 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from fuzz.guard import Side, fenced_arrays
+from fuzz import slow_vw
+from fuzz.guard import Side, fenced, fenced_arrays
 from fuzz.json_text import event_text
 from fuzz.mutate import mutated
 from fuzz.target import Target, Wrong
 from stream_learner.core import decode_engine, decode_fields
 from stream_learner.core.decode_plan import Plan
 from stream_learner.core.feature_spec import FeatureSpec
-from stream_learner.core.text import line_work
-from stream_learner.core.text.base import LineParser
+from stream_learner.core.text import line_work, vw
+from stream_learner.core.text.base import LineParser, Parsed
 from stream_learner.core.text.csv import CsvText
 from stream_learner.core.text.json_lines import JsonLines
 from stream_learner.core.text.libsvm import LibsvmText
+from stream_learner.core.text.vw import VwText, VwTextOptions
 from tests.core import text_oracle
 
 NUMBERS = (
@@ -208,3 +210,95 @@ def _number_of(event: dict[str, Any], name: str) -> Any:
         elif value is not None:
             found.append(text_oracle.FAULT if inside else value)
     return text_oracle.FAULT if len(found) > 1 else found[0] if found else None
+
+
+VW_OPTIONS = (
+    VwTextOptions(),
+    VwTextOptions("vw", 18, numbers="vw", ngram=2, skips=1, quadratic=("::",), repeats=True),
+    VwTextOptions("vw", 24, hash_all=True, cubic=("aab",), ignore="1", constant=0.5),
+    VwTextOptions(quadratic=("ab", "::"), ngram=3, keep="ab ", noconstant=True),
+)
+"""The first is held against the slow reader; the others must read a line alone as they read it among others."""
+
+
+class VwLines(Target):
+    """VW text. The first byte of an input says with which options it is read again."""
+
+    name = "vw-text"
+    batch_inputs = 100
+
+    def __init__(self, corpus: Sequence[bytes]) -> None:
+        super().__init__(corpus)
+        self._texts = [data[1:] for data in corpus]
+        self._parsers: dict[tuple[Side, VwTextOptions], VwText] = {}
+        self._left = _BLOCK_FROM
+
+    def make(self, rng: Random) -> bytes:
+        number = bytes((max(0, rng.randrange(-4, len(VW_OPTIONS))),))
+        if rng.random() < 0.2:
+            return number + mutated(rng, rng.choice(self._texts), self._texts)
+        text = b"".join(self._line(rng) for _ in range(rng.choice((1, 1, 2, 4))))
+        return number + (mutated(rng, text, self._texts) if rng.random() < 0.3 else text)
+
+    def _line(self, rng: Random) -> bytes:
+        """A line, mostly a good one."""
+        head = " ".join(self._number(rng) for _ in range(rng.choice((0, 1, 1, 1, 2, 3))))
+        head += rng.choice((" ", " ", "  ", "", "\t")) + rng.choice(("", "", "", "tag", "'t ", "'t:1", "'"))
+        spaces = []
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            scale = ":" + self._number(rng) if rng.random() < 0.2 else ""
+            words = [self._word(rng) for _ in range(rng.choice((0, 1, 2, 5)))]
+            name = rng.choice(("a", "b", "ab", "1", "12", "c" * 35, "é", "", "", "\x01"))
+            spaces.append("|" + name + scale + " " * bool(words) + rng.choice((" ", " ", "  ", "\t")).join(words))
+        return (head + "".join(spaces) + rng.choice(("\n", "\n", "\r\n", " \n", ""))).encode()
+
+    def _word(self, rng: Random) -> str:
+        name = rng.choice(("x", "y", "site=news", "7", "0007", "9" * 21, "d" * 40, "é日", "", "\x00", "x^y", "%=_-."))
+        return name + (":" + self._number(rng) if rng.random() < 0.5 else "")
+
+    def _number(self, rng: Random) -> str:
+        return rng.choice((rng.choice(NUMBERS), "1", "-1", "2", "0.5", repr(rng.uniform(-9, 9)), "1" * 25 + ".5"))
+
+    def check(self, inputs: Sequence[bytes], side: Side) -> int:
+        return sum(self._check(data[0] % len(VW_OPTIONS), data[1:], side) for data in inputs if data)
+
+    def _check(self, number: int, text: bytes, side: Side) -> bool:
+        lines = split(text)
+        parsed = self._parse(side, VW_OPTIONS[0], text, 7)
+        wanted = {place: slow_vw.read_line(line) for place, line in enumerate(lines, 7)}
+        got = self._said(parsed)
+        if got != {place: what for place, what in wanted.items() if what is not None}:
+            raise Wrong(f"{text[:300]!r} is {str(got)[:600]}, not {str(wanted)[:600]}")
+        if number:
+            self._alone(VW_OPTIONS[number], text, lines, side)
+        return len(parsed.lines) > 0
+
+    def _alone(self, options: VwTextOptions, text: bytes, lines: list[bytes], side: Side) -> None:
+        """Raise Wrong if a line is read otherwise among others than alone."""
+        together = self._said(self._parse(side, options, text, 7))
+        apart: dict[int, Any] = {}
+        for place, line in enumerate(lines, 7):
+            apart.update(self._said(self._parse(side, options, line, place)))
+        if together != apart:
+            raise Wrong(f"{text[:300]!r} with {options} is {str(together)[:400]}, line by line {str(apart)[:400]}")
+
+    def _said(self, parsed: Parsed) -> dict[int, Any]:
+        """What became of each line: FAULT, or label, weight, features and tag."""
+        found: dict[int, Any] = {fault.line: slow_vw.FAULT for fault in parsed.faults}
+        tags = parsed.tags or [b""] * len(parsed.lines)
+        for (line, (label, weight, features)), tag in zip(text_oracle.examples(parsed).items(), tags, strict=True):
+            if line in found:
+                raise Wrong(f"line {line} is a fault and an example")
+            found[line] = slow_vw.SlowExample(label, weight, features, tag)
+        return found
+
+    def _parse(self, side: Side, options: VwTextOptions, text: bytes, first_line: int) -> Parsed:
+        """Parse with memory that is as large as it has to be."""
+        with fenced_arrays(side, vw):
+            if self._left == 0:
+                self._parsers, self._left = {}, _BLOCK_FROM
+            self._left -= 1
+            parser = self._parsers.get((side, options)) or VwText(options)
+            self._parsers[side, options] = parser
+            parser._text = fenced(len(text) + 2 * vw._MARGIN, side)
+            return parser.parse(text, first_line)

@@ -131,7 +131,7 @@ class _Coverage:
         """Whether a record read is one of those that rule (b) is made of, or a delta after `after`."""
         sequence = kept.stamp.sequence
         if isinstance(kept, DeltaRecord):
-            return sequence > after and kept.stamp == self.deltas[sequence].stamp
+            return after < sequence <= record.stamp.sequence and kept.stamp == self.deltas[sequence].stamp
         return (kept.prefix, sequence) in record.state.pages
 
 
@@ -148,6 +148,7 @@ class Follower:
         self._sequence = 0
         self._coverage = _Coverage()
         self._kept: dict[bytes, DeltaRecord | PageRecord] = {}
+        self._let_out = 0
         self._model: ModelRecord | None = None
 
     @property
@@ -218,6 +219,10 @@ class Follower:
         self._kept.clear()
         if not same and held.sequence >= stamp.sequence:
             return []
+        if held.sequence < self._let_out:
+            # A log goes on; a stretch of it that comes again would undo what later publications have changed.
+            self._coverage = _Coverage()
+        self._let_out = held.sequence
         for record in kept:
             self._coverage.add(record)
         return [_change(record) for record in kept]
@@ -225,6 +230,8 @@ class Follower:
     def _end_loading(self, record: VersionRecord) -> None:
         """Begin to follow if the shard is whole at this record and the end is reached."""
         self.trouble = self._coverage.missing(record) or self._missing_model(record)
+        if not self.trouble and self._let_out > record.stamp.sequence:
+            self.trouble = f"records of publication {self._let_out} came before those of {record.stamp.sequence}"
         if not self.trouble and not self._at_end:
             self.trouble = "the end of the log as it was at the start is not reached"
         if not self.trouble:
@@ -248,7 +255,7 @@ class Follower:
             return
         used = [
             kept
-            for kept in self._kept.values()
+            for kept in sorted(self._kept.values(), key=_order)
             if coverage.counts(kept, record, after) and (with_pages or isinstance(kept, DeltaRecord))
         ]
         self._kept.clear()
@@ -280,6 +287,11 @@ class Follower:
         content = self._model.content if self._model is not None else None
         version = VersionId(record.stamp.version, record.digest)
         return ShardVersion(version, record.stamp.sequence, content, changes, complete)
+
+
+def _order(record: DeltaRecord | PageRecord) -> tuple[int, bool]:
+    """How publications come one after the other, and in each the delta before its pages."""
+    return record.stamp.sequence, isinstance(record, PageRecord)
 
 
 def _change(record: DeltaRecord | PageRecord) -> Change:

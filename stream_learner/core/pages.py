@@ -158,8 +158,8 @@ class PagePlan(Generic[Rows]):
     """One publication of one shard.
 
     parts: the delta, at least one part. retired: slot and part of delta records to delete. pages: prefix and
-    rows (`of_page`) of each page to write. removed: prefixes of pages to delete. state: what holds once all
-    this is written.
+    rows (`of_page`) of each page to write, none where they were taken while planning. removed: prefixes of pages to
+    delete. state: what holds once all this is written.
     """
 
     sequence: int
@@ -188,20 +188,31 @@ class PagePlanner(Generic[Rows]):
         if not is_partition(root, (prefix for prefix, _ in self.state.pages)):
             raise ValueError(f"the pages do not cover shard {root.text or 'of all keys'!r} exactly")
 
-    def plan(self, changed: Rows, rows_of: Callable[[Prefix], Rows]) -> PagePlan[Rows]:
+    def plan(
+        self,
+        changed: Rows,
+        rows_of: Callable[[Prefix], Rows],
+        take_page: Callable[[int, Prefix, Rows], None] | None = None,
+    ) -> PagePlan[Rows]:
         """What to write for the next publication; nothing is remembered before `commit`.
 
         changed: rows of this shard, sorted by key, each key once, with their values now (rows that became zero too).
         rows_of: gives all rows with a prefix, sorted by key, as of now; called once per page written.
+        take_page: gets every page, with the number of the publication, before the next is asked for. The plan then
+        holds none, and the rows of one page at a time are all that is in memory.
         """
         sequence = self.state.sequence + self.policy.step
         size = row_bytes(changed.ncols)
-        written, credit = self._pages(sequence, len(changed), size, rows_of)
-        pages = [leaf for leaves in written.values() for leaf in leaves]
+        pages: list[tuple[Prefix, Rows]] = []
+
+        def keep(_: int, prefix: Prefix, rows: Rows) -> None:
+            pages.append((prefix, rows))
+
+        written, credit = self._pages(sequence, len(changed), size, rows_of, take_page or keep)
         if self.policy.whole:
             changed = changed.part(0, 0)
         if self.policy.lean:
-            changed = _outside(changed, [prefix for prefix, _ in pages])
+            changed = _outside(changed, [leaf for leaves in written.values() for leaf in leaves])
         parts = _cut(changed, max(1, self.policy.part_bytes // size))
         listed = tuple(self._listed(sequence, written))
         retired, slot_parts = self._retire(sequence, len(parts), min(last for _, last in listed))
@@ -224,20 +235,28 @@ class PagePlanner(Generic[Rows]):
         self._credit = plan.credit
 
     def _pages(
-        self, sequence: int, changed: int, size: int, rows_of: Callable[[Prefix], Rows]
-    ) -> tuple[dict[Prefix, list[tuple[Prefix, Rows]]], float]:
-        """Pages to write by the prefix they have now, each with what it becomes; and the credit left."""
+        self,
+        sequence: int,
+        changed: int,
+        size: int,
+        rows_of: Callable[[Prefix], Rows],
+        take_page: Callable[[int, Prefix, Rows], None],
+    ) -> tuple[dict[Prefix, list[Prefix]], float]:
+        """Pages to write by the prefix they have now, each with those it becomes; and the credit left."""
         page_rows = max(1, self.policy.page_bytes // size)
         count = len(self.state.pages)
         earned = max(self.policy.delta_share * changed, count * page_rows / self.policy.cycle)
         credit = min(self._credit + earned, float(count * page_rows))
-        written: dict[Prefix, list[tuple[Prefix, Rows]]] = {}
+        written: dict[Prefix, list[Prefix]] = {}
         for prefix, last in sorted(self.state.pages, key=lambda page: (page[1], page[0])):
             if credit <= 0 and not self._must_write(sequence, last):
                 break
             rows = rows_of(prefix).of_page()
             credit -= max(1, len(rows))
-            written[prefix] = list(_leaves(prefix, rows, page_rows))
+            written[prefix] = []
+            for leaf, part in _leaves(prefix, rows, page_rows):
+                take_page(sequence, leaf, part)
+                written[prefix].append(leaf)
         return written, max(credit, -float(page_rows))
 
     def _must_write(self, sequence: int, last: int) -> bool:
@@ -248,10 +267,10 @@ class PagePlanner(Generic[Rows]):
     def _ring_changed(self) -> bool:
         return len(self.state.slot_parts) != self.policy.ring
 
-    def _listed(self, sequence: int, written: dict[Prefix, list[tuple[Prefix, Rows]]]) -> Iterable[tuple[Prefix, int]]:
+    def _listed(self, sequence: int, written: dict[Prefix, list[Prefix]]) -> Iterable[tuple[Prefix, int]]:
         for prefix, last in self.state.pages:
             if prefix in written:
-                yield from ((leaf, sequence) for leaf, _ in written[prefix])
+                yield from ((leaf, sequence) for leaf in written[prefix])
             else:
                 yield prefix, last
 

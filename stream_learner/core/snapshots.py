@@ -18,7 +18,7 @@ bits of the prefix as characters 0 and 1. A null value deletes its key. Values a
     20  u32  delta: part.  version: records of this publication in this shard, itself and tombstones not counted
     24  u32  delta: parts. version: slots of the ring
     28  u32  page: bits of the prefix
-    32  u64  sequence: number of the publication in this shard, from 1
+    32  u64  sequence: number of the publication in this shard, from 1, below 2^62
     40  u64  attempt: differs whenever a publication is tried again
     48  i64  version: the tick up to which the model is folded
     56  u64  page: first key of the prefix. version: digest of the learner's state at the version
@@ -27,7 +27,7 @@ bits of the prefix as characters 0 and 1. A null value deletes its key. Values a
 Body of a delta or page: keys u64[count], rising; then weights f32[count], or, with ncols > 0, touched i64[count] and
 columns f64[count, ncols]. A delta holds zero rows too, a page does not.
 Body of a version: first keys of the pages' prefixes u64[count], rising; publication that wrote each page last
-u64[count]; records held by each slot of the ring u32[ring]; bits of each prefix u8[count].
+u64[count]; records held by each slot of the ring u32[ring], 2^20 at most together; bits of each prefix u8[count].
 Body of a model or head: a JSON object (UTF-8).
 """
 
@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, NewerVersion, Where
 from stream_learner.core.pages import PagePlan, PageState, Prefix, is_partition, shard_prefix
@@ -55,6 +56,10 @@ HEAD_KEY = b"head"
 VERSION_KEY = b"version"
 MODEL_SHARD = 0
 MODEL_FIELDS = ("name", "tick_ms", "features", "optimizer", "inputs", "metrics")
+MAX_SEQUENCE = (1 << 62) - 1
+"""No publisher comes so far; and what is reckoned with it stays within 64 bits."""
+MAX_DELTA_RECORDS = 1 << 20
+"""In the ring of one shard: 1 TiB of changed rows in the largest records there are by default. Readers list them."""
 
 _HEADER = struct.Struct("<4sHBBIIHHIIIQQqQ")
 _CRC_AT = 8
@@ -157,7 +162,11 @@ def encode_head(stamp: Stamp, content: Mapping[str, Any]) -> bytes:
 
 
 def encode_version(stamp: Stamp, digest: int, records: int, state: PageState) -> bytes:
-    """The version record: which pages make up the shard, and how many records the publication has before it."""
+    """The version record: which pages make up the shard, and how many records the publication has before it.
+
+    Raises ValueError for more delta records than `MAX_DELTA_RECORDS`: nobody could read it.
+    """
+    _check_delta_records(state.slot_parts)
     prefixes = [prefix for prefix, _ in state.pages]
     body = b"".join(
         (
@@ -294,6 +303,8 @@ def _opened(value: bytes, where: Where) -> _Header:
     header = _Header(*_HEADER.unpack_from(value))
     if header.format != FORMAT_VERSION or _checksum(value) != header.crc:
         raise DamagedRecord("a snapshot record whose checksum is wrong", where)
+    if header.sequence > MAX_SEQUENCE:
+        raise DamagedRecord(f"a snapshot record of publication {header.sequence}, more than there can be", where)
     return header
 
 
@@ -346,6 +357,7 @@ def _decode_version(header: _Header, stamp: Stamp, body: memoryview) -> Record:
     firsts = np.frombuffer(body, "<u8", count).tolist()
     written = np.frombuffer(body, "<u8", count, 8 * count).tolist()
     slot_parts = np.frombuffer(body, "<u4", ring, 16 * count).astype(np.int64)
+    _check_delta_records(slot_parts)
     nbits = bytes(body[16 * count + 4 * ring :])
     prefixes = [Prefix(*page) for page in zip(firsts, nbits, strict=True)]
     if not is_partition(shard_prefix(stamp.shard, stamp.shards), prefixes):
@@ -354,6 +366,12 @@ def _decode_version(header: _Header, stamp: Stamp, body: memoryview) -> Record:
         raise ValueError("a page of a later publication")
     state = PageState(stamp.sequence, tuple(zip(prefixes, written, strict=True)), slot_parts)
     return VersionRecord(stamp, header.word, header.part, state)
+
+
+def _check_delta_records(slot_parts: NDArray[np.int64]) -> None:
+    records = int(slot_parts.sum())
+    if records > MAX_DELTA_RECORDS:
+        raise ValueError(f"{records:,} delta records in a ring, more than {MAX_DELTA_RECORDS:,}")
 
 
 def _decode_delta(header: _Header, stamp: Stamp, body: memoryview) -> Record:

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from stream_learner.core import weight_kernels as kernels
 from stream_learner.core.memory import address_of
 from stream_learner.core.weight_eviction import BoundedSubTables
-from stream_learner.core.weights import CHECKPOINT, PUBLICATION, Rows, WeightTable
+from stream_learner.core.weights import PUBLICATION, Rows, WeightTable
 
 _BATCH: Final = 65_536
 """Rows that are fetched or loaded at once, at most."""
+_NO_TICK: Final = 1 << 62
+"""Beyond every tick: what changes is not listed."""
 
 
 class ColdRows(Protocol):
@@ -52,7 +54,7 @@ class BoundedWeightTable(WeightTable):
     """
 
     def __init__(self, ncols: int, cold: ColdRows, *, limit_bytes: int, most_changed: int) -> None:
-        """most_changed: how many rows may be dirty before `must_checkpoint`.
+        """most_changed: how many rows may be dirty before `must_checkpoint`, or be listed for the next publication.
 
         Raises ValueError for a bound that holds nothing.
         """
@@ -60,6 +62,8 @@ class BoundedWeightTable(WeightTable):
         super().__init__(ncols, self._bounded)
         self._cold = cold
         self._most_changed = most_changed
+        self._unlisted = False
+        """Whether more rows have changed since the last publication than are listed."""
         self.missed = 0
         self.fetched = 0
 
@@ -124,9 +128,9 @@ class BoundedWeightTable(WeightTable):
             address_of(places), len(keys), self._shape, address_of(columns), address_of(touched), address_of(known)
         )
 
-    def rows_of(self, keys: NDArray[np.uint64]) -> Rows:
+    def _rows_of(self, keys: NDArray[np.uint64]) -> Rows:
         """See `WeightTable.rows_of`; nothing comes back into memory."""
-        rows = super().rows_of(keys)
+        rows = super()._rows_of(keys)
         # A row that never changed, or is not in memory at all.
         elsewhere = np.flatnonzero((rows.touched < 0) & (rows.keys != 0))
         for start in range(0, len(elsewhere), _BATCH):
@@ -161,13 +165,38 @@ class BoundedWeightTable(WeightTable):
             stop = start + _BATCH
             super().load(keys[start:stop], columns[start:stop], touched[start:stop])
 
-    def restart_changes(self, checkpoint_tick: int, publication_tick: int) -> None:
-        """See `WeightTable.restart_changes`; what is not in memory is found on the cold side."""
-        super().restart_changes(checkpoint_tick, publication_tick)
-        for which, since in ((CHECKPOINT, checkpoint_tick), (PUBLICATION, publication_tick)):
-            if since < self._cold.tick:
-                keys = np.union1d(self._changes[which].sorted_keys(), self._cold.changed_after(since))
-                self._restart(which, since, keys)
+    def _keys_after(self, tick: int) -> NDArray[np.uint64]:
+        keys = super()._keys_after(tick)
+        return keys if tick >= self._cold.tick else np.union1d(keys, self._cold.changed_after(tick))
+
+    def write_back(self, rows: int, count: int, local: int, local_bytes: int, tick: int) -> int:
+        """See `WeightTable.write_back`. Where nobody publishes, the list of what to publish ends at `most_changed`."""
+        nonzero = super().write_back(rows, count, local, local_bytes, tick)
+        listed = self._changes[PUBLICATION]
+        if len(listed) > self._most_changed:
+            since = listed.since
+            self._restart(PUBLICATION, since, np.empty(0, np.uint64))
+            self._since[PUBLICATION] = _NO_TICK
+            self._unlisted = True
+        return nonzero
+
+    @property
+    def changed_for_publication(self) -> int:
+        """How many rows changed since the last publication; looks for them where they are not listed any more."""
+        listed = self._changes[PUBLICATION]
+        return len(self._keys_after(listed.since)) if self._unlisted else len(listed)
+
+    def take_changed_for_publication(self, tick: int) -> Rows:
+        """See `WeightTable.take_changed_for_publication`; looks for them where they are not listed any more."""
+        if self._unlisted:
+            since = self._changes[PUBLICATION].since
+            self._restart(PUBLICATION, since, self._keys_after(since))
+        return super().take_changed_for_publication(tick)
+
+    def _restart(self, which: int, since: int, keys: NDArray[np.uint64]) -> None:
+        super()._restart(which, since, keys)
+        if which == PUBLICATION:
+            self._unlisted = False
 
 
 def warm() -> None:

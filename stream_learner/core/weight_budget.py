@@ -62,8 +62,9 @@ class MemoryBudget:
 
 
 def copied_bytes(ncols: int) -> int:
-    """Memory for a changed row beside the table: its copy, a row of a page, its places in two lists that grow."""
-    return 2 * 8 * (2 + ncols) + 2 * 2 * 8 + 16
+    """Memory for a changed row beside the table: its copy for a checkpoint, which stays until the index has it, another
+    and a half for a publication and what is encoded from either, its places in two lists that grow."""
+    return 5 * 8 * (2 + ncols) // 2 + 2 * 2 * 8 + 32
 
 
 def least_bytes(ncols: int) -> int:

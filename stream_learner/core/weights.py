@@ -152,10 +152,13 @@ class WeightTable:
 
     def rows_of(self, keys: NDArray[np.uint64]) -> Rows:
         """Rows of u64[r] keys, in their order; an absent or never changed key has zeros and touched -1."""
-        keys = np.ascontiguousarray(keys, np.uint64)
+        return self._rows_of(np.array(keys, np.uint64))
+
+    def _rows_of(self, keys: NDArray[np.uint64]) -> Rows:
+        """The same; the array of keys becomes that of the rows."""
         places = np.empty(len(keys), np.int64)
         kernels.find(self._places, address_of(keys), len(keys), self.ncols, address_of(places))
-        return self._copy(keys.copy(), places)
+        return self._copy(keys, places)
 
     def rows_with_prefix(self, bits: int, nbits: int) -> Rows:
         """All changed rows whose key begins with the `nbits` (0..64) bits of `bits`, rising by key."""
@@ -213,11 +216,15 @@ class WeightTable:
         Either may be ahead of the rows: what the fold changes up to it is made again, not changed, and is not listed.
         """
         for which, since in ((CHECKPOINT, checkpoint_tick), (PUBLICATION, publication_tick)):
-            count = kernels.scan_touched(self._places, self.ncols, since, 0)
-            keys = np.empty(count, np.uint64)
-            if count:
-                kernels.scan_touched(self._places, self.ncols, since, address_of(keys))
-            self._restart(which, since, keys)
+            self._restart(which, since, self._keys_after(since))
+
+    def _keys_after(self, tick: int) -> NDArray[np.uint64]:
+        """Keys of all rows touched after a tick, each once."""
+        count = kernels.scan_touched(self._places, self.ncols, tick, 0)
+        keys = np.empty(count, np.uint64)
+        if count:
+            kernels.scan_touched(self._places, self.ncols, tick, address_of(keys))
+        return keys
 
     @property
     def changed_for_checkpoint(self) -> int:
@@ -243,7 +250,7 @@ class WeightTable:
     def _take(self, which: int, tick: int) -> Rows:
         if tick < max(self._changes[which].since, self._last_tick):
             raise ValueError(f"tick {tick} cannot be taken: there are changes of, or were taken up to, a later one")
-        rows = self.rows_of(self._changes[which].sorted_keys())
+        rows = self._rows_of(self._changes[which].sorted_keys())
         self._restart(which, tick, np.empty(0, np.uint64))
         self._closed_tick = max(self._closed_tick, tick)
         return rows

@@ -8,13 +8,14 @@ A checkpoint consists of pages and deltas, planned and encoded as those of the s
 `core/snapshots.py`), with all state columns. A column family per shard; the default one for what belongs to all.
 `edges/store_layout.py` says where each lies.
 
-  Step 1. `begin` plans: what the checkpoint consists of is fixed, and referred to until it is written.
+  Step 1. `begin` plans: what the checkpoint consists of is fixed, and referred to until it is written. Beside an index
+          of rows it writes the pages at once, each under a key with the new sequence: their rows come from disk.
   Step 2. Each `step` writes at most 1 MiB of it, not synced, under keys with the new sequence.
   Step 3. `commit` writes one small batch, synced: head, version records, and the deletion of what they supersede.
 
 | crash after | what is found at the next open                                                                  |
 |-------------|-------------------------------------------------------------------------------------------------|
-| Step 1      | the checkpoint before                                                                           |
+| Step 1      | the checkpoint before; pages with a sequence above the head's are deleted                       |
 | Step 2      | the checkpoint before; pieces with a sequence above the head's are deleted                      |
 | Step 3      | this checkpoint: the write-ahead log is synced with the head, and holds every piece before it   |
 """
@@ -44,6 +45,7 @@ from stream_learner.core.snapshots import (
     VersionRecord,
     decode,
     encode_head,
+    encode_page,
     encode_version,
 )
 from stream_learner.edges.store_copy import StoreParts
@@ -81,8 +83,10 @@ from stream_learner.errors import NewerFormat, StateDamaged, StateOfAnotherModel
 
 STORE_FORMAT = 1
 POLICY = PagePolicy(page_bytes=512 * 1024, part_bytes=960 * 1024, ring=64, delta_share=1.0, lean=True)
-ROWS_POLICY = replace(POLICY, ring=1024)
-"""For a model larger than memory: pages are read for a checkpoint, so each writes a small share of them."""
+ROWS_POLICY = replace(POLICY, ring=1024, lean=False, part_bytes=240 * 1024)
+"""For a model larger than memory: pages are read for a checkpoint, so each writes a small share of them. Deltas are
+views of the rows changed: leaving out the few that pages hold would cost a copy of all. Their parts are small, for
+RocksDB holds one of every file that it merges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +237,17 @@ class CheckpointStore:
         once, with their columns now. rows_of: all rows with a prefix, sorted by key, as of now; called here only.
         The arrays of both must not change before the commit. head: JSON values, given back as they are.
         attachments: bytes by name, written anew each time.
-        Raises ValueError for a head that JSON cannot keep.
+        Raises ValueError for a head that JSON cannot keep; DiskFull, with an index of rows.
         """
         with explained(self._path):
             if self._unfinished:
                 self._delete_unfinished()
             self._unfinished = True
         plans = [
-            planner.plan(rows_between(changed, planner.root.bits, planner.root.last), rows_of)
-            for planner in self._planners
+            planner.plan(
+                rows_between(changed, planner.root.bits, planner.root.last), rows_of, self._page_writer(shard, version)
+            )
+            for shard, planner in enumerate(self._planners)
         ]
         stamps = [Stamp(shard, len(plans), plan.sequence, 0, version) for shard, plan in enumerate(plans)]
         attached = dict(attachments or {})
@@ -256,6 +262,20 @@ class CheckpointStore:
         pieces = [piece for plan, stamp in zip(plans, stamps, strict=True) for piece in plan_pieces(plan, stamp)]
         pieces += list(attachment_pieces(plans[0].sequence, attached))
         return CheckpointWriter(self, deque(pieces), batch, plans)
+
+    def _page_writer(self, shard: int, version: int) -> Callable[[int, Prefix, StateRows], None] | None:
+        """What writes a page as soon as it is planned; None where the rows of pages are in memory anyhow."""
+        if self.rows is None:
+            return None
+
+        def write(sequence: int, prefix: Prefix, rows: StateRows) -> None:
+            batch = WriteBatch(raw_mode=True)
+            stamp = Stamp(shard, len(self._planners), sequence, 0, version)
+            batch.put(page_key(sequence, prefix), encode_page(stamp, prefix, rows), self._handles[shard])
+            with explained(self._path):
+                self._db.write(batch)
+
+        return write
 
     @property
     def parts(self) -> StoreParts:

@@ -25,6 +25,7 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from stream_learner.edges import allocator
 from stream_learner.errors import DiskFull, StateDamaged, StateInUse, Stop
 
 MIB = 1 << 20
@@ -33,6 +34,8 @@ ROWS_FAMILY = "rows"
 
 OPEN_FILES = 256
 MOST_OPEN_FILES = 4096
+MERGED_AT_ONCE_BYTES = 128 * 1024
+"""A merge reads so much ahead from every file it takes in, dozens at times, and none of it through the cache."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large", "Space limit reached")
 _GONE = re.compile(r"No such file or directory: While opening? a file for .*/(?:MANIFEST-\d+|\d+\.(?:sst|log))")
@@ -74,10 +77,14 @@ def open_database(path: Path, shards: int, memory_bytes: int, rows_bytes: int | 
         cache = Cache(cache_bytes)
         buffers = WriteBufferManager(buffer_bytes, False)
     else:
+        allocator.keep_little()
         cache_bytes, buffer_bytes, open_files = rows_bytes, min(memory_bytes, rows_bytes // 2), _files_for_rows()
         cache = Cache(cache_bytes)
         buffers = WriteBufferManager.new_write_buffer_manager_with_cache(buffer_bytes, False, cache)
     options = _database_options(buffer_bytes, buffers, open_files)
+    if rows_bytes is not None:
+        options.set_compaction_readahead_size(MERGED_AT_ONCE_BYTES)
+        options.set_writable_file_max_buffer_size(MERGED_AT_ONCE_BYTES)
     names = {family_name(shard) for shard in range(shards)}
     if (path / "CURRENT").exists():
         names |= set(Rdict.list_cf(str(path), options))

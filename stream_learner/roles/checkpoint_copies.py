@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.kafka import Admin, KafkaSettings, TransactionalPublisher
-from stream_learner.errors import BrokenInvariant, Fenced, StreamLearnerError
+from stream_learner.errors import BrokenInvariant, BrokerUnreachable, Fenced, RetryLater, StreamLearnerError
 from stream_learner.roles.copier import Copied, Copier
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ FINISH_S = 10.0
 """How long the end of a learner waits for the copy of its last checkpoint."""
 STOP_S = 15.0
 LOOK_S = 0.01
+AWAY = "brokers"
+"""What fails while brokers are away, whatever they, or their silence, say of it."""
 
 
 class CheckpointCopies:
@@ -141,12 +143,13 @@ class CheckpointCopies:
 
     def _note_failure(self, error: StreamLearnerError) -> None:
         """Say what has failed, once, and wait a while, longer each time."""
-        if self._failing != type(error).__name__:
-            self._failing = type(error).__name__
+        trouble = AWAY if isinstance(error, BrokerUnreachable | RetryLater) else type(error).__name__
+        if self._failing != trouble:
+            self._failing = trouble
             self._log.warning(
                 "checkpoint_copy_failed", topic=self._copier.topic, reason=str(error), action=error.action
             )
-        self._metrics.inc(names.RETRIES, role="learner", error=self._failing)
+        self._metrics.inc(names.RETRIES, role="learner", error=type(error).__name__)
         self._stop.wait(self._again_s)
         self._again_s = min(2 * self._again_s, AGAIN_AT_MOST_S)
         self._began_s = float("-inf")
@@ -187,7 +190,14 @@ class CheckpointCopies:
 
 
 def copies_of(
-    config: Config, settings: KafkaSettings, admin: Admin, checkpoints: Checkpoints, metrics: Metrics, log: Logger
+    config: Config,
+    settings: KafkaSettings,
+    admin: Admin,
+    checkpoints: Checkpoints,
+    metrics: Metrics,
+    log: Logger,
+    *,
+    new_publisher: Callable[[KafkaSettings, str], TransactionalPublisher] = TransactionalPublisher,
 ) -> CheckpointCopies:
     """The copies of a learner's checkpoints, begun. Raises what `CheckpointCopies.begin` does."""
 
@@ -197,8 +207,11 @@ def copies_of(
             admin,
             checkpoints.store,
             topic=config.checkpoints_topic,
-            new_publisher=partial(TransactionalPublisher, settings, config.copier_id),
+            new_publisher=partial(new_publisher, settings, config.copier_id),
             before_sending=before_sending,
+            topic_made_anew=lambda: log.warning(
+                "checkpoints_topic_made_anew", topic=config.checkpoints_topic, does="copies every piece again"
+            ),
         )
 
     copies = CheckpointCopies(

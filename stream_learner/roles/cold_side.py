@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stream_learner.core.learner import Learner
 from stream_learner.core.rows import StateRows
 from stream_learner.core.weight_budget import MIB, PROCESS_BYTES, MemoryBudget
+from stream_learner.edges import allocator
 from stream_learner.edges.store import CheckpointStore
 from stream_learner.edges.store_rows import ColdStore, IndexWriter, Note, RowIndex
 from stream_learner.edges.telemetry import get_logger
@@ -126,6 +127,7 @@ class ColdSide:
     def begin(self, changed: StateRows) -> None:
         """A checkpoint of these rows has begun."""
         self._changed = changed
+        allocator.give_back()
 
     def committed(self) -> None:
         """It has committed: the index follows."""

@@ -51,7 +51,7 @@ from stream_learner.edges.store_copy import (
     places_of,
     read_lineage,
 )
-from stream_learner.errors import PartitionCountsDiffer
+from stream_learner.errors import PartitionCountsDiffer, RetryLater
 from stream_learner.roles.copied_checkpoint import LastCopy, check_identity, last_copy
 
 TRANSACTION_BYTES = 4 << 20
@@ -93,14 +93,17 @@ class Copier:
         topic: str,
         new_publisher: Callable[[], Publishes],
         before_sending: Callable[[int], bool] = lambda size_bytes: True,
+        topic_made_anew: Callable[[], None] = lambda: None,
     ) -> None:
         """store: open as long as this is used. before_sending: called with the size of each transaction, to wait as
-        long as it may take; False to leave off."""
+        long as it may take; False to leave off. topic_made_anew: called when the topic is found to be another one of
+        its name."""
         self.topic = topic
         self._settings, self._admin, self._store = settings, admin, store
         self._new_publisher = new_publisher
         self._publisher = new_publisher()
         self._before_sending = before_sending
+        self._topic_made_anew = topic_made_anew
         self._topic_id = b""
         self._last = LastCopy(None, None)
         self._sent: set[Place] = set()
@@ -144,7 +147,9 @@ class Copier:
                 self._publisher.publish(records)
                 self._sent.update(places)
                 sent_bytes += size
-            # Step 6: note it, then let it count.
+            # Step 6: note it, then let it count; not where pieces went into a topic that is gone.
+            if self._is_another_topic():
+                raise RetryLater(f"{self.topic} was deleted and made again while a copy was sent to it")
             self._note(copy)
             self._publisher.publish(
                 [*self._superseded(copy), Record(self.topic, HEAD_SHARD, HEAD_KEY, encode_copy(copy))]
@@ -169,10 +174,14 @@ class Copier:
         self._last = last_copy(self._settings, self._admin.offsets, self.topic)
         if self._last.head is not None:
             check_identity(self.topic, self._last.head, parts)
+        anew = bool(self._topic_id) and found.id != self._topic_id
+        if anew:
+            self._topic_made_anew()
         self._topic_id = found.id
         self._sent.clear()
         lineage = read_lineage(self._store)
-        mine = lineage is not None and lineage.made(self._last.head)
+        # A head of ours in a topic made anew was sent by a copy whose pieces went to the one before.
+        mine = not anew and lineage is not None and lineage.made(self._last.head)
         self._lineage = lineage if lineage is not None and mine else Lineage.new()
         self.tick = self._last.head.tick if self._last.head is not None and mine else -1
 
@@ -183,8 +192,12 @@ class Copier:
             self._publisher = self._new_publisher()
             self._publisher.init()
             self._look()
-        elif self._admin.require([self.topic])[self.topic].id != self._topic_id:
+        elif self._is_another_topic():
             self._look()
+
+    def _is_another_topic(self) -> bool:
+        """Whether the topic was deleted and made again. Raises TopicMissing where it is gone."""
+        return self._admin.require([self.topic])[self.topic].id != self._topic_id
 
     def _transactions(
         self, held: HeldCheckpoint, copy: CopyHead, missing: list[Place]

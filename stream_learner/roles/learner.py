@@ -142,6 +142,8 @@ class LearnerRole:
         check_memory([model.config for model in self.models], available_bytes())
         admin, config = Admin(first.settings), first.config
         log = admin.require([config.examples_topic])[config.examples_topic]
+        for model in self.models:
+            model.connect(admin)
         # Step 1: load the last checkpoint.
         positions = [model.load(log) for model in self.models]
         # Step 2: fence whoever published before; a standby does so when it holds the lease.

@@ -24,6 +24,7 @@ from stream_learner.roles.leadership import Leadership, TakeOver
 from stream_learner.roles.learner_report import LearnerReport
 from stream_learner.roles.log_follower import LogFollower, LogPosition
 from stream_learner.roles.publication import Publication
+from stream_learner.roles.publishers_ahead import PublishersAhead
 from stream_learner.roles.record_sizes import RecordSizes
 from stream_learner.roles.recovery import Recovery
 from stream_learner.roles.set_aside import noting_damage
@@ -40,7 +41,8 @@ PUBLISHED_SLICES = 12
 
 
 class ModelFold:
-    """Folds one model. Used by the learner's thread: `load`, `begin`, then turn after turn, `keep_lease` first."""
+    """Folds one model. Used by the learner's thread: `connect`, `load`, `begin`, then turn after turn, `keep_lease`
+    first."""
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class ModelFold:
         self._copies: CheckpointCopies | None = None
         self._admin: Admin | None = None
         self._leadership = Leadership(config, self._settings, metrics, standby=standby, with_lease=with_lease)
+        self._ahead = PublishersAhead()
         self._publication: Publication | None = None
         """Only while this learner leads."""
         self._took_over: TakeOver | None = None
@@ -90,6 +93,19 @@ class ModelFold:
     def settings(self) -> KafkaSettings:
         """For the clients of this model."""
         return self._settings
+
+    def connect(self, admin: Admin) -> None:
+        """Connect what publishes, while the state is loaded. It fences nobody: a load that fails must end no leader."""
+        config = self.config
+        if not config.learner.publish:
+            return
+        self._ahead.connect(self._publishing(RecordSizes(admin, self._log)), config.publisher_id)
+        if config.learner.copies:
+            self._ahead.connect(self._settings, config.copier_id)
+
+    def _publishing(self, sizes: RecordSizes) -> KafkaSettings:
+        """For what publishes: with batches that the snapshot topic takes."""
+        return self._settings.with_batches(sizes.batch_bytes(self.config.snapshots_topic))
 
     def load(self, log: TopicInfo) -> dict[int, LogPosition]:
         """Load the last checkpoint; returns its positions in the training log `log`.
@@ -183,16 +199,18 @@ class ModelFold:
         assert self._admin is not None
         sizes = RecordSizes(self._admin, self._log)
         publication = Publication(
-            self._settings.with_batches(sizes.batch_bytes(self.config.snapshots_topic)),
+            self._publishing(sizes),
             self._admin.offsets,
             topic=self.config.snapshots_topic,
             transactional_id=self.config.publisher_id,
             shards=self.config.snapshots.shards,
             policy=self._page_policy(sizes),
             learner=self.learner,
+            new_publisher=self._ahead.take,
         )
         began_s = time.monotonic()
         try:
+            # The publisher first: whoever copies and is fenced takes it for a sign that it is fenced there too.
             publication.begin()
             self._begin_copies()
             self._fence_s = time.monotonic() - began_s
@@ -217,7 +235,9 @@ class ModelFold:
         if not config.learner.copies:
             return
         assert self._admin is not None and checkpoints is not None
-        self._copies = copies_of(config, self._settings, self._admin, checkpoints, self.metrics, self._log)
+        self._copies = copies_of(
+            config, self._settings, self._admin, checkpoints, self.metrics, self._log, new_publisher=self._ahead.take
+        )
 
     def follow(self) -> None:
         """Publish nothing from now on. Whatever was published stays."""
@@ -448,7 +468,7 @@ class ModelFold:
 
     def close(self) -> None:
         """Let go of the snapshot topic and the state directory. A checkpoint that is not whole never was."""
-        for part in (self._publication, self._copies, self._checkpoints):
+        for part in (self._publication, self._copies, self._ahead, self._checkpoints):
             if part is not None:
                 part.close()
         self._leadership.leave()

@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import NoReturn
 
 from stream_learner.core.attempt import Ack, Attempt, Verdict
 from stream_learner.core.errors import BrokenLog
@@ -30,7 +31,7 @@ from stream_learner.core.marks import GENESIS, Mark, MarkId, ResumePoint
 from stream_learner.core.training_log import RuleR
 from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.edges.telemetry import Logger
-from stream_learner.errors import Fenced, InputsChanged, RetryLater, Stop, TopicRecreated
+from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
 from stream_learner.roles.accepted import Accepted, Hint, LogTail
 from stream_learner.roles.inputs import DeadLetter, InputPlan, Inputs
 from stream_learner.roles.partition_progress import Appended, Progress
@@ -42,6 +43,8 @@ MAX_OUTSTANDING = 64
 MAX_LETTER_BYTES = 8 << 20
 """Of a longer dead record only this much is kept; the header `value_bytes` then says how long it was."""
 RETRY_S = 1.0
+LOOK_AGAIN = 3
+"""So often the training log is looked at again, a rest before each, when it seems to have lost what is needed."""
 EMPTY_AFTER_S = 1.0
 """While input keeps coming, empty ticks wait this long to share a mark with the next that is not empty."""
 
@@ -146,6 +149,7 @@ class PartitionJoiner:
         self._resumed_at_s = 0.0
         self._appended: deque[Appended] = deque()
         self._appended_at_s = 0.0
+        self._looked_again = 0
         self._after = Hint(0, GENESIS)
         self._steps = self._rule_w()
 
@@ -220,11 +224,27 @@ class PartitionJoiner:
     # Step 1
 
     def _find_accepted(self) -> Generator[bool, None, None]:
-        for accepted in self._tail.find(self.progress.hint):
-            self._accepted = accepted
-            yield True
+        try:
+            for accepted in self._tail.find(self.progress.hint):
+                self._accepted = accepted
+                yield True
+        except LogTrimmed as error:
+            self._look_again(error)
+        self._looked_again = 0
         self._tail.close()
         self._check_topics()
+
+    def _look_again(self, error: LogTrimmed) -> NoReturn:
+        """Drop the attempt; raise the error itself once the log has been looked at often enough.
+
+        The end that a broker tells may be an old one, short of the resume points; and retention may take records
+        between the question where the log begins and the reading of it. Neither is a reason to stop for good.
+        """
+        self._tail.close()
+        if self._looked_again == LOOK_AGAIN:
+            raise error
+        self._looked_again += 1
+        raise _Dropped(f"looked at again: {error}") from error
 
     def _check_topics(self) -> None:
         """The resume point must be of these very topics, with these very settings."""
@@ -446,8 +466,11 @@ class PartitionJoiner:
     def _decide(self, attempt: Attempt) -> Generator[bool, None, None]:
         """Step 5: read on by rule R; still one's own mark: go on; another's: back to step 1."""
         known = self._known_to_stand(attempt)
-        for _ in self._tail.read_on(known, attempt.expected_offset):
-            yield True
+        try:
+            for _ in self._tail.read_on(known, attempt.expected_offset):
+                yield True
+        except LogTrimmed as error:
+            self._look_again(error)
         self._tail.close()
         if attempt.decide(known.rule) is Verdict.BEGIN_AGAIN:
             raise _Lost(f"another joiner wrote tick {known.last.last_tick}")

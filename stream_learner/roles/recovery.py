@@ -4,7 +4,8 @@ In: the state directory, `<model>.checkpoints`, the training log. Out: checkpoin
 This file must never let a learner go on that has loaded a state in part, or delete a state that is damaged.
 
 1. Load the last checkpoint on disk. If there is one, go on from it, even where the copy is further: the log is there.
-2. A directory that is damaged is moved aside, file by file, and made anew.
+2. A directory that is damaged is moved aside, file by file, and made anew. So is one that the log has left behind: its
+   positions are gone from the log, and the copy is one that the log goes on from.
 3. If there is a complete copy, write its pieces into the directory, and load it as in step 1. The digest decides.
 4. If there is none, fold the training log from its beginning; if the log does not begin there any more, stop.
 
@@ -79,9 +80,14 @@ class Recovery:
         """
         # Steps 1 and 2: the disk.
         checkpoints, positions = self._from_disk()
-        if checkpoints.tick >= 0 or not self._config.learner.publish:
+        if not self._config.learner.publish or (
+            checkpoints.tick >= 0 and not self._left_behind(checkpoints, positions)
+        ):
             return checkpoints, positions
         checkpoints.close()
+        if checkpoints.tick >= 0:
+            aside = set_aside(self._config.state_dir)
+            self._log.warning("state_left_behind", found=self._damage, moved_to=str(aside), note="nothing was deleted")
         # Step 3: the copy.
         trouble = self._restore() if self._config.learner.copies else "learner.copies is off"
         if not trouble:
@@ -105,6 +111,29 @@ class Recovery:
         aside = set_aside(self._config.state_dir)
         self._log.warning("state_damaged", found=self._damage, moved_to=str(aside), note="nothing was deleted")
         return self._load()
+
+    def _left_behind(self, checkpoints: Checkpoints, positions: Positions) -> bool:
+        """Whether the log lacks what follows the state on disk, and has what follows the last copy."""
+        config, log = self._config, self._log_topic
+        if not config.learner.copies:
+            return False
+        admin = Admin(self._settings)
+        earliest = admin.offsets.earliest([(log.name, partition) for partition in positions])
+        gone = sorted(p for p, position in positions.items() if position.offset < earliest[log.name, p])
+        if not gone or config.checkpoints_topic not in admin.describe([config.checkpoints_topic]):
+            return False
+        copy = last_copy(self._settings, admin.offsets, config.checkpoints_topic).head
+        if copy is None or copy.tick <= checkpoints.tick:
+            return False
+        self._check_copy(config.checkpoints_topic, copy, checkpoints.store)
+        follows = copy.head_record().content["head"]["positions"]
+        if any(offset < earliest[log.name, int(partition)] for partition, (offset, *_) in follows.items()):
+            return False
+        self._damage = (
+            f"{config.state_dir} is as of tick {checkpoints.tick}, and {log.name} partition "
+            f"{', '.join(map(str, gone))} no longer has what follows it"
+        )
+        return True
 
     def _load(self) -> tuple[Checkpoints, Positions]:
         seen = damage_seen(self._config.state_dir)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.weight_bounded import BoundedWeightTable
 from stream_learner.core.weight_eviction import rows_within
-from stream_learner.core.weights import Rows, WeightTable
+from stream_learner.core.weights import PUBLICATION, Rows, WeightTable
 from tests.core.test_weights import as_model, change, keys_of, load
 
 Row = tuple[tuple[float, ...], int]
@@ -219,6 +219,29 @@ def test_rows_that_must_stay_do_stay_beyond_the_bound() -> None:
         assert table.must_checkpoint
     assert table.rows_digest_full() == plain.rows_digest
     assert (table.evicted, table.resident) == (0, 12_000)
+
+
+def test_what_nobody_publishes_is_not_listed_without_end() -> None:
+    """Twenty times what may be listed changes, much of it leaves memory: the list stays short, and none is missed."""
+    cold, most = DictRows(2), 1000
+    table = BoundedWeightTable(2, cold, limit_bytes=limit_bytes(2), most_changed=most)
+    plain = WeightTable(2)
+    for tick in range(1, 25):
+        rows: dict[int, Row] = {key: ((1.0, float(tick)), 0) for key in POOL[tick * 450 : tick * 450 + 900]}
+        change(table, rows, tick)
+        change(plain, rows, tick)
+        cold.take(table.take_changed_for_checkpoint(tick))
+        cold.tick = tick
+        if tick == 3:
+            for each in (table, plain):
+                each.take_changed_for_publication(3)
+        assert len(table._changes[PUBLICATION]) <= most and len(table._changes[PUBLICATION]._keys) <= 2 * most + 1800
+    assert table.evicted > 3000
+    assert table.changed_for_publication == plain.changed_for_publication > 9 * most
+    for tick in (24, 25):
+        TwoTables._same(*(each.take_changed_for_publication(tick) for each in (plain, table)))
+        change(table, {POOL[0]: ((3.0, 1.0), 0)}, 25)
+        change(plain, {POOL[0]: ((3.0, 1.0), 0)}, 25)
 
 
 def test_the_rows_touched_longest_ago_leave_first() -> None:

@@ -45,10 +45,12 @@ def grown_mib(*, keep: bool) -> tuple[str, int]:
     return said, int(grown)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only GNU's C library can be told")
 def test_what_threads_have_freed_goes_back() -> None:
     """Six threads each take and free 18 MiB again and again: little of it stays, much more of it untold."""
     said, grown = grown_mib(keep=True)
+    if platform.libc_ver()[0] != "glibc":
+        assert said == "False"
+        return
     assert said == "True" and grown < 8
     assert grown_mib(keep=False)[1] > 2 * max(grown, 4)
 

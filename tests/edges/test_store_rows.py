@@ -202,15 +202,14 @@ def test_the_memory_of_rocksdb_is_bounded_and_told(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_holds_one_page_at_a_time(tmp_path: Path) -> None:
-    """Where pages come from disk, a checkpoint that writes all of them takes the memory of a few, and is the same."""
+    """Where pages come from disk, a checkpoint that writes many takes the memory of a few, and is the same."""
     policy = PagePolicy(page_bytes=64 * 1024, part_bytes=4096, ring=8, delta_share=1e9)
     rng = np.random.default_rng(3)
     keys = np.sort(rng.integers(1, 2**64, 60_000, np.uint64))
     none = StateRows(keys[:0], np.empty((0, 2)), np.empty(0, np.int64))
 
     def below(prefix: Prefix) -> StateRows:
-        first, stop = np.searchsorted(keys, np.array([prefix.bits, prefix.last], np.uint64))
-        found = keys[first : stop + 1].copy()
+        found = keys[(keys >= np.uint64(prefix.bits)) & (keys <= np.uint64(prefix.last))]
         return StateRows(found, np.outer(found.astype(np.float64), [1.0, 2.0]), np.ones(len(found), np.int64))
 
     peaks, written = [], []
@@ -230,7 +229,7 @@ def test_a_checkpoint_holds_one_page_at_a_time(tmp_path: Path) -> None:
     assert len(written[0]) == 60_000
     for ours, theirs in zip(*map(_arrays, written), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert peaks[0] < 10 * policy.page_bytes < 32 * 60_000 < peaks[1]
+    assert peaks[0] < 8 * policy.page_bytes and peaks[1] > 16 * policy.page_bytes
 
 
 def _arrays(rows: StateRows) -> tuple[NDArray[Any], ...]:

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 from rocksdict import WriteBatch
 
+from fuzz.publications import Pair, histories
 from fuzz.targets.checkpoints import opened, written_checkpoints
+from fuzz.targets.replica import Item, Reading, values_of
 from fuzz.targets.snapshots import sealed_anew
 from stream_learner.config.load import load_config
 from stream_learner.core.checkpoint_copy import decode_copy
@@ -28,9 +31,20 @@ from stream_learner.core.losses import LOGISTIC
 from stream_learner.core.pages import PageState, Prefix
 from stream_learner.core.progress import Progress
 from stream_learner.core.replica import Replica
-from stream_learner.core.snapshots import Stamp, encode_head, encode_model, encode_version
+from stream_learner.core.replica_table import ReplicaTable
+from stream_learner.core.snapshots import (
+    MAX_DELTA_RECORDS,
+    MAX_SEQUENCE,
+    MODEL_KEY,
+    VERSION_KEY,
+    Stamp,
+    encode_head,
+    encode_model,
+    encode_version,
+    stamp_of,
+)
 from stream_learner.core.snapshots import decode as decode_snapshot
-from stream_learner.core.text.vw import VwText
+from stream_learner.core.text.vw import VwText, VwTextOptions
 from stream_learner.errors import BadInput, StateDamaged
 from stream_learner.roles.evaluation.model_file import load_learner, read_model
 
@@ -62,6 +76,14 @@ def test_blanks_behind_an_event_take_time_in_proportion_to_their_number() -> Non
     raw = b'{"id":"x"}' + b" " * (1 << 22)
     decoder = ImpressionDecoder(EventSpec(max_event_bytes=1 << 23), FeatureSpec())
     assert decoder.decode(raw, np.array([0, len(raw)]), np.zeros(1, np.int64)).status.tolist() == [0]
+
+
+def test_a_new_namespace_beside_a_number_beyond_64_bits_gets_its_interactions() -> None:
+    """The number was decided first, and when the line was read again its letters passed for known: with `::` their
+    interactions were left out of that line and of every later one."""
+    block = b"1 |a x:1111111111111111111111111.5 y\n1 |a x:2 y\n"
+    parser = VwText(VwTextOptions(quadratic=("::",), repeats=True))
+    assert [np.diff(parser.parse(block, 1).batch.row_start).tolist() for _ in range(2)] == [[6, 6], [6, 6]]
 
 
 FRESH = """
@@ -102,6 +124,32 @@ def test_a_page_whose_prefix_has_bits_beyond_its_length_is_damaged() -> None:
         decode_snapshot(b"version", sealed_anew(value[:-1] + b"\x01"))
 
 
+def test_a_version_record_that_claims_more_delta_records_than_there_can_be_is_damaged() -> None:
+    """Its checksum is right. A learner, or a restoration, would have made a list of 2^32 keys and run out of memory."""
+    state = PageState(1, ((Prefix(0, 0), 1),), np.array([0, 1 << 20, 0, 0]))
+    value = encode_version(Stamp(0, 1, 1, 1, 1), 0, 0, state)
+    assert decode_snapshot(b"version", value).state.slot_parts.sum() == MAX_DELTA_RECORDS  # type: ignore[union-attr]
+    slots = 64 + 16
+    for claimed in ((1 << 20) + 1, 2**32 - 1):
+        with pytest.raises(DamagedRecord, match=f"{claimed:,} delta records in a ring, more than 1,048,576"):
+            decode_snapshot(
+                b"version", sealed_anew(value[: slots + 4] + struct.pack("<I", claimed) + value[slots + 8 :])
+            )
+        with pytest.raises(ValueError, match="delta records in a ring"):
+            encode_version(Stamp(0, 1, 1, 1, 1), 0, 0, replace(state, slot_parts=np.array([0, claimed, 0, 0])))
+
+
+def test_a_record_of_a_publication_that_no_publisher_reaches_is_damaged() -> None:
+    """With all records of a checkpoint numbered alike, an OverflowError came out where it was opened."""
+    for sequence in (2**62 - 1, 2**62, 2**64 - 1):
+        value = encode_head(Stamp(0, 1, sequence, 1, 1), {})
+        if sequence == MAX_SEQUENCE:
+            assert stamp_of(value).sequence == sequence
+            continue
+        with pytest.raises(DamagedRecord, match=f"of publication {sequence}, more than there can be"):
+            decode_snapshot(b"head", value)
+
+
 @pytest.mark.parametrize("loss", [None, "logistic", [], {"name": ["logistic"]}, {"name": None}])
 def test_a_model_record_whose_loss_is_no_object_is_damaged(loss: Any) -> None:
     """A scorer says so, is not ready, and goes on."""
@@ -110,6 +158,32 @@ def test_a_model_record_whose_loss_is_no_object_is_damaged(loss: Any) -> None:
     with pytest.raises(DamagedRecord, match="a model whose loss is"):
         replica.take(0, 0, b"model", value)
     assert not replica.ready
+
+
+def is_version(pair: Pair) -> bool:
+    """Whether a record is one of those that make its publication count."""
+    return pair[0] in (VERSION_KEY, MODEL_KEY)
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_version_record_behind_later_publications_is_not_served_while_loading(place: int) -> None:
+    """What they have changed was written already: the replica served the old version with some of their weights."""
+    history = histories()[place]
+    whole = [each.records for each in history.publications]
+    for late in range(1, len(whole) - 2):
+        for shard in range(history.shards):
+            read = [
+                [pair for records in whole[: late if each == shard else late + 1] for pair in records[each]]
+                for each in range(history.shards)
+            ]
+            own, following, then = (whole[late + more][shard] for more in range(3))
+            read[shard] += [pair for pair in own + following if not is_version(pair)]
+            read[shard] += [next(pair for pair in then if pair[0].startswith(b"delta/")), *filter(is_version, own)]
+            ends = [len(read[0]), len(read[-1])]
+            reading = Reading(history, values_of(history), ends, ReplicaTable(lambda: None))
+            for each, pairs in enumerate(read):
+                for pair in pairs:
+                    reading.take(Item(each, *pair))
 
 
 @pytest.mark.parametrize("said", [{"lineage": 5}, {"identity": []}, {"versions": {}}, {"versions": ""}])

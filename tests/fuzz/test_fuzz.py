@@ -10,7 +10,10 @@ from fuzz.harness import Run
 from fuzz.target import CORPUS, TARGETS, corpus_of, load
 from fuzz.worker import inputs_of
 
-INPUTS = {"impressions": 1_600, "clicks": 3_200, "rule-r": 200, "csv-text": 200, "libsvm-text": 300, "json-lines": 300}
+INPUTS = {
+    "impressions": 1_600, "clicks": 3_200, "rule-r": 200, "csv-text": 200, "libsvm-text": 300, "json-lines": 300,
+    "vw-text": 200, "snapshot-sequences": 200,
+}  # fmt: skip
 """How many for each target; 1,000 where nothing is said."""
 
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from stream_learner.edges.kafka import TransactionalPublisher
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_logger
-from stream_learner.errors import Fenced, RetryLater
+from stream_learner.errors import BrokerUnreachable, Fenced, RetryLater
 from stream_learner.roles import checkpoint_copies
 from stream_learner.roles.checkpoint_copies import CheckpointCopies
 from stream_learner.roles.copier import Copier
@@ -75,7 +75,8 @@ def test_what_fails_is_said_once_and_tried_again(make_kept: MakeKept, monkeypatc
     monkeypatch.setattr(checkpoint_copies, "AGAIN_S", 0.01)
     kept, metrics = make_kept(), Metrics("m")
     digests = undisturbed(kept.config)
-    errors: list[Exception] = [*(RetryLater("no broker") for _ in range(4)), ZeroDivisionError("a bug")]
+    away = [RetryLater("no broker"), BrokerUnreachable("silence"), RetryLater("a leader changes")]
+    errors: list[Exception] = [*away, ZeroDivisionError("a bug")]
     with (
         capture_logs() as logged,
         kept.started() as learner,

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from stream_learner.roles import lifecycle
 from stream_learner.roles.lifecycle import Heartbeat, Stopping, run_role, run_roles
+from tests.cli_e2e.world import free_port
 
 WAITS = """
 import sys, time
@@ -191,3 +193,44 @@ def test_a_process_that_is_told_to_stop_ends_whatever_its_role_does(
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == code
     assert process.stderr.read().count(word) == 1
+
+
+SERVES = """
+import sys, time
+from stream_learner.config import load_config
+from stream_learner.edges.telemetry import configure_logging
+from stream_learner.roles.serving import workers
+
+class Hangs:
+    def __init__(self, config, listening, stopping):
+        self.stopping = stopping
+
+    def run(self, address):
+        print("serving", flush=True)
+        self.stopping.wait(600)
+        time.sleep(600)
+
+workers.ServingProcess, workers.CLOSE_S = Hangs, 0.1
+configure_logging(log_format="json")
+workers.serve(load_config(sys.argv[1]))
+"""
+SERVED = """
+model: hangs
+kafka: {bootstrap.servers: "127.0.0.1:9"}
+input: {impressions: {topic: impressions}, clicks: {topic: clicks}}
+serve: {port: PORT, drain: 100ms, request_timeout: 100ms}
+"""
+
+
+def test_a_server_that_is_told_to_stop_ends_whatever_it_waits_for(tmp_path: Path) -> None:
+    """After the drain and the longest request, and a while to close; it is said, once."""
+    file = tmp_path / "served.yaml"
+    file.write_text(SERVED.replace("PORT", str(free_port())), encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVES, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline() == "serving\n", process.stderr.read()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 128 + signal.SIGTERM
+    assert process.stderr.read().count("shutdown_timeout_exceeded") == 1

@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from stream_learner.core.checkpoint_copy import HEAD_KEY
+from stream_learner.core.marks import MarkId
 from stream_learner.edges.kafka import Record, TransactionalPublisher
-from stream_learner.errors import Fenced, LogTrimmed, StateDamaged, StateOfAnotherModel, TopicRecreated
+from stream_learner.errors import Fenced, LogTrimmed, RetryLater, StateDamaged, StateOfAnotherModel, TopicRecreated
 from stream_learner.roles import checkpoints, copier
+from stream_learner.roles.log_follower import LogPosition
 from tests.e2e.site import wait_until
 from tests.kafka_broker.broker import delete_topics
-from tests.roles.kept_model import TICKS, Kept, SmallStore, undisturbed
+from tests.roles.kept_model import TICKS, Kept, SmallStore, Started, undisturbed
 
 COPIES = 10
 COMPACTED = {"cleanup.policy": "compact"}
@@ -277,6 +280,72 @@ def delete_before(kept: Kept, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": kept.settings.bootstrap})
     for answer in admin.delete_records([TopicPartition(kept.log.name, 0, offset)]).values():
         answer.result(30)
+
+
+def test_a_directory_that_the_log_has_left_behind_is_replaced_by_the_copy(make_kept: MakeKept) -> None:
+    """As when a backup of an earlier day is put back. Where the copy is left behind too, nothing is touched."""
+    kept = make_kept()
+    digests = undisturbed(kept.config)
+    publisher = TransactionalPublisher(kept.settings, f"{kept.config.model}-log")
+    publisher.init()
+    for _ in range(10):
+        publisher.publish([Record(kept.log.name, 0, None, b"old")])
+    publisher.close()
+    backup, other = kept.folder / "backup", kept.folder / "other"
+    with kept.started() as learner:
+        checkpoint_at(learner.fold_to(3), 2)
+    for path in (backup, other):
+        shutil.copytree(kept.path, path)
+    with kept.started() as learner:
+        checkpoint_at(learner.fold_to(8), 6)
+        learner.copier().copy()
+    for trimmed, tick, warned in ((2, 3, []), (6, 8, ["state_left_behind"])):
+        delete_before(kept, trimmed)
+        with capture_logs() as logged, kept.started(backup) as learner:
+            assert (learner.tick, learner.digest) == (tick, digests[tick])
+            assert learner.positions == {0: LogPosition(2 if tick == 3 else 6, MarkId(1, tick))}
+        assert [event["event"] for event in logged if event["log_level"] == "warning"] == warned
+    assert list(backup.glob("damaged-*/CURRENT"))
+    delete_before(kept, 7)
+    with kept.started(other) as learner:
+        assert learner.tick == 3
+    assert not list(other.glob("damaged-*"))
+
+
+def checkpoint_at(learner: Started, offset: int) -> None:
+    """Write a checkpoint that goes on at this offset of the training log."""
+    learner.checkpoints.begin(learner.tick, {0: LogPosition(offset, MarkId(1, learner.tick))})
+    learner.checkpoints.finish()
+
+
+def test_a_topic_made_anew_while_a_copy_is_sent_is_filled_again(make_kept: MakeKept) -> None:
+    """The pieces that went to the one before do not count: what is restored is whole, at any moment."""
+    kept, said = make_kept(), []
+    digests = undisturbed(kept.config)
+
+    def make_anew(size_bytes: int) -> bool:
+        if not said and not made:
+            made.append(True)
+            delete_topics(kept.settings.bootstrap, kept.topics[1:])
+            kept.make_topics(COMPACTED)
+        return True
+
+    made = [True]
+    with kept.started() as learner:
+        copies = learner.copier(before_sending=make_anew, topic_made_anew=lambda: said.append("anew"))
+        learner.fold_to(9).checkpoint()
+        copies.copy()
+        made.clear()
+        learner.fold_to(12).checkpoint()
+        with suppress(RetryLater):
+            copies.copy()
+        assert made and (0, HEAD_KEY) not in kept.in_topic(), "no head names pieces of the topic before"
+        copied = None
+        while copied is None:
+            with suppress(RetryLater):
+                copied = copies.copy()
+        assert said == ["anew"] and copied.sent == copied.pieces
+    assert kept.restored() == (12, digests[12])
 
 
 def test_a_topic_made_anew_is_filled_again(make_kept: MakeKept) -> None:

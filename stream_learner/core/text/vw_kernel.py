@@ -86,12 +86,15 @@ def _line_end(at: int) -> int:
 
 @inlined
 def _wanted(state: int, fault: int, m: int) -> int:
-    """What is to be done before the line is read again; DONE if it need not be."""
+    """What is to be done before the line is read again; DONE if it need not be.
+
+    Letters come first: they count as seen from now on, and would not be asked for again.
+    """
+    if fault == NO_FAULT and m == FULL:
+        return LETTER
     if load_int(state + DOUBTS) > load_int(state + KNOWN):
         return DOUBT
-    if fault == NO_ROOM:
-        return GROW
-    return LETTER if m == FULL else DONE
+    return GROW if fault == NO_ROOM else DONE
 
 
 @kernel

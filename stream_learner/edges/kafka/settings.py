@@ -112,6 +112,11 @@ class KafkaSettings:
         other._batch_bytes = limit_bytes
         return other
 
+    @property
+    def batch_bytes(self) -> int | None:
+        """The bound that `with_batches` has set, None without one."""
+        return self._batch_bytes
+
     def get(self, name: str, default: str = "") -> str:
         """A property as given, or our default, or the one given here."""
         return self._properties.get(name, DEFAULTS.get(name, default))

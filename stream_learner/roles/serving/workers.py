@@ -40,8 +40,11 @@ CLOSE_S = 15.0
 
 
 def serve(config: Config) -> int:
-    """Serve until a signal; the exit code. Raises what `ServingProcess` raises, and PortInUse."""
-    stopping = Stopping().listen()
+    """Serve until a signal; the exit code. Raises what `ServingProcess` raises, and PortInUse.
+
+    A stop that takes longer than the drain and the requests under way may ends the process at once.
+    """
+    stopping = Stopping().listen(_stop_s(config) + (CLOSE_S if config.serve.workers > 1 else 0.0))
     listening = listen_for_predictions(config.serve)
     if config.serve.workers > 1:
         return Workers(config, listening).run(stopping)
