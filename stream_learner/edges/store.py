@@ -135,19 +135,24 @@ class CheckpointStore:
         policy: PagePolicy | None = None,
         memory_bytes: int = 64 * MIB,
         rows_bytes: int | None = None,
+        piece_bytes: int | None = None,
     ) -> CheckpointStore:
         """Open the state directory, or make it.
 
         identity: JSON values that must be those the state was made with (model name, optimizer, topics). shards, ncols:
         the same. memory_bytes: bound of RocksDB's write buffers; its block cache is small besides. rows_bytes: keep the
         index `rows`, with this bound for write buffers and block cache together. policy: `POLICY` or, with that index,
-        `ROWS_POLICY` unless given; a state made with a larger ring keeps it.
+        `ROWS_POLICY` unless given; a state made with a larger ring keeps it. piece_bytes: bound of a page or part,
+        where that of the policy is larger; what was written before keeps its size until it is written anew.
         Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
         """
         place = Path(path)
         whole = {**identity, "shards": shards, "ncols": ncols, "store_format": STORE_FORMAT}
         whole = orjson.loads(orjson.dumps(whole))
         policy = policy or (POLICY if rows_bytes is None else ROWS_POLICY)
+        if piece_bytes is not None:
+            smaller = {name: min(getattr(policy, name), piece_bytes) for name in ("page_bytes", "part_bytes")}
+            policy = replace(policy, **smaller)
         with explained(place):
             place.mkdir(parents=True, exist_ok=True)
             database = open_database(place, shards, memory_bytes, rows_bytes)

@@ -37,8 +37,8 @@ def state_identity(config: Config, learner: Learner, partitions: int) -> dict[st
     }
 
 
-def open_store(config: Config, learner: Learner, partitions: int) -> CheckpointStore:
-    """The state directory of a model, made if it is not there.
+def open_store(config: Config, learner: Learner, partitions: int, *, piece_bytes: int | None = None) -> CheckpointStore:
+    """The state directory of a model, made if it is not there. piece_bytes: bound of the pieces of checkpoints to come.
 
     Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
     """
@@ -49,6 +49,7 @@ def open_store(config: Config, learner: Learner, partitions: int) -> CheckpointS
         shards=config.snapshots.shards,
         ncols=len(learner.optimizer.columns),
         rows_bytes=None if budget is None else budget.rocksdb_bytes,
+        piece_bytes=piece_bytes,
     )
 
 
@@ -62,17 +63,19 @@ class Checkpoints:
         log: TopicInfo,
         *,
         subset_of_features: Mapping[str, Any] | None = None,
+        piece_bytes: int | None = None,
     ) -> None:
         """Open the state directory, with positions in the training log `log`. Raises what `open_store` does.
 
         subset_of_features: the feature specification that the log's examples are cut down to, None if they are not.
+        piece_bytes: bound of the pieces of checkpoints to come, None for what the store finds best.
         """
         self._path = config.state_dir
         self._learner = learner
         self._partitions = log.partitions
         self._log_topic_id = log.id.hex()
         self._subset = subset_of_features
-        self._store = open_store(config, learner, log.partitions)
+        self._store = open_store(config, learner, log.partitions, piece_bytes=piece_bytes)
         self._budget = memory_budget(config, learner)
         self._cold: ColdSide | None = None
         self._writer: CheckpointWriter | None = None

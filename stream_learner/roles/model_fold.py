@@ -67,6 +67,9 @@ class ModelFold:
         self._subset = subset
         self._until_tick = until_tick
         self._settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.learner")
+        self._copying = self._settings
+        self._piece_bytes: int | None = None
+        """What a piece of a checkpoint may be to fit the topic of the copies, None where nothing bounds it."""
         self._log = get_logger("learner").bind(model=config.model)
         self._figures = LearnerReport(metrics, config.join.tick_ms)
         self._checkpoints: Checkpoints | None = None
@@ -96,12 +99,14 @@ class ModelFold:
 
     def connect(self, admin: Admin) -> None:
         """Connect what publishes, while the state is loaded. It fences nobody: a load that fails must end no leader."""
-        config = self.config
+        config, sizes = self.config, RecordSizes(admin, self._log)
         if not config.learner.publish:
             return
-        self._ahead.connect(self._publishing(RecordSizes(admin, self._log)), config.publisher_id)
+        self._ahead.connect(self._publishing(sizes), config.publisher_id)
         if config.learner.copies:
-            self._ahead.connect(self._settings, config.copier_id)
+            self._piece_bytes = sizes.limit_bytes(config.checkpoints_topic)
+            self._copying = self._settings.with_batches(sizes.batch_bytes(config.checkpoints_topic))
+            self._ahead.connect(self._copying, config.copier_id)
 
     def _publishing(self, sizes: RecordSizes) -> KafkaSettings:
         """For what publishes: with batches that the snapshot topic takes."""
@@ -115,7 +120,14 @@ class ModelFold:
         config = self.config
         features = None if self._subset is None else config.feature_spec().to_dict()
         recovery = Recovery(
-            config, self._settings, log, self._new_learner, self.metrics, self._log, subset_of_features=features
+            config,
+            self._settings,
+            log,
+            self._new_learner,
+            self.metrics,
+            self._log,
+            subset_of_features=features,
+            piece_bytes=self._piece_bytes,
         )
         began_s = time.monotonic()
         self._checkpoints, positions = recovery.run()
@@ -236,7 +248,7 @@ class ModelFold:
             return
         assert self._admin is not None and checkpoints is not None
         self._copies = copies_of(
-            config, self._settings, self._admin, checkpoints, self.metrics, self._log, new_publisher=self._ahead.take
+            config, self._copying, self._admin, checkpoints, self.metrics, self._log, new_publisher=self._ahead.take
         )
 
     def follow(self) -> None:

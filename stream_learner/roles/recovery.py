@@ -62,14 +62,16 @@ class Recovery:
         log: Logger,
         *,
         subset_of_features: Mapping[str, Any] | None = None,
+        piece_bytes: int | None = None,
     ) -> None:
-        """make_learner: a new learner that knows nothing; called again after a load that failed.
+        """make_learner: a new learner that knows nothing; called again after a load that failed. piece_bytes: bound of
+        the pieces of checkpoints to come.
 
         A learner that does not publish goes by its disk alone, and asks no broker.
         """
         self._config, self._settings, self._log_topic = config, settings, log_topic
         self._make_learner, self._metrics, self._log = make_learner, metrics, log
-        self._subset = subset_of_features
+        self._subset, self._piece_bytes = subset_of_features, piece_bytes
         self._damage = ""
 
     def run(self) -> tuple[Checkpoints, Positions]:
@@ -139,7 +141,13 @@ class Recovery:
         seen = damage_seen(self._config.state_dir)
         if seen:
             raise StateDamaged(seen)
-        checkpoints = Checkpoints(self._config, self._make_learner(), self._log_topic, subset_of_features=self._subset)
+        checkpoints = Checkpoints(
+            self._config,
+            self._make_learner(),
+            self._log_topic,
+            subset_of_features=self._subset,
+            piece_bytes=self._piece_bytes,
+        )
         try:
             return checkpoints, checkpoints.load()
         except BaseException:
