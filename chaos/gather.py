@@ -16,6 +16,8 @@ from chaos.fleet import Fleet
 from chaos.plan import SCORERS
 from stream_learner.core.balance import Balance
 from stream_learner.core.marks import Mark
+from stream_learner.roles.audit import run as audit
+from stream_learner.roles.audit.request import Request
 from tests import oracle
 from tests.e2e.checks import state_of
 from tests.e2e.site import Site, running, wait_until
@@ -25,6 +27,7 @@ from tests.scenarios import Scenario, records
 if TYPE_CHECKING:
     from chaos.schedule import Result
 
+MOST_FINDINGS = 5
 TAIL_BYTES = 1 << 16
 VERSION = re.compile(rb'"kind": "replica", "version": (\d+)')
 
@@ -66,6 +69,7 @@ def verdict(site: Site, fleet: Fleet, result: Result) -> list[str]:
     model = oracle.fold(examples, s)
     problems += _learner_differences(site, fleet, model)
     problems += _scorer_differences(site, fleet, examples, result)
+    problems += _audit_findings(site)
     return problems
 
 
@@ -129,12 +133,21 @@ def _learner_differences(site: Site, fleet: Fleet, model: oracle.Fold) -> list[s
     if "standby" in fleet.slots:
         whose.append(("the standby", fleet.standby_dir))
     for who, state_dir in whose:
-        role = site.learner(site.changed(learner={"publish": False, "copies": False, "state_dir": str(state_dir)}))
+        alone = {"publish": False, "copies": False, "memory": None, "state_dir": str(state_dir)}
+        role = site.learner(site.changed(learner=alone))
         with running(role):
             wait_until(lambda role=role: role.tick >= site.last_tick(), f"{who} has folded every tick")  # type: ignore[misc]
         digest = f"{role.learner.digest_full():016x}"
         problems += check.model_differences(who, state_of(role.learner), digest, model)
     return problems
+
+
+def _audit_findings(site: Site) -> list[str]:
+    """What `stream-learner audit --replay` says of the topics, nothing where they are sound."""
+    found = audit.audit(site.config, Request(replay=True))
+    told = [f"audit: {finding}" for finding in found["findings"][:MOST_FINDINGS]]
+    error = audit.verdict(found)
+    return told if error is None else [f"audit: {error}", *told]
 
 
 def _scorer_differences(site: Site, fleet: Fleet, examples: list[oracle.Example], result: Result) -> list[str]:

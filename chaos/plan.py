@@ -89,7 +89,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """A schedule. repeats: stretches of the traffic that are sent twice, as shares of it: from, to, sent again at."""
+    """A schedule. bounded: whether learners keep their models in RocksDB, with `learner.memory`. repeats: stretches of
+    the traffic that are sent twice, as shares of it: from, to, sent again at.
+    """
 
     seed: int
     number: int
@@ -98,6 +100,7 @@ class Plan:
     partitions: int
     by_clock: bool
     learners: str
+    bounded: bool
     repeats: tuple[tuple[float, float, float], ...]
     steps: tuple[Step, ...]
 
@@ -115,7 +118,8 @@ class Plan:
     def name(self) -> str:
         """What to call it in a line."""
         how = "by the clock" if self.by_clock else "by log time"
-        return f"schedule {self.number}: {self.scenario}, {how}, learner {self.learners}, {self.kills} kills"
+        memory = ", learner.memory" if self.bounded else ""
+        return f"schedule {self.number}: {self.scenario}, {how}, learner {self.learners}{memory}, {self.kills} kills"
 
 
 def sizes(kills: int) -> list[int]:
@@ -141,6 +145,7 @@ def plan_of(seed: int, number: int, kills: int = KILLS_PER_SCHEDULE) -> Plan:
         partitions=rng.choice([2, 4, 4]),
         by_clock=by_clock,
         learners=learners,
+        bounded=number % 2 == 1,
         repeats=() if by_clock else tuple(_repeats(rng)),
         steps=tuple(steps),
     )

@@ -44,6 +44,7 @@ SECTIONS: dict[str, Any] = {
     "snapshots": {"interval": "100ms", "shards": 2, "ring": 8, "page_bytes": "4KiB"},
     "learner": LEARNER,
 }
+BOUNDED: dict[str, Any] = {"learner": {**LEARNER, "memory": "64MiB"}}
 BY_CLOCK: dict[str, Any] = {"join": {"close_idle": True, "grace": "300ms", "max_bad_share": 1.0}}
 
 
@@ -83,7 +84,7 @@ def run_schedule(
         disk = Disk(folder / "disk")
         stack.callback(disk.close)
         scenario = traffic_of(plan, int(time.time() * 1000))
-        sections = {**SECTIONS, **(BY_CLOCK if plan.by_clock else {})}
+        sections = {**SECTIONS, **(BY_CLOCK if plan.by_clock else {}), **(BOUNDED if plan.bounded else {})}
         site = Site(cluster.bootstrap, scenario, folder, **sections)
         stack.callback(delete_topics, cluster.bootstrap, site.topics)
         stack.callback(site.close)
