@@ -66,10 +66,10 @@ class Site:
         self.topics = self._make_topics(with_inputs=inputs_of is None)
 
     def changed(self, **changes: Tree) -> Config:
-        """The configuration with other entries in some sections."""
+        """The configuration with other entries in some sections, or another value of what is no section."""
         tree = {**self.tree}
         for section, values in changes.items():
-            tree[section] = {**tree.get(section, {}), **values}
+            tree[section] = {**tree.get(section, {}), **values} if isinstance(values, Mapping) else values
         return Config.model_validate(tree)
 
     def _make_topics(self, *, with_inputs: bool) -> list[str]:

@@ -107,6 +107,32 @@ def test_a_start_that_waits_for_a_broker_ends_promptly_when_told_to(
         own_broker.nodes[0].signal(signal.SIGCONT)
 
 
+def test_a_stop_under_a_broker_that_hangs_ends_in_its_time_and_loses_nothing(
+    own_broker: Broker, make_own_site: MakeSite
+) -> None:
+    """Records and a publication are under way when the broker stops answering: the process gives up after
+    `shutdown_timeout`, says so, and the next one goes on to the oracle's log and model.
+    """
+    site = make_own_site(scenario("everything", 2))
+    broker = own_broker.nodes[0]
+    with process_of(site, "run", shutdown_timeout="2s") as roles:
+        site.produce(0, 0.4)
+        wait_until(lambda: site.marks_seen() > 10, "the log grows")
+        roles.pause()
+        site.produce(0.4, 0.7)
+        broker.signal(signal.SIGSTOP)
+        try:
+            roles.resume()
+            assert roles.stop() == 128 + signal.SIGTERM  # sooner than any question to a broker is given up
+        finally:
+            broker.signal(signal.SIGCONT)
+        assert said(roles, "shutdown_timeout_exceeded") == 1
+    with process_of(site, "run"):
+        site.produce(0.7, 1)
+        wait_until(site.closed, "every partition closed")
+    assert_equal_to_oracle(site, site.scenario.expected())
+
+
 def _listens(role: RoleProcess) -> bool:
     """Whether the process has taken over SIGTERM."""
     lines = Path(f"/proc/{role.pid}/status").read_text().splitlines()

@@ -1,13 +1,17 @@
-"""Topics that are deleted and made again under roles that run: each stops, and names the topic."""
+"""Topics that are deleted and made again, or trimmed, under roles that run: each stops, and names the topic."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from typing import Any
 
-from stream_learner.errors import TopicMissing, TopicRecreated
-from tests.e2e.site import Running, Site, running, wait_until
+import pytest
+
+from stream_learner.errors import LogTrimmed, TopicMissing, TopicRecreated
+from tests.e2e.processes import process_of
+from tests.e2e.site import Running, Site, failure_of, running, wait_until
 from tests.e2e.test_refusals import remake
+from tests.e2e.variants import delete_before
 from tests.faults.conftest import MakeSite
 from tests.scenarios import scenario
 
@@ -43,6 +47,26 @@ def test_every_topic_that_is_made_anew_under_a_role_stops_it(make_site: MakeSite
             assert topics[name] in str(error) and error.action
         for name, site in sites.items():
             assert site.ends(topics[name], 1) == [0]
+
+
+@pytest.mark.parametrize("side", ["impressions", "clicks"])
+def test_input_that_retention_takes_from_a_running_joiner_stops_it(side: str, make_site: MakeSite) -> None:
+    """It stands still while records come and go: it does not go on behind the gap, and accepts not one tick more."""
+    site = make_site(scenario("everything", 1))
+    topic = str(getattr(site, side))
+    with process_of(site, "join") as joiner:
+        site.produce(0, 0.3)
+        wait_until(lambda: site.marks_seen() > 10, "the log grows")
+        joiner.pause()
+        for share in (0.3, 0.4, 0.5):  # what it asked for before it stood still, and what nobody has asked for
+            site.produce(share, share + 0.1)
+        delete_before(site, topic, 0, site.ends(topic, 1)[0])
+        joiner.resume()
+        assert joiner.wait_ended() == LogTrimmed.exit_code
+        assert topic in joiner.log and "Traceback" not in joiner.log
+    log_end, marks = site.ends(site.config.examples_topic, 1), site.marks_seen()
+    assert topic in str(failure_of(site.joiner(), LogTrimmed))
+    assert (site.ends(site.config.examples_topic, 1), site.marks_seen()) == (log_end, marks)
 
 
 def topic_of(site: Site, name: str) -> str:
