@@ -215,9 +215,9 @@ def warm() -> None:
             return np.empty(0, np.uint64)
 
     table = BoundedWeightTable(2, Nothing(), limit_bytes=1 << 20, most_changed=1)
-    keys = np.arange(1, 600, dtype=np.uint64)
+    keys = np.arange(1, 16_001, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     places = np.empty(len(keys), np.int64)
-    for start in range(0, len(keys), 200):
-        part = keys[start : start + 200]
+    for start in range(0, len(keys), 1_000):  # more than fit, so that rows leave
+        part = keys[start : start + 1_000]
         table.resolve(address_of(part), len(part), address_of(places))
     table.rows_digest_full()

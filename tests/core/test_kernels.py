@@ -70,3 +70,24 @@ def test_the_processor_is_the_named_one_where_the_machine_can_run_it() -> None:
     assert processor_for("x86-64-v3", {}) == "x86-64-v2"
     assert processor_for("generic", {}) == "generic"
     assert processor_for(None, {}) is None
+
+
+EVICTS = """
+from numba.core import event
+from stream_learner.core.warmup import compile_kernels
+from tests.core import test_learner_bounded, test_weights_bounded
+
+compile_kernels()
+with event.install_recorder("numba:compile") as seen:
+    test_weights_bounded.test_the_rows_touched_longest_ago_leave_first()
+    test_learner_bounded.test_a_learner_goes_on_from_the_cold_side_with_no_row_in_memory()
+print(*sorted({str(e.data["dispatcher"]) for _, e in seen.buffer}), sep="\\n", end="")
+"""
+
+
+def test_a_table_with_little_memory_compiles_nothing_after_the_start() -> None:
+    """Rows leave and come back: the kernels for that are there from the start, as compiling one takes seconds and tens
+    of MiB, in an image each time.
+    """
+    ended = subprocess.run([sys.executable, "-c", EVICTS], capture_output=True, text=True, check=True)
+    assert ended.stdout == ""
