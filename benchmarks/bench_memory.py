@@ -38,6 +38,7 @@ from stream_learner.core.optimizers import FtrlProximal
 from stream_learner.core.pages import Prefix
 from stream_learner.core.rows import StateRows, rows_between
 from stream_learner.core.weight_budget import MIB, MemoryBudget
+from stream_learner.edges import allocator
 from stream_learner.edges.store import CheckpointStore
 from stream_learner.roles.cold_side import ColdSide
 
@@ -54,7 +55,7 @@ Row = dict[str, Any]
 
 def run(quick: bool) -> list[Row]:
     """Rows of name, value, unit and note."""
-    settings = (2_000_000, 40, 20_000, 100) if quick else (100_000_000, 64, 3_600_000, 1000)
+    settings = (2_000_000, 40, 20_000, 100) if quick else (100_000_000, 256, 3_600_000, 1000)
     return _measured(*settings)
 
 
@@ -240,6 +241,7 @@ def _highest_mib() -> float:
 
 
 def _replay(folder: str, features: int, memory_mib: int, examples: int, rate: int) -> dict[str, Any]:
+    allocator.keep_little()
     learners.warm()
     traffic = _traffic(features, examples, rate)
     first = next(traffic)

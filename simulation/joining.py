@@ -25,7 +25,7 @@ from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Died, Process
 from stream_learner.core import join_impressions
 from stream_learner.core.marks import Mark
 from stream_learner.edges.kafka import Place
-from stream_learner.errors import RetryLater, Stop
+from stream_learner.errors import LogTrimmed, RetryLater, Stop
 from stream_learner.roles import partition as partition_module
 from stream_learner.roles.accepted import Hint
 from stream_learner.roles.partition import PartitionJoiner
@@ -332,11 +332,24 @@ class World:
             except Died:
                 self.replace(process)
             except Stop as error:
+                if self._shows_no_winner(process, error):
+                    self.seen["stopped: a log too short to tell a winner, and no hint"] += 1
+                    self.replace(process)
+                    continue
                 self.stop(process, error)
                 return
             except RetryLater:
                 self.seen["turns that failed"] += 1
         self._land()
+
+    def _shows_no_winner(self, process: Process, error: Stop) -> bool:
+        """Whether what is left of a log shows more marks of an attempt that lost than of those that count.
+
+        A joiner without a hint cannot know; it stops, and an operator gives it the hint.
+        """
+        cut = [log for p in process.partitions if (log := self.logs[LOG, p]).start]
+        unsure = not all(chain_is_sure(log) for log in cut)
+        return unsure and not self.lost and isinstance(error, LogTrimmed) and "no resume point" in str(error)
 
     def stop(self, process: Process, error: Stop) -> None:
         """A process has stopped and says why. Others may go on until they find out."""
@@ -384,7 +397,7 @@ class World:
         owner.appender.broken = None
         self.rebalance(owner)
         steps = 0
-        while self.processes and not (self._joined(owner) and not any(self.ghosts)):
+        while self.processes and not (self._joined(self.processes[-1]) and not any(self.ghosts)):
             steps += 1
             if steps > STALLED_AFTER:
                 raise AssertionError("stalled: one owner, no trouble, and no end")

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 from stream_learner import __version__
 from stream_learner.config import Config
+from stream_learner.edges import allocator
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.http import TelemetryServer
 from stream_learner.edges.metrics import Metrics
@@ -56,7 +57,10 @@ def learn(config: Config, *, standby: bool = False) -> None:
 
 def _serve(config: Config, metrics: Metrics, roles: list[JoinerRole | LearnerRole]) -> None:
     """Run roles until a signal, with `/metrics`, `/healthz` and `/readyz` beside them where they are wanted."""
-    compile_with_message(optimizers=[config.optimizer()] if any(isinstance(r, LearnerRole) for r in roles) else [])
+    learns = any(isinstance(role, LearnerRole) for role in roles)
+    if learns and config.learner.memory_bytes is not None:
+        allocator.keep_little()  # before the first thread, which would have an arena of its own
+    compile_with_message(optimizers=[config.optimizer()] if learns else [])
     stopping = Stopping().listen(config.shutdown_timeout_ms / 1000)
     heartbeats = [Heartbeat() for _ in roles]
     with ExitStack() as stack:
