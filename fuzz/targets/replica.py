@@ -138,7 +138,8 @@ class Reading:
         self._history, self._true, self._truth = history, true, history.truth
         make, replica_module.ReplicaTable = replica_module.ReplicaTable, lambda _: table  # type: ignore[assignment, misc]
         try:
-            self._replica = Replica([ends[0], ends[1]][: history.shards])
+            self._ends = [ends[0], ends[1]][: history.shards]
+            self._replica = Replica(self._ends)
         finally:
             replica_module.ReplicaTable = make  # type: ignore[misc]
         self._table = table
@@ -190,6 +191,7 @@ class Reading:
     def go_on(self, after: int) -> None:
         """The publications that follow, as they should be: behind them the last version is served, and rightly."""
         following = self._history.publications[after : after + _HEALING]
+        self._offsets = [max(offset, end) for offset, end in zip(self._offsets, self._ends, strict=True)]
         for each in following:
             for shard, records in enumerate(each.records):
                 for key, value in records:

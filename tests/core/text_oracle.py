@@ -57,7 +57,8 @@ def libsvm(line: bytes) -> Line:
             return FAULT
         if float(number) != 0.0:
             found.append((decode_oracle.h(name), float(number)))
-    return label, 1.0, summed([*found, (BIAS, 1.0)])
+    features = summed([*found, (BIAS, 1.0)])
+    return FAULT if any(math.isinf(value) for _, value in features) else (label, 1.0, features)
 
 
 def csv_line(line: bytes, names: list[str], label: str, weight: str, spec: dict[str, Any]) -> Line:
