@@ -198,9 +198,13 @@ class JsonLinesText(_Lines):
 
 
 def _number_of(event: dict[str, Any], name: str) -> Any:
-    """What a field of label or weight is: one value, or FAULT. A list counts by the one value it holds."""
+    """What a field of label or weight is: one value, or FAULT. A list counts by the one value it holds.
+
+    Names are joined with `.`, so a field whose name goes on with one is as if it were inside.
+    """
     found: list[Any] = []
     waiting: list[tuple[Any, bool]] = [(event[name], False)] if name in event else []
+    waiting += [(value, True) for key, value in event.items() if key.startswith(name + ".")]
     while waiting:
         value, inside = waiting.pop()
         if isinstance(value, list):

@@ -149,8 +149,8 @@ def _line_bounds(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
         ends = np.append(ends, len(data))
     bounds = np.concatenate([np.zeros(1, np.int64), ends.astype(np.int64)])
     size = np.diff(bounds)
-    first = data[bounds[:-1]]
-    blank = (size == 1) & (first == 0x0A) | (size == 2) & (first == 0x0D)
+    first, last = data[bounds[:-1]], data[bounds[1:] - 1]
+    blank = (size == 1) & (first == 0x0A) | (size == 2) & (first == 0x0D) & (last == 0x0A)
     return bounds, blank
 
 
