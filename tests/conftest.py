@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -23,6 +23,17 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 MakeTopic = Callable[..., str]
+SUMMARY_CHARACTERS = 300
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the line of each failure in the summary short: the log of a role is above it, and must not hide the rest."""
+    report = yield
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None and len(crash.message) > SUMMARY_CHARACTERS:
+        crash.message = f"{crash.message[:SUMMARY_CHARACTERS]} ..."
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -65,6 +65,8 @@ class Command:
     def __init__(self, arguments: Sequence[str | Path], *, piped: bool = False) -> None:
         self.began = time.time()
         self._began_s = time.monotonic()
+        self._events: list[dict[str, Any]] = []
+        self._read_up_to = 0
         self._err = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by `close`
         self._out = tempfile.TemporaryFile()  # noqa: SIM115 -- the same
         self.process = subprocess.Popen(
@@ -84,7 +86,11 @@ class Command:
     @property
     def events(self) -> list[dict[str, Any]]:
         """The log so far, whole lines only."""
-        return [json.loads(line) for line in self.err.splitlines(keepends=True) if line.endswith("\n")]
+        new = os.pread(self._err.fileno(), os.fstat(self._err.fileno()).st_size - self._read_up_to, self._read_up_to)
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read_up_to += len(whole)
+        self._events += [json.loads(line) for line in whole.splitlines()]
+        return self._events
 
     def wait_for(self, event: str) -> dict[str, Any]:
         """Wait until it has logged an event; the first of that name."""
