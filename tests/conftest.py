@@ -23,7 +23,7 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 MakeTopic = Callable[..., str]
-SUMMARY_CHARACTERS = 300
+SUMMARY_CHARACTERS = 1_000
 
 
 @pytest.hookimpl(wrapper=True)

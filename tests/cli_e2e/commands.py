@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import stream_learner
 
 PACKAGE_ROOT = str(Path(stream_learner.__file__).parents[1])
 PATIENCE_S = 90.0
+OUR_FRAME = re.compile(r'File ".*stream_learner/(\S+)", line (\d+) in (\S+)')
 OURS = ("STREAM_LEARNER", "COLUMNS", "LINES")
 
 
@@ -56,7 +58,7 @@ class Ended:
 def environment() -> dict[str, str]:
     """The environment without settings of ours."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return {**kept, "PYTHONPATH": PACKAGE_ROOT, "PYTHONUNBUFFERED": "1"}
+    return {**kept, "PYTHONPATH": PACKAGE_ROOT, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 class Command:
@@ -102,7 +104,15 @@ class Command:
                 return found
             assert not ended, f"ended with {self.process.returncode} before {event}:\n{self.err}"
             time.sleep(0.02)
-        raise AssertionError(f"no {event} in the log:\n{self.err}")
+        raise AssertionError(f"no {event} in the log; its threads: {self._stacks()}\n{self.err}")
+
+    def _stacks(self) -> str:
+        """What its threads are doing, in our own files, innermost first. It is ended by that."""
+        self.process.send_signal(signal.SIGABRT)
+        self.process.wait(10)
+        threads = self.err.rpartition("Fatal Python error")[2].split("\n\n")
+        stacks = [" < ".join(f"{name}:{line} {f}" for name, line, f in OUR_FRAME.findall(of)) for of in threads]
+        return "; ".join(stack for stack in stacks if stack)
 
     def ended(self) -> Ended:
         """Wait for its end."""
