@@ -125,7 +125,7 @@ class _Model:
         """Seconds from an empty disk to a learner that has its state."""
         log, metrics = get_logger("learner"), Metrics(self.config.model)
         began_s = time.perf_counter()
-        recovery = Recovery(self.config, self.settings, self.log, self.learner, metrics, log)
+        recovery = Recovery(self.config, self.settings, self.admin, self.log, self.learner, metrics, log)
         checkpoints, _ = recovery.run()
         seconds = time.perf_counter() - began_s
         count = checkpoints.learner.table.count

@@ -149,6 +149,8 @@ def committed_records(
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     """Offset, key and value of the committed records from `start` on, before `end`."""
     heard_s = time.monotonic()
+    if start >= end:
+        return
     with PartitionReader(settings, topic, partition, start, with_keys=True, name="checkpoint-copy") as reader:
         while reader.position < end:
             before = reader.position

@@ -105,6 +105,8 @@ def _read(
 ) -> tuple[dict[bytes, VersionRecord | ModelRecord], int]:
     raw: dict[bytes, tuple[int, bytes]] = {}
     torn = 0
+    if start >= end:
+        return {}, torn
     with open_at(shard, start) as reader:
         while reader.position < end:
             batch = reader.read(READ_RECORDS, 0.5)

@@ -145,7 +145,7 @@ class LearnerRole:
         for model in self.models:
             model.connect(admin)
         # Step 1: load the last checkpoint.
-        positions = [model.load(log) for model in self.models]
+        positions = [model.load(log, admin) for model in self.models]
         # Step 2: fence whoever published before; a standby does so when it holds the lease.
         published = [model.begin(admin) for model in self.models]
         if any(published):

@@ -112,7 +112,7 @@ class ModelFold:
         """For what publishes: with batches that the snapshot topic takes."""
         return self._settings.with_batches(sizes.batch_bytes(self.config.snapshots_topic))
 
-    def load(self, log: TopicInfo) -> dict[int, LogPosition]:
+    def load(self, log: TopicInfo, admin: Admin) -> dict[int, LogPosition]:
         """Load the last checkpoint; returns its positions in the training log `log`.
 
         Raises what `Checkpoints` raises, and ConfigError where the checkpoint lies beyond `until_tick`.
@@ -122,6 +122,7 @@ class ModelFold:
         recovery = Recovery(
             config,
             self._settings,
+            admin,
             log,
             self._new_learner,
             self.metrics,

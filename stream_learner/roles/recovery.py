@@ -56,6 +56,7 @@ class Recovery:
         self,
         config: Config,
         settings: KafkaSettings,
+        admin: Admin,
         log_topic: TopicInfo,
         make_learner: Callable[[], Learner],
         metrics: Metrics,
@@ -69,7 +70,7 @@ class Recovery:
 
         A learner that does not publish goes by its disk alone, and asks no broker.
         """
-        self._config, self._settings, self._log_topic = config, settings, log_topic
+        self._config, self._settings, self._admin, self._log_topic = config, settings, admin, log_topic
         self._make_learner, self._metrics, self._log = make_learner, metrics, log
         self._subset, self._piece_bytes = subset_of_features, piece_bytes
         self._damage = ""
@@ -119,7 +120,7 @@ class Recovery:
         config, log = self._config, self._log_topic
         if not config.learner.copies:
             return False
-        admin = Admin(self._settings)
+        admin = self._admin
         earliest = admin.offsets.earliest([(log.name, partition) for partition in positions])
         gone = sorted(p for p, position in positions.items() if position.offset < earliest[log.name, p])
         if not gone or config.checkpoints_topic not in admin.describe([config.checkpoints_topic]):
@@ -156,7 +157,7 @@ class Recovery:
 
     def _restore(self) -> str:
         """Step 3, without the load; why there is nothing to restore, "" where it is done."""
-        topic, admin = self._config.checkpoints_topic, Admin(self._settings)
+        topic, admin = self._config.checkpoints_topic, self._admin
         if topic not in admin.describe([topic]):
             return f"{topic} does not exist"
         trouble, tried = "", -1
@@ -167,18 +168,18 @@ class Recovery:
             if last.head.stamp.attempt == tried:
                 return trouble
             tried = last.head.stamp.attempt
-            trouble = self._restore_from(topic, last.head, admin)
+            trouble = self._restore_from(topic, last.head)
             if not trouble:
                 return ""
         return trouble
 
-    def _restore_from(self, topic: str, copy: CopyHead, admin: Admin) -> str:
+    def _restore_from(self, topic: str, copy: CopyHead) -> str:
         learner, partitions = self._make_learner(), self._log_topic.partitions
         with open_store(self._config, learner, partitions) as store:
             self._check_copy(topic, copy, store)
             self._log.info("restoring_state", topic=topic, tick=copy.tick, disk=self._damage or "no checkpoint")
             shown = RestoreView(self._log)
-            missing = write_back(self._settings, admin.offsets, topic, copy, store.parts, shown.show)
+            missing = write_back(self._settings, self._admin.offsets, topic, copy, store.parts, shown.show)
             last = shown.end()
         if missing:
             return f"{topic} lacks {missing} of the {last.of} pieces of the copy of tick {copy.tick}"
@@ -200,7 +201,7 @@ class Recovery:
     def _check_beginning(self, copy_trouble: str) -> None:
         """Step 4: whether the training log still has its beginning. Raises LogTrimmed."""
         topic, disk = self._log_topic, self._damage or f"{self._config.state_dir} holds no checkpoint"
-        earliest = Admin(self._settings).offsets.earliest([(topic.name, p) for p in range(topic.partitions)])
+        earliest = self._admin.offsets.earliest([(topic.name, p) for p in range(topic.partitions)])
         trimmed = sorted(partition for (_, partition), offset in earliest.items() if offset > 0)
         if trimmed:
             raise LogTrimmed(

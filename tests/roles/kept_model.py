@@ -85,9 +85,8 @@ class Kept:
     def started(self, path: Path | None = None, metrics: Metrics | None = None) -> Iterator[Started]:
         """A learner that has recovered what it can, as it does at its start."""
         config = self.at(path or self.path)
-        recovery = Recovery(
-            config, self.settings, self.log, self.learner, metrics or Metrics(config.model), get_logger("learner")
-        )
+        counted, log = metrics or Metrics(config.model), get_logger("learner")
+        recovery = Recovery(config, self.settings, self.admin, self.log, self.learner, counted, log)
         started = Started(self, *recovery.run())
         try:
             yield started

@@ -25,8 +25,9 @@ KEY_ID = "test-key"
 class TokenServer:
     """Serves until `close`.
 
-    `issued` counts the tokens of each client. While `away`, none is given, and `refused` counts. `lifetime_s` is how
-    long they live at least: brokers take no second authentication within a second
+    `issued` counts the tokens given to each client. Within a second a client gets the same one again: it is signed
+    once, however many ask, as dozens of connections of a role do at its start. While `away`, none is given, and
+    `refused` counts. `lifetime_s` is how long they live at least: brokers take no second authentication within a second
     after the first, so that those of some seconds only cannot be renewed.
     """
 
@@ -38,6 +39,8 @@ class TokenServer:
         self.issued: dict[str, int] = {}
         self._key = rsa_key(folder / "token.key")
         self._lock = threading.Lock()
+        self._signed: dict[str, tuple[int, str]] = {}
+        """Of each client, the last token, and the second it is of."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="token-server", daemon=True)
@@ -121,7 +124,15 @@ class TokenServer:
         }
 
     def _token(self, client: str) -> dict[str, Any]:
-        now_s = int(time.time()) + 1
+        with self._lock:
+            now_s = int(time.time()) + 1
+            if self._signed.get(client, (0, ""))[0] != now_s:
+                self._signed[client] = now_s, self._sign(client, now_s)
+            self.issued[client] = self.issued.get(client, 0) + 1
+            token = self._signed[client][1]
+        return {"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime_s}
+
+    def _sign(self, client: str, now_s: int) -> str:
         claims = {
             "iss": self.url,
             "aud": AUDIENCE,
@@ -131,10 +142,7 @@ class TokenServer:
         }
         head = {"alg": "RS256", "typ": "JWT", "kid": KEY_ID}
         signed = f"{_base64(json.dumps(head).encode())}.{_base64(json.dumps(claims).encode())}"
-        token = f"{signed}.{_base64(rsa_sign(self._key, signed.encode()))}"
-        with self._lock:
-            self.issued[client] = self.issued.get(client, 0) + 1
-        return {"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime_s}
+        return f"{signed}.{_base64(rsa_sign(self._key, signed.encode()))}"
 
 
 def _base64(data: bytes) -> str:

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
 )
 
-from stream_learner.edges.kafka.answers import Answers
+from stream_learner.edges.kafka.answers import Answers, answered
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.ends import OffsetQueries
 from stream_learner.edges.kafka.faults import MISSING, Doing, Reports, fault, kafka_error
@@ -168,7 +168,7 @@ class Admin:
     def described(self, name: str, answer: Future[TopicDescription]) -> TopicInfo | None:
         """An answer, waited for; None when the topic does not exist."""
         try:
-            found = answer.result()
+            found = answered(answer, self._timeout_s)
         except KafkaException as error:
             reported = kafka_error(error)
             if reported is not None and reported.code() in MISSING:
@@ -220,7 +220,7 @@ class Admin:
         answers = self._asked(lambda admin: admin.create_topics(new, request_timeout=self._timeout_s))
         for name, answer in answers.items():
             try:
-                answer.result()
+                answered(answer, self._timeout_s)
             except KafkaException as error:
                 reported = kafka_error(error)
                 if reported is None or reported.code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -233,7 +233,7 @@ class Admin:
         while names:
             for name, answer in self.ask(sorted(names)).items():
                 try:
-                    partitions = answer.result().partitions
+                    partitions = answered(answer, self._timeout_s).partitions
                 except KafkaException:
                     continue
                 if partitions and all(p.leader is not None and p.leader.id >= 0 for p in partitions):
@@ -274,7 +274,7 @@ class Admin:
 
     def _result(self, answer: Future[T], doing: Doing) -> T:
         try:
-            return answer.result()
+            return answered(answer, self._timeout_s)
         except KafkaException as error:
             raise self._fault(error, doing) from error
 

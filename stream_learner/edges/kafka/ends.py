@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
-from stream_learner.edges.kafka.answers import Answers
+from stream_learner.edges.kafka.answers import Answers, answered
 from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import Doing, Reports, fault
@@ -92,7 +92,7 @@ class OffsetQueries:
     def _offset(self, place: Place, answer: Future[ListOffsetsResultInfo]) -> int:
         """An answer, waited for. An offset that is none, as when the connection broke under the question, is none."""
         try:
-            offset = answer.result().offset
+            offset = answered(answer, self._timeout_s).offset
         except KafkaException as error:
             self._stale.add(place[0])
             raise self._fault(error, place) from error

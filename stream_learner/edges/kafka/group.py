@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from stream_learner.edges.kafka.client_log import log
+from stream_learner.edges.kafka.answers import answered
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import MISSING, TRIMMED, UNREACHABLE, fault, refuses_certificate
 from stream_learner.edges.kafka.settings import KafkaSettings
@@ -301,7 +302,7 @@ class Membership:
     def _is_listed(self, admin: AdminClient, timeout_s: float) -> bool:
         """Whether the group has a member with our instance id, as the brokers say."""
         groups = admin.describe_consumer_groups([self._settings.group], request_timeout=timeout_s)
-        members = groups[self._settings.group].result().members
+        members = answered(groups[self._settings.group], timeout_s).members
         return any(member.group_instance_id == self._static["group__instance__id"] for member in members)
 
     def close(self) -> None:

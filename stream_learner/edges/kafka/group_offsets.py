@@ -11,6 +11,7 @@ from typing import NamedTuple
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from stream_learner.edges.kafka.answers import answered
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.ends import REQUEST_TIMEOUT_S, Place
 from stream_learner.edges.kafka.faults import Reports, fault
@@ -35,7 +36,7 @@ def committed_offsets(settings: KafkaSettings, places: Iterable[Place]) -> dict[
     asked = ConsumerGroupTopicPartitions(settings.group, [TopicPartition(*place) for place in places])
     try:
         answers = admin.list_consumer_group_offsets([asked], request_timeout=REQUEST_TIMEOUT_S)
-        found = answers[settings.group].result().topic_partitions
+        found = answered(answers[settings.group], REQUEST_TIMEOUT_S).topic_partitions
     except KafkaException as error:
         admin.poll(0)
         raise reports.instead_of(fault(error, doing)) from error
