@@ -14,8 +14,9 @@ import numpy as np
 from stream_learner.core.pages import PagePlanner, PagePolicy, Prefix, shard_prefix
 from stream_learner.core.rows import WeightRows, rows_between
 from stream_learner.core.snapshots import Stamp, publication
-from stream_learner.edges.kafka import Record, TopicPlan, TransactionalPublisher
+from stream_learner.edges.kafka import Record, TopicPlan
 from tests.cli_e2e.world import World
+from tests.edges.kafka_help import VisiblePublisher
 
 SHARDS = 2
 Weights = dict[int, float]
@@ -31,7 +32,7 @@ class Published:
         self.weights: Weights = {}
         world.admin.create([TopicPlan(self.topic, SHARDS, configs={"cleanup.policy": "compact"})])
         self._planners = [PagePlanner(shard_prefix(shard, SHARDS), PagePolicy(ring=8)) for shard in range(SHARDS)]
-        self._publisher = TransactionalPublisher(world.settings, f"{world.model}.publisher")
+        self._publisher = VisiblePublisher(world.settings, f"{world.model}.publisher")
         self._publisher.init()
         impressions, _ = world.config.event_specs()
         self._content = {

@@ -24,6 +24,7 @@ from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, P
 from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import BrokerUnreachable, RetryLater
 from stream_learner.roles.joiner import JoinerRole
+from stream_learner.roles.last_published import LastPublished, last_published
 from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.lifecycle import Role, Stopping, run_role
 from stream_learner.roles.scorer import Scorer
@@ -229,6 +230,19 @@ def wait_until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE
             raise error
         assert time.monotonic() < until, f"not within {patience_s:g} s: {what}"
         time.sleep(LOOK_S)
+
+
+def wait_published(site: Site, config: Config, version: int) -> LastPublished:
+    """What is published of a model, once each shard has this version last: a commit shows a moment after its answer."""
+    found: list[LastPublished] = []
+
+    def seen() -> bool:
+        topic, shards = config.snapshots_topic, config.snapshots.shards
+        found[:] = [last_published(site.settings, site.admin.offsets, topic, shards)]
+        return found[0].latest == found[0].complete_up_to == version
+
+    wait_until(seen, f"version {version} of {config.model} is visible")
+    return found[0]
 
 
 def until_answered(ask: Callable[[], T], patience_s: float = PATIENCE_S) -> T:

@@ -28,13 +28,12 @@ from stream_learner.roles.backfill.progress import Moment
 from stream_learner.roles.backfill.result import Result, as_object
 from stream_learner.roles.backfill.run import Backfill
 from stream_learner.roles.control.topic import ControlTopic
-from stream_learner.roles.last_published import last_published
 from stream_learner.roles.lifecycle import Stopping
 from stream_learner.roles.topics import control_plan
 from tests import oracle
 from tests.cli_e2e.commands import PATIENCE_S, Command, run_side_by_side, started
 from tests.e2e.checks import balance_of, expected_fold
-from tests.e2e.site import Site, running, wait_until
+from tests.e2e.site import Site, running, wait_published, wait_until
 from tests.e2e.training_log import LogReader
 from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import Scenario, scenario
@@ -273,10 +272,7 @@ def test_a_paused_model_is_waited_for_and_the_page_says_how_it_goes_on(live: Liv
     assert result is not None
     for name, model in zip(names, result.models, strict=True):
         assert (model.model["name"], model.model["digest"]) == (name, live.digest)
-        published = last_published(
-            live.site.settings, live.site.admin.offsets, f"{name}.snapshots", config.snapshots.shards
-        )
-        assert published.latest == live.site.end_tick
+        wait_published(live.site, config.with_values({("model",): name}), live.site.end_tick)
 
 
 def test_brokers_that_are_away_at_the_very_end_are_waited_for(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,11 @@ import pytest
 from stream_learner.config import Config
 from stream_learner.core.feature_subset import FeatureSubset
 from stream_learner.errors import ConfigError
-from stream_learner.roles.last_published import last_published
 from stream_learner.roles.learner import LearnerRole
 from tests import oracle
 from tests.e2e.checks import assert_model_equals
 from tests.e2e.conftest import MakeSite
-from tests.e2e.site import Site
+from tests.e2e.site import Site, wait_published
 from tests.e2e.variants import joined_site, role, run_until_done, variant
 from tests.scenarios import scenario
 
@@ -69,9 +68,9 @@ def test_three_models_in_one_pass_are_those_of_three_learners(make_site: MakeSit
     for fold, model in zip(learner.models, models, strict=True):
         assert fold.tick == site.end_tick
         assert_model_equals(fold.learner, model)
-        published = last_published(site.settings, site.admin.offsets, fold.config.snapshots_topic, 1)
+        published = wait_published(site, fold.config, site.end_tick)
         assert published.is_whole and published.model is not None
-        assert (published.latest, published.model.content["digest"]) == (site.end_tick, model.digest)
+        assert published.model.content["digest"] == model.digest
         assert published.model.content["slices"] == fold.learner.progress.slices()[-12:]
     again = role(*configs, until_tick=site.end_tick)
     again.open()

@@ -5,13 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from confluent_kafka import Producer
 
-from stream_learner.edges.kafka import Appender, KafkaSettings, PartitionReader
+from stream_learner.edges.kafka import (
+    Appender,
+    KafkaSettings,
+    OffsetQueries,
+    PartitionReader,
+    Place,
+    Record,
+    TransactionalPublisher,
+)
 
 T = TypeVar("T")
 
@@ -53,6 +61,28 @@ def raises_within(
     error = until(look, timeout_s, pause_s)
     assert error is not None
     return error
+
+
+class VisiblePublisher(TransactionalPublisher):
+    """Comes back when readers of committed records see what it has published.
+
+    A commit is answered once it is certain; the markers that make it visible follow, milliseconds later as a rule.
+    """
+
+    def __init__(self, settings: KafkaSettings, transactional_id: str) -> None:
+        super().__init__(settings, transactional_id)
+        self._queries = OffsetQueries(settings)
+
+    def publish(
+        self, records: Iterable[Record | tuple[str, int, bytes | None, bytes | None]]
+    ) -> dict[tuple[str, int], int]:
+        offsets = super().publish(records)
+        until(lambda: self._are_seen(offsets))
+        return offsets
+
+    def _are_seen(self, offsets: dict[Place, int]) -> bool:
+        ends = self._queries.last_stable_offsets(offsets)
+        return all(ends[place] > offset for place, offset in offsets.items())
 
 
 def append(settings: KafkaSettings, topic: str, partition: int, values: list[bytes | None]) -> list[int]:

@@ -16,11 +16,11 @@ from stream_learner.edges.kafka import (
     KafkaSettings,
     OffsetQueries,
     PartitionReader,
-    TransactionalPublisher,
 )
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, TopicMissing
 from tests.conftest import MakeTopic
 from tests.edges.kafka_help import (
+    VisiblePublisher,
     append,
     open_transaction,
     raises_within,
@@ -147,7 +147,7 @@ def test_a_compacted_topic_has_gaps(kafka_settings: KafkaSettings, topics: MakeT
         "min.cleanable.dirty.ratio": "0.01",
     }
     topic = topics("compacted", **fast)
-    publisher = TransactionalPublisher(kafka_settings, f"compact-{topic}")
+    publisher = VisiblePublisher(kafka_settings, f"compact-{topic}")
     publisher.init()
     publisher.publish([(topic, 0, b"%d" % (i % 3), b"%d" % i) for i in range(300)])
     time.sleep(0.3)

@@ -103,7 +103,7 @@ def test_ends_are_asked_of_the_brokers(admin: Admin, kafka_settings: KafkaSettin
     transaction(kafka_settings, topic, 1, commit=True, partition=1)
     places = [(topic, 0), (topic, 1)]
     until(lambda: admin.offsets.high_watermarks(places) == {(topic, 0): 2, (topic, 1): 2})
-    assert admin.offsets.last_stable_offsets(places) == {(topic, 0): 2, (topic, 1): 2}
+    until(lambda: admin.offsets.last_stable_offsets(places) == {(topic, 0): 2, (topic, 1): 2})
     assert admin.offsets.earliest(places) == {(topic, 0): 0, (topic, 1): 0}
     assert admin.offsets.high_watermarks([]) == {}
 

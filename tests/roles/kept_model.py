@@ -18,7 +18,7 @@ from stream_learner.config import Config
 from stream_learner.core.checkpoint_copy import HEAD_KEY, decode_copy, piece_key
 from stream_learner.core.learner import Learner
 from stream_learner.core.pages import PagePolicy
-from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader, TopicPlan, TransactionalPublisher
+from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader, TopicPlan
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.store import CheckpointStore
 from stream_learner.edges.store_copy import places_of
@@ -30,6 +30,7 @@ from stream_learner.roles.recovery import Recovery
 from tests.core.example_records import as_record, random_examples
 from tests.e2e.configuration import Tree, tree_of
 from tests.e2e.site import wait_until
+from tests.edges.kafka_help import VisiblePublisher
 from tests.scenarios import scenario
 
 SHARDS = 2
@@ -152,7 +153,7 @@ class Started:
         self.checkpoints.finish()
         return self
 
-    def copier(self, publisher: Callable[..., Any] = TransactionalPublisher, **options: Any) -> Copier:
+    def copier(self, publisher: Callable[..., Any] = VisiblePublisher, **options: Any) -> Copier:
         """A copier that has begun; closed with the learner."""
         model = self.model
         copier = Copier(

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from stream_learner.edges.kafka import TransactionalPublisher
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokerUnreachable, Fenced, RetryLater
@@ -19,6 +18,7 @@ from stream_learner.roles.checkpoint_copies import CheckpointCopies
 from stream_learner.roles.copier import Copier
 from tests.cli_e2e.scraped import values_of
 from tests.e2e.site import wait_until
+from tests.edges.kafka_help import VisiblePublisher
 from tests.roles.kept_model import Kept, Started, undisturbed
 from tests.roles.test_lost_state import _small, make_kept  # noqa: F401 -- fixtures
 
@@ -31,7 +31,7 @@ def copying(
     started: Started,
     metrics: Metrics | None = None,
     *,
-    publisher: Callable[..., Any] = TransactionalPublisher,
+    publisher: Callable[..., Any] = VisiblePublisher,
     interval_s: float = 0.0,
     rate: float = PLENTY,
 ) -> Iterator[CheckpointCopies]:
@@ -61,7 +61,7 @@ def copying(
 def failing(errors: list[Exception]) -> Callable[..., Any]:
     """A publisher that fails with these errors first, one after the other."""
 
-    class Publisher(TransactionalPublisher):
+    class Publisher(VisiblePublisher):
         def publish(self, records: Any) -> Any:
             if errors:
                 raise errors.pop(0)

@@ -16,11 +16,12 @@ from structlog.testing import capture_logs
 
 from stream_learner.core.checkpoint_copy import HEAD_KEY
 from stream_learner.core.marks import MarkId
-from stream_learner.edges.kafka import Record, TransactionalPublisher
+from stream_learner.edges.kafka import Record
 from stream_learner.errors import Fenced, LogTrimmed, RetryLater, StateDamaged, StateOfAnotherModel, TopicRecreated
 from stream_learner.roles import checkpoints, copier
 from stream_learner.roles.log_follower import LogPosition
 from tests.e2e.site import wait_until
+from tests.edges.kafka_help import VisiblePublisher
 from tests.kafka_broker.broker import delete_topics
 from tests.roles.kept_model import TICKS, Kept, SmallStore, Started, undisturbed
 
@@ -79,7 +80,7 @@ class Killed(Exception):
 def killed_after(transactions: int, *, outcome: bool) -> Callable[..., Any]:
     """A publisher whose process is killed at a transaction: before it, or (`outcome`) after it has committed."""
 
-    class Publisher(TransactionalPublisher):
+    class Publisher(VisiblePublisher):
         left = transactions
 
         def publish(self, records: Any) -> Any:
@@ -185,7 +186,7 @@ def test_pieces_that_are_gone_are_noticed(make_kept: MakeKept) -> None:
         learner.fold_to(5).checkpoint().copier().copy()
     held = kept.in_topic()
     place = next((shard, key) for shard, key in held if key.startswith(b"piece/"))
-    publisher = TransactionalPublisher(kept.settings, f"{kept.config.model}-somebody")
+    publisher = VisiblePublisher(kept.settings, f"{kept.config.model}-somebody")
     publisher.init()
     publisher.publish([Record(kept.config.checkpoints_topic, *place, None)])
     value = held[place]
@@ -206,7 +207,7 @@ def compacted_away(kept: Kept, place: tuple[int, bytes]) -> None:
     topic = kept.config.checkpoints_topic
     delete_topics(kept.settings.bootstrap, [topic])
     kept.make_topics(COMPACTED)
-    publisher = TransactionalPublisher(kept.settings, f"{kept.config.model}-compaction")
+    publisher = VisiblePublisher(kept.settings, f"{kept.config.model}-compaction")
     publisher.init()
     publisher.publish([Record(topic, shard, key, value) for (shard, key), value in held.items()])
     publisher.close()
@@ -220,7 +221,7 @@ def test_a_damaged_piece_in_the_topic_is_never_loaded(make_kept: MakeKept) -> No
     shard, key = next((shard, key) for shard, key in kept.in_topic() if key.startswith(b"piece/"))
     value = bytearray(kept.in_topic()[shard, key])
     value[-1] ^= 1
-    publisher = TransactionalPublisher(kept.settings, f"{kept.config.model}-somebody")
+    publisher = VisiblePublisher(kept.settings, f"{kept.config.model}-somebody")
     publisher.init()
     publisher.publish([Record(kept.config.checkpoints_topic, shard, key, bytes(value))])
     publisher.close()
@@ -262,7 +263,7 @@ def test_copies_with_positions_of_another_training_log_are_refused(make_kept: Ma
 def test_a_log_without_its_beginning_and_no_copy_stop_the_learner(make_kept: MakeKept) -> None:
     """The message names what was found, and the ways out."""
     kept = make_kept()
-    publisher = TransactionalPublisher(kept.settings, f"{kept.config.model}-log")
+    publisher = VisiblePublisher(kept.settings, f"{kept.config.model}-log")
     publisher.init()
     publisher.publish([Record(kept.log.name, 0, None, b"old")])
     publisher.close()
@@ -286,7 +287,7 @@ def test_a_directory_that_the_log_has_left_behind_is_replaced_by_the_copy(make_k
     """As when a backup of an earlier day is put back. Where the copy is left behind too, nothing is touched."""
     kept = make_kept()
     digests = undisturbed(kept.config)
-    publisher = TransactionalPublisher(kept.settings, f"{kept.config.model}-log")
+    publisher = VisiblePublisher(kept.settings, f"{kept.config.model}-log")
     publisher.init()
     for _ in range(10):
         publisher.publish([Record(kept.log.name, 0, None, b"old")])

@@ -14,12 +14,13 @@ from stream_learner.core.learner import Learner
 from stream_learner.core.optimizers import FtrlProximal
 from stream_learner.core.pages import PagePolicy
 from stream_learner.core.replica import Replica
-from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader, Record, TransactionalPublisher
+from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader, Record
 from stream_learner.errors import Fenced
 from stream_learner.roles.last_published import last_published
 from stream_learner.roles.publication import Publication
 from tests.conftest import MakeTopic
 from tests.core.example_records import as_record, random_examples
+from tests.edges.kafka_help import VisiblePublisher
 
 PER_TICK = 3
 TICKS = 5
@@ -32,7 +33,7 @@ def _record(tick: int) -> ExampleRecord:
     return as_record(EXAMPLES[PER_TICK * tick : PER_TICK * (tick + 1)], tick=tick)
 
 
-class Tearing(TransactionalPublisher):
+class Tearing(VisiblePublisher):
     """Only the model record and the delta of what is published arrive."""
 
     def publish(self, records: Iterable[Record]) -> dict[tuple[str, int], int]:
@@ -82,7 +83,7 @@ class Site:
         found = dict(zip(rows.keys.tolist(), self.learner.weights(rows.columns).astype("f4").tolist(), strict=True))
         return {key: found.get(key, 0.0) for key in self.keys}
 
-    def publication(self, kind: type[TransactionalPublisher] = TransactionalPublisher) -> Publication:
+    def publication(self, kind: type[VisiblePublisher] = VisiblePublisher) -> Publication:
         """Of a learner that has just started."""
         publication = Publication(
             self.settings,

@@ -27,11 +27,10 @@ from stream_learner.roles.backfill.run import Backfill
 from stream_learner.roles.comparison.compare import compare_models
 from stream_learner.roles.control import aliases
 from stream_learner.roles.control.promotion import Outcome, Wish, promote, refusal, rollback
-from stream_learner.roles.last_published import last_published
 from stream_learner.roles.lifecycle import Stopping
 from stream_learner.roles.rights import Right, rights_of
 from stream_learner.roles.topics import control_plan, plans
-from tests.e2e.site import Site, running, wait_until
+from tests.e2e.site import Site, running, wait_published, wait_until
 from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import Message, scenario
 from tests.security.broker import SPARE, Secured
@@ -256,8 +255,7 @@ def test_a_learner_obeys_a_pause_only_where_it_may_read_the_control_topic(
         lack.allow(secured)
     with caplog.at_level("WARNING", "stream_learner"):
         lack.act()
-    found = last_published(live.site.settings, live.site.admin.offsets, config.snapshots_topic, config.snapshots.shards)
-    assert found.latest == (-1 if may_read else live.site.end_tick)
+    wait_published(live.site, config, -1 if may_read else live.site.end_tick)
     assert ("control_topic_not_read" in caplog.text) != may_read
     if not may_read:
         lack.assert_named_in(caplog.text)
