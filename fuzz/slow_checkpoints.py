@@ -20,12 +20,11 @@ Entries = Mapping[tuple[int, bytes], bytes]
 
 
 class SlowCheckpoint(NamedTuple):
-    """tick, digest, head, attachments; rows: (touched, columns) by key."""
+    """tick, digest, head; rows: (touched, columns) by key."""
 
     tick: int
     digest: int
     head: Any
-    attachments: dict[str, bytes]
     rows: dict[int, tuple[int, bytes]]
 
 
@@ -45,17 +44,14 @@ def checkpoint(entries: Entries, shards: int, ncols: int) -> SlowCheckpoint | No
         return None
     head = _record(HEAD, b"head", entries[0, b"head"])
     content = head.about
-    _need(isinstance(content.get("head"), dict) and isinstance(content.get("attachments"), dict))
-    _need(all(type(size) is int and size >= 0 for size in content["attachments"].values()))
+    _need(isinstance(content.get("head"), dict))
     versions = [_record(VERSION, b"version", entries.get((1 + shard, b"version"), b"")) for shard in range(shards)]
     for shard, version in enumerate(versions):
         _need(version.stamp == (shard, *head.stamp[1:]) and shards == head.stamp[1])
-    attachments = {name: _attachment(entries, head.stamp[2], name) for name in content["attachments"]}
-    _need(all(len(data) == content["attachments"][name] for name, data in attachments.items()))
     rows: dict[int, tuple[int, bytes]] = {}
     for shard, version in enumerate(versions):
         rows.update(_rows(entries, shard, version, ncols))
-    return SlowCheckpoint(head.stamp[4], versions[0].about[0], content["head"], attachments, rows)
+    return SlowCheckpoint(head.stamp[4], versions[0].about[0], content["head"], rows)
 
 
 def _record(kind: int, key: bytes | None, value: bytes) -> SlowRecord:
@@ -70,11 +66,6 @@ def _record(kind: int, key: bytes | None, value: bytes) -> SlowRecord:
 def _need(holds: bool) -> None:
     if not holds:
         raise Bad(DAMAGED)
-
-
-def _attachment(entries: Entries, sequence: int, name: str) -> bytes:
-    begin = b"a" + struct.pack(">Q", sequence) + name.encode() + b"\0"
-    return b"".join(entries[place] for place in sorted(entries) if place[0] == 0 and place[1][:-4] == begin)
 
 
 def _rows(entries: Entries, shard: int, version: SlowRecord, ncols: int) -> dict[int, tuple[int, bytes]]:

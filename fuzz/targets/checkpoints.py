@@ -70,8 +70,7 @@ def written_checkpoints(ticks: Sequence[int], *, most: int = 24) -> list[list[tu
                 return rows_between(whole, prefix.bits, prefix.last)
 
             head = {"tick": tick, "positions": [tick, 2**63]}
-            attachments = {"unsent": b"u" * tick, "none": b""}
-            options: dict[str, Any] = {"version": tick, "digest": 7 * tick, "head": head, "attachments": attachments}
+            options: dict[str, Any] = {"version": tick, "digest": 7 * tick, "head": head}
             store.begin(_rows(state, changed), below, **options).commit()
             if tick in ticks:
                 found.append(entries_of(store))
@@ -152,7 +151,7 @@ class Checkpoints(Target):
             self._go_on(store, loaded, blocks)
         except (StateDamaged, NewerFormat) as error:
             return {StateDamaged: "DamagedRecord", NewerFormat: "NewerVersion"}[type(error)]
-        return SlowCheckpoint(loaded.version, loaded.digest, loaded.head, loaded.attachments, rows)
+        return SlowCheckpoint(loaded.version, loaded.digest, loaded.head, rows)
 
     def _go_on(self, store: CheckpointStore, loaded: Loaded, blocks: list[StateRows]) -> None:
         """Plan the next checkpoint: what was taken must be something to go on from."""

@@ -100,6 +100,14 @@ def _warn(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=1)
 
 
+_MISSING: list[str] = []
+
+
+def missing() -> int:
+    """How many versions of kernels this process has not found in the cache so far, and compiles or has compiled."""
+    return len(_MISSING)
+
+
 class _Cache(caching.FunctionCache):
     """Numba's cache of one function, current while all of `core` is; one that cannot be read or written is no error."""
 
@@ -111,9 +119,12 @@ class _Cache(caching.FunctionCache):
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         try:
-            return super().load_overload(signature, target)
+            found = super().load_overload(signature, target)
         except OSError:
-            return None
+            found = None
+        if found is None:
+            _MISSING.append(self._name)
+        return found
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         try:

@@ -27,6 +27,7 @@ from stream_learner.core import (
 )
 from stream_learner.core.events import ClickDecoder, EventSpec, ImpressionDecoder
 from stream_learner.core.feature_spec import FeatureSpec
+from stream_learner.core.kernels import missing
 from stream_learner.core.optimizers import OPTIMIZERS, Optimizer, sample_optimizer
 from stream_learner.core.weights import WeightTable
 
@@ -89,5 +90,4 @@ def compile_everything() -> None:
 def is_compiled() -> bool:
     """Whether the kernels are likely to be in the cache, judged by the first of them, which is loaded or compiled."""
     hashing.warm()
-    statistics = getattr(hashing.hash_spans, "stats")  # noqa: B009 -- numba's, unknown to the type checker
-    return not statistics.cache_misses
+    return missing() == 0

@@ -53,15 +53,12 @@ from stream_learner.edges.store_database import (
     MIB,
     ROWS_FAMILY,
     Database,
-    between,
     explained,
     family_name,
     holds,
     open_database,
 )
 from stream_learner.edges.store_layout import (
-    ATTACHMENTS,
-    ATTACHMENTS_END,
     HEAD,
     IDENTITY,
     PIECE_BYTES,
@@ -69,8 +66,6 @@ from stream_learner.edges.store_layout import (
     PIECES_END,
     VERSION,
     Piece,
-    attachment_pieces,
-    attachment_prefix,
     delta_keys,
     key_of,
     page_key,
@@ -91,7 +86,7 @@ RocksDB holds one of every file that it merges."""
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The last checkpoint: its version (a tick), digest, head and attachments as they were given, and its rows.
+    """The last checkpoint: its version (a tick), digest, head as it was given, and its rows.
 
     `rows` can be gone through once, before anything is written: blocks of rows, rising by key from the first row of the
     first block to the last of the last (so each key once). Going through them raises StateDamaged.
@@ -100,7 +95,6 @@ class Loaded:
     version: int
     digest: int
     head: dict[str, Any]
-    attachments: dict[str, bytes]
     rows: Iterator[StateRows]
 
 
@@ -169,10 +163,8 @@ class CheckpointStore:
         """The last checkpoint that was committed, None in a new directory."""
         if self._head is None:
             return None
-        with explained(self._path):
-            attachments = dict(self._load_attachments(self._head))
         version = self._versions[0]
-        return Loaded(version.stamp.version, version.digest, self._head.content["head"], attachments, self._load_rows())
+        return Loaded(version.stamp.version, version.digest, self._head.content["head"], self._load_rows())
 
     @property
     def memory(self) -> dict[str, int]:
@@ -234,14 +226,12 @@ class CheckpointStore:
         version: int,
         digest: int,
         head: Mapping[str, Any],
-        attachments: Mapping[str, bytes] | None = None,
     ) -> CheckpointWriter:
         """Begin the next checkpoint; a writer begun before and not committed must not be used any more.
 
         changed: all rows changed since the last committed checkpoint (the first time: any), sorted by key, each key
         once, with their columns now. rows_of: all rows with a prefix, sorted by key, as of now; called here only.
         The arrays of both must not change before the commit. head: JSON values, given back as they are.
-        attachments: bytes by name, written anew each time.
         Raises ValueError for a head that JSON cannot keep; DiskFull, with an index of rows.
         """
         with explained(self._path):
@@ -255,17 +245,13 @@ class CheckpointStore:
             for shard, planner in enumerate(self._planners)
         ]
         stamps = [Stamp(shard, len(plans), plan.sequence, 0, version) for shard, plan in enumerate(plans)]
-        attached = dict(attachments or {})
-        content = {"head": dict(head), "attachments": {name: len(data) for name, data in attached.items()}}
         batch = WriteBatch(raw_mode=True)
-        batch.put(HEAD, encode_head(stamps[0], content))
+        batch.put(HEAD, encode_head(stamps[0], {"head": dict(head)}))
         for shard, (plan, stamp) in enumerate(zip(plans, stamps, strict=True)):
             batch.put(VERSION, encode_version(stamp, digest, 0, plan.state), self._handles[shard])
             for key in pieces_of(self._planners[shard].state) - pieces_of(plan.state):
                 batch.delete(key, self._handles[shard])
-        batch.delete_range(ATTACHMENTS, ATTACHMENTS + u64(plans[0].sequence))
         pieces = [piece for plan, stamp in zip(plans, stamps, strict=True) for piece in plan_pieces(plan, stamp)]
-        pieces += list(attachment_pieces(plans[0].sequence, attached))
         return CheckpointWriter(self, deque(pieces), batch, plans)
 
     def _page_writer(self, shard: int, version: int) -> Callable[[int, Prefix, StateRows], None] | None:
@@ -332,19 +318,9 @@ class CheckpointStore:
         for family, handle in zip(self._families, self._handles, strict=True):
             if holds(family, PIECES + sequence, PIECES_END):
                 batch.delete_range(PIECES + sequence, PIECES_END, handle)
-        if holds(self._db, ATTACHMENTS + sequence, ATTACHMENTS_END):
-            batch.delete_range(ATTACHMENTS + sequence, ATTACHMENTS_END)
         if len(batch):
             self._db.write(batch)
         self._unfinished = False
-
-    def _load_attachments(self, head: HeadRecord) -> Iterator[tuple[str, bytes]]:
-        for name, size in head.content["attachments"].items():
-            begin = attachment_prefix(head.stamp.sequence, name)
-            data = b"".join(value for _, value in between(self._db, begin, begin + b"\xff" * 5))
-            if len(data) != size:
-                raise StateDamaged(f"{self._path}: attachment {name} has {len(data)} of {size} bytes")
-            yield name, data
 
     def _load_rows(self) -> Iterator[StateRows]:
         with explained(self._path):
@@ -420,7 +396,7 @@ class CheckpointWriter:
         batch = WriteBatch(raw_mode=True)
         while self._pieces and (not size or size + self._pieces[0][2] <= PIECE_BYTES):
             shard, key, value_bytes, make = self._pieces.popleft()
-            batch.put(key, make(), store._handles[shard] if shard >= 0 else None)
+            batch.put(key, make(), store._handles[shard])
             size += value_bytes
         if size:
             with explained(store._path):
@@ -473,10 +449,7 @@ def _with_ring(state: PageState, ring: int) -> PageState:
 
 def _is_head(content: Mapping[str, Any]) -> bool:
     """Whether a head record holds what `begin` has put into it."""
-    sizes = content.get("attachments")
-    if not isinstance(content.get("head"), dict) or not isinstance(sizes, dict):
-        return False
-    return all(type(size) is int and size >= 0 for size in sizes.values())
+    return isinstance(content.get("head"), dict)
 
 
 def _expect(kind: type[Any], record: Record) -> Any:

@@ -1,12 +1,11 @@
 """Where the pieces of a checkpoint lie in the database, and their bytes.
 
-In: plans of checkpoints, attachments. Out: keys, and what makes the value of each.
+In: plans of checkpoints. Out: keys, and what makes the value of each.
 This file must never touch the database.
 
     shard     "p" <sequence u64> "d" <part u32>              a part of the delta
     shard     "p" <sequence u64> "p" <prefix u64> <bits u8>  a page
     shard     "version"                                      version record: which of these count
-    default   "a" <sequence u64> <name> 0 <part u32>         a piece of an attachment
     default   "head"                                         head record
     default   "identity"                                     whose state this is, JSON
 
@@ -15,7 +14,7 @@ Numbers in keys are big-endian, so that a family read in order is read in the or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from stream_learner.core.pages import PagePlan, PageState, Prefix
@@ -25,10 +24,9 @@ from stream_learner.core.snapshots import HEADER_BYTES, DeltaRecord, PageRecord,
 PIECE_BYTES = 1 << 20
 HEAD, VERSION, IDENTITY = b"head", b"version", b"identity"
 PIECES, PIECES_END = b"p", b"q"
-ATTACHMENTS, ATTACHMENTS_END = b"a", b"b"
 
 Piece = tuple[int, bytes, int, Callable[[], bytes]]
-"""A value to write: its shard (-1 for the default family), its key, about how many bytes, and what makes them."""
+"""A value to write: its shard, its key, about how many bytes, and what makes them."""
 
 
 def u64(number: int) -> bytes:
@@ -79,17 +77,3 @@ def plan_pieces(plan: PagePlan[StateRows], stamp: Stamp) -> Iterator[Piece]:
 
 def _value_bytes(rows: StateRows) -> int:
     return HEADER_BYTES + len(rows) * row_bytes(rows.ncols)
-
-
-def attachment_prefix(sequence: int, name: str) -> bytes:
-    """What the keys of an attachment's pieces begin with; the part, four bytes, follows."""
-    return ATTACHMENTS + u64(sequence) + name.encode() + b"\0"
-
-
-def attachment_pieces(sequence: int, attachments: Mapping[str, bytes]) -> Iterator[Piece]:
-    """What a checkpoint writes to the default family before its head."""
-    for name, data in attachments.items():
-        for part, start in enumerate(range(0, len(data), PIECE_BYTES)):
-            key = attachment_prefix(sequence, name) + part.to_bytes(4, "big")
-            piece = data[start : start + PIECE_BYTES]
-            yield -1, key, len(piece), partial(bytes, piece)

@@ -23,7 +23,7 @@ def copy_of(sequence: int = 7, tick: int = 41, attempt: int = 2**63 - 1) -> Copy
         PageState(sequence, ((shard_prefix(shard, SHARDS), 3),), np.zeros(4, np.int64)) for shard in range(SHARDS)
     ]
     versions = tuple(encode_version(stamp._replace(shard=s), 99, 0, state) for s, state in enumerate(states))
-    head = encode_head(stamp, {"head": {"positions": [1, 2**63]}, "attachments": {}})
+    head = encode_head(stamp, {"head": {"positions": [1, 2**63]}})
     return CopyHead(stamp._replace(attempt=attempt), "00ff00ff00ff00ff", {"model": "ctr", "shards": 2}, head, versions)
 
 

@@ -56,7 +56,6 @@ def begin(store: CheckpointStore, state: State, changed: list[int], tick: int) -
         version=tick,
         digest=tick * 7,
         head={"tick": tick, "positions": [tick, 2**63], "loss": 0.1 * tick},
-        attachments={"unsent": b"u" * tick, "none": b""},
     )
 
 
@@ -85,7 +84,6 @@ def check(store: CheckpointStore, truth: State, tick: int) -> None:
     assert loaded is not None
     assert (loaded.version, loaded.digest) == (tick, tick * 7)
     assert loaded.head == {"tick": tick, "positions": [tick, 2**63], "loss": 0.1 * tick}
-    assert loaded.attachments == {"unsent": b"u" * tick, "none": b""}
     assert nonzero(loaded_state(loaded)) == nonzero(truth)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
 
@@ -97,20 +96,24 @@ def test_the_probes_speak_for_all_roles() -> None:
     assert all_ready(roles[:1]) == (True, "ok")
 
 
-def test_compiling_is_announced_only_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One message, while it goes on; none when the kernels come from the cache, or compiling has failed early."""
+@pytest.mark.parametrize("compiles", [True, False], ids=["compiling", "loading"])
+def test_compiling_is_announced_when_it_takes_long(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message while it goes on, none where the kernels come from the cache, however slowly."""
     said: list[str] = []
-    heard = threading.Event()
+    monkeypatch.setattr(kernels, "QUIET_S", 0.05)
+    missing = iter([3, *([4 if compiles else 3] * 1_000)])
+    monkeypatch.setattr(kernels, "missing", lambda: next(missing))
+    monkeypatch.setattr(kernels, "compile_kernels", lambda: time.sleep(0.5))
+    assert kernels.compile_with_message(said.append) >= 0.5
+    assert said == [kernels.NOTE] * compiles
 
-    def say(text: str) -> None:
-        said.append(text)
-        heard.set()
 
+def test_compiling_that_is_soon_done_is_not_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that has failed."""
+    said: list[str] = []
     monkeypatch.setattr(kernels, "QUIET_S", 0.5)
+    monkeypatch.setattr(kernels, "missing", iter(range(1_000)).__next__)
     monkeypatch.setattr(kernels, "compile_kernels", lambda: None)
-    assert kernels.compile_with_message(say) < 0.5
+    assert kernels.compile_with_message(said.append) < 0.5
     time.sleep(0.6)
     assert said == []
-    monkeypatch.setattr(kernels, "compile_kernels", lambda: heard.wait(60))
-    assert kernels.compile_with_message(say) >= 0.5
-    assert said == ["compiling the kernels, once on this machine; later starts take them from the cache"]

@@ -82,7 +82,7 @@ def test_a_server_that_is_told_to_stop_fails_no_request(published: Published) ->
         assert ended.code == 0
         assert not load.failures
         assert [line["event"] for line in ended.events][-2:] == ["draining", "stopped_serving"]
-        assert not any(line["level"] in ("error", "warning") for line in ended.events)
+        assert [line for line in ended.events if line["level"] in ("error", "warning")] == []
 
 
 def test_a_request_under_way_is_answered_before_the_end(published: Published) -> None:

@@ -17,8 +17,8 @@ from types import TracebackType
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.answers import answered
+from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import MISSING, TRIMMED, UNREACHABLE, fault, refuses_certificate
 from stream_learner.edges.kafka.settings import KafkaSettings
