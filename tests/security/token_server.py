@@ -22,6 +22,13 @@ AUDIENCE = "kafka"
 KEY_ID = "test-key"
 
 
+class _Server(ThreadingHTTPServer):
+    """Lets as many wait as all clients of several roles; of more than the usual five, some try again seconds later."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+
 class TokenServer:
     """Serves until `close`.
 
@@ -41,8 +48,7 @@ class TokenServer:
         self._lock = threading.Lock()
         self._signed: dict[str, tuple[int, str]] = {}
         """Of each client, the last token, and the second it is of."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, name="token-server", daemon=True)
         self._thread.start()
 
