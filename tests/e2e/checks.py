@@ -14,6 +14,7 @@ import numpy as np
 
 from stream_learner.core.balance import Balance
 from stream_learner.core.learner import Learner
+from stream_learner.errors import Fenced
 from stream_learner.roles.scorer import Scorer
 from tests import oracle
 from tests.e2e.site import Site, running, wait_until
@@ -116,3 +117,12 @@ def state_of(learner: Learner) -> State:
     for rows in learner.table.items():
         found.update(zip(rows.keys.tolist(), map(tuple, rows.columns.tolist()), strict=True))
     return {key: row for key, row in found.items() if any(row)}
+
+
+def assert_fenced(site: Site, error: BaseException | None) -> None:
+    """A learner has ended because another one leads, and says so: by the model, and by the transactional id that it
+    used next, to publish a version or to copy a checkpoint."""
+    assert isinstance(error, Fenced)
+    assert f"another learner publishes {site.model}" in str(error)
+    ids = site.config.publisher_id, site.config.copier_id
+    assert any(f"(transactional id {taken})" in str(error) for taken in ids), error

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from stream_learner.errors import Fenced
 from stream_learner.roles.scorer import Scorer
 from tests import oracle
-from tests.e2e.checks import expected_fold
+from tests.e2e.checks import assert_fenced, expected_fold
 from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
 from tests.e2e.site import Running, Site, running, wait_until
@@ -87,8 +86,7 @@ def test_a_second_publisher_fences_the_first(make_site: MakeSite) -> None:
             wait_until(lambda: scorer.version == site.end_tick, "the last version")
         wait_until(lambda: first.error is not None, "the first has stopped")
         first.stop()
-        assert isinstance(first.error, Fenced)
-        assert site.config.publisher_id in str(first.error)
+        assert_fenced(site, first.error)
         assert_serves(scorer, fold_up_to(site.scenario.expected(), site.end_tick, s), s)
 
 

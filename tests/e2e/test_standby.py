@@ -19,7 +19,7 @@ from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import ConfigError, Fenced, TopicMissing
 from stream_learner.roles.learner import LearnerRole
 from tests.cli_e2e.scraped import values_of
-from tests.e2e.checks import assert_model_equals, expected_fold
+from tests.e2e.checks import assert_fenced, assert_model_equals, expected_fold
 from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import RoleProcess, process_of
 from tests.e2e.site import Running, Site, failure_of, running, wait_until
@@ -211,8 +211,7 @@ def test_a_plain_learner_takes_over_from_a_standby_that_leads_and_gets_the_lease
             site.produce(0.3, 0.6)
             wait_until(lambda: first.error is not None, "the first has stopped")
             first.stop()
-            assert isinstance(first.error, Fenced)
-            assert site.config.publisher_id in str(first.error)
+            assert_fenced(site, first.error)
             with running(after):
                 wait_until(lambda: members(site) == 3, "a further one waits")
                 assert (leads(plain), leads(waiting), leads(after)) == (True, False, False)
