@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +62,9 @@ def environment() -> dict[str, str]:
 
 
 class Command:
-    """`stream-learner <arguments>`, running. Use `started`."""
+    """A command that runs, and what it writes. Use `started`. env: its environment, None for that of the tests."""
 
-    def __init__(self, arguments: Sequence[str | Path], *, piped: bool = False) -> None:
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str] | None = None, piped: bool = False) -> None:
         self.began = time.time()
         self._began_s = time.monotonic()
         self._events: list[dict[str, Any]] = []
@@ -72,11 +72,11 @@ class Command:
         self._err = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by `close`
         self._out = tempfile.TemporaryFile()  # noqa: SIM115 -- the same
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stream_learner", *map(str, arguments)],
+            command,
             stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
             stdout=subprocess.PIPE if piped else self._out,
             stderr=self._err,
-            env=environment(),
+            env=env,
             start_new_session=True,
         )
 
@@ -136,10 +136,15 @@ class Command:
                 stream.close()
 
 
+def _started(arguments: Sequence[str | Path], *, piped: bool = False) -> Command:
+    words = [sys.executable, "-m", "stream_learner", *map(str, arguments)]
+    return Command(words, env=environment(), piped=piped)
+
+
 @contextmanager
 def started(*arguments: str | Path, piped: bool = False) -> Iterator[Command]:
-    """A command that is gone when the block ends."""
-    command = Command(arguments, piped=piped)
+    """`stream-learner <arguments>`, gone when the block ends."""
+    command = _started(arguments, piped=piped)
     try:
         yield command
     finally:
@@ -154,7 +159,7 @@ def run(*arguments: str | Path) -> Ended:
 
 def run_side_by_side(*commands: Sequence[str | Path]) -> list[Ended]:
     """Run commands to their ends, all at once."""
-    running = [Command(arguments) for arguments in commands]
+    running = [_started(arguments) for arguments in commands]
     try:
         return [command.ended() for command in running]
     finally:

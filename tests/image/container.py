@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,20 +28,6 @@ ANY_USER = "12345:0"
 
 class Container(Command):
     """The image's entry point with arguments, or another program of the image, running. Use `Image`'s `started`."""
-
-    def __init__(self, command: Sequence[str], folder: Path, *, piped: bool) -> None:
-        self.began = time.time()
-        self._began_s = time.monotonic()
-        self._err = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by `close`
-        self._out = tempfile.TemporaryFile()  # noqa: SIM115 -- the same
-        self._folder = folder
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if piped else self._out,
-            stderr=self._err,
-            start_new_session=True,
-        )
 
     @property
     def first(self) -> int:
@@ -98,7 +82,7 @@ class Containers:
         inside += [*words, *map(str, arguments)]
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"]
         command += ["sh", str(ENTER), str(self.image.root), str(root), self.user, str(self.state), str(mounts), *inside]
-        container = Container(command, folder, piped=piped)
+        container = Container(command, piped=piped)
         try:
             yield container
         except BaseException:
