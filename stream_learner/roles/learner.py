@@ -151,8 +151,8 @@ class LearnerRole:
         if any(published):
             # A pause must be known before the first publication.
             self._control.start().wait_settled(SETTLE_S)
-        topics = [log.name, *(topic for topic in published if topic is not None)]
-        self._topics = TopicWatch(admin, admin.require(topics).values())
+        # As they were when they were first looked at: one that was made anew since then is another one.
+        self._topics = TopicWatch(admin, [log, *(topic for topic in published if topic is not None)])
         furthest_behind = min(zip(self.models, positions, strict=True), key=lambda pair: pair[0].tick)
         self._follower = LogFollower(
             first.settings,

@@ -144,7 +144,7 @@ class ModelFold:
         self._figures.begin(self.learner)
         return positions
 
-    def begin(self, admin: Admin) -> str | None:
+    def begin(self, admin: Admin) -> TopicInfo | None:
         """Lead at once, unless this is a standby; returns the snapshot topic, None where nothing is ever published.
 
         Raises TopicMissing, PartitionCountsDiffer, and what `lead` raises.
@@ -165,7 +165,7 @@ class ModelFold:
         if self._leadership.standby:
             require_control(admin, config.control_topic)
         self.keep_lease(caught_up=False)
-        return topic.name
+        return topic
 
     @property
     def leads(self) -> bool:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from stream_learner.edges.kafka import Admin, TopicInfo
 from stream_learner.errors import LogTrimmed, TopicMissing, TopicRecreated
+from stream_learner.roles.model_fold import ModelFold
 from tests.e2e.processes import process_of
 from tests.e2e.site import Running, Site, failure_of, running, wait_until
 from tests.e2e.test_refusals import remake
@@ -26,8 +28,8 @@ def test_every_topic_that_is_made_anew_under_a_role_stops_it(make_site: MakeSite
     inputs = scenario("plain", 1)
     sites = {name: make_site(inputs, learner={"copies": False}) for name in (*JOINERS, *LEARNERS)}
     with ExitStack() as stack:
-        them = {name: Running([sites[name].joiner()]) for name in JOINERS}
-        them |= {name: Running([sites[name].learner()]) for name in LEARNERS}
+        roles = {name: sites[name].joiner() for name in JOINERS} | {name: sites[name].learner() for name in LEARNERS}
+        them = {name: Running([role]) for name, role in roles.items()}
         for role in them.values():
             stack.callback(role.stop)
         for site in sites.values():
@@ -36,6 +38,7 @@ def test_every_topic_that_is_made_anew_under_a_role_stops_it(make_site: MakeSite
             wait_until(lambda: all(site.closed() for site in sites.values()), "every partition closed")
         scorer = stack.enter_context(sites["snapshots"].scorer())
         wait_until(lambda: scorer.ready, "the scorer is ready")
+        wait_until(lambda: not any(role.why_not_ready for role in roles.values()), "every role does its part")
         topics = {name: topic_of(site, name) for name, site in sites.items()}
         for name, site in sites.items():
             remake(site, topics[name], site.config.snapshots.shards if name == "snapshots" else 1)
@@ -47,6 +50,21 @@ def test_every_topic_that_is_made_anew_under_a_role_stops_it(make_site: MakeSite
             assert topics[name] in str(error) and error.action
         for name, site in sites.items():
             assert site.ends(topics[name], 1) == [0]
+
+
+def test_a_log_that_is_made_anew_while_a_learner_starts_stops_it(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the load of its state and its first turn: its positions are those of the log before."""
+    site = make_site(scenario("plain", 1), learner={"copies": False})
+    begin = ModelFold.begin
+
+    def begin_late(fold: ModelFold, admin: Admin) -> TopicInfo | None:
+        remake(site, site.config.examples_topic, 1)
+        return begin(fold, admin)
+
+    monkeypatch.setattr(ModelFold, "begin", begin_late)
+    assert site.config.examples_topic in str(failure_of(site.learner(), TopicRecreated))
 
 
 @pytest.mark.parametrize("side", ["impressions", "clicks"])
