@@ -21,15 +21,23 @@ UV ?= $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test check bench figures conformance chaos fuzz simulate docs lock clean image image-test security-test chart chart-test
+.PHONY: help demo test test-thorough test-all test-under-load check bench figures conformance chaos fuzz simulate docs lock clean image image-test security-test chart chart-test
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 demo: $(STAMPS)/demo ## Run the whole loop on this machine for a minute
 	@$(BIN)/stream-learner demo $(ARGS)
 
-test: check ## Check everything: style, types, layers, tests (ARGS go to pytest)
-	@echo "== pytest" && $(BIN)/python -m pytest --ignore=tests/image $(ARGS)
+test: check ## Check style, types, layers, and run all tests but the long ones (ARGS go to pytest)
+	@echo "== pytest" && $(BIN)/python -m tests.suite newcomer $(ARGS)
+
+test-thorough: $(STAMPS)/test ## Run the long tests, those marked `thorough`
+	@echo "== pytest, thorough" && $(BIN)/python -m tests.suite thorough --ignore=tests/image $(ARGS)
+
+test-all: test test-thorough image-test ## Run every test there is (the image's need root and Buildah)
+
+test-under-load: $(STAMPS)/test ## Run what `make test` does three times in a row, beside four busy processes
+	@$(BIN)/python -m tests.suite newcomer --load 4 --repeat 3 $(ARGS)
 
 security-test: $(STAMPS)/test ## Check TLS, SASL and ACLs on a secured broker
 	@$(BIN)/python -m pytest tests/security $(ARGS)

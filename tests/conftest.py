@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
@@ -17,23 +17,34 @@ from hypothesis import settings
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.edges.telemetry import configure_logging
 from tests.kafka_broker.broker import PATIENT, Broker, NoKafka, delete_topics
+from tests.kafka_broker.lender import borrow
+from tests.suite.hooks import (
+    pytest_collection_modifyitems,
+    pytest_collectreport,
+    pytest_configure,
+    pytest_runtest_logreport,
+    pytest_runtest_makereport,
+    pytest_sessionfinish,
+    pytest_unconfigure,
+    pytest_xdist_make_scheduler,
+)
+
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_collectreport",
+    "pytest_configure",
+    "pytest_runtest_logreport",
+    "pytest_runtest_makereport",
+    "pytest_sessionfinish",
+    "pytest_unconfigure",
+    "pytest_xdist_make_scheduler",
+]
 
 # How long one example takes says nothing: the first one may compile kernels.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 MakeTopic = Callable[..., str]
-SUMMARY_CHARACTERS = 1_000
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the line of each failure in the summary short: the log of a role is above it, and must not hide the rest."""
-    report = yield
-    crash = getattr(report.longrepr, "reprcrash", None)
-    if crash is not None and len(crash.message) > SUMMARY_CHARACTERS:
-        crash.message = f"{crash.message[:SUMMARY_CHARACTERS]} ..."
-    return report
 
 
 @pytest.fixture(autouse=True)
@@ -45,14 +56,13 @@ def _logging_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
-    """Bootstrap address of a real broker that lasts for the test session."""
-    given = os.environ.get("KAFKA_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    broker = Broker(properties=PATIENT)
+    """Bootstrap address of a real broker that lasts for the run, and is shared by all its processes."""
     try:
-        broker.start()
+        given = os.environ.get("KAFKA_BOOTSTRAP") or borrow()
+        if given:
+            yield given
+            return
+        broker = Broker(properties=PATIENT).start()
     except NoKafka as error:
         pytest.fail(str(error), pytrace=False)
     yield broker.bootstrap

@@ -1,0 +1,113 @@
+"""Run a part of the tests, and what failed once more, by itself.
+
+    python -m tests.suite newcomer|thorough [--load N] [--repeat N] [arguments for pytest]
+
+In: the part, arguments for pytest. Out: pytest's output, then what was unstable; exit code 0 if every test passed, at
+most three of them only at the second try.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.kafka_broker.broker import die_with_parent
+from tests.suite.hooks import RESULTS
+from tests.suite.stumbles import Failure, classify, note, report
+from tests.suite.times import BUILD, PROJECT
+
+PARTS = {"newcomer": "not thorough", "thorough": "thorough"}
+PROCESSES_EACH = 2
+"""Processes that run tests, for each processor: half of a test is waiting for a broker."""
+MOST_REPEATED = 30
+"""More failures than this are no stumbles."""
+TESTS_FAILED = 1
+NOTHING_COLLECTED = 5
+
+
+def processes() -> int:
+    """How many processes run tests side by side."""
+    return PROCESSES_EACH * len(os.sched_getaffinity(0))
+
+
+def pytest(arguments: Sequence[str], results: Path) -> int:
+    """Run pytest to its end; its exit code. `results` is written anew."""
+    results.unlink(missing_ok=True)
+    environment = {**os.environ, RESULTS: str(results)}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], env=environment, cwd=PROJECT, check=False
+    ).returncode
+
+
+def failures_in(results: Path) -> list[Failure]:
+    """The tests that failed, each with its first failure."""
+    found: dict[str, Failure] = {}
+    if results.exists():
+        for line in results.read_text(encoding="utf-8").splitlines():
+            result = json.loads(line)
+            if result["outcome"] == "failed":
+                found.setdefault(result["id"], Failure(result["id"], result["when"], result["log"]))
+    return list(found.values())
+
+
+def run(part: str, arguments: Sequence[str]) -> int:
+    """Run a part; what failed is run once more."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    spread = [] if "-n" in arguments else ["-n", str(processes())]
+    code = pytest([*spread, "-m", PARTS[part], *arguments], BUILD / f"{part}.jsonl")
+    failures = failures_in(BUILD / f"{part}.jsonl")
+    if code != TESTS_FAILED or len(failures) > MOST_REPEATED or not all(failure.is_a_test for failure in failures):
+        return code
+    print(f"\n== once more, alone: {len(failures)} of the tests", flush=True)
+    again = BUILD / f"{part}-again.jsonl"
+    code = pytest(["-n", "0", *(failure.id for failure in failures)], again)
+    verdict = classify(failures, failures_in(again), finished=code in (0, TESTS_FAILED))
+    note(verdict.unstable, BUILD / "unstable.jsonl")
+    print(report(verdict), flush=True)
+    return 0 if verdict.passed else TESTS_FAILED
+
+
+@contextmanager
+def load(busy: int) -> Iterator[None]:
+    """Keep so many processes busy beside the tests."""
+    command = [sys.executable, "-I", "-c", "while True: pass"]
+    others = [subprocess.Popen(command, preexec_fn=die_with_parent()) for _ in range(busy)]
+    try:
+        yield
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
+
+
+def main() -> int:
+    """Run the part as often as asked, until it fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.suite", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--load", type=int, default=0, metavar="N", help="busy processes beside the tests")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="so many times in a row")
+    options, arguments = parser.parse_known_args()
+    with load(options.load):
+        for turn in range(1, options.repeat + 1):
+            began_s = time.monotonic()
+            code = run(options.part, arguments)
+            seconds = time.monotonic() - began_s
+            beside = f", {options.load} busy processes beside it" if options.load else ""
+            print(
+                f"== {options.part}, run {turn} of {options.repeat}{beside}: exit {code} after {seconds:.0f} s",
+                flush=True,
+            )
+            if code != 0:
+                return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""pytest's hooks of this project: the measure of the machine, the shared broker, the order of the files, the results.
+
+In: what pytest collects, and the results of tests. Out: the same, long files first; a line of JSON for each result
+where `RESULTS` names a file. `tests/conftest.py` takes these hooks in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kafka_broker.lender import Lender
+from tests.suite.times import seconds_by_file
+from tests.waiting import SLOWNESS, slowness
+
+RESULTS = "TEST_RESULTS"
+"""The variable that names the file of results."""
+SUMMARY_CHARACTERS = 1_000
+_lender = pytest.StashKey[Lender]()
+
+
+def is_director(config: pytest.Config) -> bool:
+    """Whether this process directs others that run the tests."""
+    return bool(getattr(config.option, "numprocesses", None)) and not hasattr(config, "workerinput")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the machine once for all processes of the run, and lend them a broker."""
+    config.addinivalue_line("markers", "thorough: takes long and guards what few changes touch; see tests/suite")
+    os.environ.setdefault(SLOWNESS, f"{slowness():.2f}")
+    if is_director(config):
+        config.stash[_lender] = Lender()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Take the broker down."""
+    lender = config.stash.get(_lender, None)
+    if lender is not None:
+        lender.close()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the run if the broker that all tests share ended by itself."""
+    lender = session.config.stash.get(_lender, None)
+    ended = lender.log_if_ended() if lender is not None else ""
+    if ended:
+        write_result({"id": "the broker of all tests", "when": "call", "outcome": "failed", "log": ended})
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first, so that no process is left with one at the end."""
+    seconds = seconds_by_file()
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0.0))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one process, in the order of the collection."""
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the line of each failure in the summary short: the log of a role is above it, and must not hide the rest."""
+    report = yield
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None and len(crash.message) > SUMMARY_CHARACTERS:
+        crash.message = f"{crash.message[:SUMMARY_CHARACTERS]} ..."
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note a result, where this process hears of all of them."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        log = "\n".join([report.longreprtext, *(text for _, text in report.sections)]) if report.failed else ""
+        told = {"id": report.nodeid, "when": report.when, "outcome": report.outcome, "seconds": report.duration}
+        write_result({**told, "log": log})
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Note a file that cannot be collected."""
+    if report.failed:
+        write_result({"id": report.nodeid, "when": "collect", "outcome": "failed", "log": report.longreprtext})
+
+
+def write_result(result: dict[str, Any]) -> None:
+    """Append a result to the file of results, if there is one."""
+    path = os.environ.get(RESULTS)
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")

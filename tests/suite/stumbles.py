@@ -1,0 +1,72 @@
+"""Tells a failure from a stumble.
+
+In: what failed in the run, and what failed again alone. Out: failures, and tests that are unstable.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_UNSTABLE = 3
+"""So many unstable tests do not fail a run."""
+LINES = 40
+"""How much of the first failure's log is printed; all of it is kept in the file."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A test that failed: `when` it was set up, called, torn down or collected, and what was said."""
+
+    id: str
+    when: str
+    log: str
+
+    @property
+    def is_a_test(self) -> bool:
+        """Whether it can be run again by its name."""
+        return self.when != "collect" and "::" in self.id
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What failed twice, and what failed once."""
+
+    failed: list[Failure]
+    unstable: list[Failure]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the run counts as passed."""
+        return not self.failed and len(self.unstable) <= MOST_UNSTABLE
+
+
+def classify(first: Sequence[Failure], again: Sequence[Failure], *, finished: bool) -> Verdict:
+    """The verdict on `first`. `again` failed once more; where the repetition was not `finished`, all of them failed."""
+    twice = {failure.id for failure in again}
+    failed = [failure for failure in first if not finished or failure.id in twice]
+    return Verdict(failed, [failure for failure in first if failure not in failed])
+
+
+def note(unstable: Sequence[Failure], file: Path) -> None:
+    """Append the unstable tests to the list that is kept, a line of JSON each."""
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    with file.open("a", encoding="utf-8") as lines:
+        for failure in unstable:
+            lines.write(json.dumps({"at": now, "id": failure.id, "when": failure.when, "log": failure.log}) + "\n")
+
+
+def report(verdict: Verdict) -> str:
+    """What to print at the end: each unstable test with its first failure, each failure by name, the sum."""
+    parts: list[str] = []
+    for failure in verdict.unstable:
+        shown = failure.log.splitlines()[-LINES:]
+        parts += [f"UNSTABLE {failure.id} (failed at {failure.when}, passed alone)", *(f"    {line}" for line in shown)]
+    parts += [f"FAILED {failure.id} (twice)" for failure in verdict.failed]
+    summary = f"{len(verdict.failed)} failed twice, {len(verdict.unstable)} unstable"
+    if len(verdict.unstable) > MOST_UNSTABLE:
+        summary += f", which is more than {MOST_UNSTABLE}: the run counts as failed"
+    return "\n".join([*parts, f"== {summary}"])
