@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import llvmlite.binding
 import numba
 from numba.core import caching
+from numba.core.runtime import rtsys
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -109,7 +110,12 @@ def missing() -> int:
 
 
 class _Cache(caching.FunctionCache):
-    """Numba's cache of one function, current while all of `core` is; one that cannot be read or written is no error."""
+    """Numba's cache of one function, current while all of `core` is; one that cannot be read or written is no error.
+
+    Numba reads every rule by which it could compile before it loads machine code, which takes most of the time of
+    loading. Finished machine code needs none of them, only the addresses of numba's runtime; a compilation reads the
+    rules itself, where there is one.
+    """
 
     _impl_class = _Files
 
@@ -119,7 +125,8 @@ class _Cache(caching.FunctionCache):
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         try:
-            found = super().load_overload(signature, target)
+            rtsys.initialize(target)
+            found = self._load_overload(signature, target)
         except OSError:
             found = None
         if found is None:

@@ -91,3 +91,44 @@ def test_a_table_with_little_memory_compiles_nothing_after_the_start() -> None:
     """
     ended = subprocess.run([sys.executable, "-c", EVICTS], capture_output=True, text=True, check=True)
     assert ended.stdout == ""
+
+
+FOLDS = """
+from stream_learner.core import kernels, learner
+from stream_learner.core.learner import Learner
+from stream_learner.core.optimizers import sample_optimizer
+from tests.core.example_records import as_record, random_examples
+
+learner.warm()
+missing = kernels.missing()
+folds = Learner(sample_optimizer("ftrl_proximal"))
+for tick in range(4):
+    folds.fold(as_record(random_examples(200, tick)), tick)
+print(missing, kernels.missing() - missing, f"{folds.digest_full():016x}")
+"""
+
+
+def folded(cache: Path) -> tuple[int, int, str]:
+    """Kernels that a learner's start did not find in a cache, those that its fold did not, and its digest."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FOLDS],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    missing, more, digest = ended.stdout.split()
+    return int(missing), int(more), digest
+
+
+def test_kernels_compiled_beside_loaded_ones_have_the_same_bits(tmp_path: Path) -> None:
+    """Loading leaves out what only a compiler needs; a kernel that is compiled after that has it all the same, and may
+    call kernels that were loaded.
+    """
+    everything, _, digest = folded(tmp_path)
+    for index in sorted(tmp_path.rglob("*.nbi"))[::2]:
+        index.unlink()
+    some, *same = folded(tmp_path)
+    assert 0 < some < everything
+    assert same == [0, digest]
+    assert folded(tmp_path) == (0, 0, digest)
