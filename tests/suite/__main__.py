@@ -29,7 +29,6 @@ PROCESSES_EACH = 2
 MOST_REPEATED = 30
 """More failures than this are no stumbles."""
 TESTS_FAILED = 1
-NOTHING_COLLECTED = 5
 
 
 def processes() -> int:
@@ -37,13 +36,11 @@ def processes() -> int:
     return PROCESSES_EACH * len(os.sched_getaffinity(0))
 
 
-def pytest(arguments: Sequence[str], results: Path) -> int:
+def pytest(project: Path, arguments: Sequence[str], results: Path) -> int:
     """Run pytest to its end; its exit code. `results` is written anew."""
     results.unlink(missing_ok=True)
-    environment = {**os.environ, RESULTS: str(results)}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments], env=environment, cwd=PROJECT, check=False
-    ).returncode
+    command = [sys.executable, "-m", "pytest", *arguments]
+    return subprocess.run(command, env={**os.environ, RESULTS: str(results)}, cwd=project, check=False).returncode
 
 
 def failures_in(results: Path) -> list[Failure]:
@@ -57,19 +54,20 @@ def failures_in(results: Path) -> list[Failure]:
     return list(found.values())
 
 
-def run(part: str, arguments: Sequence[str]) -> int:
-    """Run a part; what failed is run once more."""
-    BUILD.mkdir(parents=True, exist_ok=True)
+def run(part: str, arguments: Sequence[str], project: Path = PROJECT) -> int:
+    """Run a part of the tests of a project; what failed is run once more. The exit code: 0 if the part passed."""
+    build = project / BUILD
+    build.mkdir(parents=True, exist_ok=True)
     spread = [] if "-n" in arguments else ["-n", str(processes())]
-    code = pytest([*spread, "-m", PARTS[part], *arguments], BUILD / f"{part}.jsonl")
-    failures = failures_in(BUILD / f"{part}.jsonl")
+    code = pytest(project, [*spread, "-m", PARTS[part], *arguments], build / f"{part}.jsonl")
+    failures = failures_in(build / f"{part}.jsonl")
     if code != TESTS_FAILED or len(failures) > MOST_REPEATED or not all(failure.is_a_test for failure in failures):
         return code
     print(f"\n== once more, alone: {len(failures)} of the tests", flush=True)
-    again = BUILD / f"{part}-again.jsonl"
-    code = pytest(["-n", "0", *(failure.id for failure in failures)], again)
+    again = build / f"{part}-again.jsonl"
+    code = pytest(project, ["-n", "0", *(failure.id for failure in failures)], again)
     verdict = classify(failures, failures_in(again), finished=code in (0, TESTS_FAILED))
-    note(verdict.unstable, BUILD / "unstable.jsonl")
+    note(verdict.unstable, build / "unstable.jsonl")
     print(report(verdict), flush=True)
     return 0 if verdict.passed else TESTS_FAILED
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
-BUILD = PROJECT / ".build" / "tests"
+BUILD = Path(".build", "tests")
 TIMES = HERE / "times.json"
 PAGE = PROJECT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- times: python -m tests.suite.times -->\n", "<!-- /times -->\n"
@@ -82,7 +82,7 @@ def main() -> None:
     """Write `times.json` and the table from the results of the last whole run."""
     times: Times = {}
     for part in ("newcomer", "thorough"):
-        path = BUILD / f"{part}.jsonl"
+        path = PROJECT / BUILD / f"{part}.jsonl"
         if not path.exists():
             sys.exit(f"{path} is missing: run `make test-all` first")
         times[part] = measured(path.read_text(encoding="utf-8").splitlines())

@@ -1,0 +1,170 @@
+"""How the tests are run: what is run once more, what counts as unstable, how long a test waits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import waiting
+from tests.kafka_broker.broker import NoKafka
+from tests.kafka_broker.lender import SOCKET, Lender, borrow
+from tests.suite.__main__ import main, run
+from tests.suite.stumbles import MOST_UNSTABLE, Failure, classify, report
+from tests.suite.times import PAGE, PROJECT, measured, page_with, read, seconds_by_file, table
+
+CONFTEST = """
+from tests.suite.hooks import (
+    pytest_collectreport, pytest_configure, pytest_runtest_logreport, pytest_runtest_makereport, pytest_unconfigure
+)
+"""
+STUMBLES = """
+from pathlib import Path
+
+def test_that_passes_alone():
+    seen = Path(__file__).with_name("seen-{name}")
+    first = not seen.exists()
+    seen.touch()
+    assert not first, "the words of the first failure"
+"""
+FAILS = "def test_that_fails(): assert 1 == 2"
+PASSES = "def test_that_passes(): pass"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one test that passes."""
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the others take a second each time
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.delenv(SOCKET, raising=False)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p xdist.plugin\n")
+    (tmp_path / "test_passes.py").write_text(PASSES)
+    return tmp_path
+
+
+def unstable(project: Path) -> list[dict[str, str]]:
+    """What the list of unstable tests holds."""
+    file = project / ".build" / "tests" / "unstable.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def stumble(project: Path, count: int) -> None:
+    """Add tests that fail the first time only."""
+    for name in range(count):
+        (project / f"test_stumbles_{name}.py").write_text(STUMBLES.replace("{name}", str(name)))
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_a_test_that_passes_alone_is_unstable_and_kept_with_its_first_failure(
+    project: Path, processes: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stumble(project, 1)
+    assert run("newcomer", ["-n", processes], project) == 0
+    said = capfd.readouterr().out
+    assert "UNSTABLE test_stumbles_0.py::test_that_passes_alone (failed at call, passed alone)" in said
+    assert "the words of the first failure" in said.partition("UNSTABLE")[2]
+    (kept,) = unstable(project)
+    assert kept["id"] == "test_stumbles_0.py::test_that_passes_alone"
+    assert "the words of the first failure" in kept["log"]
+
+
+def test_more_unstable_tests_than_three_fail_the_run(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    stumble(project, MOST_UNSTABLE + 1)
+    assert run("newcomer", ["-n", "0"], project) == 1
+    assert "4 unstable, which is more than 3: the run counts as failed" in capfd.readouterr().out
+    assert len(unstable(project)) == 4
+
+
+def test_what_fails_twice_is_a_failure(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    stumble(project, 1)
+    (project / "test_fails.py").write_text(FAILS)
+    assert run("newcomer", ["-n", "0"], project) == 1
+    said = capfd.readouterr().out
+    assert "FAILED test_fails.py::test_that_fails (twice)" in said
+    assert "== 1 failed twice, 1 unstable" in said
+
+
+@pytest.mark.parametrize("text", ["import nothing_of_this_name", "def test_cut("])
+def test_a_file_that_cannot_be_read_fails_the_run_at_once(project: Path, text: str) -> None:
+    (project / "test_broken.py").write_text(text)
+    assert run("newcomer", ["-n", "0"], project) not in (0, 5)
+    assert not (project / ".build" / "tests" / "newcomer-again.jsonl").exists()
+
+
+def test_each_part_runs_its_own_tests(project: Path) -> None:
+    (project / "test_long.py").write_text(f"import pytest\n@pytest.mark.thorough\n{FAILS}")
+    assert run("newcomer", ["-n", "0"], project) == 0
+    assert run("thorough", ["-n", "0"], project) == 1
+
+
+def test_a_repetition_that_does_not_end_clears_nobody() -> None:
+    failures = [Failure("a::b", "call", "x"), Failure("a::c", "setup", "y")]
+    verdict = classify(failures, [], finished=False)
+    assert (verdict.failed, verdict.passed) == (failures, False)
+    assert "FAILED a::c (twice)" in report(verdict)
+
+
+def test_a_wrong_part_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["tests.suite", "all-of-it"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "newcomer" in capsys.readouterr().err
+
+
+def test_where_no_broker_can_be_had_every_process_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SOCKET, raising=False)
+    assert borrow() is None
+    asked = []
+
+    def none() -> None:
+        asked.append(1)
+        raise NoKafka("install Java")
+
+    monkeypatch.setattr("tests.kafka_broker.broker._node_class", none)
+    lender = Lender()
+    try:
+        for _ in range(3):
+            with pytest.raises(NoKafka, match=r"^install Java$"):
+                borrow()
+    finally:
+        lender.close()
+    assert (len(asked), borrow()) == (1, None)
+
+
+def test_patience_grows_with_the_measure_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(waiting.SLOWNESS, "2.5")
+    waiting.slowness.cache_clear()
+    assert waiting.patience(10) == 25
+    monkeypatch.undo()
+    waiting.slowness.cache_clear()
+    assert 1 <= waiting.measure() <= 10
+
+
+def test_what_does_not_come_true_fails_with_what_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    with pytest.raises(AssertionError, match="the sun rises, asked 1"):
+        waiting.wait_until(lambda: asked.append(1), lambda: f"the sun rises, asked {len(asked[:1])}", patience_s=0.01)
+    answers = iter([None, None, 0])
+    assert waiting.wait_for(lambda: next(answers), look_s=0) == 0
+
+
+def test_times_are_of_files_that_exist_and_stand_in_contributing() -> None:
+    times = read()
+    assert set(times) == {"newcomer", "thorough"}
+    missing = [file for file in seconds_by_file() if not (PROJECT / file).exists()]
+    assert missing == [], "measure again: make test-all, then python -m tests.suite.times"
+    assert PAGE.read_text(encoding="utf-8") == page_with(times)
+
+
+def test_measured_seconds_are_summed_by_file() -> None:
+    lines = [
+        json.dumps({"id": f"tests/{name}.py::test[{case}]", "seconds": 0.25})
+        for name in ("a", "room/b")
+        for case in range(4)
+    ]
+    times = {"newcomer": measured(lines), "thorough": {}}
+    assert times["newcomer"] == {"tests/a.py": 1.0, "tests/room/b.py": 1.0}
+    assert "| `tests/room` | 1 s | 0 s |" in table(times)
