@@ -232,9 +232,9 @@ class InputsChanged(Stop):
 
 
 class TooManyBadRecords(Stop):
-    """More than `join.max_bad_share` of the records within `join.bad_share_period` were dead letters.
+    """More than `join.max_bad_share` of the records of an input topic within `join.bad_share_period` cannot be used.
 
-    Operator action: look at the reasons in the dead-letter topic and mend the producer or the `input`
+    Operator action: the message names the reasons, and where such a record lies. Mend the producer or the `input`
     settings; raise `join.max_bad_share` only if the records are really to be dropped.
     """
 

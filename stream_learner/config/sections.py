@@ -125,7 +125,7 @@ class Join(Section):
     )
     max_bad_share: Share = Field(
         0.1,
-        description="The joiner stops when more than this share of the records of a period are dead letters.",
+        description="The joiner stops if more than this share of an input topic's records in a period cannot be used.",
     )
     bad_share_period_ms: Annotated[DurationMs, lasting("1s", "1d")] = Field(
         MINUTE_MS,

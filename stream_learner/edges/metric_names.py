@@ -85,7 +85,8 @@ JOINER_LAG = _gauge(
 )
 JOINER_BUFFER_BYTES = _gauge("joiner_buffer_bytes", "Input read ahead and not emitted yet.")
 JOINER_BAD_SHARE = _gauge(
-    "joiner_bad_share_ratio", "Share of dead letters in the current period; see join.max_bad_share."
+    "joiner_bad_share_ratio",
+    "Share of dead letters in the current period, of the input that has more; see join.max_bad_share.",
 )
 JOINER_ATTEMPTS = _counter("joiner_attempts_total", "Attempts begun: one for each assignment or recovery.")
 JOINER_ATTEMPTS_LOST = _counter(

@@ -8,6 +8,7 @@ This file must never read further ahead than the join's buffer allows, and never
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 
 from stream_learner.core.events import ClickDecoder, ImpressionDecoder
 from stream_learner.core.join import DeadRecord, PartitionJoin
+from stream_learner.core.reasons import Reason
 from stream_learner.edges.kafka import End, KafkaSettings, PartitionReader, Place, RawBatch
 from stream_learner.errors import RetryLater, TooManyBadRecords
 
@@ -37,32 +39,44 @@ class DeadLetter:
 
 
 class BadShare:
-    """The share of bad records within the current period, over all partitions of a joiner."""
+    """The share of bad records of each input topic within the current period, over all partitions of a joiner.
 
-    def __init__(self, limit: float, period_ms: int) -> None:
+    Each topic has a share of its own: with a click for fifty impressions, clicks that are all bad would hardly show in
+    a common one.
+    """
+
+    def __init__(self, limit: float, period_ms: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._period_s = period_ms / 1000
-        self._until = 0.0
-        self._read = self._bad = 0
+        self._clock_s = clock_s
+        self._until_s = 0.0
+        self._read: Counter[str] = Counter()
+        self._bad: defaultdict[str, Counter[Reason]] = defaultdict(Counter)
 
     @property
     def share(self) -> float:
-        """Share of bad records in the current period, 0.0 without records."""
-        return self._bad / self._read if self._read else 0.0
+        """The larger of both topics' shares in the current period, 0.0 without records."""
+        return max((self._bad[topic].total() / read for topic, read in self._read.items()), default=0.0)
 
-    def note(self, topic: str, status: np.ndarray) -> None:
+    def note(self, topic: str, partition: int, offsets: np.ndarray, status: np.ndarray) -> None:
         """Count the records of a batch. Raises TooManyBadRecords above the limit."""
-        now = time.monotonic()
-        if now > self._until:
-            self._until = now + self._period_s
-            self._read = self._bad = 0
-        self._read += len(status)
-        bad = int(np.count_nonzero(status))
-        self._bad += bad
-        if bad and self._read >= BAD_SHARE_RECORDS and self._bad > self._limit * self._read:
+        now_s = self._clock_s()
+        if now_s > self._until_s:
+            self._until_s = now_s + self._period_s
+            self._read.clear()
+            self._bad.clear()
+        self._read[topic] += len(status)
+        bad = np.flatnonzero(status)
+        if not len(bad):
+            return
+        self._bad[topic].update(Reason(code) for code in status[bad].tolist())
+        read, found = self._read[topic], self._bad[topic]
+        if read >= BAD_SHARE_RECORDS and found.total() > self._limit * read:
+            reasons = "; ".join(f"{count} times {reason.text}" for reason, count in found.most_common())
             raise TooManyBadRecords(
-                f"{self._bad} of {self._read} records read in the last {self._period_s:g} s are bad, the latest from "
-                f"{topic}; join.max_bad_share allows {self._limit:.0%}"
+                f"{found.total()} of {read} records of {topic} read in the last {self._period_s:g} s are bad "
+                f"({reasons}), the latest in partition {partition} at offset {offsets[bad[-1]]}; "
+                f"join.max_bad_share allows {self._limit:.0%}"
             )
 
 
@@ -207,7 +221,7 @@ class Inputs:
         return DeadLetter(topic, self._partition, record.offset, time_ms, value, record.reason.text)
 
     def _keep_dead(self, topic: str, batch: RawBatch, status: np.ndarray) -> None:
-        self._plan.bad_share.note(topic, status)
+        self._plan.bad_share.note(topic, self._partition, batch.offsets, status)
         for i in np.flatnonzero(status).tolist():
             self._dead[topic, int(batch.offsets[i])] = (int(batch.record_times_ms[i]), batch.values[i])
 

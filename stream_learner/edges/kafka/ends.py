@@ -24,7 +24,7 @@ from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import Doing, Reports, fault
 from stream_learner.edges.kafka.settings import KafkaSettings
-from stream_learner.errors import RetryLater, Stop, StreamLearnerError
+from stream_learner.errors import BrokenInvariant, RetryLater, Stop, StreamLearnerError
 
 REQUEST_TIMEOUT_S = 5.0
 BEYOND_END = -1
@@ -142,7 +142,8 @@ class EndWatch:
 
     `snapshot` is replaced as a whole and never changed in place. A partition for which no answer comes keeps its old
     entry, with its old time: whoever goes by it then stands still, as it must.
-    `clock_ms` is read before each question and only there. `check` tells of errors that will not pass by themselves.
+    `clock_ms` is read before each question and only there. `check` tells of errors that will not pass by themselves,
+    and of a defect that ended the thread: without answers a partition would stand still for good.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class EndWatch:
         self._wake = threading.Event()
         self._stopped = False
         self._stops: list[StreamLearnerError] = []
+        self._defect: BrokenInvariant | None = None
         self._thread: threading.Thread | None = None
         self.snapshot: Mapping[Place, End] = MappingProxyType({})
 
@@ -188,7 +190,12 @@ class EndWatch:
             return self.snapshot
 
     def check(self) -> None:
-        """Raise what the last question found and a person must see to, such as NotAuthorised."""
+        """Raise what the last question found and a person must see to, such as NotAuthorised.
+
+        Raises BrokenInvariant if the thread that asks has ended by an error of the program.
+        """
+        if self._defect is not None:
+            raise self._defect
         if self._stops:
             raise self._stops[0]
 
@@ -198,6 +205,10 @@ class EndWatch:
                 self.ask()
             except KafkaException as error:
                 log.info("no ends of partitions: %s", error)
+            except Exception as error:  # noqa: BLE001 -- a defect; `check` raises it in the role's thread
+                self._defect = BrokenInvariant(f"asking for the ends failed: {type(error).__name__}: {error}")
+                self._defect.__cause__ = error
+                return
             self._wake.wait(self._period_s)
             self._wake.clear()
 
