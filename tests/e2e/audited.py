@@ -101,8 +101,13 @@ def copy_topic(
     """A copy of a topic with keys; edit: what takes the place of a record, by its partition, key and value."""
     copy = f"{topic}-{uuid.uuid4().hex[:8]}"
     make_topics(site, TopicPlan(copy, partitions, configs=COMPACTED))
-    for partition in range(partitions):
-        for _, key, value, _ in list(site.records(topic, partition, headers=False)):
-            for new_key, new_value in edit(partition, key, value):
-                site.append(copy, partition, new_value, key=new_key)
+    site.append_all(
+        copy,
+        (
+            (partition, new_key, new_value)
+            for partition in range(partitions)
+            for _, key, value, _ in site.records(topic, partition, headers=False)
+            for new_key, new_value in edit(partition, key, value)
+        ),
+    )
     return copy

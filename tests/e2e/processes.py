@@ -16,10 +16,10 @@ from pathlib import Path
 
 import stream_learner
 from tests.e2e.configuration import Tree
-from tests.e2e.site import Site, wait_until
+from tests.e2e.site import STOP_S, Site, wait_until
+from tests.waiting import patience
 
 PACKAGE_ROOT = Path(stream_learner.__file__).parents[1]
-STOP_S = 30.0
 
 
 class RoleProcess:
@@ -85,7 +85,7 @@ class RoleProcess:
         """Ask it to stop, and return its exit code."""
         if self.exit_code is None:
             self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(STOP_S)
+        return self._process.wait(patience(STOP_S))
 
 
 @contextmanager

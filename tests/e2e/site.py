@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,12 +28,15 @@ from stream_learner.roles.last_published import LastPublished, last_published
 from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.lifecycle import Role, Stopping, run_role
 from stream_learner.roles.scorer import Scorer
+from tests import waiting
 from tests.e2e.configuration import Tree, tree_of
 from tests.e2e.training_log import LogReader
 from tests.scenarios import Message, Scenario
 
 T = TypeVar("T")
 PATIENCE_S = 120.0
+STOP_S = 30.0
+FLUSH_S = 30.0
 LOOK_S = 0.03
 COMPACTED = {"cleanup.policy": "compact"}
 LARGE = {"linger.ms": 5, "message.max.bytes": 12 << 20}
@@ -101,28 +104,39 @@ class Site:
 
     def produce(self, start: float = 0.0, stop: float = 1.0) -> None:
         """Send a share of the scenario's messages, each partition in its order."""
-        for topic, parts in ((self.impressions, self.scenario.impressions), (self.clicks, self.scenario.clicks)):
-            for partition, messages in enumerate(parts):
-                self.send(topic, partition, messages[_at(start, messages) : _at(stop, messages)])
+        self._send(
+            (topic, partition, message)
+            for topic, parts in ((self.impressions, self.scenario.impressions), (self.clicks, self.scenario.clicks))
+            for partition, messages in enumerate(parts)
+            for message in messages[_at(start, messages) : _at(stop, messages)]
+        )
 
     def send(self, topic: str, partition: int, messages: Sequence[Message]) -> None:
         """Send messages to a partition, in their order, and wait until they are there."""
+        self._send((topic, partition, message) for message in messages)
+
+    def _send(self, messages: Iterable[tuple[str, int, Message]]) -> None:
+        """Send by a producer of this call's own: one that lasted would know a topic that was deleted meanwhile."""
         producer = Producer({"bootstrap.servers": self.settings.bootstrap, **LARGE})
-        for m in messages:
+        for topic, partition, m in messages:
             while True:
                 try:
                     producer.produce(topic, m.value, m.key, partition, timestamp=m.timestamp_ms)
                     break
                 except BufferError:
                     producer.poll(0.1)
-        assert producer.flush(30) == 0
+        assert producer.flush(waiting.patience(FLUSH_S)) == 0
 
     def append(self, topic: str, partition: int, *values: bytes | None, key: bytes | None = None) -> None:
         """Append plain values to any topic."""
+        self.append_all(topic, ((partition, key, value) for value in values))
+
+    def append_all(self, topic: str, records: Iterable[tuple[int, bytes | None, bytes | None]]) -> None:
+        """Append records to any topic, each as partition, key and value."""
         producer = Producer({"bootstrap.servers": self.settings.bootstrap, **LARGE})
-        for value in values:
+        for partition, key, value in records:
             producer.produce(topic, value, key, partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(waiting.patience(FLUSH_S)) == 0
 
     def joiner(self, config: Config | None = None, metrics: Metrics | None = None, **options: Any) -> JoinerRole:
         """A joiner of this model."""
@@ -181,12 +195,16 @@ class Site:
         """Whether a learner has folded all of that."""
         return learner.tick >= self.end_tick
 
+    @cached_property
+    def plain_admin(self) -> AdminClient:
+        """An admin client for what the product never asks."""
+        return AdminClient({"bootstrap.servers": self.settings.bootstrap})
+
     def members(self) -> list[set[int]]:
         """The partitions of each joiner in the group, as the broker has it."""
         group = self.config.group
-        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap})
         try:
-            found = admin.describe_consumer_groups([group])[group].result()
+            found = self.plain_admin.describe_consumer_groups([group])[group].result()
         except KafkaException:
             return []
         return [{p.partition for p in m.assignment.topic_partitions} for m in found.members if m.assignment]
@@ -203,7 +221,7 @@ class Site:
             self.settings, topic, partition, 0, isolation=READ_UNCOMMITTED, with_keys=True, with_headers=headers
         ) as reader:
             while reader.position < end:
-                batch = until_answered(lambda: reader.read(1_000, 1.0))
+                (batch,) = until_answered(lambda: (reader.read(1_000, 1.0),))
                 if batch is not None:
                     heads = batch.headers or [None] * len(batch.values)
                     yield from zip(batch.offsets.tolist(), batch.keys or (), batch.values, heads, strict=True)
@@ -222,14 +240,17 @@ class Site:
             reader.close()
 
 
-def wait_until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Ask again and again; fail the test when it does not become true in time, or a role that runs has failed."""
-    until = time.monotonic() + patience_s
-    while not true():
+def wait_until(true: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
+    """As `waiting.wait_until`; an error of a role that runs fails the test at once."""
+
+    def holds() -> bool:
+        if true():
+            return True
         for error in (them.error for them in _RUNNING if them.error is not None):
             raise error
-        assert time.monotonic() < until, f"not within {patience_s:g} s: {what}"
-        time.sleep(LOOK_S)
+        return False
+
+    waiting.wait_until(holds, what, patience_s=patience_s, look_s=LOOK_S)
 
 
 def wait_published(site: Site, config: Config, version: int) -> LastPublished:
@@ -245,16 +266,18 @@ def wait_published(site: Site, config: Config, version: int) -> LastPublished:
     return found[0]
 
 
-def until_answered(ask: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
+def until_answered(ask: Callable[[], T]) -> T:
     """Ask the brokers, again while they cannot tell yet, as after a leader has changed."""
-    until = time.monotonic() + patience_s
-    while True:
+    why: list[Exception] = []
+
+    def answer() -> T | None:
         try:
             return ask()
-        except (BrokerUnreachable, RetryLater):
-            if time.monotonic() > until:
-                raise
-        time.sleep(LOOK_S)
+        except (BrokerUnreachable, RetryLater) as error:
+            why[:] = [error]
+            return None
+
+    return waiting.wait_for(answer, lambda: f"an answer of the brokers ({why})", patience_s=PATIENCE_S, look_s=LOOK_S)
 
 
 _RUNNING: list[Running] = []
@@ -280,7 +303,7 @@ class Running:
         """Tell the roles to stop, and wait until they have."""
         self._stopping.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(waiting.patience(STOP_S))
         assert not any(thread.is_alive() for thread in self._threads), "a role does not stop"
 
 

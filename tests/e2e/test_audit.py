@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from stream_learner.cli import main
 from stream_learner.config.values import format_start
@@ -288,8 +287,7 @@ def test_committed_offsets_may_lag_and_not_lead(site: Site) -> None:
     last = site.log(0).marks[-1]
     offsets = [TopicPartition(site.impressions, 0, last.next_impression - 3)]
     offsets.append(TopicPartition(site.clicks, 0, last.click_cursor + 1))
-    admin = AdminClient({"bootstrap.servers": site.settings.bootstrap})
-    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[group].result()
+    site.plain_admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[group].result()
     found = audit(site.changed(join={"group": group}), Request())
     assert failed(found) == {checks.COMMITTED}
     assert found["partitions"][0]["committed_lag"] == {"impressions": 3, "clicks": -1}

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from stream_learner.errors import Stop, TooManyBadRecords
 from tests import oracle
@@ -124,8 +124,7 @@ def set_topic(site: Site, topic: str, name: str, value: str) -> None:
     """Change a setting of a topic."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": site.settings.bootstrap})
-    for answer in admin.incremental_alter_configs([resource]).values():
+    for answer in site.plain_admin.incremental_alter_configs([resource]).values():
         answer.result()
 
 

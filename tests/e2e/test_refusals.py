@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewTopic
 
 from stream_learner.errors import (
     ConfigError,
@@ -20,9 +19,11 @@ from stream_learner.errors import (
     TopicMissing,
     TopicRecreated,
 )
+from tests import waiting
 from tests.e2e.checks import assert_balance, assert_log_equals
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import ANY_TIME, Site, failure_of, running, wait_until
+from tests.e2e.variants import delete_before
 from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import scenario
 
@@ -158,7 +159,7 @@ def test_a_state_directory_in_use_is_refused(joined: Site) -> None:
 
 def test_a_training_log_trimmed_away_stops_joiner_and_learner(joined: Site) -> None:
     """Nothing begins again by itself where marks are known to be gone."""
-    trim(joined, joined.config.examples_topic, 0, joined.log(0).position)
+    delete_before(joined, joined.config.examples_topic, 0, joined.log(0).position)
     assert f"{joined.config.examples_topic} partition 0" in str(failure_of(joined.joiner(), LogTrimmed))
     assert f"{joined.config.examples_topic} partition 0" in str(failure_of(joined.learner(), LogTrimmed))
 
@@ -171,7 +172,7 @@ def test_a_learner_whose_position_was_trimmed_stops(joined: Site) -> None:
     with running(joined.joiner()):
         joined.produce(0.5, 1)
         wait_until(joined.closed, "every partition closed")
-    trim(joined, joined.config.examples_topic, 1, joined.log(1).position - 3)
+    delete_before(joined, joined.config.examples_topic, 1, joined.log(1).position - 3)
     assert f"{joined.config.examples_topic} partition 1" in str(failure_of(joined.learner(), LogTrimmed))
 
 
@@ -181,7 +182,7 @@ def test_a_joiner_goes_on_in_a_log_whose_beginning_was_trimmed(joined: Site) -> 
     for log in joined.logs():
         resumes = [tick for tick in log.ticks if tick.mark.resume is not None]
         if len(resumes) > 1:
-            trim(joined, joined.config.examples_topic, log.partition, resumes[-1].mark_offset)
+            delete_before(joined, joined.config.examples_topic, log.partition, resumes[-1].mark_offset)
             kept += 1
     assert kept
     with running(joined.joiner()):
@@ -197,28 +198,21 @@ def test_input_that_a_resume_point_needs_and_that_is_gone_is_refused(side: str, 
     topic = getattr(joined, side)
     for partition in range(joined.partitions):
         end = joined.ends(topic, partition + 1)[partition]
-        trim(joined, topic, partition, end)
+        delete_before(joined, topic, partition, end)
     assert topic in str(failure_of(joined.joiner(), LogTrimmed))
 
 
 def remake(site: Site, topic: str, partitions: int) -> None:
     """Delete a topic and make another one of the same name."""
     delete_topics(site.settings.bootstrap, [topic])
-    admin = AdminClient({"bootstrap.servers": site.settings.bootstrap})
-    until = time.monotonic() + 20
-    while True:
+
+    def made() -> bool:
         try:
-            for answer in admin.create_topics([NewTopic(topic, partitions, 1, config=ANY_TIME)]).values():
-                answer.result()
-            break
+            site.plain_admin.create_topics([NewTopic(topic, partitions, 1, config=ANY_TIME)])[topic].result()
         except KafkaException:
-            assert time.monotonic() < until
+            return False
+        return True
+
+    waiting.wait_until(made, f"{topic} is made anew")  # whatever the roles say meanwhile
     places = [(topic, partition) for partition in range(partitions)]
     wait_until(lambda: len(site.admin.offsets.high_watermarks_known(places)[0]) == partitions, "leaders")
-
-
-def trim(site: Site, topic: str, partition: int, offset: int) -> None:
-    """Delete the records before an offset, as retention does."""
-    admin = AdminClient({"bootstrap.servers": site.settings.bootstrap})
-    for answer in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
-        answer.result()

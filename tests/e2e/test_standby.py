@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from stream_learner.core.snapshots import VERSION_KEY, VersionRecord, decode
 from stream_learner.edges.kafka import TopicPlan
@@ -77,9 +76,8 @@ def events(process: RoleProcess, name: str) -> list[dict[str, Any]]:
 
 def members(site: Site) -> int:
     """How many candidates the lease has, the holder included."""
-    admin = AdminClient({"bootstrap.servers": site.settings.bootstrap})
     group = site.config.lease_group
-    return len(admin.describe_consumer_groups([group])[group].result().members)
+    return len(site.plain_admin.describe_consumer_groups([group])[group].result().members)
 
 
 def assert_versions_only_grow(site: Site) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from stream_learner.config import Config
 from stream_learner.edges.kafka import TopicPlan
@@ -62,6 +61,5 @@ def run_until_done(learner: LearnerRole) -> LearnerRole:
 
 def delete_before(site: Site, topic: str, partition: int, offset: int) -> None:
     """Take away the beginning of a partition, as retention does."""
-    admin = AdminClient({"bootstrap.servers": site.settings.bootstrap})
-    for answer in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+    for answer in site.plain_admin.delete_records([TopicPartition(topic, partition, offset)]).values():
         answer.result()
