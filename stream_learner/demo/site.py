@@ -25,7 +25,7 @@ from stream_learner.demo.plan import DemoPlan, make_traffic
 from stream_learner.demo.producer import TrafficProducer
 from stream_learner.demo.scoreboard import Score, Scoreboard
 from stream_learner.demo.tasks import Task
-from stream_learner.edges.kafka import Admin, EmbeddedBroker, KafkaSettings, TopicPlan
+from stream_learner.edges.kafka import Admin, EmbeddedBroker, KafkaSettings, Place, TopicPlan
 from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import RetryLater
 from stream_learner.roles.clock import wall_clock_ms
@@ -129,8 +129,13 @@ class Site:
                 self._broker.create_topic(topic.name, topic.partitions)
             return
         self._admin.create(wanted)
-        names = [topic.name for topic in wanted]
-        self._until(lambda: len(self._admin.describe(names)) == len(names), "the topics to appear", START_S)
+        places = [(topic.name, partition) for topic in wanted for partition in range(topic.partitions)]
+        self._until(lambda: self._have_leaders(places), "every partition of the topics to have a leader", START_S)
+
+    def _have_leaders(self, places: list[Place]) -> bool:
+        """A role that starts before that is told to try again later, as under a supervisor; a demo has none."""
+        known, _ = self._admin.offsets.high_watermarks_known(places)
+        return len(known) == len(places)
 
     def _input_plans(self) -> list[TopicPlan]:
         """The input topics, kept no longer than the model's own."""
