@@ -1,11 +1,16 @@
-"""Commands of the command line as processes of their own.
+"""Commands of the command line, as processes of their own or in the process of the tests.
 
 In: arguments. Out: exit code, stdout, stderr; or a process that goes on until it is told to stop. This file must never
-leave a process behind.
+leave a process behind, nor run a role in the tests' own process: a role takes over signals, and may end the process.
+
+`run` costs a second of processor time for the start of Python, and `answer_of` none: what a command answers is asked
+with `answer_of`; how a process starts, ends, reads a pipe or heeds a signal, with `run` and `started`.
+`test_here_and_as_a_process.py` holds one against the other.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -15,27 +20,32 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import stream_learner
+from stream_learner.cli import main
+from stream_learner.edges.telemetry import configure_logging
+from tests.waiting import patience, wait_for
 
 PACKAGE_ROOT = str(Path(stream_learner.__file__).parents[1])
-PATIENCE_S = 90.0
+ROLES = ("run", "join", "learn", "serve", "backfill", "demo")
+"""Commands that take over signals, and end the process when they have been told to and do not."""
 OUR_FRAME = re.compile(r'File ".*stream_learner/(\S+)", line (\d+) in (\S+)')
 OURS = ("STREAM_LEARNER", "COLUMNS", "LINES")
 
 
 @dataclass
 class Ended:
-    """How a command ended, and after how long."""
+    """How a command ended. seconds: how long a process took, for a summary: no test asserts it."""
 
     code: int
     out: str
     err: str
-    seconds: float
+    seconds: float = 0.0
 
     @property
     def json(self) -> Any:
@@ -55,10 +65,13 @@ class Ended:
         return found
 
 
+def _kept() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+
+
 def environment() -> dict[str, str]:
     """The environment without settings of ours."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return {**kept, "PYTHONPATH": PACKAGE_ROOT, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+    return {**_kept(), "PYTHONPATH": PACKAGE_ROOT, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 class Command:
@@ -96,27 +109,29 @@ class Command:
 
     def wait_for(self, event: str) -> dict[str, Any]:
         """Wait until it has logged an event; the first of that name."""
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
+
+        def logged() -> dict[str, Any] | None:
             ended = self.process.poll() is not None
             found = next((line for line in self.events if line["event"] == event), None)
-            if found is not None:
-                return found
-            assert not ended, f"ended with {self.process.returncode} before {event}:\n{self.err}"
-            time.sleep(0.02)
-        raise AssertionError(f"no {event} in the log; its threads: {self._stacks()}\n{self.err}")
+            assert found is not None or not ended, f"ended with {self.process.returncode} before {event}:\n{self.err}"
+            return found
+
+        return wait_for(logged, lambda: f"{event} in the log; its threads: {self._stacks()}\n{self.err}")
 
     def _stacks(self) -> str:
         """What its threads are doing, in our own files, innermost first. It is ended by that."""
         self.process.send_signal(signal.SIGABRT)
-        self.process.wait(10)
+        self.process.wait(patience(10.0))
         threads = self.err.rpartition("Fatal Python error")[2].split("\n\n")
         stacks = [" < ".join(f"{name}:{line} {f}" for name, line, f in OUR_FRAME.findall(of)) for of in threads]
         return "; ".join(stack for stack in stacks if stack)
 
     def ended(self) -> Ended:
         """Wait for its end."""
-        code = self.process.wait(PATIENCE_S)
+        try:
+            code = self.process.wait(patience())
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end; its threads: {self._stacks()}\n{self.err}") from None
         out = "" if self.process.stdout is not None else _text_of(self._out)
         return Ended(code, out, self.err, time.monotonic() - self._began_s)
 
@@ -151,8 +166,33 @@ def started(*arguments: str | Path, piped: bool = False) -> Iterator[Command]:
         command.close()
 
 
+def answer_of(*arguments: str | Path) -> Ended:
+    """Run a command to its end in this process, as `stream-learner` would, without settings from the environment.
+
+    Beside it no other thread may write to stdout or stderr. Not for ROLES.
+    """
+    assert arguments[0] not in ROLES or "--help" in arguments, "a role takes over the signals of its process"
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    code: object = 0
+    with mock.patch.dict(os.environ, _kept(), clear=True), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code
+        finally:
+            # Its log is not that of whatever comes next.
+            configure_logging(log_format="console", stream=io.StringIO())
+    assert code is None or isinstance(code, int), code
+    return Ended(code or 0, *(text.buffer.getvalue().decode() for text in (out, err)))  # type: ignore[attr-defined]
+
+
+def answers_of(*commands: Sequence[str | Path]) -> list[Ended]:
+    """Run commands to their ends in this process, one after the other."""
+    return [answer_of(*arguments) for arguments in commands]
+
+
 def run(*arguments: str | Path) -> Ended:
-    """Run a command to its end."""
+    """Run a command to its end, as a process."""
     with started(*arguments) as command:
         return command.ended()
 

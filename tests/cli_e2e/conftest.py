@@ -6,7 +6,6 @@ not its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -14,10 +13,11 @@ import pytest
 
 from stream_learner.core.warmup import compile_kernels
 from stream_learner.traffic import Emitted
-from tests.cli_e2e.commands import Ended, run, started
+from tests.cli_e2e.commands import Ended, answer_of, started
 from tests.cli_e2e.scraped import answer, values_of
 from tests.cli_e2e.world import PARTITIONS, World
 from tests.kafka_broker.broker import delete_topics
+from tests.waiting import wait_for
 
 IMPRESSIONS = 5_000
 MakeWorld = Callable[..., World]
@@ -61,7 +61,7 @@ def learned(make_world: MakeWorld) -> Learned:
 
 def learn(world: World) -> Learned:
     """The life of a model, from its topics to the end of its first run."""
-    assert run("topics", "ensure", "-c", world.file, "--partitions", str(PARTITIONS)).code == 0
+    assert answer_of("topics", "ensure", "-c", world.file, "--partitions", str(PARTITIONS)).code == 0
     sent = world.produce(IMPRESSIONS)
     with started("run", "-c", world.file, "--set", f"telemetry.http_port={world.port}") as command:
         command.wait_for("learner_started")
@@ -73,16 +73,16 @@ def learn(world: World) -> Learned:
 
 def _wait_until_learned(port: int, sent: Emitted) -> str:
     """The metrics once every record sent has an outcome, and every example has been folded."""
-    until = time.monotonic() + 60
-    while True:
+
+    def learned() -> str | None:
         text = answer(port, "/metrics")[1]
         values = values_of(text)
         final = [sum(v for (name, _), v in values.items() if name == f"joiner_{side}_total") for side in _SIDES]
         examples = values.get(("joiner_impressions_total", "example"), -1)
-        if final == [sent.impression_records, sent.click_records] and examples == values["learner_examples_total", ""]:
-            return text
-        assert time.monotonic() < until, f"{sent} sent, but {text}"
-        time.sleep(0.1)
+        all_joined = final == [sent.impression_records, sent.click_records]
+        return text if all_joined and examples == values["learner_examples_total", ""] else None
+
+    return wait_for(learned, lambda: f"{sent} sent, but {answer(port, '/metrics')[1]}", look_s=0.1)
 
 
 _SIDES = ("impressions", "clicks")

@@ -12,7 +12,7 @@ import pytest
 from stream_learner import errors
 from stream_learner.core.hashing import BIAS_KEY
 from stream_learner.roles.topics import control_plan
-from tests.cli_e2e.commands import Ended, run, run_side_by_side
+from tests.cli_e2e.commands import Ended, answer_of, answers_of
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published
 from tests.cli_e2e.world import World
@@ -34,7 +34,7 @@ class Pair:
         return (*words, "-c", str(self.world.file), "--json")
 
     def run(self, *words: str) -> Ended:
-        return run(*self.command(*words))
+        return answer_of(*self.command(*words))
 
     @property
     def names(self) -> tuple[str, str]:
@@ -61,7 +61,7 @@ def test_an_alias_from_its_first_promotion_to_its_end(pair: Pair) -> None:
     assert first.code == 0 and first.json["done"] is True and first.json["from"] is None
     assert [check["result"] for check in first.json["checks"]] == ["ok"] * len(first.json["checks"])
 
-    stale, unlike = run_side_by_side(
+    stale, unlike = answers_of(
         pair.command("promote", two, "--alias", "ctr"), pair.command("promote", two, "--dry-run", *LATE)
     )
     assert stale.code == unlike.code == errors.PromotionRefused.exit_code
@@ -74,7 +74,7 @@ def test_an_alias_from_its_first_promotion_to_its_end(pair: Pair) -> None:
     assert forced.code == 0 and forced.json["done"] is True and forced.json["forced"] is True
     events = pair.world.folder / "events.jsonl"
     events.write_text("{}\nnonsense\n")
-    listed, shown, scored = run_side_by_side(
+    listed, shown, scored = answers_of(
         pair.command("alias", "list"),
         pair.command("alias", "show", "ctr"),
         ("score", "-c", str(pair.world.file), str(events)),
@@ -90,7 +90,7 @@ def test_an_alias_from_its_first_promotion_to_its_end(pair: Pair) -> None:
     assert back.code == 0 and (back.json["from"], back.json["to"]) == (two, one)
     deleted = pair.run("alias", "delete", "ctr")
     assert deleted.code == 0 and deleted.json["from"] == one
-    listed, again, unknown = run_side_by_side(
+    listed, again, unknown = answers_of(
         pair.command("alias", "list"), pair.command("rollback"), pair.command("alias", "show", "ctx")
     )
     assert (listed.code, listed.json) == (0, [])
@@ -102,7 +102,7 @@ def test_pause_and_pin(pair: Pair) -> None:
     """They say what they did; a model or a pin that is not there is refused; a version that is gone has a hint."""
     one, two = pair.names
     assert pair.run("promote", one, *LATE).code == 0
-    paused, pinned, hinted, ghost, unpinned, twice = run_side_by_side(
+    paused, pinned, hinted, ghost, unpinned, twice = answers_of(
         pair.command("pause", "--model", two),
         pair.command("pin", "ctr"),
         pair.command("pin", two, "--version", "5"),
@@ -114,11 +114,11 @@ def test_pause_and_pin(pair: Pair) -> None:
     assert pinned.code == 0 and (pinned.json["model"], pinned.json["version"]) == (one, None)
     assert hinted.code == 0 and "holds version 20 by now" in hinted.json["hint"]
     assert {e.code for e in (ghost, unpinned, twice)} == {errors.NotFound.exit_code}
-    refused, listed = run_side_by_side(pair.command("promote", two, *LATE), pair.command("alias", "list"))
+    refused, listed = answers_of(pair.command("promote", two, *LATE), pair.command("alias", "list"))
     assert "publishing: publication was paused by" in refused.error["message"]
     assert "followed: " in refused.error["message"] and "stream-learner unpin" in refused.error["message"]
     assert listed.json[0]["pinned"] == f"{one} as served"
-    resumed, free = run_side_by_side(pair.command("resume", "-m", two), pair.command("unpin", "ctr"))
+    resumed, free = answers_of(pair.command("resume", "-m", two), pair.command("unpin", "ctr"))
     assert resumed.code == free.code == 0 and resumed.json["paused"] is False
     assert "publishing" not in pair.run("promote", two, "--dry-run", *LATE).error["message"]
 
@@ -126,7 +126,7 @@ def test_pause_and_pin(pair: Pair) -> None:
 def test_what_is_printed_for_people(pair: Pair) -> None:
     """A table of the checks, and what came of them; names that no model has are refused before anything is done."""
     file = str(pair.world.file)
-    shown, bad, nameless = run_side_by_side(
+    shown, bad, nameless = answers_of(
         ("promote", pair.names[0], "-c", file, *LATE, "--dry-run"),
         ("promote", "no name", "-c", file),
         ("promote", "m", "-c", file, "--set", "scorer.alias=null"),
@@ -148,6 +148,6 @@ def test_without_a_control_topic(make_world: MakeWorld) -> None:
         ("pin", "m"),
         ("rollback", "--alias", "a"),
     )
-    for ended in run_side_by_side(*((*each, "-c", str(world.file)) for each in words)):
+    for ended in answers_of(*((*each, "-c", str(world.file)) for each in words)):
         assert ended.code == errors.TopicMissing.exit_code
         assert world.config.control_topic in ended.error["message"] and "topics ensure" in ended.error["action"]

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from stream_learner.cli import app
-from tests.cli_e2e.commands import run_side_by_side
+from tests.cli_e2e.commands import answers_of
 
 
 def leaves(command: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -19,9 +19,9 @@ def leaves(command: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]
 
 @pytest.fixture(scope="module")
 def pages() -> dict[tuple[str, ...], str]:
-    """The help of every command, asked for by a process without a configuration or a broker."""
+    """The help of every command, without a configuration or a broker."""
     words = leaves(typer.main.get_command(app))
-    ended = run_side_by_side(*((*path, "--help") for path in words))
+    ended = answers_of(*((*path, "--help") for path in words))
     assert all((e.code, e.err) == (0, "") for e in ended)
     return {path: " ".join(e.out.split()) for path, e in zip(words, ended, strict=True)}
 

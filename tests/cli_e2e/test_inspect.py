@@ -15,7 +15,7 @@ from stream_learner.core.mark_codec import encode_mark
 from stream_learner.core.marks import GENESIS, Mark, MarkId
 from stream_learner.edges.kafka import TopicPlan
 from stream_learner.roles.checkpoints import open_store
-from tests.cli_e2e.commands import Ended, run_side_by_side
+from tests.cli_e2e.commands import Ended, answers_of
 from tests.cli_e2e.conftest import IMPRESSIONS, Learned, MakeWorld
 from tests.cli_e2e.world import PARTITIONS
 
@@ -34,8 +34,8 @@ MARK = Mark(
 
 
 def inspect(learned: Learned, *commands: Sequence[str | Path]) -> list[Ended]:
-    """Several of them at once; all must end well."""
-    ended = run_side_by_side(*(("inspect", *command, "-c", learned.world.file) for command in commands))
+    """Several of them; all must end well."""
+    ended = answers_of(*(("inspect", *command, "-c", learned.world.file) for command in commands))
     assert [e.code for e in ended] == [0] * len(commands), [e.err for e in ended]
     return ended
 
@@ -59,9 +59,12 @@ def test_a_snapshot_is_what_the_learner_left(learned: Learned, snapshot: dict[st
 
 def test_weights_and_features_are_those_of_the_model(learned: Learned, snapshot: dict[str, Any]) -> None:
     """The largest weights come first; a feature shows its weight and, as no learner runs, its state."""
-    shown, slot = inspect(learned, ("weights", "-n", "5", "--json"), ("feature", "slot=1", "--json"))
-    # One after the other: the state directory is open to one process at a time.
-    (unknown,) = inspect(learned, ("feature", "0x00000000000000ff", "--json"))
+    shown, slot, unknown = inspect(
+        learned,
+        ("weights", "-n", "5", "--json"),
+        ("feature", "slot=1", "--json"),
+        ("feature", "0x00000000000000ff", "--json"),
+    )
     with Scorer(learned.world.settings.bootstrap, learned.world.model) as scorer:
         scorer.wait_ready()
         keys, weights = scorer.largest_weights(5)
@@ -124,7 +127,7 @@ def test_everything_can_be_read_as_text(learned: Learned, snapshot: dict[str, An
 
 def test_what_is_not_there_is_said(learned: Learned) -> None:
     """A partition, an offset, a tick beyond the end; a key that is none."""
-    ended = run_side_by_side(
+    ended = answers_of(
         *(
             ("inspect", *command, "-c", learned.world.file)
             for command in (
@@ -150,7 +153,7 @@ def test_a_tick_shows_the_mark_that_counts(learned: Learned, make_world: MakeWor
     kept = [MARK, after(MARK, 7)]
     last = after(kept[1], 8)
     world.append(topic, 0, *((None, encode_mark(mark)) for mark in (lost[0], kept[0], kept[1], lost[1], last)))
-    first, second, last_shown = run_side_by_side(
+    first, second, last_shown = answers_of(
         *(("inspect", "tick", tick, "-p", "0", "--json", "-c", world.file) for tick in ("0", "1", "2"))
     )
     assert (first.json["offset"], first.json["ignored_marks_at"]) == (1, [0])

@@ -42,10 +42,10 @@ def test_the_probes_answer(learned: Learned) -> None:
 
 
 def test_a_signal_ends_it_with_everything_kept(learned: Learned) -> None:
-    """SIGTERM: what was folded is checkpointed, the exit code is 0, and it does not take long."""
+    """SIGTERM: what was folded is checkpointed, and the exit code is 0: it ended by itself, within shutdown_timeout."""
     ended = learned.ended
     assert ended.code == 0 and ended.out == ""
-    assert ended.seconds < 5
+    assert "shutdown_timeout_exceeded" not in ended.err
     by_name = {event["event"]: event for event in ended.events}
     assert by_name["checkpoint"]["tick"] == by_name["learner_stopped"]["tick"] > 0
     assert "joiner_stopped" in by_name
@@ -92,5 +92,6 @@ def test_a_second_signal_does_not_wait(learned: Learned) -> None:
     with started("join", "-c", learned.world.file) as command:
         command.wait_for("joiner_started")
         command.process.terminate()
+        # Time is the input: signals of the same moment are one.
         time.sleep(0.005)
         assert command.stop().code in (0, 143, -15)

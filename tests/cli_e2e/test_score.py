@@ -10,7 +10,7 @@ import pytest
 from stream_learner import Scorer, errors
 from stream_learner.core.reasons import Reason
 from stream_learner.traffic import TrafficModel
-from tests.cli_e2e.commands import run, run_side_by_side, started
+from tests.cli_e2e.commands import answer_of, answers_of, started
 from tests.cli_e2e.conftest import Learned
 
 GOOD = b'{"site":"site-1","slot":2}'
@@ -29,7 +29,7 @@ def test_a_file_is_scored_as_the_library_scores_it(learned: Learned, events: lis
     file, output = tmp_path / "events.jsonl", tmp_path / "answers.jsonl"
     file.write_bytes(b"\n".join(lines))
     command = ("score", "-c", learned.world.file, file)
-    shown, written = run_side_by_side(command, (*command, "--output", output, "--batch", "64"))
+    shown, written = answers_of(command, (*command, "--output", output, "--batch", "64"))
     assert (shown.code, written.code, written.out) == (0, 0, "")
     assert output.read_text() == shown.out
     answers = [json.loads(line) for line in shown.out.splitlines()]
@@ -78,13 +78,13 @@ def test_whoever_reads_may_leave_early(learned: Learned, tmp_path: Path) -> None
         assert command.process.stdout is not None
         command.process.stdout.readline()
         command.process.stdout.close()
-        assert command.process.wait(30) != 70
+        assert command.ended().code != 70
         # Loading the kernels may say that it takes long.
         assert [event for event in command.events if event["role"] != "kernels"] == []
 
 
 def test_a_file_that_is_not_there_is_named(learned: Learned) -> None:
     """Before anything is loaded."""
-    ended = run("score", "-c", learned.world.file, "nowhere.jsonl")
+    ended = answer_of("score", "-c", learned.world.file, "nowhere.jsonl")
     assert ended.code == errors.ConfigError.exit_code
     assert "nowhere.jsonl" in ended.error["message"]

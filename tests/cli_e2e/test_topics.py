@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stream_learner import errors
 from stream_learner.edges.kafka import TopicPlan
-from tests.cli_e2e.commands import run, run_side_by_side
+from tests.cli_e2e.commands import answer_of, answers_of
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.world import World
 
@@ -17,9 +17,7 @@ def ensure(world: World, *options: str) -> tuple[str, ...]:
 def test_missing_inputs_are_named_and_nothing_is_made(make_world: MakeWorld) -> None:
     """Without --partitions the input topics must exist; the message says how to make them. --dry-run only shows."""
     world = make_world()
-    refused, shown = run_side_by_side(
-        ensure(world), ensure(world, "--partitions", "2", "--dry-run", "--json", "--apply")
-    )
+    refused, shown = answers_of(ensure(world), ensure(world, "--partitions", "2", "--dry-run", "--json", "--apply"))
     assert refused.code == errors.TopicMissing.exit_code
     assert world.impressions in refused.error["message"] and world.clicks in refused.error["message"]
     assert "--partitions N" in refused.error["action"]
@@ -33,11 +31,11 @@ def test_missing_inputs_are_named_and_nothing_is_made(make_world: MakeWorld) -> 
 def test_topics_are_made_once_and_changed_only_when_told(make_world: MakeWorld) -> None:
     """A second run finds nothing to do; a setting that differs is shown and kept, until --apply."""
     world = make_world()
-    made = run(*ensure(world, "--partitions", "2"))
+    made = answer_of(*ensure(world, "--partitions", "2"))
     assert made.code == 0 and made.err == ""
     assert all(topic in made.out for topic in world.topics) and "made" in made.out
     changed = ("--set", "topics.retention=2h")
-    again, differs, dry = run_side_by_side(
+    again, differs, dry = answers_of(
         ensure(world, "--json"), ensure(world, *changed), ensure(world, *changed, "--apply", "--dry-run")
     )
     assert (again.code, again.json) == (0, [])
@@ -47,7 +45,7 @@ def test_topics_are_made_once_and_changed_only_when_told(make_world: MakeWorld) 
         assert "--apply" in shown.error["action"]
     log = world.config.examples_topic
     assert world.admin.describe([log], with_configs=True)[log].configs["retention.ms"] == "604800000"
-    applied = run(*ensure(world, *changed, "--apply", "--json"))
+    applied = answer_of(*ensure(world, *changed, "--apply", "--json"))
     assert applied.code == 0
     (row,) = applied.json
     assert (row["topic"], row["setting"], row["should_be"], row["done"]) == (log, "retention.ms", "7200000", True)
@@ -60,7 +58,7 @@ def test_topics_are_made_once_and_changed_only_when_told(make_world: MakeWorld) 
     counts = {name: info.partitions for name, info in found.items()}
     assert counts == {**dict.fromkeys(world.topics, 2), control: 1}
     other = make_world(topics={"control": control, "min_insync_replicas": 1})
-    assert run(*ensure(other, "--partitions", "2", "--json")).code == 0
+    assert answer_of(*ensure(other, "--partitions", "2", "--json")).code == 0
     assert world.admin.describe([control], with_configs=True)[control].configs == found[control].configs
 
 
@@ -68,11 +66,11 @@ def test_inputs_that_do_not_fit_are_refused_before_anything_is_made(make_world: 
     """Counts that differ, and a --partitions that is not what a topic has, stop with the counts named."""
     uneven, half = make_world(), make_world()
     uneven.admin.create([TopicPlan(uneven.impressions, 2), TopicPlan(uneven.clicks, 3), TopicPlan(half.clicks, 3)])
-    apart, unlike = run_side_by_side(ensure(uneven), ensure(half, "--partitions", "2"))
+    apart, unlike = answers_of(ensure(uneven), ensure(half, "--partitions", "2"))
     assert apart.code == unlike.code == errors.PartitionCountsDiffer.exit_code
     assert f"{uneven.impressions} has 2, {uneven.clicks} has 3" in apart.error["message"]
     assert f"--partitions is 2, {half.clicks} has 3" in unlike.error["message"]
     assert uneven.existing() == {uneven.impressions, uneven.clicks}
     assert half.existing() == {half.clicks}
-    assert run(*ensure(half, "--partitions", "3")).code == 0
+    assert answer_of(*ensure(half, "--partitions", "3")).code == 0
     assert half.existing() == set(half.topics)
