@@ -11,8 +11,10 @@ This file must never answer from a mixture of versions or models, nor leave one 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -36,6 +38,10 @@ __all__ = ["BadEvent", "Prediction", "Predictions", "Scorer"]
 POLL_S = 0.02
 SETTLE_S = 10.0
 NOT_STARTED = "the scorer was not started: use it in a with block, or call start()"
+FORKED = (
+    "this process was forked from the one that started the scorer, and nothing follows the model here: make a Scorer "
+    "in each process, after the fork"
+)
 CONTROL_TOPIC = "stream-learner.control"
 
 
@@ -43,7 +49,8 @@ class Scorer:
     """Follows one model, or an alias, and predicts. Thread-safe; use as a context manager, or call `start`, `close`.
 
     Every prediction is made with one whole version of one model. Neither a version nor a model that is loaded makes a
-    prediction wait.
+    prediction wait. Threads do not survive a fork: in a forked process a scorer that was started before is not ready,
+    and predicting raises NotReady.
     """
 
     def __init__(
@@ -90,11 +97,10 @@ class Scorer:
         self._metrics.follow(names.SCORER_FRESHNESS, lambda: (self.freshness_ms or 0.0) / 1000)
         self._log = get_logger("scorer").bind(**{"alias": alias} if alias else {"model": model})
         self._watch = ControlWatch(self._settings, control_topic, self._log, on_look=self._follow)
-        self._choice = ModelChoice(
-            self.name, is_alias=bool(alias), make=self._replica_of, on_served=self._on_served, log=self._log
-        )
+        self._choice = self._new_choice()
         self._started = False
         self._closed = False
+        self._forked = False
         self._reporting = threading.Lock()
         self._loaded: ModelReplica | None = None
         self._reported: tuple[ModelReplica, int] | None = None
@@ -114,6 +120,7 @@ class Scorer:
         else:
             self._choice.begin(self.name)
         self._started = True
+        _STARTED.add(self)
         self._watch.start()
         if self._alias:
             self._watch.wait_settled(SETTLE_S)
@@ -137,6 +144,8 @@ class Scorer:
         if not self._started:
             raise NotReady(NOT_STARTED)
         while not self.ready:
+            if self._forked:
+                raise NotReady(FORKED)
             current = self._choice.current
             failure = current.failure if current is not None else self._control_refused
             if failure is not None:
@@ -155,6 +164,8 @@ class Scorer:
         """What is missing, "" if nothing."""
         if not self._started:
             return NOT_STARTED
+        if self._forked:
+            return FORKED
         current = self._choice.current
         if current is not None:
             return current.why_not_ready
@@ -268,6 +279,17 @@ class Scorer:
         except Exception:  # noqa: BLE001 -- whatever it is, what is served goes on being served
             self._log.error("following_failed", exc_info=True)
 
+    def _new_choice(self) -> ModelChoice:
+        return ModelChoice(
+            self.name, is_alias=bool(self._alias), make=self._replica_of, on_served=self._on_served, log=self._log
+        )
+
+    def _leave_behind(self) -> None:
+        """In a forked process: serve nothing, and never touch the clients, whose threads are in the other process."""
+        _OF_THE_PARENT.append((self._choice, self._watch))
+        self._choice = self._new_choice()
+        self._forked = True
+
     def _replica_of(self, model: str) -> ModelReplica:
         return ModelReplica(
             self._settings,
@@ -309,3 +331,16 @@ class Scorer:
                 self._notify(version)
             except Exception:  # noqa: BLE001 -- the caller's own, which must not end the following
                 self._log.error("on_version_failed", version=version, exc_info=True)
+
+
+_STARTED: weakref.WeakSet[Scorer] = weakref.WeakSet()
+_OF_THE_PARENT: list[object] = []
+"""Kept for as long as a forked process lives: to destroy a client of Kafka is to wait for its threads."""
+
+
+def _after_fork() -> None:
+    for scorer in list(_STARTED):
+        scorer._leave_behind()
+
+
+os.register_at_fork(after_in_child=_after_fork)

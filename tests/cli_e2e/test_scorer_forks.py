@@ -35,7 +35,8 @@ if os.fork() == 0:
     os.write(write, json.dumps(found).encode())
     sys.exit(7)
 _, status = os.wait()
-print(json.dumps([os.waitstatus_to_exitcode(status), *json.loads(os.read(ready, 9999)), scorer.predict({"x": 1}).version]))
+answers = [os.waitstatus_to_exitcode(status), *json.loads(os.read(ready, 9999)), scorer.predict({"x": 1}).version]
+print(json.dumps(answers))
 """
 
 
@@ -54,7 +55,7 @@ def test_a_forked_process_is_told_to_make_a_scorer_of_its_own(make_world: MakeWo
     )
     published.close()
     assert ended.returncode == 0, ended.stderr
-    code, one, many, waited, ready, version, parents_version = json.loads(ended.stdout)
+    code, one, many, waited, ready, version, parents_version = json.loads(ended.stdout.splitlines()[-1])
     assert (code, ready, version, parents_version) == (7, False, 1000, 1000)
     for answer in (one, many, waited):
         assert answer.startswith("NotReady: ") and "make a Scorer in each process, after the fork" in answer
