@@ -134,6 +134,7 @@ class Run:
         """Find the input of a batch that killed or stopped a child, by taking them one by one."""
         kind = "hang" if died.startswith("hang") else "crash"
         position = Position.create(folder / "position")
+        position[INDEX] = -1
         again = self._watch(folder, position, ["--one-by-one", "--first", str(batch)])
         current, where = folder / "current", f"batch {batch}, input {position[INDEX]}"
         kept = self._keep(current, f"{kind}-{batch}") if again and current.exists() else ""

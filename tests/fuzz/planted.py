@@ -6,6 +6,7 @@ This file must never be run but by the harness.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from random import Random
 
@@ -90,7 +91,7 @@ class Hang(_Planted):
 
     def read(self, data: bytes, side: Side) -> None:
         while data.endswith(b"z"):
-            pass
+            time.sleep(1.0)
 
 
 class Greedy(_Planted):

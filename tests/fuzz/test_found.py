@@ -269,11 +269,12 @@ def test_a_model_file_without_a_state_is_refused_by_name(tmp_path: Path) -> None
             load_learner(file, *read_model(file))
 
 
-@pytest.mark.parametrize("packed", [b"x", zlib.compress(bytes(1 << 28))[:100], zlib.compress(bytes(1 << 28))])
-def test_metrics_that_cannot_be_unpacked_are_a_value_error(packed: bytes) -> None:
+def test_metrics_that_cannot_be_unpacked_are_a_value_error() -> None:
     """Also where they would unpack to far more than there can be."""
     progress = Progress(LOGISTIC)
     state = progress.state()
     progress.restore(state)
-    with pytest.raises(ValueError, match="sums that"):
-        progress.restore({**state, "blocks": base64.b64encode(packed).decode()})
+    far_more = zlib.compress(bytes(1 << 28))
+    for packed in (b"x", far_more[:100], far_more):
+        with pytest.raises(ValueError, match="sums that"):
+            progress.restore({**state, "blocks": base64.b64encode(packed).decode()})

@@ -8,7 +8,8 @@ import pytest
 
 from fuzz.harness import Run
 from fuzz.target import CORPUS, TARGETS, corpus_of, load
-from fuzz.worker import inputs_of
+from fuzz.worker import MOST_FINDINGS, inputs_of
+from tests.waiting import patience
 
 INPUTS = {
     "impressions": 1_600, "clicks": 3_200, "rule-r": 200, "csv-text": 200, "libsvm-text": 300, "json-lines": 300,
@@ -40,20 +41,20 @@ def test_the_same_seed_makes_the_same_inputs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("planted", "kind", "words"),
+    ("planted", "inputs", "kind", "words"),
     [
-        ("OverRead", "crash", "SIGSEGV"),
-        ("WrongAccept", "wrong", "was taken"),
-        ("Undocumented", "wrong", "KeyError"),
-        ("Greedy", "wrong", "MemoryError"),
+        ("OverRead", 48, "crash", "SIGSEGV"),
+        ("WrongAccept", 2_000, "wrong", "was taken"),
+        ("Undocumented", 2_000, "wrong", "KeyError"),
+        ("Greedy", 2_000, "wrong", "MemoryError"),
     ],
 )
 def test_a_planted_fault_is_found_and_its_input_fails_alone(
-    planted: str, kind: str, words: str, tmp_path: Path
+    planted: str, inputs: int, kind: str, words: str, tmp_path: Path
 ) -> None:
-    """The input that is kept ends with the byte that triggers it."""
+    """The input that is kept ends with the byte that triggers it. A crash takes two processes, so there are few."""
     run = Run(planted, f"tests.fuzz.planted:{planted}", 1, tmp_path)
-    report = run.run(2_000)
+    report = run.run(inputs)
     assert report.findings
     finding = report.findings[0]
     assert finding.kind == kind and words in finding.what
@@ -62,9 +63,23 @@ def test_a_planted_fault_is_found_and_its_input_fails_alone(
         assert words in run.replay(Path(finding.file))
 
 
-def test_a_planted_hang_is_stopped_and_found(tmp_path: Path) -> None:
-    """The child that does not move on is ended, and the input named."""
-    run = Run("Hang", "tests.fuzz.planted:Hang", 1, tmp_path, batch_limit_s=3.0)
-    report = run.run(256)
-    assert report.findings[0].kind == "hang"
-    assert Path(report.findings[0].file).read_bytes().endswith(b"z")
+@pytest.mark.thorough
+def test_a_run_ends_when_a_few_inputs_have_crashed(tmp_path: Path) -> None:
+    """It goes on behind each, but not for ever."""
+    report = Run("OverRead", "tests.fuzz.planted:OverRead", 1, tmp_path).run(2_000)
+    assert [finding.kind for finding in report.findings] == ["crash"] * MOST_FINDINGS
+    assert len({finding.file for finding in report.findings}) == MOST_FINDINGS
+    assert all(Path(finding.file).read_bytes().endswith(b"z") for finding in report.findings)
+
+
+@pytest.mark.parametrize(
+    ("seed", "inputs", "hang"), [(1, 80, ["batch 3, input 5", "batch 4, input 4"]), (10, 16, ["batch 0, input 0"])]
+)
+def test_a_planted_hang_is_stopped_and_found(seed: int, inputs: int, hang: list[str], tmp_path: Path) -> None:
+    """The child that does not move on is ended, and the input named, the first of all as well; the run goes on."""
+    run = Run("Hang", "tests.fuzz.planted:Hang", seed, tmp_path, batch_limit_s=patience(1.0))
+    report = run.run(inputs)
+    assert [finding.kind for finding in report.findings] == ["hang"] * len(hang)
+    for finding, place in zip(report.findings, hang, strict=True):
+        assert place in finding.what
+        assert Path(finding.file).read_bytes().endswith(b"z")
