@@ -56,7 +56,7 @@ EVENTS = (
     EventSpec(),
     EventSpec(time="t", time_unit="auto", weight="w", value="v"),
     EventSpec(id="user.id", time="t", time_unit="iso", weight="user.w", value="user.v"),
-    EventSpec(time="t", time_unit="s", weight="w", value="v", max_event_bytes=200, max_skew_ms=0),
+    EventSpec(time="t", time_unit="s", weight="w", value="v", max_event_bytes=200, max_skew_ms=0, max_weight=9.5),
     EventSpec(id="user.id", time="user.t", time_unit="us"),
     EventSpec(id="a", time="d.e.t", time_unit="ms", value="d.e.v", weight="d.e.w"),
 )

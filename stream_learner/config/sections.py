@@ -44,6 +44,10 @@ class Impressions(Section):
     weight: FieldName | None = Field(
         None, description="Field that holds the example's importance weight, a number >= 0; null means 1."
     )
+    max_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        1000.0,
+        description="An impression with a larger weight is a dead letter: a single one can undo what was learned.",
+    )
 
 
 class Clicks(Section):

@@ -207,7 +207,13 @@ class Config(Section):
             max_skew_ms=self.join.max_skew_ms,
         )
         return (
-            replace(common, id=impressions.id, time=impressions.time, weight=impressions.weight),
+            replace(
+                common,
+                id=impressions.id,
+                time=impressions.time,
+                weight=impressions.weight,
+                max_weight=impressions.max_weight,
+            ),
             replace(common, id=clicks.id, time=clicks.time, value=clicks.value),
         )
 

@@ -112,6 +112,7 @@ class FieldMemory:
         self.set(lay.CTX_MAX_EVENT_BYTES, plan.max_event_bytes)
         self.set(lay.CTX_MAX_SKEW_MS, plan.max_skew_ms)
         self.set(lay.CTX_TIME_UNIT, lay.UNIT_CODES[plan.time_unit])
+        self.set(lay.CTX_MAX_NUMBER, int(np.float64(plan.max_number).view(np.int64)))
         self.set(lay.CTX_ROLES_NEEDED, sum(1 << role for role in needed))
         self.set(lay.CTX_BIAS, int(spec is not None and spec.bias))
 

@@ -96,9 +96,9 @@ def _read_roles(plan: Plan, event: dict[str, Any], record_time_ms: int, row: Pla
     row.id_hash = _read_id(found.get(Role.ID))
     row.time_ms = _read_time(plan, found, record_time_ms)
     if Role.WEIGHT in found:
-        row.number = _read_number(found[Role.WEIGHT], math.inf, Reason.BAD_WEIGHT)
+        row.number = _read_number(found[Role.WEIGHT], plan.max_number, Reason.BAD_WEIGHT)
     if Role.VALUE in found:
-        row.number = _read_number(found[Role.VALUE], 1.0, Reason.BAD_VALUE)
+        row.number = _read_number(found[Role.VALUE], plan.max_number, Reason.BAD_VALUE)
 
 
 def _read_id(value: Any) -> int:

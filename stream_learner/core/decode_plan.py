@@ -6,6 +6,7 @@ This file must never read an event.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -48,7 +49,8 @@ class Plan:
     """Everything a decoder must know; `of` gives the treatment of a name.
 
     roles: role by path. ignore: names that are no features, with all below them, the roles' paths included.
-    features: None where no features are wanted. time_unit, max_skew_ms: see `events.EventSpec`.
+    features: None where no features are wanted. time_unit, max_skew_ms: see `events.EventSpec`. max_number: the
+    largest weight or value.
     """
 
     roles: Mapping[str, Role]
@@ -57,6 +59,7 @@ class Plan:
     time_unit: str = "ms"
     max_skew_ms: int = 0
     max_event_bytes: int = 1 << 62
+    max_number: float = math.inf
     watched: frozenset[str] = field(init=False)
     _known: dict[str, FieldPlan] = field(init=False, default_factory=dict)
 

@@ -159,7 +159,7 @@ def take_role_number(context: int, row: int, text: int, length: int, integer: bo
         store_int(context + lay.CTX_TIME, time_ms)
         return time_ms >= 0
     store_float(context + lay.CTX_NUMBER, abs(value))
-    return value >= 0.0 and (role == _WEIGHT or value <= 1.0)
+    return 0.0 <= value <= load_float(context + lay.CTX_MAX_NUMBER)
 
 
 @kernel

@@ -7,6 +7,7 @@ This file must never drop, reorder or raise for a record.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -68,8 +69,8 @@ class EventSpec:
     id: a string, or an integer within [-2^63, 2^64), which is the same id as its decimal text.
     time: None takes the Kafka record's timestamp. A time field may be at most `max_skew_ms` ahead of that
     timestamp (not checked where the record has none, a negative one). time_unit: rules in `decode_times`.
-    weight: of an impression, a finite number >= 0; value: of a click, a number in [0, 1]; where the field is
-    absent or null, 1. max_event_bytes: larger records are refused unread.
+    weight: of an impression, a finite number from 0 to `max_weight`; value: of a click, a number in [0, 1]; where the
+    field is absent or null, 1. max_event_bytes: larger records are refused unread.
     Raises ValueError for contradicting settings.
     """
 
@@ -80,6 +81,7 @@ class EventSpec:
     value: str | None = None
     max_event_bytes: int = 1 << 20
     max_skew_ms: int = 60_000
+    max_weight: float = math.inf
 
     def __post_init__(self) -> None:
         if self.time_unit not in get_args(TimeUnit):
@@ -88,6 +90,8 @@ class EventSpec:
             raise ValueError(f"max_event_bytes must be 1 or more, not {self.max_event_bytes}")
         if self.max_skew_ms < 0:
             raise ValueError(f"max_skew_ms must be 0 or more, not {self.max_skew_ms}")
+        if not self.max_weight > 0:
+            raise ValueError(f"max_weight must be more than 0, not {self.max_weight}")
         paths = self.paths()
         for i, path in enumerate(paths):
             for other in (*paths[:i], *paths[i + 1 :]):
@@ -107,6 +111,7 @@ class EventSpec:
             time_unit=self.time_unit,
             max_skew_ms=self.max_skew_ms,
             max_event_bytes=self.max_event_bytes,
+            max_number=self.max_weight if role is Role.WEIGHT else 1.0,
         )
 
 

@@ -43,7 +43,7 @@ _TEXTS = {
     Reason.TOO_LARGE: "more bytes than max_event_bytes",
     Reason.TOO_MANY_FEATURES: "more features than max_features",
     Reason.VALUE_TOO_LONG: "a feature's name or string value has more bytes than max_value_bytes",
-    Reason.BAD_WEIGHT: "the weight is not a finite number of 0 or more",
+    Reason.BAD_WEIGHT: "the weight is not a number from 0 to max_weight",
     Reason.BAD_VALUE: "the value is not a number between 0 and 1",
     Reason.NOT_FINITE: "a feature's value is not finite",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -232,6 +233,22 @@ def test_weights(written: str, weight: float | None) -> None:
     assert got.weight[:2].tolist() == [1.0, 1.0]
     assert got.status[2:].tolist() == [Reason.OK if weight is not None else Reason.BAD_WEIGHT] * 2
     assert got.weight[2:].tolist() == [weight or 0.0] * 2
+
+
+@pytest.mark.parametrize(
+    ("written", "good"),
+    [("10", True), ("1e1", True), ("0", True), ("10.000000000000002", False), ("1e15", False), ("11", False)],
+)
+def test_a_weight_above_the_largest_is_refused(written: str, good: bool) -> None:
+    """By both decoders."""
+    got = impressions(EventSpec(weight="w", max_weight=10), b'{"id":"x","w":%s}' % written.encode())
+    assert got.status.tolist() == [Reason.OK if good else Reason.BAD_WEIGHT] * 2
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan])
+def test_a_largest_weight_that_allows_nothing_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="max_weight must be more than 0"):
+        EventSpec(weight="w", max_weight=wrong)
 
 
 @pytest.mark.parametrize(
