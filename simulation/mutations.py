@@ -16,7 +16,7 @@ from simulation import mutations_join, mutations_log, mutations_publish
 from simulation.run import kind_of, run_history
 
 RARE = frozenset({"publication 2: a torn publication's number is used again"})
-"""What may take more histories than a test can run."""
+"""What may take thousands of histories to notice."""
 MISFITS = ("TypeError", "AttributeError", "NameError")
 """What a patch raises that is not made for the code as it is; that shows nothing."""
 Patches = list[tuple[Any, str, Any]]
