@@ -21,7 +21,7 @@ UV ?= $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test test-thorough test-all test-under-load check bench figures conformance chaos fuzz simulate docs lock clean image image-test security-test chart chart-test
+.PHONY: help demo test test-thorough test-all test-under-load check bench figures conformance chaos fuzz simulate docs lock clean image image-test security-test seeded-faults chart chart-test
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -41,6 +41,9 @@ test-under-load: $(STAMPS)/test ## Run what `make test` does three times in a ro
 
 security-test: $(STAMPS)/test ## Check TLS, SASL and ACLs on a secured broker
 	@$(BIN)/python -m pytest tests/security $(ARGS)
+
+seeded-faults: $(STAMPS)/test ## Make one mistake after the other in a copy of the code: which tests notice? (ARGS="--list")
+	@$(BIN)/python -m tools.seeded_faults $(ARGS)
 
 check: $(STAMPS)/test ## Check style, types and layers only
 	@echo "== ruff check" && $(BIN)/ruff check
