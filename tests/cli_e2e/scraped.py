@@ -9,13 +9,15 @@ import re
 import urllib.error
 import urllib.request
 
+from tests.waiting import patience
+
 _SAMPLE = re.compile(r"^stream_learner_(?P<name>\w+)\{(?P<labels>[^}]*)\} (?P<value>\S+)$", re.MULTILINE)
 
 
 def answer(port: int, path: str) -> tuple[int, str]:
     """Status and text of a page of a role's port."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as found:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=patience(30.0)) as found:
             return found.status, found.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

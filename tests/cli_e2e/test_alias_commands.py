@@ -44,7 +44,7 @@ class Pair:
 @pytest.fixture
 def pair(make_world: MakeWorld) -> Iterator[Pair]:
     """The first at version 10,000, the second far behind it at 20."""
-    world = make_world(scorer={"alias": "ctr", "ready_timeout": "20s"})
+    world = make_world(scorer={"alias": "ctr"})
     world.admin.create([control_plan(world.config)])
     one, two = Published(world), Published(make_world(topics={"control": world.config.control_topic}))
     one.publish(10_000, {BIAS_KEY: 1.0})

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import vowpalwabbit
 
-from stream_learner.cli import main
 from stream_learner.roles.evaluation.model_file import read_model
-from tests.cli_e2e.commands import run
+from tests.cli_e2e.commands import Ended, answer_of
 from tests.cli_e2e.conftest import Learned
 from tests.core.optimizer_help import in_domain, oracle_for
 from tests.oracle_optimizers.base import Example, progressive
 from tests.roles.evaluation_help import DIMENSION, generated, vw_text
+from tests.waiting import patience
 
 FIELDS = [
     "config",
@@ -53,31 +54,13 @@ SETTINGS: list[tuple[str, str, dict[str, Any]]] = [
 ROWS = 150
 
 
-Evaluate = Callable[..., "Ended"]
-
-
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
+Evaluate = Callable[..., Ended]
 
 
 @pytest.fixture
-def evaluate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Evaluate:
+def evaluate() -> Evaluate:
     """`stream-learner evaluate` in this process, which has the kernels, to its end."""
-    for name in [name for name in os.environ if name.startswith("STREAM_LEARNER")]:
-        monkeypatch.delenv(name)
-
-    def ended_with(*arguments: object) -> Ended:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(["evaluate", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), out, err)
-
-    return ended_with
+    return partial(answer_of, "evaluate")
 
 
 def learn(name: str, loss: str, hyper: dict[str, Any]) -> str:
@@ -296,7 +279,7 @@ def test_a_training_log_is_folded_as_the_learner_folds_it(tmp_path: Path, learne
 
 def last_published(learned: Learned) -> dict[str, Any]:
     """What the learner has published last."""
-    found: dict[str, Any] = run("inspect", "snapshot", "-c", learned.world.file, "--json").json
+    found: dict[str, Any] = answer_of("inspect", "snapshot", "-c", learned.world.file, "--json").json
     return found
 
 
@@ -393,7 +376,7 @@ def test_a_full_disk_is_said_and_the_figures_are_not_lost(tmp_path: Path, evalua
     file, curve = written(tmp_path, generated(20)), tmp_path / "c.json"
     curve.symlink_to("/dev/full")
     ended = evaluate(file, "--curve", curve, "--json")
-    assert (ended.code, rows_of(ended._replace(code=0))[0]["examples"]) == (61, 20)
+    assert (ended.code, rows_of(replace(ended, code=0))[0]["examples"]) == (61, 20)
     assert "No space left on device" in ended.err
     ended = evaluate(file, "--predictions", "/dev/full", "--json")
     assert (ended.code, ended.out) == (61, "") and "No space left on device" in ended.err
@@ -443,5 +426,5 @@ def test_an_interruption_ends_it_cleanly(tmp_path: Path) -> None:
         while not (predictions.exists() and predictions.stat().st_size):
             process.stdin.write(b"1 |a b\n" * 20_000)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(patience()) == 130
         assert process.stderr.read() == b""

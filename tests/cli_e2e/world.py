@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from stream_learner.config import Config
 from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.traffic import Emitted, TrafficModel, TrafficShape
+from tests.waiting import patience
 
 WINDOW_MS = 2_000
 SPAN_MS = 2_000
@@ -57,7 +58,7 @@ class World:
             "learner": {"state_dir": str(self.folder / "state"), "checkpoint_interval": "1s"},
             "snapshots": {"interval": "200ms", "shards": 2},
             "topics": {"replication": 1, "control": f"{self.model}.control"},
-            "scorer": {"ready_timeout": "20s"},
+            "scorer": {"ready_timeout": f"{patience():.0f}s"},
             "telemetry": {"log_format": "json", "http_host": "127.0.0.1", "http_port": 0},
         }
 
@@ -89,7 +90,7 @@ class World:
                     producer.produce(topic, value, key, timestamp=at_ms)
             producer.poll(0)
         self._now_ms += SPAN_MS
-        assert producer.flush(30) == 0
+        assert producer.flush(patience()) == 0
         return self._traffic.emitted
 
     def append(self, topic: str, partition: int, *records: tuple[bytes | None, bytes | None]) -> None:
@@ -97,7 +98,7 @@ class World:
         producer = Producer({"bootstrap.servers": self.settings.bootstrap})
         for key, value in records:
             producer.produce(topic, value, key, partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(patience()) == 0
 
 
 def free_port() -> int:
