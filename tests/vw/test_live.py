@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.vw.live import DATA, DEFAULTS, EXTRAS, LOSSES, compared, generated, ours, read, reals, sets
+from tests.vw.live import ARITHMETICS, DATA, DEFAULTS, EXTRAS, LOSSES, compared, generated, ours, read, reals, sets
 from tests.vw_commands import FLAGS, REFERENCES
 
 ROWS = 300
+LONG = ("--ngram 3", "float64")
+"""Sixty thousand features, each with an index of 18 bits: in the table of weights they all have the same first slot."""
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +23,16 @@ def _needs_data() -> None:
         pytest.skip("needs the data sets of ../shared/data")
 
 
-@pytest.mark.parametrize("arithmetic", ["vw", "float64"])
-@pytest.mark.parametrize(("command", "name"), REFERENCES)
+@pytest.mark.parametrize(
+    ("command", "name", "arithmetic"),
+    [
+        pytest.param(
+            command, name, arithmetic, marks=[pytest.mark.thorough] * (LONG[0] in command and LONG[1] == arithmetic)
+        )
+        for command, name in REFERENCES
+        for arithmetic in ARITHMETICS
+    ],
+)
 def test_a_reference_command_prints_the_same(command: str, name: str, arithmetic: str, tmp_path: Path) -> None:
     """In float32 and in float64."""
     found = compared(command, name, read(f"vw/{name}"), arithmetic, tmp_path)
@@ -40,7 +50,7 @@ def test_a_combination_of_options_prints_the_same_in_float32(flags: str, loss: s
     assert any(cell.equal for cell in cells) or loss == "poisson"
 
 
-@pytest.mark.parametrize("arithmetic", ["vw", "float64"])
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize("loss", DEFAULTS)
 def test_the_default_update_prints_the_same_on_every_set(loss: str, arithmetic: str, tmp_path: Path) -> None:
     """Adaptive, normalized and invariant; logistic where labels are -1 and 1 and scales are real ones."""
@@ -61,5 +71,5 @@ def test_what_differs_in_float64_has_a_cause(tmp_path: Path) -> None:
 
 def test_predicting_only_learns_nothing() -> None:
     """With -t every prediction is 0: the average loss is that of 0."""
-    for arithmetic in ("vw", "float64"):
+    for arithmetic in ARITHMETICS:
         assert ours("-t", b"1 |a b\n3 |a c\n", arithmetic) == 5.0
