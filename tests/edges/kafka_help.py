@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -20,6 +21,7 @@ from stream_learner.edges.kafka import (
     Record,
     TransactionalPublisher,
 )
+from tests.waiting import patience, wait_for
 
 T = TypeVar("T")
 
@@ -35,20 +37,12 @@ def running_module(module: str, *arguments: str) -> Iterator[subprocess.Popen[st
             process.kill()
 
 
-def until(look: Callable[[], T | None], timeout_s: float = 30.0, pause_s: float = 0.01) -> T:
-    """What `look` returns once it is true; fails when the time is up."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
-        time.sleep(pause_s)
-    raise AssertionError(f"not within {timeout_s} s")
+def until(look: Callable[[], T | None], look_s: float = 0.01) -> T:
+    """What `look` returns once it is true."""
+    return wait_for(lambda: look() or None, look_s=look_s)
 
 
-def raises_within(
-    kind: type[Exception], call: Callable[[], object], timeout_s: float = 15.0, pause_s: float = 0.01
-) -> Exception:
+def raises_within(kind: type[Exception], call: Callable[[], object]) -> Exception:
     """The error of this kind that `call` raises sooner or later; others pass through."""
 
     def look() -> Exception | None:
@@ -58,9 +52,15 @@ def raises_within(
             return error
         return None
 
-    error = until(look, timeout_s, pause_s)
-    assert error is not None
-    return error
+    return until(look)
+
+
+def without_waiting(call: Callable[[], T]) -> T:
+    """What a call returns that may wait for an hour, and has no reason to: it fails when the patience is over."""
+    returned: list[T] = []
+    threading.Thread(target=lambda: returned.append(call()), daemon=True).start()
+    until(lambda: returned)
+    return returned[0]
 
 
 class VisiblePublisher(TransactionalPublisher):
@@ -90,12 +90,12 @@ def append(settings: KafkaSettings, topic: str, partition: int, values: list[byt
     appender = Appender(settings)
     for value in values:
         appender.append(topic, partition, value)
-    offsets = [delivery.offset for delivery in appender.flush(10.0)]
+    offsets = [delivery.offset for delivery in appender.flush(patience())]
     appender.close()
     return offsets
 
 
-def read(reader: PartitionReader, count: int, timeout_s: float = 10.0) -> tuple[list[int], list[bytes | None]]:
+def read(reader: PartitionReader, count: int) -> tuple[list[int], list[bytes | None]]:
     """Offsets and values of the next so many records."""
     offsets: list[int] = []
     values: list[bytes | None] = []
@@ -107,11 +107,11 @@ def read(reader: PartitionReader, count: int, timeout_s: float = 10.0) -> tuple[
             values.extend(batch.values)
         return len(values) >= count
 
-    until(look, timeout_s, 0.0)
+    until(look, 0.0)
     return offsets, values
 
 
-def read_to(reader: PartitionReader, end: int, timeout_s: float = 10.0) -> list[int]:
+def read_to(reader: PartitionReader, end: int) -> list[int]:
     """Offsets of the records met until the reader's position has reached `end`."""
     offsets: list[int] = []
 
@@ -121,7 +121,7 @@ def read_to(reader: PartitionReader, end: int, timeout_s: float = 10.0) -> list[
             offsets.extend(batch.offsets.tolist())
         return reader.position >= end
 
-    until(look, timeout_s, 0.0)
+    until(look, 0.0)
     return offsets
 
 
@@ -129,9 +129,9 @@ def transaction(settings: KafkaSettings, topic: str, count: int, *, commit: bool
     """One transaction of so many records by a producer of its own, committed or aborted."""
     producer = open_transaction(settings, topic, count, partition=partition)
     if commit:
-        producer.commit_transaction(10.0)
+        producer.commit_transaction(patience())
     else:
-        producer.abort_transaction(10.0)
+        producer.abort_transaction(patience())
     return producer
 
 
@@ -139,11 +139,11 @@ def open_transaction(
     settings: KafkaSettings, topic: str, count: int, *, partition: int = 0, transactional_id: str = ""
 ) -> Producer:
     """A transaction of so many records that is left open."""
-    name = transactional_id or f"open-{topic}-{time.monotonic_ns()}"
+    name = transactional_id or f"open-{topic}-{uuid.uuid4().hex}"
     producer = Producer(settings.producer(transactional__id=name))
-    producer.init_transactions(20.0)
+    producer.init_transactions(patience())
     producer.begin_transaction()
     for i in range(count):
         producer.produce(topic, b"t%d" % i, partition=partition)
-    producer.flush(10.0)
+    producer.flush(patience())
     return producer

@@ -16,6 +16,7 @@ from stream_learner.edges.kafka.credentials import Credentials
 from stream_learner.errors import BrokerUnreachable, ConfigError, RetryLater
 from tests.conftest import MakeTopic
 from tests.security.certificates import Authority
+from tests.waiting import patience
 
 PERIOD_S = 10.0
 
@@ -135,7 +136,7 @@ def test_a_question_under_way_when_credentials_change_gets_its_answer() -> None:
         waiting = pool.submit(queries.high_watermarks, [("topic", 0)])
         silent.accept()
         settings.changes += 1
-        for asked in (lambda: queries.high_watermarks([("topic", 0)]), lambda: waiting.result(15)):
+        for asked in (lambda: queries.high_watermarks([("topic", 0)]), lambda: waiting.result(patience())):
             with pytest.raises(BrokerUnreachable):
                 asked()
 
@@ -147,7 +148,7 @@ def test_an_appender_that_is_never_idle_says_that_credentials_have_changed(kafka
 
     def turn() -> int:
         appender.append(topic, 0, b"x")
-        return len(appender.flush(30.0))
+        return len(appender.flush(patience()))
 
     try:
         assert [turn() for _ in range(3)] == [1, 1, 1]

@@ -18,6 +18,7 @@ from stream_learner.errors import AssignmentRefused, Fenced, PartitionCountsDiff
 from tests.conftest import MakeTopic
 from tests.edges.group_member import QUICK
 from tests.edges.kafka_help import append, raises_within, running_module, until
+from tests.waiting import patience
 
 Join = Callable[..., Membership]
 ALL = frozenset(range(4))
@@ -57,7 +58,7 @@ class Group:
         return len(self.members[0].partitions) == len(ALL) // 2
 
     def settle(self, seconds: float) -> None:
-        """Poll for so long."""
+        """Poll for so long, in which nothing more is to happen."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.poll()
@@ -139,7 +140,7 @@ def test_a_killed_members_pairs_go_to_the_others(group: Group) -> None:
     group.join()
     until(group.shared)
     with group.process() as other:
-        until(group.half_is_elsewhere, 40.0)
+        until(group.half_is_elsewhere)
         other.kill()
     until(group.shared)
 
@@ -163,7 +164,7 @@ def test_a_killed_static_member_comes_back_to_its_partitions(group: Group) -> No
     """The same after `kill -9`."""
     group.join("a")
     with group.process("b") as other:
-        until(group.half_is_elsewhere, 40.0)
+        until(group.half_is_elsewhere)
         mine = group.members[0].partitions
         other.kill()
     again = group.join("b")
@@ -223,7 +224,8 @@ def test_being_silent_for_too_long_loses_everything(kafka: str, topics: MakeTopi
     group.settings = KafkaSettings(slow, group=uuid.uuid4().hex)
     member = group.join()
     until(group.shared)
-    time.sleep(3.0)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    until(lambda: not admin.describe_consumer_groups([group.settings.group])[group.settings.group].result().members)
     until(lambda: group.poll() or Lost(ALL) in group.events[id(member)])
     until(group.shared)
     assert group.events[id(member)] == [Assigned(ALL), Lost(ALL), Assigned(ALL)]
@@ -268,10 +270,10 @@ def test_a_static_member_that_leaves_gives_its_partitions_away_at_once(kafka: st
 
     assert members() == ["leaver", "other"]
     group.members.remove(leaver)
-    leaver.leave(60.0)
+    leaver.leave(patience())
     assert members() == ["other"]
     leaver.close()
     until(group.shared)
     assert other.partitions == ALL
-    other.leave(60.0)
+    other.leave(patience())
     other.close()

@@ -1,26 +1,31 @@
-"""What Kafka clients do while their broker is away for a while: a publisher, an appender, a member."""
+"""What Kafka clients do while their broker hangs, or is away for a while and comes back."""
 
 from __future__ import annotations
 
+import signal
 import time
 import uuid
 from collections.abc import Iterator
+from copy import copy
+from itertools import count
 
 import pytest
 
 from stream_learner.edges.kafka import (
     Admin,
     Appender,
+    EndWatch,
     KafkaSettings,
+    OffsetQueries,
     PartitionReader,
     TopicPlan,
     TopicWatch,
     TransactionalPublisher,
 )
-from stream_learner.errors import RetryLater
+from stream_learner.errors import BrokerUnreachable, RetryLater
+from tests.edges.kafka_help import raises_within, read, until
 from tests.kafka_broker.broker import Broker
-
-PATIENCE_S = 300.0
+from tests.waiting import patience, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +49,54 @@ def topic(settings: KafkaSettings) -> str:
     return name
 
 
+def test_a_hanging_broker_stops_the_time_of_the_ends(broker: Broker, settings: KafkaSettings, topic: str) -> None:
+    """While the broker hangs the old answers keep their old times; afterwards they move on."""
+    place, asked = (topic, 0), count()
+    queries = OffsetQueries(settings, request_timeout_s=0.2)
+    with EndWatch(queries, lambda: next(asked), [place], period_s=0.05) as watch:
+        until(lambda: place in watch.snapshot)
+        broker.nodes[0].signal(signal.SIGSTOP)
+        after_questions(asked, 2)  # one of them was asked, and given up, while nobody could answer
+        still = watch.snapshot[place]
+        after_questions(asked, 2)
+        assert watch.snapshot[place] == still
+        broker.nodes[0].signal(signal.SIGCONT)
+        until(lambda: watch.snapshot[place].asked_at_ms > still.asked_at_ms)
+
+
+def after_questions(asked: count[int], number: int) -> None:
+    """Wait until so many more have begun."""
+    wanted = next(copy(asked)) + number
+    until(lambda: next(copy(asked)) > wanted)
+
+
+def test_a_killed_broker_is_reported_and_everything_goes_on_when_it_is_back(
+    broker: Broker, settings: KafkaSettings, topic: str
+) -> None:
+    """Readers say that nobody answers; after the restart the same reader and appender go on where they were."""
+    appender = Appender(settings)
+    appender.append(topic, 0, b"before")
+    appender.flush(patience())
+    with PartitionReader(settings, topic, 0, 0) as reader:
+        assert read(reader, 1) == ([0], [b"before"])
+        broker.nodes[0].kill()
+        raises_within(BrokerUnreachable, lambda: reader.read(1, 0.05))
+        appender.append(topic, 0, b"while away")
+        broker.nodes[0].start()
+        broker.wait_ready()
+        assert [d.offset for d in appender.flush(patience())] == [1]
+        until(lambda: _read_one(reader) == [b"while away"])
+    appender.close()
+
+
+def _read_one(reader: PartitionReader) -> list[bytes | None]:
+    try:
+        batch = reader.read(1, 0.1)
+    except BrokerUnreachable:
+        return []
+    return [] if batch is None else list(batch.values)
+
+
 def test_a_publication_without_an_outcome_is_settled_later_and_nobody_waits_long_for_it(
     broker: Broker, settings: KafkaSettings, topic: str
 ) -> None:
@@ -51,7 +104,7 @@ def test_a_publication_without_an_outcome_is_settled_later_and_nobody_waits_long
     outdated, and its successor's publication is the only other one that is visible, whole.
     """
     publisher = TransactionalPublisher(settings, f"{topic}.publisher")
-    publisher.init(60)
+    publisher.init(patience())
     publisher.publish([(topic, 0, b"k", b"first")])
 
     def records() -> Iterator[tuple[str, int, bytes, bytes]]:
@@ -66,16 +119,18 @@ def test_a_publication_without_an_outcome_is_settled_later_and_nobody_waits_long
             publisher.publish([(topic, 0, b"k", b"never")])
         assert not publisher.outdated
     broker.nodes[0].start()
-    broker.wait_ready(PATIENCE_S)
-    until_s = time.monotonic() + PATIENCE_S
-    while not publisher.outdated:
-        assert time.monotonic() < until_s
+    broker.wait_ready()
+
+    def outdated() -> bool:
         with pytest.raises(RetryLater):
             publisher.publish([(topic, 0, b"k", b"never")])
+        return publisher.outdated
+
+    wait_until(outdated, "the publisher knows that it is outdated")
     publisher.close()
     other = TransactionalPublisher(settings, f"{topic}.publisher")
-    other.init(60)
-    other.init(60)  # as when what was published last could not be read after it
+    other.init(patience())
+    other.init(patience())  # as when what was published last could not be read after it
     other.publish([(topic, 0, b"k", b"third"), (topic, 0, b"l", b"third")])
     other.close()
     found = _values(settings, topic, b"third", 2)
@@ -97,36 +152,37 @@ def test_records_wait_for_a_broker_in_their_order(broker: Broker, settings: Kafk
     assert not appender.is_filling
     appender.append(topic, 0, bytes(2_000))
     assert appender.is_filling
-    done = appender.poll(3.0)
+    done = appender.poll(3.0)  # so long no answer is no error
     assert all(delivery.error is None for delivery in done)
     watch.check()
     broker.nodes[0].start()
-    broker.wait_ready(PATIENCE_S)
-    until_s = time.monotonic() + PATIENCE_S
-    while len(done) < 21:
-        assert time.monotonic() < until_s
-        done += appender.poll(0.1)
+    broker.wait_ready()
+
+    def all_done() -> bool:
+        done.extend(appender.poll(0.1))
+        return len(done) >= 21
+
+    wait_until(all_done, "a result of every record")
     assert [delivery.offset for delivery in done] == list(range(21))
     assert not appender.is_filling
     assert all(delivery.error is None for delivery in done)
-    while watch.answered_s < away_s:
-        assert time.monotonic() < until_s
-        watch.check()
-        time.sleep(0.05)
+    until(lambda: watch.check() or watch.answered_s > away_s)
     appender.close()
     assert _values(settings, topic, bytes(2_000), 1)[:20] == [str(number).encode() for number in range(20)]
 
 
-def _values(settings: KafkaSettings, topic: str, last: bytes, count: int) -> list[bytes | None]:
+def _values(settings: KafkaSettings, topic: str, last: bytes, number: int) -> list[bytes | None]:
     """What is visible, up to so many of the last value."""
     found: list[bytes | None] = []
-    until_s = time.monotonic() + PATIENCE_S
     with PartitionReader(settings, topic, 0, 0) as reader:
-        while found.count(last) < count:
-            assert time.monotonic() < until_s, found
+
+        def look() -> bool:
             try:
                 batch = reader.read(100, 0.2)
             except RetryLater:
-                continue
-            found += batch.values if batch is not None else []
+                return False
+            found.extend(batch.values if batch is not None else [])
+            return found.count(last) >= number
+
+        wait_until(look, lambda: f"all of {last!r}, found {found}")
     return found

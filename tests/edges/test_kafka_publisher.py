@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -91,14 +90,16 @@ def test_initialising_ends_the_transaction_of_a_dead_predecessor(
     del producer
 
 
-def test_an_outlived_transaction_time_out_is_fencing(publishers: MakePublisher, topics: MakeTopic) -> None:
+def test_an_outlived_transaction_time_out_is_fencing(
+    publishers: MakePublisher, topics: MakeTopic, admin: Admin
+) -> None:
     """A publisher that pauses longer than `transaction.timeout.ms` inside a publication learns that it is fenced."""
     topic = topics("slow")
     publisher = publishers(**{"transaction.timeout.ms": "1500"})
 
     def slow_records() -> Iterator[tuple[str, int, bytes, bytes]]:
         yield topic, 0, b"k", b"first"
-        time.sleep(4.0)
+        until(lambda: admin.offsets.last_stable_offsets([(topic, 0)])[topic, 0])  # the brokers have aborted it
         yield topic, 0, b"k", b"second"
 
     with pytest.raises(StreamLearnerError):

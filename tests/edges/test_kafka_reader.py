@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from tests.edges.kafka_help import (
     until,
 )
 from tests.kafka_broker.broker import delete_topics
+from tests.waiting import patience
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +53,10 @@ def test_batch_holds_offsets_times_and_values(kafka_settings: KafkaSettings, top
     append(kafka_settings, topic, 0, [b"one", None, b"", b"four"])
     with PartitionReader(kafka_settings, topic, 0, 0) as reader:
         batch = until(lambda: reader.read(10, 1.0))
+    after_ms = int(time.time() * 1000)
     assert batch.offsets.tolist() == [0, 1, 2, 3]
     assert batch.offsets.dtype == batch.record_times_ms.dtype == batch.bounds.dtype == np.int64
-    assert all(before_ms <= t <= before_ms + 20_000 for t in batch.record_times_ms.tolist())
+    assert all(before_ms <= t <= after_ms for t in batch.record_times_ms.tolist())
     assert batch.values == [b"one", None, b"", b"four"]
     assert batch.data == b"onefour"
     assert batch.bounds.tolist() == [0, 3, 3, 3, 7]
@@ -82,15 +85,17 @@ def test_reads_in_order_in_limited_batches_and_goes_on_where_it_was(
 
 
 def test_without_records_it_returns_none_in_time(kafka_settings: KafkaSettings, topics: MakeTopic) -> None:
-    """A read at the end of the partition gives None, at once or after the time allowed."""
+    """A read at the end of the partition gives None, at once or after the time allowed; within it, what comes."""
     topic = topics("empty")
     with PartitionReader(kafka_settings, topic, 0, 0) as reader:
         assert reader.read(10) is None
         read_to(reader, 0)
-        reader.read(10, 0.3)
-        started = time.monotonic()
-        assert reader.read(10, 0.2) is None
-        assert 0.15 < time.monotonic() - started < 10.0
+        assert reader.read(10, 0.3) is None
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(reader.read, 10, patience())
+            append(kafka_settings, topic, 0, [b"x"])
+            batch = reading.result()
+    assert batch is not None and batch.values == [b"x"]
 
 
 def test_position_passes_transaction_markers_at_the_end(
@@ -134,7 +139,7 @@ def test_an_open_transaction_holds_committed_readers_at_the_last_stable_offset(
         assert read_to(reader, 1) == [0]
         assert reader.read(10, 0.3) is None
         assert reader.position == 1
-        producer.commit_transaction(10.0)
+        producer.commit_transaction(patience())
         assert read_to(reader, 5) == [1, 2, 3]
 
 
@@ -150,7 +155,7 @@ def test_a_compacted_topic_has_gaps(kafka_settings: KafkaSettings, topics: MakeT
     publisher = VisiblePublisher(kafka_settings, f"compact-{topic}")
     publisher.init()
     publisher.publish([(topic, 0, b"%d" % (i % 3), b"%d" % i) for i in range(300)])
-    time.sleep(0.3)
+    time.sleep(0.3)  # longer than a segment may be open: the next record closes it
     publisher.publish([(topic, 0, b"last", b"last")])
     publisher.close()
     end = queries.high_watermarks([(topic, 0)])[topic, 0]
@@ -161,7 +166,7 @@ def test_a_compacted_topic_has_gaps(kafka_settings: KafkaSettings, topics: MakeT
             assert reader.position == end
         return offsets if len(offsets) < 10 else []
 
-    assert until(compacted, 20.0, 0.3)[-4:] == [297, 298, 299, 301]
+    assert until(compacted, 0.1)[-4:] == [297, 298, 299, 301]
 
 
 def test_an_offset_the_partition_does_not_hold_is_an_error_with_the_range(
@@ -221,7 +226,7 @@ def test_keys_and_headers_come_on_request(kafka_settings: KafkaSettings, topics:
     appender = Appender(kafka_settings)
     appender.append(topic, 0, b"v", key=b"k", headers=[("reason", b"a"), ("reason", b"b")])
     appender.append(topic, 0, b"w")
-    appender.flush(10.0)
+    appender.flush(patience())
     appender.close()
     with PartitionReader(kafka_settings, topic, 0, 0, with_keys=True, with_headers=True) as reader:
         batch = until(lambda: reader.read(2, 1.0))

@@ -24,8 +24,9 @@ from stream_learner.edges.kafka import (
     TransactionalPublisher,
 )
 from stream_learner.errors import AuthenticationFailed, NotAuthorised
-from tests.edges.kafka_help import append, raises_within
+from tests.edges.kafka_help import append, raises_within, until
 from tests.kafka_broker.broker import Broker
+from tests.waiting import patience
 
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 USERS = 'user_admin="admin-secret" user_alice="alice-secret" user_bob="bob-secret"'
@@ -101,9 +102,7 @@ def test_reading_without_the_right_names_user_topic_and_right(alice: KafkaSettin
         error = raises_within(NotAuthorised, lambda: reader.read(1, 0.1))
     assert "alice lacks the right: Read on topic secret" in str(error)
     with PartitionReader(alice, "readable", 0, 0) as reader:
-        batch = None
-        while batch is None:
-            batch = reader.read(1, 0.5)
+        batch = until(lambda: reader.read(1, 0.5))
         assert batch.values == [b"x"]
 
 
@@ -112,7 +111,7 @@ def test_appending_without_the_right_is_a_result(alice: KafkaSettings) -> None:
     appender = Appender(alice)
     appender.append("readable", 0, b"x", tag="refused")
     appender.append("writable", 0, b"x", tag="written")
-    results = {result.tag: result for result in appender.flush(10.0)}
+    results = {result.tag: result for result in appender.flush(patience())}
     appender.close()
     assert results["written"].offset == 0
     error = results["refused"].error
@@ -125,7 +124,7 @@ def test_appending_without_any_right_is_fatal(secured: str) -> None:
     settings = KafkaSettings({"bootstrap.servers": secured, **credentials("bob")})
     appender = Appender(settings)
     appender.append("readable", 0, b"x")
-    assert isinstance(appender.flush(10.0)[0].error, NotAuthorised)
+    assert isinstance(appender.flush(patience())[0].error, NotAuthorised)
     with pytest.raises(NotAuthorised, match="bob lacks the right"):
         appender.append("readable", 0, b"x")
     appender.close()
@@ -142,7 +141,7 @@ def test_publishing_without_the_right_names_the_transactional_id(alice: KafkaSet
     """The transactional id is in the message."""
     publisher = TransactionalPublisher(alice, "alices-model")
     with pytest.raises(NotAuthorised, match="Write on transactional id alices-model"):
-        publisher.init(10.0)
+        publisher.init(patience())
     publisher.close()
 
 

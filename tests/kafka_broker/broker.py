@@ -26,9 +26,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.kafka_broker.jars import HERE, cached_jars, jars, java_found, kafka_version
+from tests.waiting import patience
 
 HEAP_MB = 384
-READY_S = 60.0
+READY_S = 90.0
 ATTEMPTS = 3
 WHAT_TO_INSTALL = (
     "no Kafka to test against: install Java 17 and Maven (apt-get install openjdk-17-jre-headless maven),"
@@ -368,12 +369,12 @@ class Broker:
         }
 
     def wait_ready(self, timeout_s: float = READY_S) -> None:
-        """Wait until every node that runs is in the cluster's metadata.
+        """Wait until every node that runs is in the cluster's metadata, for so long on an idle machine.
 
         Raises RuntimeError, with the end of a node's log, when one dies or the time is up.
         """
         wanted = sum(node.running() for node in self.nodes)
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + patience(timeout_s)
         quick = {"log_level": 0, "reconnect.backoff.max.ms": 200}
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **quick, **self._client})
         while time.monotonic() < deadline:
