@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STYLE = {"svg.hashsalt": "stream-learner", "svg.fonttype": "none", "font.size": 10.0, "axes.grid": True}
 """Plots of the same numbers are the same bytes."""
@@ -78,6 +77,10 @@ def section(figure: Figure, folder: str) -> str:
 
 def draw(plot: Plot, folder: Path) -> Path:
     """Draw a plot into a file of `folder`."""
+    # Here, because it takes long to load: whoever only looks at a page does without.
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Canvas
+
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{plot.name}.svg"
     with mpl.rc_context(STYLE):

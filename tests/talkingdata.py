@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def _epoch_ms(text: str) -> int:
-    return int(datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp()) * 1000
+    return int(datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp()) * 1000
 
 
 @lru_cache(maxsize=1)
