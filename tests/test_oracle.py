@@ -1,13 +1,9 @@
-"""The oracle itself: tiny inputs worked out by hand, and its two joins against the protocol as stated."""
+"""The oracle itself: tiny inputs worked out by hand, and its two joins against each other."""
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections import Counter
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,6 @@ from tests.oracle import (
     join_by_log_time,
     read_click,
     read_impression,
-    replay,
     replay_topics,
     settings,
 )
@@ -27,7 +22,6 @@ from tests.oracle_arithmetic import mix
 from tests.oracle_events import Click, Impression, hash_bytes
 from tests.oracle_join import log_times
 
-PROTOCOL = Path(__file__).resolve().parents[2] / "shared" / "spec" / "join_protocol.py"
 FAR_MS = 1_000_000
 
 
@@ -176,103 +170,3 @@ def test_replay_of_marks_by_log_time_is_the_join_by_log_time(name: str) -> None:
         assert [e for m in replayed for e in m.examples] == want.examples
         assert {o: x for m in replayed for o, x in m.outcome_of_click.items()} == want.outcome_of_click
         assert sum((m.impressions for m in replayed), Counter()) == +want.impressions
-
-
-# --- against the stated protocol ------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def protocol() -> ModuleType:
-    """The design's own model of the join, where it lies beside the project."""
-    if not PROTOCOL.exists():
-        pytest.skip(f"the stated protocol is not there: {PROTOCOL}")
-    spec = importlib.util.spec_from_file_location("join_protocol", PROTOCOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-Arrivals = list[tuple[int, int, int]]
-
-
-def random_history(rng: random.Random) -> tuple[Settings, Arrivals, Arrivals]:
-    """Settings, and (arrival, time, id) of impressions and clicks; dense, or sparse with long delays."""
-    s = settings(
-        tick_ms=rng.choice([1, 2, 5]),
-        window_ms=rng.choice([3, 10, 30]),
-        skew_ms=rng.choice([0, 2]),
-        dedupe_ms=rng.choice([0, 4, 20]),
-    )
-    sparse = rng.random() < 0.5
-    ids, t = rng.randrange(1, 40), 100
-    impressions, clicks = [], []
-    for _ in range(rng.randrange(1, 6 if sparse else 50)):
-        t += rng.choice([0, 0, 1, 1, 2, 9])
-        lag, i = rng.choice([0, 0, 40]) if sparse else 0, rng.randrange(ids)
-        early = rng.choice([0, 0, 0, 1, 3, 25])
-        impressions.append((t + lag + rng.randrange(4), t - early, i))
-        while rng.random() < 0.4:
-            u = t + rng.choice([-2, 0, 1, 2, 5, 9, 10, 11, 31])
-            clicks.append((u + lag + rng.choice([0, 0, 1, 4, 12]), u, i if rng.random() < 0.9 else 999))
-    return s, sorted(impressions, key=lambda e: e[0]), sorted(clicks, key=lambda e: e[0])
-
-
-def protocol_settings(protocol: ModuleType, s: Settings, grace: int) -> Any:
-    """The same settings for the stated protocol."""
-    c = protocol.Cfg()
-    c.tick, c.window, c.skew, c.dedupe = s["tick_ms"], s["window_ms"], s["skew_ms"], s["dedupe_ms"]
-    c.grace, c.p_resume = grace, 0
-    return c
-
-
-@pytest.mark.parametrize("block", range(4))
-def test_join_by_log_time_agrees_with_the_stated_protocol(protocol: ModuleType, block: int) -> None:
-    """Labels of every impression that the logs close, on random histories that end with sentinels."""
-    for seed in range(block * 100, block * 100 + 100):
-        s, imps, clks = random_history(random.Random(seed))
-        rows_i = [(t, i) for _, t, i in imps] + [(FAR_MS, 10_000)]
-        rows_c = [(t, i) for _, t, i in clks] + [(FAR_MS, 10_000)]
-        want = protocol.oracle(protocol_settings(protocol, s, 0), rows_i, rows_c, 0)
-        got = join_by_log_time(impressions_of(*rows_i[:-1]), clicks_of(*rows_c[:-1]), s)
-        assert labels(got) == want, seed
-
-
-@pytest.mark.parametrize("block", range(4))
-def test_replay_agrees_with_the_stated_protocol(protocol: ModuleType, block: int) -> None:
-    """Examples and counts of every mark of a joiner whose ticks close by the logs or by the wall clock."""
-    names = ("orphans", "late", "matched", "duplicates")
-    for seed in range(block * 75, block * 75 + 75):
-        rng = random.Random(seed)
-        s, imps, clks = random_history(rng)
-        marks = protocol_marks(protocol, s, imps, clks, rng)
-        got = replay(
-            [Impression(o, t, i, 1.0, ()) for o, (_, t, i) in enumerate(imps)],
-            [Click(o, t, i, 1.0) for o, (_, t, i) in enumerate(clks)],
-            [Mark(m["T"], m["T"], m["I"], m["C"]) for m in marks],
-            s,
-        )
-        for mark, joined in zip(marks, got, strict=True):
-            want = Counter(dict(mark["n"]))
-            assert tuple((e.offset, e.label) for e in joined.examples) == mark["out"], seed
-            assert [joined.clicks[n] for n in names] == [want[f"clk{k}"] for k in range(4)], seed
-            assert joined.impressions["duplicates"] == want["imp_dup"], seed
-
-
-def protocol_marks(
-    protocol: ModuleType, s: Settings, imps: Arrivals, clks: Arrivals, rng: random.Random
-) -> list[dict[str, Any]]:
-    """What the stated joiner emits while time goes by."""
-    grace = rng.choice([0, 2, 5])
-    joiner = protocol.Joiner(
-        protocol_settings(protocol, s, grace), [(t, i) for _, t, i in imps], [(t, i) for _, t, i in clks], []
-    )
-    last = max(e[0] for e in imps + clks) + 2 * s["window_ms"] + s["skew_ms"] + grace + 10
-    marks, now = [], 0
-    while now <= last or len(imps) > joiner.I or len(clks) > joiner.E:
-        now += rng.randrange(0, 4)
-        arrived = [sum(e[0] <= now for e in events) for events in (imps, clks)]
-        mark = joiner.step(*arrived, now, True, rng)
-        marks += [mark] if mark else []
-    return marks
