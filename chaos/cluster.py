@@ -23,13 +23,17 @@ LISTENERS = ("JOINER0", "JOINER1", "LEARNER", "STANDBY", "SCORER")
 
 
 class Cluster:
-    """Apache Kafka with replication 3 and a minimum of 2 in sync, for as long as the `with` block lasts."""
+    """Apache Kafka with replication 3 and a minimum of 2 in sync, for as long as the `with` block lasts.
 
-    def __init__(self) -> None:
+    With nodes=1 it is one broker, for a schedule that kills none.
+    """
+
+    def __init__(self, nodes: int = NODES) -> None:
+        self._numbers = range(1, nodes + 1)
         self._network = Network()
         self._proxies: dict[tuple[str, int], Proxy] = {}
         self._broker = Broker(
-            NODES, listeners=dict.fromkeys(LISTENERS, "PLAINTEXT"), advertise=self._advertise, heap_mb=320
+            nodes, listeners=dict.fromkeys(LISTENERS, "PLAINTEXT"), advertise=self._advertise, heap_mb=320
         )
 
     def _advertise(self, node: int, listener: str, port: int) -> int:
@@ -63,7 +67,7 @@ class Cluster:
 
     def address(self, listener: str) -> str:
         """The brokers by way of the proxies of a listener."""
-        return ",".join(f"{HOST}:{self._proxies[listener, node].port}" for node in range(1, NODES + 1))
+        return ",".join(f"{HOST}:{self._proxies[listener, node].port}" for node in self._numbers)
 
     def set_network(self, listener: str, mode: Mode, nodes: tuple[int, ...] = (1, 2, 3)) -> None:
         """What becomes of a listener's connections to some brokers."""
@@ -96,13 +100,13 @@ class Cluster:
         for proxy in self._proxies.values():
             if proxy.mode is not Mode.OPEN:
                 proxy.set_mode(Mode.OPEN)
-        for node in range(1, NODES + 1):
+        for node in self._numbers:
             self.wake(node)
             self.restart(node)
 
     def whole(self) -> bool:
         """Whether all brokers are in the cluster, and all replicas of all partitions in sync."""
-        if not all(map(self.running, range(1, NODES + 1))):
+        if not all(map(self.running, self._numbers)):
             return False
         try:
             admin = self._admin()
@@ -110,7 +114,7 @@ class Cluster:
         except KafkaException:
             return False
         partitions = [p for topic in found.topics.values() for p in topic.partitions.values()]
-        return len(found.brokers) == NODES and all(len(p.isrs) == len(p.replicas) for p in partitions)
+        return len(found.brokers) == len(self._numbers) and all(len(p.isrs) == len(p.replicas) for p in partitions)
 
     def controller(self) -> tuple[int, int]:
         """Number of the broker that is the active controller, and its term; (0, 0) where it cannot be told.
