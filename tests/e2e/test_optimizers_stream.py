@@ -128,6 +128,7 @@ def assert_inspected(configs: list[Config], key: int) -> None:
     assert (compared["same_optimizer"], compared["digests"], compared["equal"]) == (False, "differ", False)
 
 
+@pytest.mark.thorough
 def test_a_learner_whose_weights_move_is_killed_and_a_scorer_follows_it(make_site: MakeSite, tmp_path: Path) -> None:
     """kill -9 after a publication, and after a checkpoint: the scorer has the weights of the fold in one go."""
     settings = {"optimizer": {"name": "averaged", "eta": 0.2}, "loss": {"name": "hinge"}}

@@ -68,12 +68,12 @@ def test_a_learner_restarted_ten_times_ends_with_the_same_model(
     assert_loads_equal(site, expected)
 
 
+@pytest.mark.parametrize("rounds", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_a_learner_killed_again_and_again_ends_with_the_same_model(
-    everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    rounds: int, everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
 ) -> None:
     """kill -9 after a publication and before its checkpoint, and after one: the ticks since are folded again."""
     site = make_site(everything)
-    rounds = 4
     with running(site.joiner()), site.scorer() as scorer:
         for turn in range(rounds):
             with process_of(site, "learn") as learner:
@@ -108,6 +108,7 @@ def test_joiner_and_learner_in_one_process_killed_in_the_middle(
     assert_loads_equal(site, expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["everything", "rich"])
 def test_kernels_for_a_generic_processor_make_the_same_model(
     name: str, make_site: MakeSite, pytestconfig: pytest.Config

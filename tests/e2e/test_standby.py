@@ -222,6 +222,7 @@ def test_a_plain_learner_takes_over_from_a_standby_that_leads_and_gets_the_lease
     assert_versions_only_grow(site)
 
 
+@pytest.mark.thorough
 def test_when_no_broker_answers_the_leader_only_stops_publishing(tmp_path: Path) -> None:
     """A broker that hangs for longer than the lease: who led knows by its own clock; then exactly one leads again."""
     with Broker() as broker:

@@ -23,6 +23,11 @@ from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import records, talkingdata_scenario
 
 PARTITIONS = 2
+pytestmark = pytest.mark.thorough
+
+TICKS_MS = {600_000: 1_000, 3_600_000: 30_000, 86_400_000: 60_000}
+"""For each window another length of the ticks: with those of a second, nearly every example has a tick of its own."""
+
 Events = list[tuple[list[oracle.Impression], list[oracle.Click]]]
 
 
@@ -50,8 +55,8 @@ def events(inputs: Site) -> Events:
 def test_log_model_and_predictions_equal_the_oracle(
     window_ms: int, positives: int, inputs: Site, events: Events, make_site: MakeSite
 ) -> None:
-    """All examples in order, 134, 165 and 227 positives, z and n to the last bit, predictions to float32."""
-    site = make_site(inputs.scenario.with_settings(window_ms=window_ms), inputs_of=inputs)
+    """All examples in order, the known positives, z and n to the last bit, predictions to float32."""
+    site = make_site(inputs.scenario.with_settings(window_ms=window_ms, tick_ms=TICKS_MS[window_ms]), inputs_of=inputs)
     s = site.scenario.settings
     learner = site.learner()
     with process_of(site, "join"), running(learner):

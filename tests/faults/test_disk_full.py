@@ -72,7 +72,7 @@ def _mounted(folder: Path) -> bool:
         return False
 
 
-@pytest.fixture(params=["a small disk", "a store that refuses"])
+@pytest.fixture(params=["a small disk", pytest.param("a store that refuses", marks=pytest.mark.thorough)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     """A disk that can be filled."""
     folder = tmp_path / "disk"

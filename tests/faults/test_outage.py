@@ -57,7 +57,7 @@ def test_every_role_waits_for_a_broker_says_so_once_and_goes_on(own_broker: Brok
         wait_until(lambda: said(roles["join"], "lost") > 0, "the joiner's session has ended")
         assert all(role.exit_code is None for role in roles.values())
         own_broker.nodes[0].start()
-        own_broker.wait_ready(300)
+        own_broker.wait_ready()
         site.produce(0.6, 1)
         wait_until(site.closed, "every partition closed")
         wait_until(lambda: all(_lack(name, port) == "" for name, port in ports.items()), "every role is ready again")
