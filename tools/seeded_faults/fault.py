@@ -21,7 +21,8 @@ class Fault:
     area: what part of the program it is in. harm: what goes wrong for a user, in a sentence. file: below the tree.
     old: text that stands there exactly once; new: what is written in its place. tests: files, or patterns of files,
     below the tree, in which a test should fail; the quick ones first. Those that there are not are left out, so that
-    one table fits a tree before and after its tests were moved.
+    one table fits a tree before and after its tests were moved. moved_from: where the file was before, "" if it was not
+    moved.
     """
 
     name: str
@@ -31,17 +32,24 @@ class Fault:
     old: str
     new: str
     tests: tuple[str, ...]
+    moved_from: str = ""
+
+    def file_in(self, tree: Path) -> str:
+        """The file's name below a tree, which may be an older one."""
+        is_old = self.moved_from and not (tree / self.file).is_file()
+        return self.moved_from if is_old else self.file
 
     def text_in(self, tree: Path) -> str:
         """The file with the mistake in it. Raises BadFault where the old text does not stand there exactly once."""
-        path = tree / self.file
+        file = self.file_in(tree)
+        path = tree / file
         if not path.is_file():
-            raise BadFault(f"{self.name}: there is no file {self.file} in {tree}; name the file that it is in now")
+            raise BadFault(f"{self.name}: there is no file {file} in {tree}; name the file that it is in now")
         text = path.read_text(encoding="utf-8")
         times = text.count(self.old)
         if times != 1:
             where = "is not" if not times else f"stands {times} times"
-            raise BadFault(f"{self.name}: its old text {where} in {self.file}; write it so that it stands there once")
+            raise BadFault(f"{self.name}: its old text {where} in {file}; write it so that it stands there once")
         return text.replace(self.old, self.new)
 
     def tests_in(self, tree: Path) -> list[str]:

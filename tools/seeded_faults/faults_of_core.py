@@ -253,4 +253,26 @@ FAULTS = (
         new="    if text.isdecimal() and 0 <= int(text) < len(names):\n        return int(text)\n",
         tests=("tests/core/test_text_csv.py", "tests/cli_e2e/test_evaluate.py"),
     ),
+    Fault(
+        name="scale-of-a-normalized-feature",
+        area="Vowpal Wabbit in float32",
+        harm="With --normalized and without --adaptive a weight is scaled wrongly when its feature grows.",
+        file="stream_learner/core/vw/descent.py",
+        old="        return w * (rho if adaptive else rho * rho)\n",
+        new="        return w * rho\n",
+        tests=("tests/core/test_vw_rule.py", "tests/core/test_vw_reference.py", "tests/vw/test_live.py"),
+    ),
+    Fault(
+        name="evicted-rows-are-not-published",
+        area="weight table: eviction",
+        harm="With learner.memory rows that left memory before a restart are missing from the next publication.",
+        file="stream_learner/core/weight_bounded.py",
+        old="        return keys if tick >= self._cold.tick else np.union1d(keys, self._cold.changed_after(tick))\n",
+        new="        return keys\n",
+        tests=(
+            "tests/core/test_weights_bounded.py",
+            "tests/core/test_learner_bounded.py",
+            "tests/roles/test_cold_side.py",
+        ),
+    ),
 )

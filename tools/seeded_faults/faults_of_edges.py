@@ -164,4 +164,46 @@ FAULTS = (
         new='_counter("scorer_model_switches_total"',
         tests=("tests/test_docs.py", "tests/chart/test_monitoring.py"),
     ),
+    Fault(
+        name="recreated-topic-is-the-old-one",
+        area="Kafka: topics",
+        harm="A role goes on with positions of a topic that was deleted and made again, and skips records.",
+        file="stream_learner/edges/kafka/topic_watch.py",
+        old="        if found is not None and found.id != known.id:\n",
+        new="        if found is not None and found.partitions != known.partitions:\n",
+        tests=("tests/edges/test_kafka_topics.py", "tests/faults/test_replaced_topics.py"),
+    ),
+    Fault(
+        name="committed-offsets-change-places",
+        area="Kafka: group",
+        harm="The lag of impressions is shown as that of clicks, and the other way round.",
+        file="stream_learner/edges/kafka/group.py",
+        old="            TopicPartition(self.impressions, partition, impressions_offset, metadata),\n"
+        "            TopicPartition(self.clicks, partition, clicks_offset),\n",
+        new="            TopicPartition(self.impressions, partition, clicks_offset, metadata),\n"
+        "            TopicPartition(self.clicks, partition, impressions_offset),\n",
+        tests=("tests/edges/test_kafka_group.py", "tests/e2e/test_audit.py"),
+    ),
+    Fault(
+        name="outcome-is-not-looked-up",
+        area="Kafka: transactions",
+        harm="After an outage in the middle of a publication the publisher goes on as if that had never been visible.",
+        file="stream_learner/edges/kafka/publisher.py",
+        old="        return self._was_open or self._settings.credentials_version() != self._credentials\n",
+        new="        return self._settings.credentials_version() != self._credentials\n",
+        tests=(
+            "tests/edges/test_kafka_outage.py",
+            "tests/edges/test_kafka_publisher.py",
+            "tests/e2e/test_publication.py",
+        ),
+    ),
+    Fault(
+        name="lines-behind-a-long-one",
+        area="example files",
+        harm="Behind a line that is too long, messages name the wrong line.",
+        file="stream_learner/edges/files/lines.py",
+        old='        self._line += 1\n        return Block(b"", self._line - 1, self._path,',
+        new='        return Block(b"", self._line, self._path,',
+        tests=("tests/edges/test_files.py",),
+    ),
 )

@@ -98,10 +98,10 @@ class Copies:
     @contextmanager
     def with_fault(self, fault: Fault) -> Iterator[Copy]:
         """A copy with the mistake in it, for as long as this is open. Raises BadFault."""
-        text = fault.text_in(self.tree)
-        copy = self._copy(self.tree, f"with-{fault.name}", compiled=not fault.file.startswith(CORE))
+        file, text = fault.file_in(self.tree), fault.text_in(self.tree)
+        copy = self._copy(self.tree, f"with-{fault.name}", compiled=not file.startswith(CORE))
         try:
-            (copy.root / fault.file).write_text(text, encoding="utf-8")
+            (copy.root / file).write_text(text, encoding="utf-8")
             yield copy
         finally:
             shutil.rmtree(copy.folder, ignore_errors=True)
