@@ -17,7 +17,7 @@ from stream_learner.config import load_config
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import configure_logging
 from stream_learner.roles.joiner import JoinerRole
-from stream_learner.roles.kernels import compile_with_message
+from stream_learner.roles.kernels import load_kernels
 from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.lifecycle import IDLE_S
 
@@ -31,7 +31,7 @@ def main() -> None:
         os.sched_setaffinity(0, {int(sys.argv[4])})
     config = load_config(file)
     configure_logging(log_format="console", log_level="warning")
-    compile_with_message(lambda note: None)
+    load_kernels(["joiner", "learner"])
     metrics = Metrics(config.model)
     if role_name == "join":
         joiner = JoinerRole(config, metrics)

@@ -7,6 +7,46 @@ shows what comes back. Roles are imported when a command needs them, so that `--
 
 from __future__ import annotations
 
-from stream_learner.cli.main import app, main
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from stream_learner.roles.starting import starting
+
+if TYPE_CHECKING:
+    from stream_learner.cli.role_commands import app
 
 __all__ = ["app", "main"]
+
+STARTERS = frozenset({"run", "join", "learn", "score", "serve"})
+"""The commands of which a signal ends the start at once, with exit code 0."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and leave with its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if os.getpid() == 1:  # in a container, where the kernel keeps from the first process what it does not listen to
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    if words and words[0] in STARTERS:
+        # A signal is heard before what takes time is imported.
+        with starting():
+            _run(words)
+    else:
+        _run(words)
+
+
+def _run(words: list[str]) -> None:
+    from stream_learner.cli.role_commands import run_command
+
+    run_command(words)
+
+
+def __getattr__(name: str) -> Any:
+    """`app`, imported when it is first asked for."""
+    if name == "app":
+        from stream_learner.cli.role_commands import app
+
+        return app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,8 +6,6 @@ This file must never let an error out as a bare traceback: it ends as a message 
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,12 +47,10 @@ app.command()(rights)
 app.command()(serve)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def run_command(words: Sequence[str]) -> None:
     """Run one command and leave with its exit code."""
-    if os.getpid() == 1:  # in a container, where the kernel keeps from the first process what it does not listen to
-        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
-        app(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="stream-learner")
+        app(args=list(words), prog_name="stream-learner")
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - every error ends here, with a message and a code
@@ -142,9 +138,10 @@ def score(
 
     echo '{"site": "news", "ad": "a1"}' | stream-learner score -c model.yaml
     """
-    from stream_learner.roles import commands
+    loaded = load_for_role(config, overrides)
+    from stream_learner.roles.scoring import score as run
 
-    commands.score(load_for_role(config, overrides), events, output, batch)
+    run(loaded, events, output, batch)
 
 
 @app.command()
@@ -198,9 +195,9 @@ def topics_ensure(
     Nothing is deleted, no partition count changed, and no setting of an existing topic without --apply. Where something
     is left to do, the exit code is 25.
     """
-    from stream_learner.roles import commands
+    from stream_learner.roles.topics import ensure_topics
 
-    rows = commands.ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
+    rows = ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
     print_rows(rows, title="topics", as_json=as_json)
     left = [f"{row['topic']} ({row['setting']})" for row in rows if not row["done"]]
     if left:

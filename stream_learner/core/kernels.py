@@ -7,14 +7,17 @@ Machine code is kept on disk: in the folder that NUMBA_CACHE_DIR names, which ne
 else where numba keeps it. Numba takes it to be current while the file of the function itself is unchanged; but a
 kernel contains what it calls from other files of this package. So here it counts as current only while the content of
 every file of `core` is the same.
+
+Several processes that start together with an empty folder compile once: see `one_compiler`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import warnings
-from collections.abc import Callable, Mapping
-from functools import cache
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,18 +98,87 @@ class _Files(caching.CompileResultCacheImpl):
     _locator_classes = (_GivenFolder, *caching.CompileResultCacheImpl._locator_classes, _BesideTheSource)
 
 
-@cache
-def _warn(text: str) -> None:
-    """Warn once. Python's own way to do so fails here: numba resets it with each compilation."""
-    warnings.warn(text, RuntimeWarning, stacklevel=1)
-
-
 _MISSING: list[str] = []
 
 
 def missing() -> int:
     """How many versions of kernels this process has not found in the cache so far, and compiles or has compiled."""
     return len(_MISSING)
+
+
+class MachineCode:
+    """The folder of machine code, and whose turn it is to compile.
+
+    folder: where machine code is kept. unkept: why what this process compiled cannot be kept there, "" while it can.
+    waits: whether this process waits for another one that compiles.
+    """
+
+    def __init__(self) -> None:
+        self._locator = _Files(_sources_stamp).locator
+        self.folder = Path(self._locator.get_cache_path())
+        self.unkept = ""
+        self.waits = False
+        self._blocks = 0
+        self._lock_fd: int | None = None
+
+    def begin(self) -> None:
+        """From now on the first kernel that is missing waits until no other process compiles."""
+        self._blocks += 1
+
+    def end(self) -> None:
+        """Let another process compile, when this was called as often as `begin`."""
+        self._blocks -= 1
+        if not self._blocks and self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def take_turn(self) -> bool:
+        """Wait for the right to compile, where it is not held yet; whether another process may have compiled meanwhile.
+
+        The lock is on the folder itself. It leaves no file behind, and ends with the process that holds it. Where the
+        folder cannot be written, or the file system has no locks, each process compiles for itself.
+        """
+        if not self._blocks or self._lock_fd is not None or self.unkept or not self._is_writable():
+            return False
+        folder_fd = os.open(self.folder, os.O_RDONLY)
+        try:
+            self._lock(folder_fd)
+        except OSError:
+            os.close(folder_fd)
+            return False
+        self._lock_fd = folder_fd
+        return True
+
+    def _lock(self, folder_fd: int) -> None:
+        try:
+            fcntl.flock(folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.waits = True
+            fcntl.flock(folder_fd, fcntl.LOCK_EX)
+        finally:
+            self.waits = False
+
+    def _is_writable(self) -> bool:
+        try:
+            self._locator.ensure_cache_path()
+        except OSError as error:
+            self.unkept = error.strerror or str(error)
+        return not self.unkept
+
+
+MACHINE_CODE = MachineCode()
+
+
+@contextmanager
+def one_compiler() -> Iterator[None]:
+    """While the block lasts, of several processes that find kernels missing only one compiles; the others wait until
+    its block ends, and load what it has compiled. A process that finds everything waits for nobody.
+    """
+    MACHINE_CODE.begin()
+    try:
+        yield
+    finally:
+        MACHINE_CODE.end()
 
 
 class _Cache(caching.FunctionCache):
@@ -124,27 +196,32 @@ class _Cache(caching.FunctionCache):
         self._cache_file._source_stamp = _STAMP
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        try:
-            rtsys.initialize(target)
-            found = self._load_overload(signature, target)
-        except OSError:
-            found = None
+        rtsys.initialize(target)
+        found = self._found(signature, target)
+        if found is None and MACHINE_CODE.take_turn():
+            found = self._found(signature, target)
         if found is None:
             _MISSING.append(self._name)
         return found
+
+    def _found(self, signature: Any, target: Any) -> Any:
+        try:
+            return self._load_overload(signature, target)
+        except OSError:
+            return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         try:
             super().save_overload(signature, compiled)
         except OSError as error:
-            _warn(f"kernels were compiled that cannot be kept ({error.strerror}); every start compiles them again")
+            MACHINE_CODE.unkept = error.strerror or str(error)
 
 
 def kernel(function: F, **options: bool) -> F:
     """Compile a function on first use, keep the machine code on disk, release the GIL while it runs.
 
     Division by zero gives IEEE infinities and NaN, as in NumPy, and never raises. `options` are numba's. Where no
-    folder can be written, a RuntimeWarning says so once, and every process compiles what it needs.
+    folder can be written, every process compiles what it needs, and `MACHINE_CODE.unkept` says why.
     """
     compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
     compiled._cache = _Cache(function)

@@ -272,9 +272,11 @@ def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
 
 def warm(optimizer: Optimizer | None = None) -> None:
     """Compile every kernel of the fold with an optimizer, by default FTRL-Proximal."""
-    for module in (digests, weights, weight_bounded, progress, ftrl):
+    for module in (digests, weights, weight_bounded, progress):
         module.warm()
     known = optimizer or ftrl.FtrlProximal()
+    if known.name == ftrl.FtrlProximal.name:
+        ftrl.warm()
     learner = Learner(known, loss=known.losses[0] if known.losses else "logistic")
     one = np.ones(1)
     record = ExampleRecord(

@@ -1,93 +1,201 @@
-"""Compile every kernel before the first event needs it.
+"""Compile every kernel of a role before its first event.
 
-In: nothing. Out: compiled kernels, in memory and in numba's cache on disk.
+In: the names of roles, the optimizers that they fold with. Out: compiled kernels, in memory and in the cache on disk.
 This file must never leave out a kernel that a role runs: compiling one between two ticks would take seconds.
-`compile_kernels` has those of FTRL-Proximal, the default; another optimizer needs `compile_optimizer` too.
 
-Compiled the first time, the kernels take about `FIRST_TIME_S` on one core; loaded from the cache, about one second.
+Modules are imported where they are needed, so that a role neither imports nor loads what only another one runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from stream_learner.core import (
-    arithmetic,
-    examples,
-    feature_subset,
-    hashing,
-    id_table,
-    join_kernel,
-    json_array,
-    learner,
-    losses,
-    replica,
-)
-from stream_learner.core.events import ClickDecoder, EventSpec, ImpressionDecoder
-from stream_learner.core.feature_spec import FeatureSpec
-from stream_learner.core.kernels import missing
-from stream_learner.core.optimizers import OPTIMIZERS, Optimizer, sample_optimizer
-from stream_learner.core.weights import WeightTable
+from stream_learner.core.kernels import missing, one_compiler
 
-FIRST_TIME_S = 30
-"""About what the first compilation takes, for messages."""
+if TYPE_CHECKING:
+    from stream_learner.core.optimizers import Optimizer
 
 
-def _decoders() -> None:
-    """Compile the kernels that decode events."""
-    spec = EventSpec(time="time")
+class Part(NamedTuple):
+    """Kernels that belong together. first_time_s: about what compiling them takes, for messages."""
+
+    name: str
+    first_time_s: float
+    warm: Callable[[], None]
+
+
+def _hashing() -> None:
+    from stream_learner.core import hashing
+
+    hashing.warm()
+
+
+def _arithmetic() -> None:
+    from stream_learner.core import arithmetic, losses
+
+    arithmetic.warm()
+    losses.warm()
+
+
+def _decoding() -> None:
+    """Compile the kernels that decode impressions."""
+    from stream_learner.core.events import EventSpec, ImpressionDecoder
+    from stream_learner.core.feature_spec import FeatureSpec
+
+    ImpressionDecoder(EventSpec(time="time"), FeatureSpec()).decode(*_event())
+
+
+def _clicks() -> None:
+    """Compile the kernels that decode clicks."""
+    from stream_learner.core.events import ClickDecoder, EventSpec
+
+    ClickDecoder(EventSpec(time="time")).decode(*_event())
+
+
+def _event() -> tuple[bytes, np.ndarray, np.ndarray]:
     event = b'{"id":"a","time":1,"site":"x"}'
-    bounds, times = np.array([0, len(event)]), np.ones(1, np.int64)
-    ImpressionDecoder(spec, FeatureSpec()).decode(event, bounds, times)
-    ClickDecoder(spec).decode(event, bounds, times)
+    return event, np.array([0, len(event)]), np.ones(1, np.int64)
 
 
-def _table_growth(ncols: int = 2) -> None:
+def _join() -> None:
+    from stream_learner.core import id_table, join_kernel
+
+    id_table.warm()
+    join_kernel.warm()
+
+
+def _training_log() -> None:
+    from stream_learner.core import examples
+
+    examples.warm()
+
+
+def _feature_subset() -> None:
+    from stream_learner.core import feature_subset
+
+    feature_subset.warm()
+
+
+def _fold() -> None:
+    """Compile what folding with FTRL-Proximal runs."""
+    _fold_with(None)
+
+
+def _fold_with(optimizer: Optimizer | None) -> None:
+    from stream_learner.core import learner
+
+    learner.warm(optimizer)
+    _table_growth(2 if optimizer is None else len(optimizer.columns))
+
+
+def _table_growth(ncols: int) -> None:
     """Compile what a weight table runs only when one of its sub-tables is full."""
+    from stream_learner.core.weights import WeightTable
+
     keys = np.arange(1, 4097, dtype=np.uint64) << np.uint64(40)
     WeightTable(ncols).load(keys, np.ones((len(keys), ncols)), np.zeros(len(keys), np.int64))
 
 
-STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
-    ("hashing", hashing.warm),
-    ("arithmetic", arithmetic.warm),
-    ("losses", losses.warm),
-    ("decoding", _decoders),
-    ("join", id_table.warm),
-    ("join", join_kernel.warm),
-    ("training log", examples.warm),
-    ("training log", feature_subset.warm),
-    ("fold", learner.warm),
-    ("fold", _table_growth),
-    ("replica", replica.warm),
-    ("requests", json_array.warm),
+def _replica() -> None:
+    from stream_learner.core import replica
+
+    replica.warm()
+
+
+def _requests() -> None:
+    from stream_learner.core import json_array
+
+    json_array.warm()
+
+
+HASHING = Part("hashing", 1.0, _hashing)
+ARITHMETIC = Part("arithmetic", 1.5, _arithmetic)
+DECODING = Part("decoding", 11.0, _decoding)
+CLICKS = Part("clicks", 0.5, _clicks)
+JOIN = Part("join", 1.5, _join)
+TRAINING_LOG = Part("training log", 1.0, _training_log)
+FEATURE_SUBSET = Part("feature subset", 0.5, _feature_subset)
+FOLD = Part("fold", 6.5, _fold)
+REPLICA = Part("replica", 2.0, _replica)
+REQUESTS = Part("requests", 2.5, _requests)
+
+PARTS: Final = (
+    HASHING,
+    ARITHMETIC,
+    DECODING,
+    CLICKS,
+    JOIN,
+    TRAINING_LOG,
+    FEATURE_SUBSET,
+    FOLD,
+    REPLICA,
+    REQUESTS,
 )
-"""What is compiled, in this order, under the name of the part it belongs to."""
+"""Everything but the optimizers other than FTRL-Proximal, in the order in which it is compiled."""
+
+ROLES: Final[dict[str, tuple[Part, ...]]] = {
+    "joiner": (HASHING, DECODING, CLICKS, JOIN, TRAINING_LOG),
+    "learner": (TRAINING_LOG, FOLD),
+    "scorer": (HASHING, DECODING, REPLICA),
+    "serve": (HASHING, DECODING, REPLICA, REQUESTS),
+    "backfill": (HASHING, DECODING, CLICKS, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD),
+}
+"""What each role runs. FOLD stands for the fold with the optimizers that are asked for."""
+
+
+def parts_of(roles: Iterable[str], optimizers: Iterable[Optimizer] = ()) -> list[Part]:
+    """The parts that roles need to run side by side in one process. optimizers: those they fold with; by default
+    FTRL-Proximal.
+    """
+    wanted = {part for role in roles for part in ROLES[role]}
+    found = [part for part in PARTS if part in wanted]
+    given = {optimizer.name: optimizer for optimizer in optimizers}
+    if FOLD in wanted and given:
+        found.remove(FOLD)
+        found += [fold_part(optimizer) for optimizer in given.values()]
+    return found
+
+
+def fold_part(optimizer: Optimizer) -> Part:
+    """What folding with an optimizer runs."""
+    return Part(f"fold with {optimizer.name}", FOLD.first_time_s, lambda: _fold_with(optimizer))
+
+
+def every_part() -> list[Part]:
+    """What any role may run, with any optimizer of a streaming learner: for an image's cache."""
+    from stream_learner.core.optimizers import OPTIMIZERS, sample_optimizer
+
+    return [*PARTS, *(fold_part(sample_optimizer(name))._replace(first_time_s=2.0) for name in OPTIMIZERS)]
+
+
+def compile_parts(parts: Iterable[Part], report: Callable[[Part], None] = lambda part: None) -> None:
+    """Load the kernels of these parts from the cache, or compile them; `report` gets each part before it begins. Of
+    several processes that find some missing, one compiles and the others wait for it.
+    """
+    with one_compiler():
+        for part in parts:
+            report(part)
+            part.warm()
 
 
 def compile_kernels(report: Callable[[str], None] = lambda part: None) -> None:
-    """Load every kernel from the cache, or compile it; `report` gets the name of each part before it begins."""
-    for part, warm in STEPS:
-        report(part)
-        warm()
+    """`compile_parts` for every role, folding with FTRL-Proximal; `report` gets the name of each part."""
+    compile_parts(PARTS, lambda part: report(part.name))
 
 
 def compile_optimizer(optimizer: Optimizer) -> None:
-    """Load or compile what folding with an optimizer runs besides; nothing for FTRL-Proximal, which `STEPS` has."""
-    learner.warm(optimizer)
-    _table_growth(len(optimizer.columns))
+    """`compile_parts` for what folding with an optimizer runs."""
+    compile_parts([fold_part(optimizer)])
 
 
-def compile_everything() -> None:
-    """Load or compile every kernel, those of every optimizer of a streaming learner too: for an image's cache."""
-    compile_kernels()
-    for name in OPTIMIZERS:
-        compile_optimizer(sample_optimizer(name))
+FIRST_TIME_S = round(sum(part.first_time_s for part in PARTS))
+"""About what the first compilation for every role takes, for messages."""
 
 
 def is_compiled() -> bool:
     """Whether the kernels are likely to be in the cache, judged by the first of them, which is loaded or compiled."""
-    hashing.warm()
+    _hashing()
     return missing() == 0

@@ -23,6 +23,7 @@ Logger: TypeAlias = FilteringBoundLogger
 @dataclass
 class _State:
     as_json: bool = False
+    configured: bool = False
 
 
 _state = _State()
@@ -64,7 +65,7 @@ def configure_logging(
             ],
         )
     )
-    _state.as_json = as_json
+    _state.as_json, _state.configured = as_json, True
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger(_ROOT).setLevel(log_level.upper())
 
@@ -73,6 +74,11 @@ def get_logger(role: str, **fields: Any) -> Logger:
     """A logger whose events carry `role` and `fields`: `log.info("tick folded", tick=12, examples=800)`."""
     logger = structlog.stdlib.get_logger(f"{_ROOT}.{role}", role=role, **fields)
     return cast(Logger, logger)
+
+
+def is_configured() -> bool:
+    """Whether `configure_logging` was called."""
+    return _state.configured
 
 
 def logs_as_json() -> bool:

@@ -1,79 +1,113 @@
-"""What the commands of the command line do: one function each.
+"""What the commands of roles do: one function each.
 
-In: a checked configuration. Out: roles that run until a signal, or plain rows and fields to print.
-This file must never parse arguments or print results.
+In: a checked configuration. Out: roles that run until a signal.
+This file must never parse arguments or print results, nor import a role that was not asked for.
+
+1. Answer `/metrics`, `/healthz` and `/readyz`: alive, and not ready.
+2. Import the roles and load their kernels.
+3. Take over the signals; until now one ended the process at once.
+4. Run the roles until a signal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from stream_learner import __version__
-from stream_learner.config import Config
 from stream_learner.edges import allocator
 from stream_learner.edges import metric_names as names
-from stream_learner.edges.http import TelemetryServer
 from stream_learner.edges.metrics import Metrics
-from stream_learner.roles.inspection import inspect_feature, inspect_snapshot, inspect_weights
-from stream_learner.roles.joiner import JoinerRole
-from stream_learner.roles.kernels import compile_with_message
-from stream_learner.roles.learner import LearnerRole
+from stream_learner.roles import starting
 from stream_learner.roles.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_roles
-from stream_learner.roles.log_inspection import inspect_record, inspect_tick
-from stream_learner.roles.scoring import score
-from stream_learner.roles.topics import ensure_topics
 
-__all__ = [
-    "ensure_topics",
-    "inspect_feature",
-    "inspect_record",
-    "inspect_snapshot",
-    "inspect_tick",
-    "inspect_weights",
-    "join",
-    "learn",
-    "run",
-    "score",
-]
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+    from stream_learner.roles.joiner import JoinerRole
+    from stream_learner.roles.learner import LearnerRole
+
+    Role = JoinerRole | LearnerRole
+    MakeRole = Callable[[Config, Metrics], Role]
+
+
+STARTING = "the kernels are being loaded or compiled"
+"""Why no role is ready in step 2."""
 
 
 def run(config: Config) -> None:
     """Joiner and learner in one process, until a signal."""
-    metrics = Metrics(config.model)
-    _serve(config, metrics, [JoinerRole(config, metrics), LearnerRole(config, metrics)])
+    _serve(config, {"joiner": _joiner(), "learner": _learner()})
 
 
 def join(config: Config, *, leave: bool = False) -> None:
     """A joiner, until a signal. leave: at the end it gives its partitions away at once."""
-    metrics = Metrics(config.model)
-    _serve(config, metrics, [JoinerRole(config, metrics, leave=leave)])
+    _serve(config, {"joiner": _joiner(leave=leave)})
 
 
 def learn(config: Config, *, standby: bool = False) -> None:
     """The learner, until a signal; as a standby it follows until it holds the lease."""
-    metrics = Metrics(config.model)
-    _serve(config, metrics, [LearnerRole(config, metrics, standby=standby)])
+    _serve(config, {"learner": _learner(standby=standby)})
 
 
-def _serve(config: Config, metrics: Metrics, roles: list[JoinerRole | LearnerRole]) -> None:
+def _joiner(*, leave: bool = False) -> MakeRole:
+    def make(config: Config, metrics: Metrics) -> Role:
+        from stream_learner.roles.joiner import JoinerRole
+
+        return JoinerRole(config, metrics, leave=leave)
+
+    return make
+
+
+def _learner(*, standby: bool = False) -> MakeRole:
+    def make(config: Config, metrics: Metrics) -> Role:
+        from stream_learner.roles.learner import LearnerRole
+
+        return LearnerRole(config, metrics, standby=standby)
+
+    return make
+
+
+def _serve(config: Config, wanted: dict[str, MakeRole]) -> None:
     """Run roles until a signal, with `/metrics`, `/healthz` and `/readyz` beside them where they are wanted."""
-    learns = any(isinstance(role, LearnerRole) for role in roles)
+    learns = "learner" in wanted
     if learns and config.learner.memory_bytes is not None:
         allocator.keep_little()  # before the first thread, which would have an arena of its own
-    compile_with_message(optimizers=[config.optimizer()] if learns else [])
-    stopping = Stopping().listen(config.shutdown_timeout_ms / 1000)
-    heartbeats = [Heartbeat() for _ in roles]
+    metrics = Metrics(config.model)
+    roles: list[Role] = []
+    heartbeats = [Heartbeat() for _ in wanted]
     with ExitStack() as stack:
-        if config.telemetry.http_port:
-            stack.enter_context(
-                TelemetryServer(
-                    config.telemetry.http_host,
-                    config.telemetry.http_port,
-                    metrics=metrics,
-                    health=lambda: all_alive(heartbeats),
-                    ready=lambda: all_ready(roles),
-                )
-            )
+        # Step 1: answer.
+        _answer(config, metrics, roles, heartbeats, stack)
+        # Step 2: import and load.
+        made = [make(config, metrics) for make in wanted.values()]
+        from stream_learner.roles.kernels import load_kernels
+
+        load_kernels(wanted, [config.optimizer()] if learns else [])
+        # Step 3: take over the signals.
+        stopping = Stopping().listen(config.shutdown_timeout_ms / 1000)
+        starting.over()
+        # Step 4: run.
+        roles += made
         for role in roles:
             metrics.set(names.BUILD_INFO, 1, version=__version__, role=role.name)
         run_roles(roles, stopping, heartbeats)
+
+
+def _answer(
+    config: Config, metrics: Metrics, roles: Sequence[Role], heartbeats: Sequence[Heartbeat], stack: ExitStack
+) -> None:
+    """Step 1, where it is wanted. roles: those that run, none while they are imported and compiled."""
+    telemetry = config.telemetry
+    if not telemetry.http_port:
+        return
+    from stream_learner.edges.http import TelemetryServer
+
+    server = TelemetryServer(
+        telemetry.http_host,
+        telemetry.http_port,
+        metrics=metrics,
+        health=lambda: all_alive(heartbeats),
+        ready=lambda: all_ready(roles) if roles else (False, STARTING),
+    )
+    stack.enter_context(server)

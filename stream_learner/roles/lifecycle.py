@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Protocol
 
 from stream_learner.edges.telemetry import get_logger
+from stream_learner.roles import starting
 
 IDLE_S = 0.004
 """How long a loop rests after a turn in which nothing was done."""
@@ -177,8 +178,7 @@ def _wait_for(threads: Sequence[threading.Thread], opened: Sequence[threading.Ev
             continue
         until_s = until_s or time.monotonic() + OPENING_S
         if time.monotonic() > until_s and not any(each.is_set() for each in opened):
-            get_logger("process").info("stopped_while_starting")
-            os._exit(0)
+            starting.end()
 
 
 def all_alive(heartbeats: Iterable[Heartbeat]) -> tuple[bool, str]:

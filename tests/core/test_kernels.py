@@ -14,23 +14,44 @@ import stream_learner
 from stream_learner.core.kernels import V3_INSTRUCTIONS, processor_for
 
 PACKAGE = Path(stream_learner.__file__).parent
-SCRIPT = (
-    "from stream_learner.core import hashing; hashing.warm();print(sum(hashing.hash_spans.stats.cache_misses.values()))"
-)
+SCRIPT = """
+from stream_learner.core import hashing, kernels
+from stream_learner.core.warmup import HASHING, compile_parts
+
+compile_parts([HASHING])
+print(sum(hashing.hash_spans.stats.cache_misses.values()), kernels.missing())
+print(kernels.MACHINE_CODE.unkept)
+"""
 OURS = "core/reasons.py"
+
+
+def started(package: Path, cache: Path | str, script: str = SCRIPT) -> subprocess.Popen[str]:
+    """A new process that uses the machine code of a folder."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(cache)},
+        cwd=package.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, int, str, str]:
+    """How many versions of one kernel and of all kernels a process had to compile, why they cannot be kept, and what
+    it wrote to stderr.
+    """
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    counts, unkept = out.splitlines()
+    one, every = counts.split()
+    return int(one), int(every), unkept, err
 
 
 def misses(package: Path, cache: Path | str) -> tuple[int, str]:
     """How many versions of a kernel a new process had to compile, and what it wrote to stderr."""
-    ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={**os.environ, "PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(cache)},
-        cwd=package.parent,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return int(ended.stdout), ended.stderr
+    one, _, _, err = ended(started(package, cache))
+    return one, err
 
 
 @pytest.fixture
@@ -54,11 +75,63 @@ def test_machine_code_is_current_while_the_sources_have_the_same_content(package
     assert misses(package, cache)[0] > 0
 
 
-def test_where_nothing_can_be_kept_kernels_work_and_it_is_said_once() -> None:
-    """A folder that cannot be written or made is a warning, not an error."""
-    compiled, err = misses(PACKAGE, "/dev/null/cache")
+def test_where_nothing_can_be_kept_kernels_work_and_it_is_known_why() -> None:
+    """A folder that cannot be written or made is no error."""
+    compiled, _, unkept, err = ended(started(PACKAGE, "/dev/null/cache"))
     assert compiled > 0
-    assert err.count("every start compiles them again") == 1
+    assert (unkept, err) == ("Not a directory", "")
+
+
+def files_in(folder: Path) -> list[str]:
+    """The names of all files below a folder."""
+    return sorted(file.name for file in folder.rglob("*") if file.is_file())
+
+
+def test_of_several_processes_one_compiles(tmp_path: Path) -> None:
+    """They start together with an empty folder; what all of them compile is what one alone would, and a lock leaves
+    no file behind.
+    """
+    alone = ended(started(PACKAGE, tmp_path / "alone"))[1]
+    processes = [started(PACKAGE, tmp_path / "shared") for _ in range(3)]
+    compiled = sorted(ended(process)[1] for process in processes)
+    assert compiled == [0, 0, alone]
+    kept = [
+        sorted(file.name for file in (tmp_path / name).rglob("*") if file.is_file()) for name in ("alone", "shared")
+    ]
+    assert kept[0] == kept[1]
+
+
+COMPILES_FOR_EVER = """
+import time
+from stream_learner.core.kernels import MACHINE_CODE
+
+MACHINE_CODE.begin()
+assert MACHINE_CODE.take_turn()
+print("has its turn", flush=True)
+time.sleep(600)
+"""
+SAYS_WHEN_IT_WAITS = """
+import threading, time
+from stream_learner.core.kernels import MACHINE_CODE
+
+def watch():
+    while not MACHINE_CODE.waits:
+        time.sleep(0.01)
+    print("waits", flush=True)
+
+threading.Thread(target=watch, daemon=True).start()
+"""
+
+
+def test_a_process_that_is_killed_while_it_compiles_leaves_its_turn_to_the_next(tmp_path: Path) -> None:
+    """The lock ends with the process."""
+    first = started(PACKAGE, tmp_path, COMPILES_FOR_EVER)
+    assert first.stdout is not None and first.stdout.readline() == "has its turn\n"
+    second = started(PACKAGE, tmp_path, SAYS_WHEN_IT_WAITS + SCRIPT)
+    assert second.stdout is not None and second.stdout.readline() == "waits\n"
+    first.kill()
+    first.communicate()
+    assert ended(second)[1] > 0
 
 
 def test_the_processor_is_the_named_one_where_the_machine_can_run_it() -> None:
@@ -89,46 +162,45 @@ def test_a_table_with_little_memory_compiles_nothing_after_the_start() -> None:
     """Rows leave and come back: the kernels for that are there from the start, as compiling one takes seconds and tens
     of MiB, in an image each time.
     """
-    ended = subprocess.run([sys.executable, "-c", EVICTS], capture_output=True, text=True, check=True)
-    assert ended.stdout == ""
+    evicted = subprocess.run([sys.executable, "-c", EVICTS], capture_output=True, text=True, check=True)
+    assert evicted.stdout == ""
 
 
-FOLDS = """
-from stream_learner.core import kernels, learner
-from stream_learner.core.learner import Learner
-from stream_learner.core.optimizers import sample_optimizer
-from tests.core.example_records import as_record, random_examples
+ENCODES = """
+import hashlib
+import numpy as np
+from stream_learner.core import hashing, kernels
+from stream_learner.core.examples import ExampleBatch, decode, encode_examples
+from stream_learner.core.warmup import HASHING, TRAINING_LOG, compile_parts
 
-learner.warm()
+compile_parts([HASHING, TRAINING_LOG])
 missing = kernels.missing()
-folds = Learner(sample_optimizer("ftrl_proximal"))
-for tick in range(4):
-    folds.fold(as_record(random_examples(200, tick)), tick)
-print(missing, kernels.missing() - missing, f"{folds.digest_full():016x}")
+keys = np.array(hashing.hash_texts([b"%d" % (i % 700) for i in range(4_000)]), np.uint64)
+ones = np.ones(400)
+batch = ExampleBatch(np.arange(400), keys[:400], ones, ones, np.arange(0, 4_001, 10), keys, np.arange(4_000) / 7)
+records = encode_examples(0, 0, 1, batch)
+checksum = hashlib.sha256(b"".join(records) + b"".join(decode(record).keys.tobytes() for record in records))
+print(missing, kernels.missing() - missing, checksum.hexdigest())
 """
 
 
-def folded(cache: Path) -> tuple[int, int, str]:
-    """Kernels that a learner's start did not find in a cache, those that its fold did not, and its digest."""
-    ended = subprocess.run(
-        [sys.executable, "-c", FOLDS],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    missing, more, digest = ended.stdout.split()
-    return int(missing), int(more), digest
+def encoded(cache: Path) -> tuple[int, int, str]:
+    """Kernels that a start did not find in a cache, those that the work after it did not, and the work's checksum."""
+    process = started(PACKAGE, cache, ENCODES)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    missing, more, checksum = out.split()
+    return int(missing), int(more), checksum
 
 
 def test_kernels_compiled_beside_loaded_ones_have_the_same_bits(tmp_path: Path) -> None:
     """Loading leaves out what only a compiler needs; a kernel that is compiled after that has it all the same, and may
     call kernels that were loaded.
     """
-    everything, _, digest = folded(tmp_path)
+    everything, _, checksum = encoded(tmp_path)
     for index in sorted(tmp_path.rglob("*.nbi"))[::2]:
         index.unlink()
-    some, *same = folded(tmp_path)
+    some, *same = encoded(tmp_path)
     assert 0 < some < everything
-    assert same == [0, digest]
-    assert folded(tmp_path) == (0, 0, digest)
+    assert same == [0, checksum]
+    assert encoded(tmp_path) == (0, 0, checksum)

@@ -1,14 +1,11 @@
-"""What topics should be like, what probes say, and when compiling is announced."""
+"""What topics should be like, and what probes say."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
-import pytest
-
 from stream_learner.config import Config
-from stream_learner.roles import kernels
 from stream_learner.roles.lifecycle import Heartbeat, all_alive, all_ready
 from stream_learner.roles.topics import control_plan, input_plans, plans
 
@@ -94,27 +91,3 @@ def test_the_probes_speak_for_all_roles() -> None:
     roles = [Waiting(""), Waiting("no group"), Waiting("no log")]
     assert all_ready(roles) == (False, "no group; no log")
     assert all_ready(roles[:1]) == (True, "ok")
-
-
-@pytest.mark.parametrize("compiles", [True, False], ids=["compiling", "loading"])
-def test_compiling_is_announced_when_it_takes_long(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One message while it goes on, none where the kernels come from the cache, however slowly."""
-    said: list[str] = []
-    monkeypatch.setattr(kernels, "QUIET_S", 0.05)
-    missing = iter([3, *([4 if compiles else 3] * 1_000)])
-    monkeypatch.setattr(kernels, "missing", lambda: next(missing))
-    monkeypatch.setattr(kernels, "compile_kernels", lambda: time.sleep(0.5))
-    assert kernels.compile_with_message(said.append) >= 0.5
-    note = "compiling the kernels, once on this machine; later starts take them from the cache"
-    assert said == [note] * compiles
-
-
-def test_compiling_that_is_soon_done_is_not_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor one that has failed."""
-    said: list[str] = []
-    monkeypatch.setattr(kernels, "QUIET_S", 0.5)
-    monkeypatch.setattr(kernels, "missing", iter(range(1_000)).__next__)
-    monkeypatch.setattr(kernels, "compile_kernels", lambda: None)
-    assert kernels.compile_with_message(said.append) < 0.5
-    time.sleep(0.6)
-    assert said == []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -30,6 +31,7 @@ OUTCOME_S = 10.0
 AGAIN_S = 1.0
 """How long a later one waits for an outcome that did not come in time."""
 CALL_TIMEOUT_S = 10.0
+CONNECT_S = 1.0
 TRANSACTION_TIMEOUT_MS = "60000"
 
 
@@ -100,11 +102,17 @@ class TransactionalPublisher:
         """
         if self._ready:
             return
+        self._connect()
         try:
             self._retry(self._producer.init_transactions, "initialise transactions", timeout_s)
         except _AgainError as again:
             raise again.error from again
         self._ready = True
+
+    def _connect(self) -> None:
+        """Wait a moment for a connection: without one, librdkafka asks for the coordinator only every half second."""
+        with suppress(KafkaException):
+            self._producer.list_topics(timeout=CONNECT_S)
 
     def publish(
         self, records: Iterable[Record | tuple[str, int, bytes | None, bytes | None]]

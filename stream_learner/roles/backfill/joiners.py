@@ -20,10 +20,11 @@ from stream_learner.config import Config
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import configure_logging, get_logger
 from stream_learner.errors import StreamLearnerError
+from stream_learner.roles import starting
 from stream_learner.roles.child import Child, Parent
 from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.joiner_report import PartitionView
-from stream_learner.roles.kernels import compile_with_message
+from stream_learner.roles.kernels import load_kernels
 from stream_learner.roles.lifecycle import run_roles
 
 REPORT_EVERY_S = 0.5
@@ -98,7 +99,8 @@ def join() -> None:
     config = Config.model_validate(parent.message["config"])
     telemetry = config.telemetry
     configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
-    compile_with_message()
+    if not load_kernels(["joiner"], stop=parent.stopping):
+        starting.end()
     role = JoinerRole(config, Metrics(config.model), until_tick=parent.message["until_tick"], leave=True)
     threading.Thread(target=_report, args=(role, parent), daemon=True).start()
     try:

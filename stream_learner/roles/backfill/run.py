@@ -41,7 +41,7 @@ from stream_learner.roles.backfill.topics import await_leaders, first_time_ms, w
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.joiner_report import PartitionView
-from stream_learner.roles.kernels import compile_with_message
+from stream_learner.roles.kernels import load_kernels
 from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_role
 from stream_learner.roles.topics import ensure_topics, plans
@@ -94,7 +94,7 @@ class Backfill:
     def _prepare(self) -> bool:
         plan = self._plan
         self._log.info("backfill", does=describe(plan), until_tick=plan.until_tick)
-        compile_with_message(optimizers=[config.optimizer() for config in plan.models])
+        load_kernels(["backfill"], [config.optimizer() for config in plan.models])
         self._keep = subsets_of(plan, self._settings, self._admin, self._report_scan)
         went_on = check_and_record(plan, self._admin)
         if plan.joins:

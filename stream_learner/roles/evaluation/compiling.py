@@ -16,7 +16,9 @@ from stream_learner.core import learner
 from stream_learner.core.examples import ExampleBatch
 from stream_learner.core.optimizers import Optimizer
 from stream_learner.roles.evaluation.portions import RecordMaker
-from stream_learner.roles.kernels import QUIET_S
+
+QUIET_S = 1.5
+"""What takes less than this is not worth a word."""
 
 
 @contextmanager

@@ -6,7 +6,7 @@ stop, the server is first not ready, so that balancers look elsewhere, then acce
 1. Answer health at once, and everything else with 503.
 2. Load the kernels and start a scorer for every name; each is ready when its replica is complete and fresh.
 3. Look after them until a signal.
-4. For `serve.drain`: not ready, and still answering.
+4. For `serve.drain`: not ready, and still answering. Left out where no name was ready so far: nobody was served.
 5. Close the socket, finish what is under way, end.
 """
 
@@ -27,7 +27,7 @@ from stream_learner.edges.serving.models import Shelf
 from stream_learner.edges.serving.server import PredictionServer
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokenInvariant
-from stream_learner.roles.kernels import compile_with_message
+from stream_learner.roles.kernels import load_kernels
 from stream_learner.roles.lifecycle import Stopping
 from stream_learner.roles.serving.served_name import ServedName
 
@@ -48,12 +48,16 @@ def served_names(config: Config) -> list[ServedName]:
 
 
 class ServingProcess:
-    """One process that answers requests on a socket, which it closes at the end."""
+    """One process that answers requests on a socket, which it closes at the end.
+
+    started: whether a name has been ready.
+    """
 
     def __init__(self, config: Config, listening: socket.socket, stopping: Stopping) -> None:
         """Raises ConfigError for a token or a certificate that cannot be used."""
         self._config = config
         self._stopping = stopping
+        self.started = False
         self._names = served_names(config)
         self._shelf = Shelf({served.name: served for served in self._names})
         self._metrics = Metrics(config.model)
@@ -76,15 +80,17 @@ class ServingProcess:
             if not accept_late:
                 self._server.start()
             self._log.info("serving", port=self._server.port, names=self._shelf.names)
-            compile_with_message()
-            self._look_after(accept_late)
-            self._drain()
+            if load_kernels(["serve"], stop=self._stopping):
+                self._look_after(accept_late)
+            if self.started:
+                self._drain()
 
     def _look_after(self, accept_late: bool) -> None:
         waiting, was_ready = accept_late, False
         while True:
             for served in self._names:
                 served.tend()
+            self.started |= any(not served.why_not_ready for served in self._names)
             reason = self._shelf.why_not_ready
             if waiting and not reason:
                 self._server.start()

@@ -26,8 +26,8 @@ from stream_learner.edges.metrics_text import merged
 from stream_learner.edges.serving.server import listen_for_predictions
 from stream_learner.edges.telemetry import configure_logging, get_logger
 from stream_learner.errors import BrokenInvariant, StreamLearnerError
+from stream_learner.roles import starting
 from stream_learner.roles.child import Child, Parent
-from stream_learner.roles.kernels import compile_with_message
 from stream_learner.roles.lifecycle import Stopping
 from stream_learner.roles.serving.process import ServingProcess
 
@@ -45,12 +45,16 @@ def serve(config: Config) -> int:
     A stop that takes longer than the drain and the requests under way may ends the process at once.
     """
     stopping = Stopping().listen(_stop_s(config) + (CLOSE_S if config.serve.workers > 1 else 0.0))
+    starting.over()
     listening = listen_for_predictions(config.serve)
     if config.serve.workers > 1:
         return Workers(config, listening).run(stopping)
     telemetry = config.telemetry
     address = (telemetry.http_host, telemetry.http_port) if telemetry.http_port else None
-    ServingProcess(config, listening, stopping).run(address)
+    process = ServingProcess(config, listening, stopping)
+    process.run(address)
+    if not process.started:
+        starting.end()
     return 0
 
 
@@ -143,7 +147,6 @@ class Workers:
 
     def run(self, stopping: Stopping) -> int:
         """Until a signal, 0; or until a worker could not even begin: its exit code."""
-        compile_with_message()
         telemetry = self._config.telemetry
         self._metrics.follow(names.SERVE_WORKERS, lambda: float(sum(worker.alive for worker in self._workers)))
         with ExitStack() as stack:
@@ -158,6 +161,8 @@ class Workers:
                 code = self._turn()
                 if code:
                     return code
+            if not any(worker.ask("/readyz")[0] for worker in self._workers):
+                self._log.info("stopped_while_starting")
         return 0
 
     def _turn(self) -> int:
@@ -213,6 +218,8 @@ def work() -> None:
         with socket.socket(fileno=parent.message["socket_fd"]) as listening:
             process = ServingProcess(config, listening, parent.stopping)
             process.run(("127.0.0.1", 0), parent.report, accept_late=parent.message["accept_late"])
+        if not process.started:
+            starting.end()
     except StreamLearnerError as error:
         get_logger("serve").error("worker_failed", reason=error.message, action=error.action)
         sys.exit(error.exit_code)
