@@ -11,10 +11,11 @@ import signal
 import socket
 import sys
 import threading
-import time
+from pathlib import Path
 from typing import Any
 
 from stream_learner.roles.child import Child, Parent
+from tests.waiting import wait_until
 
 
 def echo(parent: Parent) -> None:
@@ -34,12 +35,12 @@ def serve(parent: Parent) -> None:
 
 
 def wait(parent: Parent) -> None:
-    """Go on until asked to stop; finish something then."""
+    """Go on until asked to stop; finish something then, which takes until there is the file that the parent names."""
     parent.report("waits")
     while not parent.stopping.wait(60):
         pass
     parent.report("asked")
-    time.sleep(0.2)
+    wait_until(lambda: Path(parent.message["finish_when"]).exists(), "the file")
     parent.report("finished")
 
 

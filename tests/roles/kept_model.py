@@ -29,9 +29,9 @@ from stream_learner.roles.log_follower import LOG_BEGINNING
 from stream_learner.roles.recovery import Recovery
 from tests.core.example_records import as_record, random_examples
 from tests.e2e.configuration import Tree, tree_of
-from tests.e2e.site import wait_until
 from tests.edges.kafka_help import VisiblePublisher
 from tests.scenarios import scenario
+from tests.waiting import wait_until
 
 SHARDS = 2
 TICKS = 48

@@ -17,10 +17,10 @@ from stream_learner.roles import checkpoint_copies
 from stream_learner.roles.checkpoint_copies import CheckpointCopies
 from stream_learner.roles.copier import Copier
 from tests.cli_e2e.scraped import values_of
-from tests.e2e.site import wait_until
 from tests.edges.kafka_help import VisiblePublisher
 from tests.roles.kept_model import Kept, Started, undisturbed
 from tests.roles.test_lost_state import _small, make_kept  # noqa: F401 -- fixtures
+from tests.waiting import wait_until
 
 MakeKept = Callable[..., Kept]
 PLENTY = 1e12

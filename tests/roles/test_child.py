@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stream_learner.roles.child import ORPHANED, Child
-from tests.e2e.site import wait_until
+from tests.waiting import wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
 PROGRAM = "tests.roles.child_program"
@@ -84,14 +84,16 @@ def test_a_message_is_on_no_command_line_and_in_no_environment(begin: Begin) -> 
     assert SECRET not in "".join(shown)
 
 
-def test_one_that_is_asked_to_stop_finishes_however_often_it_is_asked(begin: Begin) -> None:
+def test_one_that_is_asked_to_stop_finishes_however_often_it_is_asked(begin: Begin, tmp_path: Path) -> None:
     """As where a service manager and the parent both ask; an interrupt of the terminal is nothing to it."""
-    child = begin("wait")
+    finish = tmp_path / "finish"
+    child = begin("wait", finish_when=str(finish))
     assert reports_of(child, 1) == ["waits"]
     os.kill(child.pid, signal.SIGINT)
     child.ask_to_stop()
     assert reports_of(child, 1) == ["asked"]
     child.ask_to_stop()
+    finish.touch()
     assert reports_of(child, 1) == ["finished"]
     wait_until(lambda: not child.alive, "its end")
     assert child.exit_code == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +22,7 @@ from stream_learner.roles.evaluation.trial import Trial
 from tests.core.optimizer_help import learner_for
 from tests.oracle_optimizers.base import Example
 from tests.roles.evaluation_help import generated, portions_of
+from tests.waiting import patience
 
 SETTINGS = [("ftrl_proximal", {"alpha": 0.3, "l1": 0.1}), ("adagrad", {"eta": 0.2}), ("ogd", {"eta": 0.1})]
 
@@ -78,11 +78,14 @@ def alone(portions: Sequence[Portion], plan: PassPlan | None = None) -> list[Tri
 def test_parsers_that_take_different_times_change_nothing() -> None:
     """Each trial sees the examples in their order, bit for bit as if it were alone; several threads did parse."""
     portions = portions_of(generated(200), 5)
+    parsed = [threading.Event() for _ in portions]
     used = set()
 
     def work(block: int) -> None:
         used.add(threading.get_ident())
-        time.sleep(0.003 * ((7 * block) % 4))
+        if block % 2 == 0 and block + 1 < len(portions):
+            assert parsed[block + 1].wait(patience()), "the next one is parsed before this one"
+        parsed[block].set()
 
     found = trials()
     pipeline = Pipeline(Memory(len(portions)), [Feed(reading(portions, work), found)], threads=4)

@@ -20,10 +20,10 @@ from stream_learner.edges.kafka import Record
 from stream_learner.errors import Fenced, LogTrimmed, RetryLater, StateDamaged, StateOfAnotherModel, TopicRecreated
 from stream_learner.roles import checkpoints, copier
 from stream_learner.roles.log_follower import LogPosition
-from tests.e2e.site import wait_until
 from tests.edges.kafka_help import VisiblePublisher
 from tests.kafka_broker.broker import delete_topics
 from tests.roles.kept_model import TICKS, Kept, SmallStore, Started, undisturbed
+from tests.waiting import wait_until
 
 COPIES = 10
 COMPACTED = {"cleanup.policy": "compact"}
