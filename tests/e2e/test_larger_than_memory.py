@@ -16,6 +16,7 @@ from tests.e2e.processes import process_of
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.variants import role, run_until_done, variant
 from tests.scenarios import Message, Scenario, scenario
+from tests.waiting import patience
 
 MEMORY = "17MiB"
 """The least that FTRL-Proximal can work with; the table holds about 196,000 rows."""
@@ -41,7 +42,7 @@ def assert_scorer_has_the_weights(site: Site, learner: Learner) -> None:
         published = learner.weights(rows.columns).astype(np.float32).tolist()
         weights.update(zip(rows.keys.tolist(), published, strict=True))
     with site.scorer() as scorer:
-        scorer.wait_ready(60)
+        scorer.wait_ready(patience())
         assert scorer.description["digest"] == f"{learner.digest():016x}"
         keys, found = scorer.largest_weights(scorer.weights)
     assert dict(zip(keys.tolist(), found.tolist(), strict=True)) == {k: w for k, w in weights.items() if w}

@@ -15,6 +15,7 @@ from tests.e2e.checks import (
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import running, wait_until
 from tests.scenarios import NAMES, scenario
+from tests.waiting import patience
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -32,7 +33,7 @@ def test_log_model_and_predictions_equal_the_oracle(name: str, make_site: MakeSi
     assert_model_equals(learner.learner, model)
     assert_model_is_near(model, expected_fold(joined, site.scenario.settings, libm=True))
     with site.scorer() as scorer:
-        scorer.wait_ready(30)
+        scorer.wait_ready(patience())
         assert (scorer.version, scorer.description["digest"]) == (learner.tick, model.digest)
         assert_predictions_equal(scorer, site, model)
 

@@ -14,6 +14,7 @@ from tests.e2e.checks import assert_model_equals, assert_predictions_equal, expe
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
 from tests.scenarios import Scenario, scenario
+from tests.waiting import patience
 
 SMALL = {"learner": {"copy_interval": "0ms"}}
 
@@ -55,7 +56,7 @@ def second_half(site: Site, expected: list[oracle.Joined]) -> list[Any]:
         model = expected_fold(expected, site.scenario.settings)
         assert_model_equals(learner.learner, model)
         with site.scorer() as scorer:
-            scorer.wait_ready(30)
+            scorer.wait_ready(patience())
             wait_until(lambda: scorer.description["digest"] == model.digest, "the last version")
             assert_predictions_equal(scorer, site, model)
     return logged

@@ -23,6 +23,7 @@ from tests.e2e.test_variants import crash
 from tests.e2e.variants import joined_site, role, run_until_done, variant
 from tests.oracle_optimizers import make
 from tests.scenarios import scenario
+from tests.waiting import patience
 
 KINDS: dict[str, dict[str, Any]] = {
     "adagrad": {"optimizer": {"eta": 0.3}},
@@ -113,7 +114,7 @@ def test_models_stopped_and_crashed_are_those_of_undisturbed_learners(make_site:
         ours = [found.get(key, 0.0) for key in dense]
         np.testing.assert_allclose(ours, list(dense.values()), rtol=1e-9, atol=1e-9, err_msg=name)
         with Scorer(site.settings.bootstrap, name, max_staleness_ms=None) as scorer:
-            scorer.wait_ready(30)
+            scorer.wait_ready(patience())
             assert_serves(scorer, learner, site.end_tick)
     assert_inspected(configs, next(iter(found)))
 

@@ -13,6 +13,7 @@ from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
 from tests.e2e.site import Running, Site, running, wait_until
 from tests.scenarios import scenario
+from tests.waiting import patience
 
 COMPACTED_AT_ONCE = {
     "cleanup.policy": "compact",
@@ -67,7 +68,7 @@ def test_a_learner_killed_before_its_checkpoint_publishes_nothing_until_it_is_pa
                 wait_until(lambda: scorer.version == site.end_tick, "the last version")
         assert_serves(scorer, fold_up_to(joined, site.end_tick, s), s)
     with site.scorer() as fresh:
-        fresh.wait_ready(30)
+        fresh.wait_ready(patience())
         assert_serves(fresh, fold_up_to(joined, site.end_tick, s), s)
 
 
@@ -141,7 +142,7 @@ def test_a_scorer_that_starts_on_a_compacted_topic_has_the_whole_model(make_site
         wait_until(lambda: compacted(site), "the topic is compacted")
     for _ in range(2):
         with site.scorer() as fresh:
-            fresh.wait_ready(30)
+            fresh.wait_ready(patience())
             assert fresh.version == site.end_tick
             assert_serves(fresh, fold_up_to(joined, site.end_tick, s), s)
 

@@ -18,6 +18,7 @@ from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
 from tests.e2e.site import Site, running, wait_until
 from tests.scenarios import Scenario, scenario
+from tests.waiting import patience
 
 ROUNDS = 10
 
@@ -44,7 +45,7 @@ def assert_loads_equal(site: Site, expected: list[oracle.Joined]) -> None:
     model = expected_fold(expected, site.scenario.settings)
     assert_model_equals(learner.learner, model)
     with site.scorer() as scorer:
-        scorer.wait_ready(30)
+        scorer.wait_ready(patience())
         assert (scorer.version, scorer.description["digest"]) == (site.last_tick(), model.digest)
         assert_predictions_equal(scorer, site, model)
 

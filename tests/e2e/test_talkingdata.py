@@ -21,6 +21,7 @@ from tests.e2e.processes import process_of
 from tests.e2e.site import Site, running, wait_until
 from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import records, talkingdata_scenario
+from tests.waiting import patience
 
 PARTITIONS = 2
 pytestmark = pytest.mark.thorough
@@ -70,6 +71,6 @@ def test_log_model_and_predictions_equal_the_oracle(
     sums = balance_of(site).impressions
     assert (sums.examples, sums.positives) == (talkingdata.ROWS, positives)
     with site.scorer() as scorer:
-        scorer.wait_ready(30)
+        scorer.wait_ready(patience())
         assert scorer.version == learner.tick
         assert_predictions_equal(scorer, site, model)

@@ -16,6 +16,7 @@ from stream_learner.roles.rights import rights_of
 from stream_learner.roles.scorer import Scorer
 from tests.e2e.site import Site, running, wait_until
 from tests.security.broker import Secured
+from tests.waiting import patience
 
 Options = Callable[[str], Mapping[str, Any]]
 """The `kafka` options of a user."""
@@ -59,5 +60,5 @@ class Roles:
         with running(self.joiner(), learner):
             wait_until(lambda: self.site.folded(learner), "every tick closed and folded")
         with self.scorer() as scorer:
-            scorer.wait_ready(30)
+            scorer.wait_ready(patience())
             wait_until(lambda: scorer.version == learner.tick, "the last version is served")

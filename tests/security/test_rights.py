@@ -30,8 +30,8 @@ from tests.scenarios import scenario
 from tests.security.broker import Secured
 from tests.security.page import PAGE
 from tests.security.roles import Roles
+from tests.waiting import patience
 
-PATIENCE_S = 25.0
 MINIMAL = PAGE.parents[1] / "configs" / "minimal.yaml"
 CONFIG = PAGE.parents[1] / "configs" / "production.yaml"
 
@@ -93,7 +93,7 @@ def test_a_role_stops_without_any_one_of_its_rights(role: str, site: Site, roles
     for right in rights:
         if not right.without:
             with without(secured, right, rights, role):
-                assert_names(failure_of(getattr(roles, role)(), NotAuthorised, PATIENCE_S), role, right)
+                assert_names(failure_of(getattr(roles, role)(), NotAuthorised), role, right)
 
 
 def test_a_standby_stops_without_the_right_to_the_lease_and_a_plain_learner_goes_on(
@@ -108,7 +108,7 @@ def test_a_standby_stops_without_the_right_to_the_lease_and_a_plain_learner_goes
     config = roles.config("learner")
     with without(secured, lease, rights, "learner"):
         standby = LearnerRole(config, Metrics(site.model), standby=True)
-        assert_names(failure_of(standby, NotAuthorised, PATIENCE_S), "learner", lease)
+        assert_names(failure_of(standby, NotAuthorised), "learner", lease)
         plain = roles.learner()
         with running(plain):
             wait_until(lambda: site.folded(plain) and plain.models[0].leads, "it folds and leads")
@@ -144,7 +144,7 @@ def test_a_scorer_refuses_to_start_without_any_one_of_its_rights(site: Site, rol
 def follow(scorer: object) -> None:
     """Start a scorer and wait for it."""
     with scorer:  # type: ignore[attr-defined]
-        scorer.wait_ready(PATIENCE_S)  # type: ignore[attr-defined]
+        scorer.wait_ready(patience())  # type: ignore[attr-defined]
 
 
 def test_topics_ensure_refuses_without_any_one_of_its_rights(site: Site, roles: Roles, secured: Secured) -> None:

@@ -6,7 +6,6 @@ Where a right is missing, each of them says which, of whom, on what; or what the
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -36,6 +35,9 @@ from tests.scenarios import Message, scenario
 from tests.security.broker import SPARE, Secured
 from tests.security.roles import Roles
 from tests.serving.running import serving
+from tests.waiting import patience
+
+pytestmark = pytest.mark.thorough
 
 AT_ONCE = 8
 LIMIT_BYTES = 4096
@@ -291,7 +293,7 @@ def test_serve_needs_no_other_rights(aliased: Live, secured: Secured) -> None:
     config = served(aliased, OPERATOR)
     allow(secured, OPERATOR, rights_of(config, "serve"))
     with serving(config) as server, aliased.site.scorer() as scorer:
-        scorer.wait_ready(30)
+        scorer.wait_ready(patience())
         expected = scorer.predict({"id": "x", "site": "site-1"}).p_click
         for name in (aliased.site.model, ALIAS):
             answer = asked(server.url, name)
@@ -319,7 +321,7 @@ def test_serve_is_not_ready_without_the_snapshots(
     secured.forbid_all("scorer")
     allow(secured, "scorer", rights[1:])
     with pytest.raises(NotAuthorised, match=f"Describe on topic {lack.missing.name}"), serving(config, ready=False):
-        time.sleep(0)
+        pass
 
 
 def test_serve_without_the_control_topic_serves_models_and_no_alias(

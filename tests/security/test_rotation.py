@@ -13,10 +13,11 @@ from structlog.testing import capture_logs
 from stream_learner.roles.rights import rights_of
 from tests.e2e.checks import assert_balance, assert_log_equals
 from tests.e2e.conftest import MakeSite
-from tests.e2e.site import PATIENCE_S, Site, running, wait_until
+from tests.e2e.site import Site, running, wait_until
 from tests.scenarios import scenario
 from tests.security.broker import Secured, password_of
 from tests.security.roles import Roles
+from tests.waiting import patience
 
 OLD, NEW = "joiner", "operator"
 ROLES = ("joiner", "learner", "scorer")
@@ -64,8 +65,10 @@ Options = Callable[[Secured, Path], dict[str, Any]]
 
 @pytest.mark.parametrize(
     ("write", "options"),
-    [(certificate_files, certificate_options), (password_files, password_options)],
-    ids=["mutual TLS", "user and password"],
+    [
+        pytest.param(certificate_files, certificate_options, id="mutual TLS"),
+        pytest.param(password_files, password_options, id="user and password", marks=pytest.mark.thorough),
+    ],
 )
 def test_roles_go_on_with_new_credentials_and_without_the_old(
     write: Write,
@@ -93,7 +96,7 @@ def test_roles_go_on_with_new_credentials_and_without_the_old(
         running(roles.joiner(), learner),
         roles.scorer() as scorer,
     ):
-        scorer.wait_ready(PATIENCE_S)
+        scorer.wait_ready(patience())
         allow_all_roles(secured, site, NEW)
         write(secured, folder, NEW)
         wait_until(lambda: caplog.text.count("clients are made anew") == SETTINGS, "every role has seen the new files")
@@ -116,6 +119,7 @@ def allow_all_roles(secured: Secured, site: Site, user: str) -> None:
     secured.allow_all(user, {(right.kind, right.name, right.operation) for right in rights})
 
 
+@pytest.mark.thorough
 def test_tokens_that_live_for_seconds_are_renewed(secured: Secured, make_site: MakeSite) -> None:
     """Roles go on for several lifetimes of their tokens, and over a provider that is away for longer than one."""
     site = make_site(scenario("plain", 1))
@@ -129,7 +133,7 @@ def test_tokens_that_live_for_seconds_are_renewed(secured: Secured, make_site: M
         return secured.tokens.issued[OLD] - issued_before
 
     with running(roles.joiner(), learner), roles.scorer() as scorer:
-        scorer.wait_ready(PATIENCE_S)
+        scorer.wait_ready(patience())
         clients, before = issued(), scorer.version
         wait_until(lambda: issued() > 3 * clients, "every client has had more than two tokens")
         site.produce(0.3, 0.6)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tests.waiting import SLOWNESS, slowness
 
 RESULTS = "TEST_RESULTS"
 """The variable that names the file of results."""
+OF_ONE_PROCESS = ("tests/security/",)
+"""Folders whose session fixtures cost more than running their files side by side would save."""
 SUMMARY_CHARACTERS = 1_000
 _lender = pytest.StashKey[Lender]()
 
@@ -56,17 +59,29 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first, so that no process is left with one at the end."""
-    seconds = seconds_by_file()
-    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0.0))
+    """Put what one process runs and takes longest first, so that no process is left with it at the end."""
+    seconds: dict[str, float] = defaultdict(float)
+    for file, of_file in seconds_by_file().items():
+        seconds[unit_of(file)] += of_file
+    items.sort(key=lambda item: -seconds[unit_of(item.nodeid)])
+
+
+def unit_of(nodeid: str) -> str:
+    """What a test is run together with, by one process: its file, or its folder where that has a broker of its own."""
+    file = nodeid.partition("::")[0]
+    return next((folder for folder in OF_ONE_PROCESS if file.startswith(folder)), file)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each file to one process, in the order of the collection."""
-    from xdist.scheduler import LoadFileScheduling
+    """Give each file to one process, and some folders, in the order of the collection."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class LoadUnitScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
 
     config.option.loadscopereorder = False
-    return LoadFileScheduling(config, log)
+    return LoadUnitScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
