@@ -36,6 +36,8 @@ PLUGIN_NAME = "seeded_faults_note_failures"
 CORE = "stream_learner/core/"
 SHARED = ("kafka", "helm")
 """Folders of `.build` with what the tests have fetched; a copy uses those of the tree."""
+BESIDE = "shared"
+"""The folder beside the tree with the data sets that some tests read, and are skipped without."""
 LEFT_OUT = ("PYTEST_", "TEST_", "NUMBA_CACHE_DIR")
 """Variables of a run of tests that may be under way around this one."""
 PASSED, FAILED, INTERRUPTED, NO_TESTS = 0, 1, 2, 5
@@ -86,7 +88,7 @@ class Copies:
         self._processes = Processes()
         self._passes: dict[str, bool] = {}
         self._files = _files_of(tree)
-        self._caches = tree / ".build"
+        self._caches, self._beside = tree / ".build", tree.parent / BESIDE
         self._clean = self._copy(tree, "without")
         self._clean.check()
 
@@ -129,6 +131,8 @@ class Copies:
         for shared in SHARED:
             (self._caches / shared).mkdir(parents=True, exist_ok=True)
             (root / ".build" / shared).symlink_to(self._caches / shared)
+        if self._beside.is_dir():
+            (folder / BESIDE).symlink_to(self._beside)
         return Copy(folder, root, self._processes)
 
 
