@@ -152,7 +152,7 @@ FAULTS = (
         file="stream_learner/core/losses.py",
         old="        return -y if y * p < 1.0 else 0.0\n",
         new="        return -y if y * p <= 1.0 else 0.0\n",
-        tests=("tests/core/test_losses.py",),
+        tests=("tests/core/test_losses*.py",),
     ),
     Fault(
         name="calibration-upside-down",
