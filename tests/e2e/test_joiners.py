@@ -70,12 +70,12 @@ def test_joiners_join_and_leave_while_traffic_flows(
     assert_equal_to_oracle(site, expected)
 
 
+@pytest.mark.parametrize("rounds", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_joiner_killed_while_traffic_flows_loses_and_repeats_nothing(
-    everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    rounds: int, everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
 ) -> None:
     """kill -9 of a joiner, again and again, beside another that takes over and gives back."""
     site = make_site(everything)
-    rounds = 3
     with process_of(site, "join") as survivor:
         survivor.wait_for("partition_begun")
         for turn in range(rounds):
@@ -90,12 +90,12 @@ def test_a_joiner_killed_while_traffic_flows_loses_and_repeats_nothing(
     assert_equal_to_oracle(site, expected)
 
 
+@pytest.mark.parametrize("rounds", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_the_only_joiner_killed_again_and_again_loses_and_repeats_nothing(
-    everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    rounds: int, everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
 ) -> None:
     """A static member that is killed comes back to its partitions at once and goes on where the log ends."""
     site = make_site(everything, join={"instance_id": "joiner-0"})
-    rounds = 4
     for turn in range(rounds):
         with process_of(site, "join") as joiner:
             seen = site.marks_seen()

