@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos.process import Process
-from tests.e2e.site import wait_until
+from tests.waiting import patience, wait_until
 
 SAYS = """
 import json, pathlib, sys, time
@@ -61,4 +61,4 @@ def test_a_process_that_hangs_can_be_told_to_stop(process: Process) -> None:
     wait_until(lambda: process.seen_s("started") is not None, "it has started")
     process.signal(signal.SIGSTOP)
     process.tell_to_stop()
-    assert process.wait(60) == -signal.SIGTERM
+    assert process.wait(patience()) == -signal.SIGTERM

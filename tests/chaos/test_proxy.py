@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from chaos.proxy import HOST, Mode, Network, Proxy
+from tests.waiting import patience
 
-SOON_S = 0.3
-PATIENCE_S = 20.0
+QUIET_S = 0.3
+"""How long nothing comes where nothing may: time is the input."""
 
 
 class Echo:
@@ -64,12 +65,12 @@ def proxy(echo: Echo) -> Iterator[Proxy]:
 
 def connected(proxy: Proxy) -> socket.socket:
     """A client of the proxy."""
-    return socket.create_connection((HOST, proxy.port), PATIENCE_S)
+    return socket.create_connection((HOST, proxy.port), patience())
 
 
 def is_reset(client: socket.socket) -> bool:
     """Whether the connection is gone: reading ends, or fails."""
-    client.settimeout(PATIENCE_S)
+    client.settimeout(patience())
     try:
         return client.recv(1) == b""
     except ConnectionError:
@@ -78,7 +79,7 @@ def is_reset(client: socket.socket) -> bool:
 
 def answers(client: socket.socket, size: int) -> bytes:
     """So many bytes."""
-    client.settimeout(PATIENCE_S)
+    client.settimeout(patience())
     data = b""
     while len(data) < size:
         data += client.recv(size - len(data))
@@ -87,7 +88,7 @@ def answers(client: socket.socket, size: int) -> bytes:
 
 def hears_nothing(client: socket.socket) -> bool:
     """Whether no byte comes for a while."""
-    client.settimeout(SOON_S)
+    client.settimeout(QUIET_S)
     try:
         client.recv(1)
     except TimeoutError:
@@ -138,7 +139,7 @@ def test_mute_lets_requests_through_and_loses_the_answers(proxy: Proxy, echo: Ec
     with connected(proxy) as client:
         proxy.set_mode(Mode.MUTE)
         client.sendall(b"abc")
-        assert echo.heard.acquire(timeout=PATIENCE_S)
+        assert echo.heard.acquire(timeout=patience())
         assert hears_nothing(client)
         proxy.set_mode(Mode.OPEN)
         assert is_reset(client)

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -22,8 +21,7 @@ import yaml
 from tests.chart.rendered import Identity, Object
 from tests.cli_e2e.commands import environment
 from tests.cli_e2e.world import free_port
-
-PATIENCE_S = 60.0
+from tests.waiting import patience, wait_until
 
 
 class Container:
@@ -40,11 +38,6 @@ class Container:
         self._mounts = {mount["mountPath"]: mount["name"] for mount in self._container["volumeMounts"]}
         self._log = self._folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def grace_s(self) -> float:
-        """How long the pod is given to end."""
-        return float(self._pod["terminationGracePeriodSeconds"])
 
     @property
     def log(self) -> str:
@@ -86,16 +79,17 @@ class Container:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def ended(self, timeout_s: float = PATIENCE_S) -> int:
+    def ended(self) -> int:
         """Wait for its end; the exit code."""
         assert self._process is not None
-        return self._process.wait(timeout_s)
+        return self._process.wait(patience())
 
     def told_to_stop(self) -> int:
-        """SIGTERM, as the kubelet does; its exit code. Raises TimeoutExpired beyond the grace period."""
+        """SIGTERM, as the kubelet does; its exit code: 0 if it ended within `shutdown_timeout`, by its own clock. The
+        grace period is longer."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return self.ended(self.grace_s)
+        return self.ended()
 
     def probe(self, name: str) -> int:
         """What a probe is answered now: the HTTP status, 0 where nobody answers."""
@@ -111,12 +105,15 @@ class Container:
 
     def wait_for(self, name: str, status: int = 200) -> None:
         """Wait until a probe is answered so. Raises AssertionError with the log."""
-        until_s = time.monotonic() + PATIENCE_S
-        while (found := self.probe(name)) != status:
+        found: list[int] = []
+
+        def answered() -> bool:
             assert self._process is not None
             assert self._process.poll() is None, f"ended with {self._process.returncode}:\n{self.log}"
-            assert time.monotonic() < until_s, f"{name} is answered {found}, not {status}:\n{self.log}"
-            time.sleep(0.05)
+            found.append(self.probe(name))
+            return found[-1] == status
+
+        wait_until(answered, lambda: f"{name} is answered {status}, but {found[-1]}:\n{self.log}", look_s=0.05)
 
     def _write_config(self) -> None:
         (volume,) = (volume for volume in self._pod["volumes"] if "configMap" in volume)

@@ -10,6 +10,7 @@ with `answer_of`; how a process starts, ends, reads a pipe or heeds a signal, wi
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -137,9 +138,12 @@ class Command:
 
     def stop(self, number: int = signal.SIGTERM) -> Ended:
         """Send a signal, and wait for the end; `seconds` is how long that took."""
-        self._began_s = time.monotonic()
+        self._begin_to_count()
         self.process.send_signal(number)
         return self.ended()
+
+    def _begin_to_count(self) -> None:
+        self._began_s = time.monotonic()
 
     def close(self) -> None:
         """Kill it if it still runs."""
@@ -180,8 +184,9 @@ def answer_of(*arguments: str | Path) -> Ended:
         except SystemExit as end:
             code = end.code
         finally:
-            # Its log is not that of whatever comes next.
+            # Its log is not that of whatever comes next, and what was there when it started may be garbage again.
             configure_logging(log_format="console", stream=io.StringIO())
+            gc.unfreeze()
     assert code is None or isinstance(code, int), code
     return Ended(code or 0, *(text.buffer.getvalue().decode() for text in (out, err)))  # type: ignore[attr-defined]
 

@@ -142,10 +142,10 @@ def test_members_share_the_partitions_in_pairs(cluster: Cluster) -> None:
         second.poll(0.02)
         return bool(second.partitions) and len(first.partitions) + len(second.partitions) == 4
 
-    until(shared, 20.0)
+    until(shared)
     assert not first.partitions & second.partitions
     second.close()
-    until(lambda: first.poll(0.05) or len(first.partitions) == 4, 20.0)
+    until(lambda: first.poll(0.05) or len(first.partitions) == 4)
     first.close()
 
 

@@ -13,6 +13,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+from tests.waiting import patience, wait_until
+
 RATE, THREADS = 40, 2
 
 
@@ -33,7 +35,7 @@ class Requests:
         self._threads = [threading.Thread(target=self._ask) for _ in range(THREADS)]
 
     def _ask(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience(10.0))
         due_s = time.monotonic()
         while not self._stop.is_set():
             try:
@@ -53,10 +55,10 @@ class Requests:
 
     def wait_for(self, model: str) -> None:
         """Wait until a model answers, and no other any more."""
-        until_s = time.monotonic() + 30
-        while set(self.models[-4 * THREADS :]) != {model}:
-            assert time.monotonic() < until_s, f"{model} does not answer: {self.models[-3:]} {self.failures[-3:]}"
-            time.sleep(0.02)
+        wait_until(
+            lambda: set(self.models[-4 * THREADS :]) == {model},
+            lambda: f"{model} answers, but {self.models[-3:]} {self.failures[-3:]}",
+        )
 
     def __enter__(self) -> Requests:
         for thread in self._threads:

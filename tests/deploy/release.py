@@ -23,6 +23,7 @@ from tests.deploy.pods import BROKERS, Pod
 from tests.deploy.shell import Shell
 from tests.security.broker import Secured
 from tests.security.test_rights import parsed
+from tests.waiting import patience
 from tools.chart import CHART, KUBE_VERSION, run_helm
 
 SPAN_MS, IMPRESSIONS = 20_000, 6_000
@@ -114,7 +115,7 @@ class Release:
                 click = {"id": event["id"], "ts": at_ms + 100}
                 producer.produce(topics[1], json.dumps(click), event["id"], timestamp=at_ms + 100)
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(patience()) == 0
 
     def make_admin(self) -> None:
         """Part 7: the configuration for one's own machine."""

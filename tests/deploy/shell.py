@@ -16,6 +16,7 @@ from pathlib import Path
 from stream_learner.cli import app
 from tests.cli_e2e.commands import environment
 from tests.kafka_broker.jars import cached_jars
+from tests.waiting import patience
 
 KUBECTL = '''#!{python}
 """`kubectl … create secret generic NAME --from-file= --from-literal=`: a folder with a file for each key, as Kubernetes
@@ -70,7 +71,7 @@ class Shell:
             env={**known, "PATH": f"{self._tools}:{known['PATH']}"},
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=patience(),
             check=False,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -16,8 +15,7 @@ from tests.deploy.pods import Pod
 from tests.deploy.release import IMPRESSIONS, USERS, Release, password_of
 from tests.kafka_broker.broker import NoKafka
 from tests.security.broker import secured_broker
-
-PATIENCE_S = 60.0
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +33,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
         pytest.fail(str(error), pytrace=False)
 
 
+@pytest.mark.thorough
 def test_the_page_works_from_users_to_a_promotion_and_back(release: Release) -> None:
     """Topics are made, the roles become ready, the alias is promoted and asked; a second model is trained, taken over,
     promoted and rolled back while requests go on and none fails; every role ends with 0 within its grace period, and
@@ -129,11 +128,8 @@ def change_models(release: Release, sent: Requests) -> None:
 
 def wait_until_learned(learner: Pod) -> None:
     """Wait until a learner has folded all that was sent."""
-    until_s = time.monotonic() + PATIENCE_S
-    while True:
-        found = values_of(answer(learner.port("telemetry"), "/metrics")[1])
-        lag_s = found.get(("learner_lag_seconds", ""), 1e9)
-        if lag_s < 5:
-            return
-        assert time.monotonic() < until_s, learner.log
-        time.sleep(0.1)
+
+    def lag_s() -> float:
+        return values_of(answer(learner.port("telemetry"), "/metrics")[1]).get(("learner_lag_seconds", ""), 1e9)
+
+    wait_until(lambda: lag_s() < 5, lambda: learner.log, look_s=0.1)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cli_e2e.commands import Command, Ended
 from tests.image.builder import Image
+from tests.waiting import wait_for
 
 ENTER = Path(__file__).with_name("enter.sh")
 STATE = "/var/lib/stream-learner"
@@ -33,18 +33,20 @@ class Container(Command):
     def first(self) -> int:
         """The process that is number 1 inside, by its number out here. Waits until there is one."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        while not (found := children.read_text().split()):
+
+        def started() -> list[str] | None:
             assert self.process.poll() is None, self.err
-            time.sleep(0.005)
-        return int(found[0])
+            return children.read_text().split() or None
+
+        return int(wait_for(started, "the first process inside", look_s=0.005)[0])
 
     def program(self) -> str:
         """What the first process runs at the moment."""
         return Path(f"/proc/{self.first}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
     def stop(self, number: int = signal.SIGTERM) -> Ended:
-        """Send the first process a signal, as a cluster does, and wait for the end."""
-        self._began_s = time.monotonic()
+        """Send the first process a signal, as a cluster does, and wait for the end; `seconds` is how long that took."""
+        self._begin_to_count()
         os.kill(self.first, number)
         return self.ended()
 

@@ -28,12 +28,13 @@ from tests.image.builder import Image
 from tests.image.conftest import Measured
 from tests.image.container import Container, Containers
 from tests.kafka_broker.broker import delete_topics
+from tests.waiting import patience, wait_until
+
+pytestmark = pytest.mark.thorough
 
 IMPRESSIONS = 3_000
-STOP_S = 10.0
-START_S = 15.0
-"""Bounds that a loaded machine keeps too; what is measured is in the summary."""
-PATIENCE_S = 60.0
+TOO_LATE = "shutdown_timeout_exceeded"
+"""What a command says by its own clock that has not ended in time after a signal."""
 EVENT = b'{"site":"site-1","slot":2}'
 OWN_USER = "10001:10001"
 USED_BELOW = {
@@ -89,27 +90,23 @@ def _train(world: World, containers: Containers) -> Trained:
 
 
 def _wait_until_learned(ports: tuple[int, int], sent: Emitted) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while True:
+    def examples() -> list[float]:
         joiner, learner = (values_of(answer(port, "/metrics")[1]) for port in ports)
-        examples = joiner.get(("joiner_impressions_total", "example"), 0)
-        if examples == learner.get(("learner_examples_total", ""), -1) == sent.impressions:
-            return
-        assert time.monotonic() < until, f"{sent} sent, but {joiner} and {learner}"
-        time.sleep(0.1)
+        return [joiner.get(("joiner_impressions_total", "example"), 0), learner.get(("learner_examples_total", ""), -1)]
+
+    wait_until(lambda: examples() == [sent.impressions] * 2, lambda: f"{sent} sent, but {examples()}", look_s=0.1)
 
 
 def _wait_for_status(container: Container, port: int, path: str, status: int) -> None:
-    until = time.monotonic() + PATIENCE_S
-    found: tuple[int, str] | None = None
-    while True:
-        with suppress(OSError):
-            found = answer(port, path)
-        if found is not None and found[0] == status:
-            return
+    found: list[tuple[int, str]] = []
+
+    def answered() -> bool:
         assert container.process.poll() is None, container.err
-        assert time.monotonic() < until, f"no {status} from {path}, but {found}"
-        time.sleep(0.02)
+        with suppress(OSError):
+            found[:] = [answer(port, path)]
+        return bool(found) and found[0][0] == status
+
+    wait_until(answered, lambda: f"{status} from {path}, but {found}")
 
 
 def _event(ended: Ended, name: str) -> dict[str, Any]:
@@ -124,14 +121,13 @@ def test_every_command_is_run_by_a_test_of_this_file(containers: Containers) -> 
     assert listed - USED_BELOW == set()
 
 
-def test_it_starts_quickly(image: Image, trained: Trained, measured: Measured) -> None:
-    """From nothing to `--version`, and to a joiner that is ready: a pod that is moved is back in seconds."""
+def test_it_starts_from_nothing(image: Image, trained: Trained, measured: Measured) -> None:
+    """To `--version`, without another word, and to a joiner that is ready; how long both take is in the summary."""
     containers = Containers(image, trained.world.folder / "quick")
     runs = [containers.run("--version") for _ in range(5)]
     assert {(ended.code, ended.out, ended.err) for ended in runs} == {(0, "stream-learner 0.1.0\n", "")}
     version_s = statistics.median(ended.seconds for ended in runs)
     measured(f"start: {version_s:.2f} s to --version, {trained.ready_s:.2f} s until a joiner is ready")
-    assert version_s < START_S and trained.ready_s < START_S
 
 
 def test_every_kernel_is_in_the_image(image: Image, containers: Containers, measured: Measured) -> None:
@@ -187,7 +183,7 @@ def test_joiner_and_learner_keep_everything_when_told_to_stop(trained: Trained, 
     checkpoint. The next learner begins there.
     """
     for ended in (trained.joined, trained.learned):
-        assert ended.code == 0 and ended.seconds < STOP_S, ended.err
+        assert ended.code == 0 and TOO_LATE not in ended.err, ended.err
     measured(f"stop: joiner {trained.joined.seconds:.2f} s, learner {trained.learned.seconds:.2f} s")
     stopped = _event(trained.learned, "learner_stopped")
     assert stopped["tick"] > 0
@@ -217,7 +213,7 @@ def test_a_signal_during_the_start_is_not_lost(trained: Trained) -> None:
         _wait_for_handler(join, signal.SIGTERM)
         assert "joiner_started" not in join.err
         ended = join.stop()
-        assert ended.code in (0, 143) and ended.seconds < STOP_S
+        assert ended.code in (0, 143) and TOO_LATE not in ended.err, ended.err
     with trained.containers.started("score", piped=True) as score:
         stdin, stdout = score.process.stdin, score.process.stdout
         assert stdin is not None and stdout is not None
@@ -225,19 +221,18 @@ def test_a_signal_during_the_start_is_not_lost(trained: Trained) -> None:
         stdin.flush()
         assert "p" in json.loads(stdout.readline())
         ended = score.stop()
-        assert ended.code in (0, 143) and ended.seconds < STOP_S
+        assert ended.code in (0, 143) and TOO_LATE not in ended.err, ended.err
 
 
 def _wait_for_handler(container: Container, number: signal.Signals) -> None:
     """Wait until the first process is the program, and listens to a signal."""
     status = Path(f"/proc/{container.first}/status")
-    until = time.monotonic() + PATIENCE_S
-    while True:
+
+    def listens() -> bool:
         name, caught = re.findall(r"^(?:Name|SigCgt):\s*(\S+)", status.read_text(), re.MULTILINE)
-        if name.startswith(("stream-learner", "python")) and int(caught, 16) >> (number - 1) & 1:
-            return
-        assert time.monotonic() < until, f"{name} does not listen to {number.name}"
-        time.sleep(0.002)
+        return name.startswith(("stream-learner", "python")) and bool(int(caught, 16) >> (number - 1) & 1)
+
+    wait_until(listens, f"it listens to {number.name}", look_s=0.002)
 
 
 def test_the_commands_that_only_look(trained: Trained) -> None:
@@ -263,7 +258,7 @@ def test_an_evaluation_reads_the_training_log(trained: Trained) -> None:
 def test_predictions_over_http_are_those_of_the_library(trained: Trained) -> None:
     """`score` and two worker processes of `serve` give the same number; SIGTERM ends all three processes."""
     with trained.containers.started("score", piped=True) as score:
-        out, _ = score.process.communicate(EVENT + b"\n", PATIENCE_S)
+        out, _ = score.process.communicate(EVENT + b"\n", patience())
     scored = json.loads(out)
     port, health = free_port(), free_port()
     options = (f"serve.port={port}", "serve.workers=2", "serve.drain=100ms", f"telemetry.http_port={health}")
@@ -273,7 +268,7 @@ def test_predictions_over_http_are_those_of_the_library(trained: Trained) -> Non
         inside = _processes_below(serve.first)
         ended = serve.stop()
     assert len(inside) >= 3
-    assert ended.code in (0, 143) and ended.seconds < STOP_S, ended.err
+    assert ended.code in (0, 143) and TOO_LATE not in ended.err, ended.err
     assert not [pid for pid in inside if Path(f"/proc/{pid}").exists()]
 
 
@@ -283,7 +278,7 @@ def _predict(port: int, model: str) -> tuple[float, str]:
         json.dumps({"instances": [json.loads(EVENT)]}).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as found:
+    with urllib.request.urlopen(request, timeout=patience(10.0)) as found:
         answered = json.load(found)
     return answered["predictions"][0], answered["model_version"]
 
