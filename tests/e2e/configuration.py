@@ -17,7 +17,8 @@ Tree = dict[str, Any]
 def tree_of(model: str, bootstrap: str, s: Settings, state_dir: Path, changes: Tree) -> Tree:
     """The whole tree; `changes` are sections whose entries are added or replaced.
 
-    `close_idle` is off unless asked for, so that the training log depends on the inputs alone.
+    `close_idle` is off unless asked for, so that the training log depends on the inputs alone. Two shards are enough
+    to differ, and each costs a reader.
     """
     tree: Tree = {
         "model": model,
@@ -30,7 +31,7 @@ def tree_of(model: str, bootstrap: str, s: Settings, state_dir: Path, changes: T
             "optimizer": {name: s[name] for name in ("alpha", "beta", "l1", "l2")},
             "checkpoint_interval": "1s",
         },
-        "snapshots": {"interval": "100ms"},
+        "snapshots": {"interval": "100ms", "shards": 2},
     }
     for section, values in changes.items():
         tree[section] = {**tree.get(section, {}), **values}

@@ -138,7 +138,7 @@ def test_a_publisher_stops_at_a_damaged_last_version(site: Site) -> None:
     """It cannot know what was published last, so it names the record instead of publishing."""
     with running(site.learner()), site.scorer() as scorer:
         wait_until(lambda: scorer.version == site.end_tick, "the last version")
-    place = append_instead_of_version(site, shard=2, damage=snapshot_damages()["damaged"])
+    place = append_instead_of_version(site, shard=1, damage=snapshot_damages()["damaged"])
     error = failure_of(site.learner(), DamagedLog)
     assert place.replace(",", "").removeprefix("topic ") in str(error)
 

@@ -21,7 +21,7 @@ from tests.waiting import patience
 @pytest.mark.parametrize("name", NAMES)
 def test_log_model_and_predictions_equal_the_oracle(name: str, make_site: MakeSite) -> None:
     """For every scenario: examples and counts to the last one, z and n to the last bit, predictions to float32."""
-    site = make_site(scenario(name))
+    site = make_site(scenario(name), snapshots={"shards": 4})
     site.produce()
     learner = site.learner()
     with running(site.joiner(), learner):
