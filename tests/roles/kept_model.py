@@ -10,7 +10,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,14 @@ from stream_learner.roles.checkpoints import Checkpoints
 from stream_learner.roles.copier import Copier
 from stream_learner.roles.log_follower import LOG_BEGINNING
 from stream_learner.roles.recovery import Recovery
-from tests.core.example_records import as_record, random_examples
+from tests.core.example_records import Example, as_record, random_examples
 from tests.e2e.configuration import Tree, tree_of
 from tests.edges.kafka_help import VisiblePublisher
 from tests.scenarios import scenario
 from tests.waiting import wait_until
 
+COMPACTED = {"cleanup.policy": "compact"}
+MakeKept = Callable[..., "Kept"]
 SHARDS = 2
 TICKS = 48
 EXAMPLES = 30
@@ -174,12 +176,14 @@ class Started:
         self.checkpoints.close()
 
 
-_EXAMPLES = {seed: random_examples(EXAMPLES * TICKS, seed, keys=600) for seed in (1, 2)}
+@cache
+def _examples(seed: int) -> list[Example]:
+    return random_examples(EXAMPLES * TICKS, seed, keys=600)
 
 
 def examples(tick: int, seed: int) -> Any:
     """The record of a tick, of one history or the other."""
-    return as_record(_EXAMPLES[seed][EXAMPLES * tick : EXAMPLES * (tick + 1)], tick=tick)
+    return as_record(_examples(seed)[EXAMPLES * tick : EXAMPLES * (tick + 1)], tick=tick)
 
 
 def undisturbed(config: Config, seed: int = 1) -> dict[int, str]:

@@ -18,11 +18,9 @@ from stream_learner.roles.checkpoint_copies import CheckpointCopies
 from stream_learner.roles.copier import Copier
 from tests.cli_e2e.scraped import values_of
 from tests.edges.kafka_help import VisiblePublisher
-from tests.roles.kept_model import Kept, Started, undisturbed
-from tests.roles.test_lost_state import _small, make_kept  # noqa: F401 -- fixtures
+from tests.roles.kept_model import MakeKept, Started, undisturbed
 from tests.waiting import wait_until
 
-MakeKept = Callable[..., Kept]
 PLENTY = 1e12
 
 
@@ -70,7 +68,7 @@ def failing(errors: list[Exception]) -> Callable[..., Any]:
     return Publisher
 
 
-def test_what_fails_is_said_once_and_tried_again(make_kept: MakeKept, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_what_fails_is_said_once_and_tried_again(make_kept: MakeKept, monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that are away, and a bug of ours: the fold never hears of it, and the copy is made in the end."""
     monkeypatch.setattr(checkpoint_copies, "AGAIN_S", 0.01)
     kept, metrics = make_kept(), Metrics("m")
@@ -96,7 +94,7 @@ def test_what_fails_is_said_once_and_tried_again(make_kept: MakeKept, monkeypatc
     assert values["learner_copied_bytes_total", ""] > 0.0
 
 
-def test_whoever_is_taken_over_stops(make_kept: MakeKept) -> None:  # noqa: F811
+def test_whoever_is_taken_over_stops(make_kept: MakeKept) -> None:
     """The next look at the copies raises Fenced, and nothing of the former learner counts any more."""
     kept = make_kept()
     digests = undisturbed(kept.config)
@@ -118,7 +116,7 @@ def raises(copies: CheckpointCopies, kind: type[Exception]) -> bool:
     return False
 
 
-def test_the_end_does_not_wait_for_the_interval(make_kept: MakeKept) -> None:  # noqa: F811
+def test_the_end_does_not_wait_for_the_interval(make_kept: MakeKept) -> None:
     """A checkpoint that is to wait an hour for its copy is copied when the learner ends."""
     kept = make_kept()
     digests = undisturbed(kept.config)
@@ -134,7 +132,7 @@ def test_the_end_does_not_wait_for_the_interval(make_kept: MakeKept) -> None:  #
     assert kept.restored() == (4, digests[4])
 
 
-def test_a_copy_that_is_cut_short_leaves_the_one_before(make_kept: MakeKept) -> None:  # noqa: F811
+def test_a_copy_that_is_cut_short_leaves_the_one_before(make_kept: MakeKept) -> None:
     """Ended while it waits for its rate: the copy before counts; the next one leaves nothing over."""
     kept = make_kept()
     digests = undisturbed(kept.config)

@@ -35,7 +35,7 @@ FAULTS = (
         file="stream_learner/edges/store.py",
         old="        sequence = u64(self._planners[0].state.sequence + 1)\n",
         new="        sequence = u64(self._planners[0].state.sequence + 2)\n",
-        tests=("tests/edges/test_store.py", "tests/edges/test_store_*.py", "tests/roles/test_lost_state.py"),
+        tests=("tests/edges/test_store.py", "tests/edges/test_store_*.py", "tests/roles/test_*_state.py"),
     ),
     Fault(
         name="markers-are-not-passed",
