@@ -46,6 +46,8 @@ def tree(tmp_path: Path) -> Path:
     """A checkout of a small program with two tests, one of which fails."""
     root = tmp_path / "checkout"
     files = {
+        # Without the plugins that its tests do not need, pytest starts in a tenth of the time.
+        "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "-p no:schemathesis -p no:hypothesispytest -p no:anyio"\n',
         "stream_learner/__init__.py": "ANSWER = 42\nTWICE = 84\n",
         "tests/test_answer.py": "import stream_learner\n\ndef test_answer():\n    assert stream_learner.ANSWER == 42\n",
         "tests/test_broken.py": "def test_broken():\n    assert False\n",
@@ -81,6 +83,16 @@ def test_a_test_that_fails_anyhow_catches_nothing(tree: Path) -> None:
         outcome = check_fault(replace(SMALL, tests=("tests/test_broken.py",)), copies, "all")
     assert outcome.verdict is Verdict.UNSURE
     assert outcome.said == "the test fails without the fault too"
+
+
+def test_tests_that_cannot_begin_catch_nothing(tree: Path) -> None:
+    """Where pytest itself gives up, its last words are shown."""
+    (tree / "tests" / "conftest.py").write_text("import stream_learner.gone\n", encoding="utf-8")
+    with copies_of(tree) as copies:
+        outcome = check_fault(SMALL, copies, "all")
+    assert (outcome.verdict, outcome.test) == (Verdict.UNSURE, "")
+    assert outcome.said.startswith("pytest ended with exit code 4: ")
+    assert "stream_learner.gone" in outcome.said
 
 
 def test_a_part_without_a_test_catches_nothing(tree: Path) -> None:

@@ -12,7 +12,7 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from tools.seeded_faults.fault import BadFault, Fault
@@ -70,18 +70,17 @@ def check(faults: Sequence[Fault], tree: Path, part: str, jobs: int, *, say: boo
     for fault in faults:
         fault.text_in(tree)
         fault.tests_in(tree)
-    outcomes = []
     with ThreadPoolExecutor(max(jobs, 1)) as pool, copies_of(tree) as copies:
         pending = [pool.submit(check_fault, fault, copies, part) for fault in faults]
         try:
-            for future in pending:
-                outcomes.append(future.result())
+            for future in as_completed(pending):
+                outcome = future.result()
                 if say:
-                    print(line_of(outcomes[-1]), flush=True)
+                    print(line_of(outcome), flush=True)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return outcomes
+    return [future.result() for future in pending]
 
 
 def line_of(outcome: Outcome) -> str:

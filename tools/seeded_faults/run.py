@@ -44,8 +44,13 @@ PASSED, FAILED, INTERRUPTED, NO_TESTS = 0, 1, 2, 5
 """Exit codes of pytest."""
 
 
+class CannotTell(Exception):
+    """The tests of a fault did not come to an end; the message says why."""
+
+
 class Verdict(Enum):
-    """Whether a fault is caught. UNSURE: a test failed, but not for certain because of the fault."""
+    """Whether a fault is caught. UNSURE: a test failed, but not for certain because of the fault; or none came to an
+    end."""
 
     CAUGHT = "caught"
     MISSED = "MISSED"
@@ -182,7 +187,7 @@ class Copy:
             raise BadFault(f"the tests would not run the copy: stream_learner is taken from {found}")
 
     def run(self, arguments: Sequence[str]) -> Run:
-        """Run pytest up to the first failure. Raises BadFault where pytest cannot run at all."""
+        """Run pytest up to the first failure. Raises CannotTell where it does not come to an end."""
         notes, output = self.folder / "notes.jsonl", self.folder / "output.txt"
         notes.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", PLUGIN_NAME, "-p", "no:cacheprovider"]
@@ -193,7 +198,7 @@ class Copy:
             code = self._processes.run([*command, *arguments], self.root, environment, file.fileno())
         text = output.read_text(encoding="utf-8", errors="replace")
         if code not in (PASSED, FAILED, INTERRUPTED, NO_TESTS):
-            raise BadFault(f"pytest ended with exit code {code}:\n{text[-2000:]}")
+            raise CannotTell(f"pytest ended with exit code {code}: {_last_line(text)}")
         lines = notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []
         first = json.loads(lines[0]) if lines else {"test": "", "said": ""}
         return Run(code, first["test"], first["said"], text)
@@ -213,10 +218,10 @@ class Processes:
         self._ended = False
 
     def run(self, command: Sequence[str], where: Path, environment: dict[str, str], output: int) -> int:
-        """The exit code of a command. Raises BadFault where it takes too long, or was ended."""
+        """The exit code of a command. Raises CannotTell where it takes too long, or was ended."""
         with self._lock:
             if self._ended:
-                raise BadFault("the tests were ended")
+                raise CannotTell("the tests were ended")
             process = subprocess.Popen(
                 command, cwd=where, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
@@ -224,7 +229,7 @@ class Processes:
         try:
             return process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            raise BadFault(f"the tests took longer than {LIMIT_S:.0f} s: {' '.join(command[-3:])}") from None
+            raise CannotTell(f"the tests took longer than {LIMIT_S:.0f} s") from None
         finally:
             with self._lock:
                 _end_group(process)
@@ -248,8 +253,12 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 def check_fault(fault: Fault, copies: Copies, part: str) -> Outcome:
     """Make a mistake in a copy, and run what should catch it. Raises BadFault."""
     began_s = time.monotonic()
-    with copies.with_fault(fault) as copy:
-        verdict, test, said = _judge(copy, copies, [*PARTS[part], *fault.tests_in(copies.tree)])
+    arguments = [*PARTS[part], *fault.tests_in(copies.tree)]
+    try:
+        with copies.with_fault(fault) as copy:
+            verdict, test, said = _judge(copy, copies, arguments)
+    except CannotTell as error:
+        verdict, test, said = Verdict.UNSURE, "", str(error)
     return Outcome(fault.name, verdict, test, said, time.monotonic() - began_s)
 
 
@@ -259,12 +268,16 @@ def _judge(copy: Copy, copies: Copies, arguments: Sequence[str]) -> tuple[Verdic
     if not run.failed:
         return Verdict.MISSED, "", "" if run.code == PASSED else "no test of this part is in these files"
     if not run.test:
-        raise BadFault(f"pytest failed without a test that did:\n{run.output[-2000:]}")
+        raise CannotTell(f"pytest failed, and no test did: {_last_line(run.output)}")
     if not copies.passes_without(run.test):
         return Verdict.UNSURE, run.test, "the test fails without the fault too"
     if not copy.run([run.test]).failed:
         return Verdict.UNSURE, run.test, f"run again alone, the test passed; at first it said: {run.said}"
     return Verdict.CAUGHT, run.test, run.said
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
 
 
 @contextmanager
