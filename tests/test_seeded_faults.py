@@ -47,7 +47,7 @@ def tree(tmp_path: Path) -> Path:
     root = tmp_path / "checkout"
     files = {
         # Without the plugins that its tests do not need, pytest starts in a tenth of the time.
-        "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "-p no:schemathesis -p no:hypothesispytest -p no:anyio"\n',
+        "pytest.ini": "[pytest]\naddopts = -p no:schemathesis -p no:hypothesispytest -p no:anyio\n",
         "stream_learner/__init__.py": "ANSWER = 42\nTWICE = 84\n",
         "tests/test_answer.py": "import stream_learner\n\ndef test_answer():\n    assert stream_learner.ANSWER == 42\n",
         "tests/test_broken.py": "def test_broken():\n    assert False\n",
