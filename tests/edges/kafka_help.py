@@ -7,6 +7,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -56,11 +57,17 @@ def raises_within(kind: type[Exception], call: Callable[[], object]) -> Exceptio
 
 
 def without_waiting(call: Callable[[], T]) -> T:
-    """What a call returns that may wait for an hour, and has no reason to: it fails when the patience is over."""
-    returned: list[T] = []
-    threading.Thread(target=lambda: returned.append(call()), daemon=True).start()
-    until(lambda: returned)
-    return returned[0]
+    """What a call ends with that may wait for an hour, and has no reason to: it fails when the patience is over."""
+    ended: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            ended.set_result(call())
+        except BaseException as error:  # noqa: BLE001 -- raised by `result`
+            ended.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return ended.result(patience())
 
 
 class VisiblePublisher(TransactionalPublisher):

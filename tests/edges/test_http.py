@@ -13,6 +13,7 @@ from stream_learner.edges import metric_names as names
 from stream_learner.edges.http import TelemetryServer
 from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import PortInUse
+from tests.waiting import patience
 
 
 class Role:
@@ -84,16 +85,18 @@ def test_other_paths_and_methods_are_refused(url: str) -> None:
 
 def test_a_slow_check_does_not_hold_up_others(metrics: Metrics) -> None:
     """While one check takes its time, metrics are served."""
-    release = threading.Event()
+    asked, release = threading.Event(), threading.Event()
 
     def slow() -> tuple[bool, str]:
-        return release.wait(5), "released"
+        asked.set()
+        return release.wait(2 * patience()), "released"
 
     with TelemetryServer("127.0.0.1", 0, metrics=metrics, health=slow, ready=slow) as server:
         base = f"http://127.0.0.1:{server.port}"
-        waiting = threading.Thread(target=httpx.get, args=(f"{base}/healthz",))
+        waiting = threading.Thread(target=lambda: httpx.get(f"{base}/healthz", timeout=3 * patience()))
         waiting.start()
-        assert httpx.get(f"{base}/metrics").status_code == 200
+        assert asked.wait(patience())
+        assert httpx.get(f"{base}/metrics", timeout=patience()).status_code == 200
         release.set()
         waiting.join()
 

@@ -15,6 +15,7 @@ from stream_learner.edges.kafka.certificate import subject_of
 from stream_learner.edges.kafka.credentials import Credentials
 from stream_learner.errors import BrokerUnreachable, ConfigError, RetryLater
 from tests.conftest import MakeTopic
+from tests.edges.kafka_help import without_waiting
 from tests.security.certificates import Authority
 from tests.waiting import patience
 
@@ -126,7 +127,6 @@ class Changing(KafkaSettings):
         return self.changes
 
 
-@pytest.mark.timeout(60)
 def test_a_question_under_way_when_credentials_change_gets_its_answer() -> None:
     """A thread waits for brokers that do not answer while another makes the shared client anew: it hears that they
     did not answer, and is not left waiting for a client that is gone."""
@@ -136,9 +136,9 @@ def test_a_question_under_way_when_credentials_change_gets_its_answer() -> None:
         waiting = pool.submit(queries.high_watermarks, [("topic", 0)])
         silent.accept()
         settings.changes += 1
-        for asked in (lambda: queries.high_watermarks([("topic", 0)]), lambda: waiting.result(patience())):
+        for asked in (lambda: queries.high_watermarks([("topic", 0)]), waiting.result):
             with pytest.raises(BrokerUnreachable):
-                asked()
+                without_waiting(asked)
 
 
 def test_an_appender_that_is_never_idle_says_that_credentials_have_changed(kafka: str, topics: MakeTopic) -> None:
