@@ -18,6 +18,7 @@ from tests.cli_e2e.published import Published
 from tests.cli_e2e.world import World
 from tests.kafka_broker.broker import delete_topics
 from tests.serving.running import Server, config_of, serving
+from tests.waiting import patience
 
 WEIGHTS = dict(zip([BIAS_KEY, *hash_texts([b"site=a", b"site=b", b"x"])], [-1.0, 0.5, -2.0, 0.25], strict=True))
 
@@ -61,5 +62,5 @@ def server(published: Published) -> Iterator[Server]:
 def scorer(published: Published) -> Iterator[Scorer]:
     """The library, with the same model."""
     with Scorer(published.world.settings.bootstrap, published.world.model, max_staleness_ms=None) as scorer:
-        scorer.wait_ready(20)
+        scorer.wait_ready(patience())
         yield scorer

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,8 +20,7 @@ from stream_learner.roles.lifecycle import Stopping
 from stream_learner.roles.serving.process import ServingProcess
 from tests.cli_e2e.commands import Command, started
 from tests.cli_e2e.world import World, free_port
-
-PATIENCE_S = 30.0
+from tests.waiting import patience, wait_until
 
 
 class Server:
@@ -61,7 +59,7 @@ class Server:
     def stop(self) -> None:
         """Tell it to stop, wait for its end, raise what it ended with."""
         self._stopping.set()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(patience())
         assert not self._thread.is_alive()
         if self._errors:
             raise self._errors[0]
@@ -87,14 +85,6 @@ def serving(config: Config, *, ready: bool = True) -> Iterator[Server]:
         server.stop()
 
 
-def wait_until(true: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-    """Ask again and again."""
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 @contextmanager
 def serve_command(world: World, *settings: str) -> Iterator[tuple[Command, str]]:
     """The command, ready, and its address."""
@@ -102,7 +92,7 @@ def serve_command(world: World, *settings: str) -> Iterator[tuple[Command, str]]
     given = ("serve.host=127.0.0.1", f"serve.port={port}", "scorer.max_staleness=null", *settings)
     with started("serve", "-c", world.file, *(part for one in given for part in ("--set", one))) as command:
         url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: is_ready(url) or command.process.poll() is not None, 120)
+        wait_until(lambda: is_ready(url) or command.process.poll() is not None)
         assert command.process.poll() is None, command.err
         yield command, url
 
@@ -110,6 +100,6 @@ def serve_command(world: World, *settings: str) -> Iterator[tuple[Command, str]]
 def is_ready(url: str) -> bool:
     """What a balancer asks."""
     try:
-        return httpx.get(f"{url}/v2/health/ready", timeout=2).status_code == 200
+        return httpx.get(f"{url}/v2/health/ready", timeout=patience(2.0)).status_code == 200
     except httpx.TransportError:
         return False

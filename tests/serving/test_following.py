@@ -23,7 +23,7 @@ from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.model_replica import ModelReplica
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published
-from tests.serving.running import wait_until
+from tests.waiting import patience, wait_until
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def test_a_bug_in_reading_the_control_topic_ends_nothing(
     monkeypatch.setattr(ControlState, "take", breaks_once)
     watch = ControlWatch(world.settings, topic, get_logger("test")).start()
     try:
-        assert watch.wait_settled(20)
+        assert watch.wait_settled(patience())
         control = ControlTopic(world.settings, topic)
         control.write(Publication(world.model, True, "test", 1))
         control.write(Pin(world.model, world.model, True, 3, "test", 1))

@@ -9,12 +9,14 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 import httpx
 import pytest
 
 from tests.cli_e2e.published import Published
-from tests.serving.running import Server, config_of, serving, wait_until
+from tests.serving.running import Server, config_of, serving
+from tests.waiting import patience, wait_until
 
 MAX_BODY = 64 << 10
 LIMITS = {"max_body": MAX_BODY, "max_instances": 100, "request_timeout": "500ms", "keep_alive": "1m"}
@@ -29,7 +31,7 @@ def strict(published: Published) -> Iterator[Server]:
 
 def connect(server: Server) -> socket.socket:
     """A client of few manners."""
-    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=patience())
 
 
 def read_all(client: socket.socket) -> bytes:
@@ -51,7 +53,7 @@ def head(server: Server, *lines: str) -> bytes:
 def answers(server: Server) -> bool:
     """Whether an ordinary client gets an answer."""
     body = {"instances": [{"site": "a"}]}
-    found = httpx.post(f"{server.url}/v1/models/{server.model}:predict", json=body, timeout=20)
+    found = httpx.post(f"{server.url}/v1/models/{server.model}:predict", json=body, timeout=patience())
     return found.status_code == 200
 
 
@@ -77,27 +79,27 @@ def error_of(answer: bytes) -> str:
     ids=["in the first line", "in the headers", "in the body", "between chunks"],
 )
 def test_a_client_that_stops_is_cut_off(strict: Server, sent: bytes, code: int | None) -> None:
-    """Wherever it stops, after the time that a request may take; others do not notice."""
+    """Wherever it stops, after the time that a request may take, not before; others do not notice."""
+    began_s = time.monotonic()
     with closing(connect(strict)) as client:
-        began_s = time.monotonic()
         client.sendall(sent.replace(b"NAME", strict.model.encode()))
         assert answers(strict)
         answer = read_all(client)
-        assert 0.4 < time.monotonic() - began_s < 20
+    assert time.monotonic() - began_s > 0.4
     assert (status_of(answer) if answer else None) == code
     if answer:
         assert "did not arrive" in error_of(answer) and b"connection: close" in answer
 
 
 def test_an_idle_connection_is_closed(published: Published) -> None:
-    """After its time, whether or not it has had an answer before."""
+    """After its time and not before, whether or not it has had an answer before."""
     with serving(config_of(published.world, keep_alive="1s")) as server:
         for sent in (b"", b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"):
+            began_s = time.monotonic()
             with closing(connect(server)) as client:
                 client.sendall(sent)
-                began_s = time.monotonic()
                 assert (b"200 OK" in read_all(client)) == bool(sent)
-                assert 0.9 < time.monotonic() - began_s < 20
+            assert time.monotonic() - began_s > 0.9
 
 
 def test_a_client_that_drips_is_cut_off(strict: Server) -> None:
@@ -105,12 +107,8 @@ def test_a_client_that_drips_is_cut_off(strict: Server) -> None:
     for sent, drop in ((b"", b"a"), (head(strict, "Content-Length: 1000"), b" ")):
         with closing(connect(strict)) as client:
             client.sendall(sent or b"POST /v1/x HTTP/1.1\r\nX: ")
-            began_s = time.monotonic()
             with pytest.raises((ConnectionResetError, BrokenPipeError)):
-                while time.monotonic() - began_s < 30:
-                    client.sendall(drop)
-                    time.sleep(0.05)
-            assert time.monotonic() - began_s < 20
+                wait_until(partial(client.sendall, drop), "the client is cut off", look_s=0.05)
 
 
 @pytest.mark.parametrize("one", [b"x: y\r\n", b"x"], ids=["many", "one that does not end"])
@@ -173,16 +171,15 @@ def test_a_client_that_does_not_read_is_cut_off(strict: Server) -> None:
     with closing(connect(strict)) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.settimeout(0.2)
-        began_s = time.monotonic()
-        cut = False
-        while not cut and time.monotonic() - began_s < 20:
+
+        def send() -> None:
             try:
                 client.sendall(request * 20)
             except TimeoutError:
                 assert answers(strict)
-            except (ConnectionResetError, BrokenPipeError):
-                cut = True
-        assert cut
+
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            wait_until(send, "the client is cut off")
 
 
 def test_a_head_that_is_too_long_is_refused(strict: Server) -> None:
@@ -210,7 +207,7 @@ def test_a_huge_body_is_refused_and_the_client_gets_to_read_why(strict: Server) 
         client.sendall(head(strict, f"Content-Length: {8 << 20}") + b" " * (8 << 20))
         answer = read_all(client)
     assert status_of(answer) == 413 and "serve.max_body" in error_of(answer)
-    found = httpx.post(url, content=(b" " * 10_000 for _ in range(800)), timeout=5)
+    found = httpx.post(url, content=(b" " * 10_000 for _ in range(800)), timeout=patience())
     assert found.status_code == 413 and found.headers["connection"] == "close"
     fits = b'{"instances": []' + b" " * (MAX_BODY - 17) + b"}"
     assert httpx.post(url, content=fits).status_code == 200
@@ -241,7 +238,7 @@ def test_a_gzip_bomb_is_refused(strict: Server) -> None:
     bomb = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = b"".join(bomb.compress(b" " * (1 << 20)) for _ in range(60)) + bomb.flush()
     assert len(packed) < MAX_BODY
-    found = httpx.post(url, content=packed, headers={"content-encoding": "gzip"}, timeout=20)
+    found = httpx.post(url, content=packed, headers={"content-encoding": "gzip"}, timeout=patience())
     assert found.status_code == 413
     members = gzip.compress(b" " * 10_000) * 10
     assert httpx.post(url, content=members, headers={"content-encoding": "gzip"}).status_code == 413
@@ -250,9 +247,9 @@ def test_a_gzip_bomb_is_refused(strict: Server) -> None:
 def test_a_body_of_many_members_costs_what_its_bytes_do(published: Published) -> None:
     """Twice as many empty gzip members take twice as long, not four times: 800,000 are refused within the time."""
     members = gzip.compress(b"") * 800_000
-    with serving(config_of(published.world, request_timeout="30s")) as server:
+    with serving(config_of(published.world, request_timeout=f"{patience(30.0):.0f}s")) as server:
         url = f"{server.url}/v1/models/{server.model}:predict"
-        found = httpx.post(url, content=members, headers={"content-encoding": "gzip"}, timeout=30)
+        found = httpx.post(url, content=members, headers={"content-encoding": "gzip"}, timeout=patience())
     assert (found.status_code, found.json()["error"][:20]) == (400, "the body is not JSON")
 
 

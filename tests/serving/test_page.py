@@ -15,6 +15,7 @@ from stream_learner.edges.serving.app import GZIP_FROM_BYTES
 from stream_learner.edges.serving.connection import HEAD_BYTES
 from stream_learner.edges.serving.work import INLINE_BYTES
 from tests.serving.running import Server
+from tests.waiting import patience
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^\$ (curl .*)\n(.*)$", PAGE, re.M)
@@ -35,7 +36,7 @@ def form(value: Any) -> Any:
 def test_an_example_is_answered_as_the_page_says(server: Server, command: str, answer: str) -> None:
     """Run as it stands, for the server and the model of this test: the same members, types and words."""
     command = command.replace("localhost:8080", f"127.0.0.1:{server.port}").replace("/ctr", f"/{server.model}")
-    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=30)
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=patience())
     assert form(json.loads(found.stdout)) == form(json.loads(answer.replace('"ctr"', f'"{server.model}"')))
 
 

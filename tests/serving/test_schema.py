@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli_e2e.published import Published
 from tests.serving.running import Server, config_of, serving
+from tests.waiting import patience
 
 LEFT_OUT = "positive_data_acceptance"
 """That every request of the right shape is accepted cannot be: an event in a string must be JSON itself, and a tensor's
@@ -31,7 +32,7 @@ def test_no_answer_is_a_failure_or_other_than_documented(small: Server) -> None:
     checks = ["--checks", "all", "--exclude-checks", LEFT_OUT, "--phases", "examples,coverage,fuzzing"]
     bounds = ["--max-examples", "30", "--seed", "1", "--generation-deterministic", "--no-color"]
     command = [Path(sys.executable).with_name("schemathesis"), "run", f"{small.url}/openapi.json", *checks, *bounds]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=patience(300.0))
     assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
     assert "Tested: 16" in found.stdout
     assert failures(small) == before

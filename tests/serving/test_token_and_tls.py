@@ -13,7 +13,8 @@ import pytest
 from stream_learner.config import Config
 from stream_learner.errors import ConfigError
 from tests.cli_e2e.published import Published
-from tests.serving.running import Server, config_of, serving, wait_until
+from tests.serving.running import Server, config_of, serving
+from tests.waiting import patience, wait_until
 
 
 def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
@@ -127,7 +128,7 @@ def test_a_key_that_is_encrypted_is_refused_and_not_asked_for(tmp_path: Path) ->
     words = [sys.executable, "-c", code]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:
-            process.wait(30)
+            process.wait(patience())
         finally:
             process.kill()
         assert process.stderr is not None
