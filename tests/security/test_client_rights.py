@@ -1,18 +1,8 @@
-"""Credentials and rights on a real Kafka with SASL and ACLs: what is refused is said by name, and stops."""
+"""Clients on a Kafka with SASL and ACLs: what is refused is said by name, and stops."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from stream_learner.edges.kafka import (
     Admin,
@@ -25,61 +15,31 @@ from stream_learner.edges.kafka import (
 )
 from stream_learner.errors import AuthenticationFailed, NotAuthorised
 from tests.edges.kafka_help import append, raises_within, until
-from tests.kafka_broker.broker import Broker
+from tests.security.broker import SPARE, Secured
 from tests.waiting import patience
 
-LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-USERS = 'user_admin="admin-secret" user_alice="alice-secret" user_bob="bob-secret"'
-SECURED = {
-    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "sasl.enabled.mechanisms": "PLAIN",
-    "sasl.mechanism.inter.broker.protocol": "PLAIN",
-    "listener.name.plaintext.plain.sasl.jaas.config": (f'{LOGIN} username="admin" password="admin-secret" {USERS};'),
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:admin;User:ANONYMOUS",
-}
-
-
-def credentials(user: str, password: str = "") -> dict[str, str]:
-    """Client properties of a user."""
-    return {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": password or f"{user}-secret",
-    }
+ALICE, BOB = SPARE[:2]
+MAY = [("topic", "readable", "Read"), ("topic", "readable", "Describe"), ("topic", "writable", "Write")]
 
 
 @pytest.fixture(scope="module")
-def secured() -> Iterator[str]:
-    """Address of a broker on which only `admin` may do anything; alice may read `readable` and write `writable`."""
-    with Broker(properties=SECURED, client=credentials("admin")) as broker:
-        settings = KafkaSettings({"bootstrap.servers": broker.bootstrap, **credentials("admin")})
-        Admin(settings).create([TopicPlan("secret", 1), TopicPlan("readable", 1), TopicPlan("writable", 1)])
-        append(settings, "readable", 0, [b"x"])
-        _allow(settings, ResourceType.TOPIC, "readable", AclOperation.READ)
-        _allow(settings, ResourceType.TOPIC, "readable", AclOperation.DESCRIBE)
-        _allow(settings, ResourceType.TOPIC, "writable", AclOperation.WRITE)
-        yield broker.bootstrap
+def topics(secured: Secured) -> None:
+    """Three of them, one with a record."""
+    settings = KafkaSettings(secured.super_client)
+    Admin(settings).create([TopicPlan("secret", 1), TopicPlan("readable", 1), TopicPlan("writable", 1)])
+    append(settings, "readable", 0, [b"x"])
 
 
-def _allow(settings: KafkaSettings, kind: ResourceType, name: str, operation: AclOperation) -> None:
-    admin = AdminClient(settings.admin())
-    pattern, permit = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-    binding = AclBinding(kind, name, pattern, "User:alice", "*", operation, permit)
-    for answer in admin.create_acls([binding]).values():
-        answer.result()
+@pytest.fixture
+def alice(secured: Secured, topics: None) -> KafkaSettings:
+    """Settings of a user who may read `readable` and write `writable`."""
+    secured.allow_all(ALICE, MAY)
+    return KafkaSettings(secured.options("PLAIN", ALICE), group="alices")
 
 
-@pytest.fixture(scope="module")
-def alice(secured: str) -> KafkaSettings:
-    """Settings of a user without rights."""
-    return KafkaSettings({"bootstrap.servers": secured, **credentials("alice")}, group="alices")
-
-
-def test_wrong_credentials_stop_every_client(secured: str) -> None:
+def test_wrong_credentials_stop_every_client(secured: Secured, topics: None) -> None:
     """A wrong password is AuthenticationFailed, and does not appear in the message."""
-    settings = KafkaSettings({"bootstrap.servers": secured, **credentials("alice", "wrong-password")})
+    settings = KafkaSettings(secured.options("PLAIN", ALICE, **{"sasl.password": "wrong-password"}))
     with PartitionReader(settings, "readable", 0, 0) as reader:
         errors = [raises_within(AuthenticationFailed, lambda: reader.read(1, 0.1))]
     with Membership(settings, "readable", "secret") as member:
@@ -100,7 +60,7 @@ def test_reading_without_the_right_names_user_topic_and_right(alice: KafkaSettin
     """The message says who lacks what on which topic; reading with the right works."""
     with PartitionReader(alice, "secret", 0, 0) as reader:
         error = raises_within(NotAuthorised, lambda: reader.read(1, 0.1))
-    assert "alice lacks the right: Read on topic secret" in str(error)
+    assert f"{ALICE} lacks the right: Read on topic secret" in str(error)
     with PartitionReader(alice, "readable", 0, 0) as reader:
         batch = until(lambda: reader.read(1, 0.5))
         assert batch.values == [b"x"]
@@ -116,16 +76,16 @@ def test_appending_without_the_right_is_a_result(alice: KafkaSettings) -> None:
     assert results["written"].offset == 0
     error = results["refused"].error
     assert isinstance(error, NotAuthorised)
-    assert "alice lacks the right: Write on topic readable" in str(error)
+    assert f"{ALICE} lacks the right: Write on topic readable" in str(error)
 
 
-def test_appending_without_any_right_is_fatal(secured: str) -> None:
+def test_appending_without_any_right_is_fatal(secured: Secured, topics: None) -> None:
     """A user who may write nowhere gets no producer id: the records are refused, and so is the next append."""
-    settings = KafkaSettings({"bootstrap.servers": secured, **credentials("bob")})
+    settings = KafkaSettings(secured.options("PLAIN", BOB))
     appender = Appender(settings)
     appender.append("readable", 0, b"x")
     assert isinstance(appender.flush(patience())[0].error, NotAuthorised)
-    with pytest.raises(NotAuthorised, match="bob lacks the right"):
+    with pytest.raises(NotAuthorised, match=f"{BOB} lacks the right"):
         appender.append("readable", 0, b"x")
     appender.close()
 
