@@ -71,7 +71,7 @@ FAULTS = (
         file="stream_learner/edges/kafka/faults.py",
         old="    E.PRODUCER_FENCED,\n    E.INVALID_PRODUCER_EPOCH,\n",
         new="    E.INVALID_PRODUCER_EPOCH,\n",
-        tests=("tests/edges/test_kafka_faults.py", "tests/edges/test_kafka_publisher.py"),
+        tests=("tests/edges/test_kafka_outage.py", "tests/edges/test_kafka_publisher.py"),
     ),
     Fault(
         name="half-a-new-secret",
