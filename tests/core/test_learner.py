@@ -226,6 +226,7 @@ def test_a_record_whose_columns_disagree_is_refused_before_anything_changes(
     assert learner.state_scalars() == fresh.state_scalars()
 
 
+@pytest.mark.thorough
 def test_a_generic_processor_computes_the_same_bits(tmp_path: Path) -> None:
     """The kernels compiled without any vector extension give the digest and metrics of this machine's own."""
     script = (

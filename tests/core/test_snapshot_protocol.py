@@ -21,6 +21,7 @@ from stream_learner.core.replica import Replica
 from stream_learner.core.replica_table import Change
 from stream_learner.core.rows import WeightRows
 from stream_learner.core.snapshots import VERSION_KEY, Stamp, VersionRecord, decode, publication
+from tests.suite.share import share
 
 CONTENT = {"name": "m", "tick_ms": 1, "features": {}, "optimizer": {}, "inputs": {}, "metrics": {}}
 UNIVERSE = [(i * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 for i in range(1, 97)]
@@ -253,17 +254,19 @@ def run(seed: int, steps: int, torn: float | None = None, *, moving: bool = Fals
     return world
 
 
-def test_every_version_served_is_exactly_the_model_at_that_version() -> None:
+@share(12, of=48)
+def test_every_version_served_is_exactly_the_model_at_that_version(examples: int) -> None:
     """Over random histories no reader ever serves anything but the model at the version it names."""
-    worlds = [run(seed, 15 + 5 * (seed % 12)) for seed in range(24)]
-    assert sum(world.checks for world in worlds) > 1_500
-    assert sum(world.unready for world in worlds) > 40
+    worlds = [run(seed, 15 + 5 * (seed % 12)) for seed in range(examples)]
+    assert sum(world.checks for world in worlds) > 60 * examples
+    assert sum(world.unready for world in worlds) > 1.5 * examples
 
 
-def test_weights_that_move_untouched_are_right_at_every_version() -> None:
+@share(4, of=16)
+def test_weights_that_move_untouched_are_right_at_every_version(examples: int) -> None:
     """Where every weight changes between two publications, each is the whole model, to those who follow too."""
-    worlds = [run(seed, 15 + 5 * (seed % 12), moving=True) for seed in range(8)]
-    assert sum(world.checks for world in worlds) > 500
+    worlds = [run(seed, 15 + 5 * (seed % 12), moving=True) for seed in range(examples)]
+    assert sum(world.checks for world in worlds) > 40 * examples
 
 
 @pytest.mark.parametrize("mutation", ["pages", "deltas", "attempts"])

@@ -13,20 +13,22 @@ from stream_learner.core.examples import Mark, MarkId, encode_examples, encode_m
 from stream_learner.core.marks import GENESIS, ClickCounts, ImpressionCounts, TickCounts
 from stream_learner.core.training_log import AcceptedTick, Balance, RuleR, find_chain
 from tests.core.log_world import Rules, check_history, examples_of
+from tests.suite.share import share
 
 
-def run_histories(rules: Rules) -> list[int]:
+def run_histories(rules: Rules, histories: int = 250) -> list[int]:
     """Accepted marks, ignored marks and lost attempts of all the histories together."""
-    found = [check_history(seed, rules) for seed in range(250)]
+    found = [check_history(seed, rules) for seed in range(histories)]
     return [sum(column) for column in zip(*found, strict=True)]
 
 
-def test_random_histories_keep_every_law() -> None:
+@share(80, of=500)
+def test_random_histories_keep_every_law(examples: int) -> None:
     """Several writers, pauses, kills, failures, late records: every tick once, in order, and every input record."""
-    accepted, ignored, lost = run_histories(Rules())
-    assert accepted > 2000
-    assert ignored > 1000
-    assert lost > 500
+    accepted, ignored, lost = run_histories(Rules(), examples)
+    assert accepted > 8 * examples
+    assert ignored > 4 * examples
+    assert lost > 2 * examples
 
 
 class AnyPredecessor(RuleR):
