@@ -20,6 +20,7 @@ from stream_learner.edges.files.reading import Meaning, block_parsers, open_sour
 from stream_learner.edges.files.source import TextSource
 from stream_learner.edges.files.streams import FileStream
 from stream_learner.errors import BadInput
+from tests.waiting import patience
 
 
 def zstd(data: bytes) -> bytes:
@@ -225,7 +226,7 @@ class TestSource:
         next(blocks)
         (thread,) = [thread for thread in threading.enumerate() if thread.name == "read-ahead"]
         blocks.close()  # type: ignore[attr-defined]  # a generator
-        thread.join(10)
+        thread.join(patience())
         assert not thread.is_alive()
 
 

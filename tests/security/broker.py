@@ -30,6 +30,7 @@ from tests.e2e.site import wait_until
 from tests.kafka_broker.broker import PATIENT, Broker
 from tests.security.certificates import Authority, Certificate
 from tests.security.token_server import AUDIENCE, TokenServer
+from tests.waiting import patience
 
 USERS = ("joiner", "learner", "scorer", "operator")
 SPARE = tuple(f"user-{number}" for number in range(24))
@@ -112,7 +113,7 @@ class Secured:
 
     def _rights_of(self, user: str | None) -> set[AclBinding]:
         """What the broker goes by, which is a moment behind what it was told."""
-        return set(self.admin.describe_acls(_any_right(user)).result(30))
+        return set(self.admin.describe_acls(_any_right(user)).result(patience()))
 
     def limit(self, user: str, bytes_per_s: int) -> None:
         """Give a user a quota of so many bytes a second, for what it sends and for what it reads; it counts at once."""
@@ -142,7 +143,7 @@ def _any_right(user: str | None) -> AclBindingFilter:
 
 def _all(answers: Mapping[Any, Any]) -> None:
     for answer in answers.values():
-        answer.result(30)
+        answer.result(patience())
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waiting import patience
+
 NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
 ENCRYPTED_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
 
@@ -84,7 +86,7 @@ def rsa_sign(key: Path, data: bytes) -> bytes:
 
 def _openssl(command: str, *arguments: str | Path, data: bytes = b"") -> bytes:
     done = subprocess.run(
-        ["openssl", command, *map(str, arguments)], input=data, capture_output=True, check=False, timeout=60
+        ["openssl", command, *map(str, arguments)], input=data, capture_output=True, check=False, timeout=patience()
     )
     assert done.returncode == 0, f"openssl {command}: {done.stderr.decode(errors='replace')}"
     return done.stdout
