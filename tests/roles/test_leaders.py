@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -32,11 +33,21 @@ EXAMPLES = [e for e in random_examples(PER_TICK * TICKS * 3, 5) if e.features][:
 
 
 def folded(tick: int) -> Learner:
-    """An undisturbed learner that has folded up to a tick."""
+    """A learner that has folded up to a tick."""
     learner = Learner(FtrlProximal())
     for number in range(tick + 1):
         fold(learner, number)
     return learner
+
+
+@cache
+def undisturbed() -> tuple[list[int], Learner]:
+    """The digest after every tick of a learner that nothing happens to, and that learner after the last."""
+    learner, digests = folded(-1), []
+    for tick in range(TICKS):
+        fold(learner, tick)
+        digests.append(learner.digest())
+    return digests, learner
 
 
 def fold(learner: Learner, tick: int) -> None:
@@ -195,13 +206,14 @@ class World:
     def check(self) -> int:
         """Versions only grow, each is the undisturbed model, and so is the copy of whoever read all; how many."""
         seen: set[int] = set()
+        digests, last = undisturbed()
         for log in self.topic.logs:
             stamped = [decode(VERSION_KEY, value) for key, value in log if key == VERSION_KEY and value is not None]
             found = [(r.stamp.version, r.digest) for r in stamped if isinstance(r, VersionRecord)]
             versions = [version for version, _ in found]
             assert versions == sorted(set(versions))
             for version, digest in found:
-                assert digest == DIGESTS[version]
+                assert digest == digests[version]
             seen |= set(versions)
         replica = Replica([len(log) for log in self.topic.logs])
         for shard, log in enumerate(self.topic.logs):
@@ -210,14 +222,10 @@ class World:
             replica.reached(shard, len(log))
         assert replica.ready, replica.why_not_ready
         assert replica.version == TICKS - 1
-        for rows in LAST.table.items():
-            expected = LAST.weights(rows.columns).astype("float32")
+        for rows in last.table.items():
+            expected = last.weights(rows.columns).astype("float32")
             assert [replica.weight(int(key)) for key in rows.keys] == expected.tolist()
         return len(seen)
-
-
-LAST = folded(TICKS - 1)
-DIGESTS = [folded(tick).digest() for tick in range(TICKS)]
 
 
 def test_whoever_takes_over_when_versions_only_grow_and_are_those_of_the_undisturbed_model() -> None:

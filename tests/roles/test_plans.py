@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from stream_learner.config import Config
 from stream_learner.roles.lifecycle import Heartbeat, all_alive, all_ready
 from stream_learner.roles.topics import control_plan, input_plans, plans
+from tests.waiting import wait_until
 
 TREE = {
     "model": "ctr",
@@ -86,7 +86,8 @@ def test_the_probes_speak_for_all_roles() -> None:
     assert all_alive(hearts) == (True, "ok")
     for heart in hearts:
         heart.beat()
-    time.sleep(0.03)
+    wait_until(lambda: not hearts[1].alive(), "the limit of the second has passed")
+    assert hearts[0].alive()
     assert all_alive(hearts) == (False, "a loop has not turned for a minute")
     roles = [Waiting(""), Waiting("no group"), Waiting("no log")]
     assert all_ready(roles) == (False, "no group; no log")
