@@ -40,10 +40,7 @@ RUN pip/bin/pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-
     && find /opt/stream-learner/lib -type d -name tests -prune -exec rm -r {} + \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/stream-learner/lib
 RUN case "$NUMBA_CPU_NAME" in x86-64-v3) set -- x86-64-v3 x86-64-v2 ;; *) set -- "$NUMBA_CPU_NAME" ;; esac \
-    && for cpu in "$@"; do \
-        NUMBA_CPU_NAME=$cpu python -c "from stream_learner.core.warmup import compile_everything; compile_everything()" \
-        || exit 1; \
-    done \
+    && for cpu in "$@"; do NUMBA_CPU_NAME=$cpu stream-learner compile || exit 1; done \
     && chmod -R u=rwX,go=rX /opt/stream-learner
 
 FROM base

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Protocol
 
@@ -179,6 +179,22 @@ def _wait_for(threads: Sequence[threading.Thread], opened: Sequence[threading.Ev
         until_s = until_s or time.monotonic() + OPENING_S
         if time.monotonic() > until_s and not any(each.is_set() for each in opened):
             starting.end()
+
+
+def end_where_starting(stopping: Stopping, started: Callable[[], bool]) -> None:
+    """From now on, a process that is told to stop and has not started ends, whatever it waits for.
+
+    For what waits in the main thread; `run_roles` sees to it by itself.
+    """
+
+    def watch() -> None:
+        while not stopping.wait(60.0):
+            pass
+        time.sleep(OPENING_S)
+        if not started():
+            starting.end()
+
+    threading.Thread(target=watch, name="starting-watch", daemon=True).start()
 
 
 def all_alive(heartbeats: Iterable[Heartbeat]) -> tuple[bool, str]:

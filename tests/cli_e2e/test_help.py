@@ -33,7 +33,7 @@ def test_every_command_says_what_it_does(pages: dict[tuple[str, ...], str]) -> N
         assert re.search(
             r"\] (\{(TICK|OFFSET|NAME|MODEL)\} |\[\[?EVENTS\]\]? |\[FILE\]\.\.\. )?[A-Z][^.]{20,}[.:]", page
         ), page
-        if path not in {("demo",), ("config", "schema")}:
+        if path not in {("demo",), ("compile",), ("config", "schema")}:
             assert "-c, --config FILE" in page and "--set NAME=VALUE" in page
 
 
@@ -53,6 +53,7 @@ def test_every_command_says_what_it_does(pages: dict[tuple[str, ...], str]) -> N
         (("rollback",), ("the model before", "--to")),
         (("pause",), ("resume", "stay ready")),
         (("pin",), ("no later one", "not ready", "--version")),
+        (("compile",), ("Without --role", "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "no configuration", "For example")),
         (("config", "check"), ("without a broker",)),
     ],
 )

@@ -147,10 +147,10 @@ def test_the_processor_is_the_named_one_where_the_machine_can_run_it() -> None:
 
 EVICTS = """
 from numba.core import event
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.warmup import compile_parts, parts_of
 from tests.core import test_learner_bounded, test_weights_bounded
 
-compile_kernels()
+compile_parts(parts_of(["learner"]))
 with event.install_recorder("numba:compile") as seen:
     test_weights_bounded.test_the_rows_touched_longest_ago_leave_first()
     test_learner_bounded.test_a_learner_goes_on_from_the_cold_side_with_no_row_in_memory()

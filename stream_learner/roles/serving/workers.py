@@ -28,7 +28,7 @@ from stream_learner.edges.telemetry import configure_logging, get_logger
 from stream_learner.errors import BrokenInvariant, StreamLearnerError
 from stream_learner.roles import starting
 from stream_learner.roles.child import Child, Parent
-from stream_learner.roles.lifecycle import Stopping
+from stream_learner.roles.lifecycle import Stopping, end_where_starting
 from stream_learner.roles.serving.process import ServingProcess
 
 TURN_S = 0.2
@@ -52,6 +52,7 @@ def serve(config: Config) -> int:
     telemetry = config.telemetry
     address = (telemetry.http_host, telemetry.http_port) if telemetry.http_port else None
     process = ServingProcess(config, listening, stopping)
+    end_where_starting(stopping, lambda: process.started)
     process.run(address)
     if not process.started:
         starting.end()
@@ -217,6 +218,7 @@ def work() -> None:
     try:
         with socket.socket(fileno=parent.message["socket_fd"]) as listening:
             process = ServingProcess(config, listening, parent.stopping)
+            end_where_starting(parent.stopping, lambda: process.started)
             process.run(("127.0.0.1", 0), parent.report, accept_late=parent.message["accept_late"])
         if not process.started:
             starting.end()

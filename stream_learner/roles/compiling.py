@@ -1,0 +1,48 @@
+"""`compile`: the kernels of roles, before any of them starts.
+
+In: names of roles and optimizers. Out: machine code on disk. This file must never end well where nothing is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from stream_learner.core.kernels import MACHINE_CODE, missing
+from stream_learner.core.optimizers import OPTIMIZERS, Optimizer, sample_optimizer
+from stream_learner.core.warmup import every_part, parts_of
+from stream_learner.errors import ConfigError
+from stream_learner.roles.kernels import load
+
+
+class Compiled(NamedTuple):
+    """What was done. compiled: versions of kernels that were not in the folder before; the others were loaded."""
+
+    compiled: int
+    parts: int
+    seconds: float
+    folder: str
+
+
+def compile_ahead(roles: Sequence[str], optimizers: Sequence[str]) -> Compiled:
+    """Compile what these roles run, folding with these optimizers; without roles everything, with every optimizer.
+
+    Raises ConfigError for an optimizer that there is not, and where machine code cannot be kept.
+    """
+    chosen = [_optimizer(name) for name in optimizers]
+    parts = parts_of(roles, chosen) if roles else every_part()
+    began_s, before = time.monotonic(), missing()
+    load(parts)
+    if MACHINE_CODE.unkept:
+        raise ConfigError(
+            f"machine code cannot be kept in {MACHINE_CODE.folder}: {MACHINE_CODE.unkept}",
+            action="Set NUMBA_CACHE_DIR to a folder that can be written, here and for the roles.",
+        )
+    return Compiled(missing() - before, len(parts), time.monotonic() - began_s, str(MACHINE_CODE.folder))
+
+
+def _optimizer(name: str) -> Optimizer:
+    if name not in OPTIMIZERS:
+        raise ConfigError(f"there is no optimizer {name}", action=f"Name one of {', '.join(sorted(OPTIMIZERS))}.")
+    return sample_optimizer(name)

@@ -1,0 +1,264 @@
+"""A role that starts: what it answers, what it says while it compiles, and how it is stopped before it has begun.
+
+Brokers are out of reach unless a test needs one: a start that is stopped needs none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.cli_e2e.commands import Command, Ended, environment
+from tests.cli_e2e.scraped import answer
+from tests.cli_e2e.world import World, free_port
+from tests.waiting import wait_until
+
+NOWHERE = "127.0.0.1:9"
+ROLES = ("join", "learn", "serve")
+STOPPED = "stopped_while_starting"
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> World:
+    """A model whose brokers are out of reach."""
+    return World(NOWHERE, tmp_path)
+
+
+@contextmanager
+def starting(
+    command: str, world: World, *settings: str, cache: Path | str | None = None, piped: bool = False
+) -> Iterator[Command]:
+    """A role as a process. cache: where its machine code is kept; None where that of the tests is."""
+    port = free_port()
+    given = [f"telemetry.http_port={world.port}", "serve.host=127.0.0.1", f"serve.port={port}", *settings]
+    words = [sys.executable, "-m", "stream_learner", command, "-c", str(world.file)]
+    env = environment() if cache is None else {**environment(), "NUMBA_CACHE_DIR": str(cache)}
+    running = Command([*words, *(word for one in given for word in ("--set", one))], env=env, piped=piped)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def listens(command: Command) -> bool:
+    """Whether the process has a handler for SIGTERM."""
+    status = Path(f"/proc/{command.process.pid}/status").read_text(encoding="utf-8")
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def asks_brokers(command: Command) -> bool:
+    """Whether the process has threads of a client of Kafka."""
+    threads = Path(f"/proc/{command.process.pid}/task").glob("*/comm")
+    return any(thread.read_text(encoding="utf-8").startswith("rdk:broker") for thread in threads)
+
+
+def has_kernels(world: World) -> bool:
+    """Whether a joiner or learner lacks something else than its kernels."""
+    found = page(world, "/readyz")
+    return found is not None and (" has not joined its group" in found[1] or " has not loaded its state" in found[1])
+
+
+def said(command: Command | Ended, event: str) -> int:
+    """How often it has logged an event."""
+    return sum(line["event"] == event for line in command.events)
+
+
+def page(world: World, path: str) -> tuple[int, str] | None:
+    """What the role answers, None while it does not."""
+    with suppress(OSError):
+        return answer(world.port, path)
+    return None
+
+
+def answers(world: World, path: str, status: int) -> bool:
+    """Whether a page has this status."""
+    found = page(world, path)
+    return found is not None and found[0] == status
+
+
+@pytest.mark.parametrize("role", [*ROLES, "run", "score"])
+def test_a_signal_is_heard_from_the_first_moment(role: str, nowhere: World) -> None:
+    """Before the configuration is read, and before anything is imported that takes time."""
+    with starting(role, nowhere, piped=role == "score") as command:
+        wait_until(lambda: listens(command), "it listens to signals")
+        ended = command.stop()
+    assert (ended.code, said(ended, STOPPED)) == (0, 1), ended.err
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_that_compiles_answers_and_ends_when_it_is_told_to(role: str, nowhere: World, tmp_path: Path) -> None:
+    """Alive, not ready, and one line in the log that says how long it will take; the stop waits for no compiler."""
+    with starting(role, nowhere, cache=tmp_path / "cache") as command:
+        compiling = command.wait_for("compiling_kernels")
+        wait_until(lambda: answers(nowhere, "/healthz", 200), "it says that it is alive")
+        status, reason = page(nowhere, "/readyz") or (0, "")
+        assert (status == 503 and "starting" in reason) or "kernels" in reason
+        ended = command.stop()
+    assert compiling["expected_seconds"] > 0 and compiling["parts"]
+    assert (ended.code, said(ended, STOPPED)) == (0, 1), ended.err
+    assert said(ended, "compiling_kernels") == 1 and said(ended, "kernels_cannot_be_kept") == 0
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_that_waits_for_brokers_ends_when_it_is_told_to(role: str, nowhere: World) -> None:
+    """With its kernels loaded, and nothing begun; it does not wait until questions to brokers are given up."""
+    with starting(role, nowhere) as command:
+        if role == "serve":
+            command.wait_for("serving")
+            wait_until(lambda: asks_brokers(command), "it has a client of Kafka")
+        else:
+            wait_until(lambda: has_kernels(nowhere), "its kernels are loaded")
+        ended = command.stop()
+    assert (ended.code, said(ended, STOPPED)) == (0, 1), ended.err
+
+
+def test_workers_that_start_are_stopped_with_their_parent(nowhere: World, tmp_path: Path) -> None:
+    """They answer while one of them compiles; all end when the parent is told to, and the exit code is 0."""
+    with starting("serve", nowhere, "serve.workers=2", cache=tmp_path / "cache") as command:
+        command.wait_for("compiling_kernels")
+        wait_until(lambda: answers(nowhere, "/healthz", 200), "it says that it is alive")
+        assert answers(nowhere, "/readyz", 503)
+        ended = command.stop()
+    assert ended.code == 0 and said(ended, STOPPED) >= 1, ended.err
+    assert said(ended, "compiling_kernels") == 1
+
+
+FIRST_OF_TWO = """
+import time
+from stream_learner.roles import starting
+starting.end = lambda: time.sleep(600)
+with starting.starting():
+    print("listening", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    """Also where saying that the start was stopped hangs."""
+    process = subprocess.Popen([sys.executable, "-c", FIRST_OF_TWO], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None and process.stdout.readline() == "listening\n"
+        threads = Path(f"/proc/{process.pid}/task")
+        before = len(list(threads.iterdir()))
+        process.terminate()
+        wait_until(lambda: len(list(threads.iterdir())) > before, "the first signal is heard")
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGTERM
+
+
+COMPILES = """
+import time
+from stream_learner.core.kernels import MACHINE_CODE
+
+MACHINE_CODE.begin()
+assert MACHINE_CODE.take_turn()
+print("compiles", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_role_waits_for_another_process_that_compiles(nowhere: World, tmp_path: Path) -> None:
+    """It says so; if the other process ends without having compiled everything, it goes on by itself."""
+    env = {**environment(), "NUMBA_CACHE_DIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", COMPILES], env=env, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "compiles\n"
+        with starting("join", nowhere, cache=tmp_path) as command:
+            waiting = command.wait_for("waiting_for_kernels")
+            assert said(command, "compiling_kernels") == 0
+            other.kill()
+            compiling = command.wait_for("compiling_kernels")
+            assert waiting["parts"] == compiling["parts"]
+            ended = command.stop()
+    assert (ended.code, said(ended, STOPPED)) == (0, 1), ended.err
+
+
+def test_a_folder_that_cannot_be_written_is_said_at_the_start(nowhere: World) -> None:
+    """In one line of the log, which names the folder and what follows; the role goes on."""
+    with starting("learn", nowhere, cache="/dev/null/cache") as command:
+        unkept = command.wait_for("kernels_cannot_be_kept")
+        ended = command.stop()
+    assert ended.code == 0 and said(ended, "kernels_cannot_be_kept") == 1
+    assert unkept["level"] == "warning" and unkept["folder"].startswith("/dev/null/cache")
+    assert "every start compiles them again" in unkept["note"]
+
+
+def test_what_is_loaded_is_not_worth_a_word(nowhere: World) -> None:
+    """The log of a warm start has nothing about kernels."""
+    with starting("join", nowhere) as command:
+        wait_until(lambda: has_kernels(nowhere), "its kernels are loaded")
+        assert [line for line in command.events if line["role"] == "kernels"] == []
+
+
+def test_kernels_are_compiled_ahead(nowhere: World, tmp_path: Path) -> None:
+    """On a terminal a line names the part and the time, and is taken away at the end. The second time there is nothing
+    to do, and a role that starts compiles nothing.
+    """
+    shown = shown_on_terminal("compile", "--role", "learner", cache=tmp_path)
+    lines = shown.split("\r")
+    assert any(re.search(r"the kernels, once: fold \(2 of 2\), \d+ s of about \d+ s", line) for line in lines), shown
+    assert lines[-1] == "\x1b[K" and "compiling_kernels" not in shown
+    again = compiled("--role", "learner", "--json", cache=tmp_path)
+    done = json.loads(again.stdout)
+    assert (done["compiled"], done["parts"], again.stderr) == (0, 2, "")
+    assert done["folder"].startswith(str(tmp_path))
+    with starting("learn", nowhere, cache=tmp_path) as command:
+        wait_until(lambda: has_kernels(nowhere), "its kernels are loaded")
+        assert said(command, "compiling_kernels") == 0
+
+
+def test_compiling_ahead_fails_where_nothing_is_kept() -> None:
+    """The exit code is that of a wrong setting, and the message names the folder and the variable."""
+    ended = compiled("--role", "learner", cache="/dev/null/cache")
+    assert ended.returncode == 10
+    assert "/dev/null/cache" in ended.stderr and "NUMBA_CACHE_DIR" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--role", "learner", "--optimizer", "adagard"), ("--optimizer", "adagrad")], ids=["unknown", "alone"]
+)
+def test_what_cannot_be_compiled_is_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """An optimizer that there is not, and one without a role."""
+    ended = compiled(*arguments, cache=tmp_path)
+    assert ended.returncode == 10 and "optimizer" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def shown_on_terminal(*arguments: str, cache: Path) -> str:
+    """What a command writes to a terminal that is its stderr."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stream_learner", *arguments],
+        env={**environment(), "NUMBA_CACHE_DIR": str(cache)},
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # a terminal that nobody has open any more ends like this on Linux
+        while chunk := os.read(ours, 4096):
+            shown += chunk
+    os.close(ours)
+    assert process.wait() == 0
+    return shown.decode()
+
+
+def compiled(*arguments: str, cache: Path | str) -> subprocess.CompletedProcess[str]:
+    """`compile`, with its machine code in this folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "stream_learner", "compile", *arguments],
+        env={**environment(), "NUMBA_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
