@@ -1,183 +1,39 @@
-"""Backfills on a real Kafka: equal to live, however many join and however often they are interrupted; spans, logs of
-other models, variants, rates, refusals.
-"""
+"""Backfills on a real Kafka: equal to live; spans, logs of other models, variants, rates, refusals."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stream_learner.cli import main
 from stream_learner.config import Config
-from stream_learner.config.values import format_start
 from stream_learner.core.control import Publication
 from stream_learner.edges.kafka import TopicPlan
 from stream_learner.errors import ConfigError, RetryLater
-from stream_learner.roles.backfill import joiners as further_joiners
 from stream_learner.roles.backfill import run as backfill
-from stream_learner.roles.backfill.plan import BackfillPlan, Span, last_tick, make_plan
+from stream_learner.roles.backfill.plan import Span, last_tick, make_plan
 from stream_learner.roles.backfill.progress import Moment
-from stream_learner.roles.backfill.result import Result, as_object
+from stream_learner.roles.backfill.result import as_object
 from stream_learner.roles.backfill.run import Backfill
 from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.lifecycle import Stopping
 from stream_learner.roles.topics import control_plan
-from tests import oracle
-from tests.cli_e2e.commands import Command, run_side_by_side, started
+from tests.e2e.backfills import PARTITIONS, Live, backfilled, live_model
 from tests.e2e.checks import balance_of, expected_fold
-from tests.e2e.site import Site, running, wait_published, wait_until
+from tests.e2e.site import wait_published
 from tests.e2e.training_log import LogReader
-from tests.kafka_broker.broker import delete_topics
-from tests.scenarios import Scenario, scenario
+from tests.scenarios import Scenario
 from tests.waiting import patience
-
-PARTITIONS = 8
-RATE = 700
-"""Impressions a second of all joiners together, so that there is time for interruptions."""
-
-
-@dataclass
-class Live:
-    """A model that has learned a scenario by log time alone, and where its backfills end to have come as far."""
-
-    site: Site
-    file: Path
-    joined: list[oracle.Joined]
-    digest: str
-    until_ms: int
-
-    @property
-    def model(self) -> str:
-        return self.site.model
-
-    @property
-    def tick_ms(self) -> int:
-        return self.site.config.join.tick_ms
-
-    @property
-    def window_ms(self) -> int:
-        return self.site.config.join.window_ms
-
-    def name(self, label: str) -> str:
-        """A model of this test's, whose topics are deleted with the site's."""
-        name = f"{self.model}-{label}"
-        self.site.topics += [f"{name}.{what}" for what in ("examples", "snapshots", "dead-letters")]
-        return name
-
-    def fold(self, tick: int, **changes: Any) -> oracle.Fold:
-        """The oracle's model of the examples up to a tick, under other settings of the optimizer."""
-        examples = [example for part in self.joined for example in part.examples if example.tick <= tick]
-        return oracle.fold(examples, oracle.settings(**{**self.site.scenario.settings, **changes}))
 
 
 @pytest.fixture(scope="module")
 def live(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """All that goes wrong in the field, joined and learned once."""
-    site = Site(kafka, scenario("everything", PARTITIONS), tmp_path_factory.mktemp("live"))
-    site.produce()
-    learner = site.learner()
-    with running(site.joiner(), learner):
-        wait_until(site.closed, "every partition closed")
-        wait_until(lambda: site.folded(learner), "every tick folded")
-    joined = site.scenario.expected()
-    digest = f"{learner.learner.digest():016x}"
-    assert digest == expected_fold(joined, site.scenario.settings).digest
-    until_ms = (site.end_tick + 1) * site.config.join.tick_ms - site.config.join.window_ms
-    file = site.write_config(telemetry={"log_format": "json"})
-    yield Live(site, file, joined, digest, until_ms)
-    site.close()
-    delete_topics(kafka, site.topics)
-
-
-def backfilled(plan: BackfillPlan) -> Result:
-    """Run a plan to its end, in this process."""
-    with Backfill(plan) as work:
-        result = work.run(Stopping(), lambda moment: None)
-    assert result is not None
-    return result
-
-
-def children_of(process: int) -> list[int]:
-    """The processes that a process has started."""
-    return [int(text) for text in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
-def alive(process: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def records_in(live: Live, topic: str) -> int:
-    """How many records a topic has, 0 where it is not there yet."""
-    if topic not in live.site.admin.describe([topic]):
-        return 0
-    known, _ = live.site.admin.offsets.high_watermarks_known([(topic, p) for p in range(PARTITIONS)])
-    return sum(known.values())
-
-
-def wait_for_growth(live: Live, name: str, command: Command) -> None:
-    """Wait until a backfill has appended more ticks."""
-    seen = records_in(live, f"{name}.examples")
-
-    def grown() -> bool:
-        assert command.process.poll() is None, command.err
-        return records_in(live, f"{name}.examples") > seen + 40
-
-    wait_until(grown, "the log grows")
-
-
-@pytest.mark.parametrize("joiners", [2, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 4))])
-def test_a_backfill_interrupted_twice_is_the_live_model(joiners: int, live: Live) -> None:
-    """kill -9, then SIGTERM, then to the end: digest, balance and predictions of live. Said once more, the same
-    answer. No joiner outlives the process that was killed."""
-    name = live.name(f"b{joiners}")
-    until = format_start(live.until_ms)
-    command = ["backfill", "-c", live.file, "--as", name, "--from", "earliest", "--until", until, "--json"]
-    command += ["--joiners", str(joiners)]
-    slow = [*command, "--max-rate", str(RATE // joiners)]
-    with started(*slow) as first:
-        wait_for_growth(live, name, first)
-        further = children_of(first.process.pid)
-        assert len(further) == joiners - 1
-        assert not any("bootstrap" in words_of(process) for process in further)
-        first.process.kill()
-        first.process.wait()
-        wait_until(lambda: not any(map(alive, further)), "its joiners end")
-    with started(*slow) as second:
-        wait_for_growth(live, name, second)
-        ended = second.stop()
-    assert (ended.code, ended.out) == (128 + signal.SIGTERM, "")
-    assert any(event["event"] == "backfill_stopped" and "goes on" in event["note"] for event in ended.events)
-    with started(*command) as third:
-        ended = third.ended()
-    assert ended.code == 0, ended.err
-    found = ended.json
-    assert found["model"]["digest"] == live.digest
-    assert (found["model"]["name"], found["model"]["version"]) == (name, live.site.end_tick)
-    assert {side: found[side] for side in ("impressions", "clicks")} == balance_of(live.site).to_dict()
-    event = json.dumps({"site": "news", "slot": 1})
-    file = live.site.folder / "event.jsonl"
-    file.write_text(event + "\n", encoding="utf-8")
-    again, of_backfill, of_live = run_side_by_side(
-        command, ["score", "-c", live.file, "--set", f"model={name}", file], ["score", "-c", live.file, file]
-    )
-    assert {**again.json, "seconds": 0} == {**found, "seconds": 0}
-    assert of_backfill.out == of_live.out and of_backfill.json["version"] == live.site.end_tick
-
-
-def words_of(process: int) -> str:
-    """The command line and the environment of a process, as anybody with its user's rights may read them."""
-    return "".join(Path(f"/proc/{process}/{what}").read_bytes().decode() for what in ("cmdline", "environ"))
+    with live_model(kafka, tmp_path_factory.mktemp("live")) as found:
+        yield found
 
 
 def test_its_end_is_about_impressions_and_the_next_end_goes_on_from_it(live: Live) -> None:
@@ -334,27 +190,6 @@ def test_the_rate_is_kept(live: Live) -> None:
     first, last = next(m for m in moments if m.impressions), moments[-1]
     assert last.impressions - first.impressions <= rate * (result.seconds - first.seconds + 0.5)
     assert all(0.0 <= (moment.share or 0.0) <= 1.0 for moment in moments)
-
-
-def test_a_joiner_that_is_killed_is_started_again(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And its partitions go on; the result is that of live."""
-    monkeypatch.setattr(further_joiners, "AGAIN_S", 0.1)
-    plan = make_plan(live.site.config, live.name("killed"), Span(until_ms=live.until_ms), joiners=2, max_rate=RATE // 2)
-    killed: list[int] = []
-
-    def kill_one(moment: Moment) -> None:
-        further = [p for p in children_of(os.getpid()) if alive(p) and "backfill.joiners" in words_of(p)]
-        if not killed and further and moment.impressions > 300:
-            killed.append(further[0])
-            os.kill(further[0], signal.SIGKILL)
-        elif killed and further and further[0] not in killed:
-            killed.append(further[0])
-
-    with Backfill(plan) as work:
-        result = work.run(Stopping(), kill_one)
-    assert result is not None and result.models[0].model["digest"] == live.digest
-    assert len(killed) == 2, "one was killed, another took its place"
-    assert not alive(killed[1])
 
 
 def test_without_an_end_it_catches_up_and_stays(live: Live) -> None:
