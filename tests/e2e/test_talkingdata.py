@@ -26,7 +26,7 @@ from tests.waiting import patience
 PARTITIONS = 2
 pytestmark = pytest.mark.thorough
 
-TICKS_MS = {600_000: 1_000, 3_600_000: 30_000, 86_400_000: 60_000}
+TICKS_MS = {600_000: 10_000, 3_600_000: 30_000, 86_400_000: 60_000}
 """For each window another length of the ticks: with those of a second, nearly every example has a tick of its own."""
 
 Events = list[tuple[list[oracle.Impression], list[oracle.Click]]]
