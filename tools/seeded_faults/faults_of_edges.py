@@ -65,13 +65,17 @@ FAULTS = (
         tests=("tests/edges/test_kafka_settings.py", "tests/faults/test_record_sizes.py"),
     ),
     Fault(
-        name="fenced-tries-again",
+        name="fenced-is-not-known",
         area="Kafka: errors",
-        harm="A publisher that another one has fenced tries again for ever instead of stopping.",
+        harm="A publisher that another one has fenced ends as if for a reason unknown, with exit code 1 and not 28.",
         file="stream_learner/edges/kafka/faults.py",
         old="    E.PRODUCER_FENCED,\n    E.INVALID_PRODUCER_EPOCH,\n",
         new="    E.INVALID_PRODUCER_EPOCH,\n",
-        tests=("tests/edges/test_kafka_outage.py", "tests/edges/test_kafka_publisher.py"),
+        tests=(
+            "tests/edges/test_kafka_fault*.py",
+            "tests/edges/test_kafka_outage.py",
+            "tests/edges/test_kafka_publisher.py",
+        ),
     ),
     Fault(
         name="half-a-new-secret",
