@@ -49,7 +49,8 @@ MakeTopic = Callable[..., str]
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """No test leaves a log's form, or a stream that is closed by then, to the next."""
+    """No test leaves a log's form, or a stream that is closed by then, to the next; the first finds the same form."""
+    configure_logging(log_format="console", stream=io.StringIO())
     yield
     configure_logging(log_format="console", stream=io.StringIO())
 
