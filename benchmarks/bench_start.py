@@ -1,0 +1,205 @@
+"""From exec to ready: each role as a process of its own, on an idle broker.
+
+Warm: byte code and machine code are on disk, as from the second start on. First: the folder of machine code is empty,
+and the role compiles its kernels. Ready is what `/readyz` says; for `score` the first prediction. Every start is a new
+process; processor time is that of all its threads until then, and says more than the clock where others are at work.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench_loop import Site, kafka
+from stream_learner.config import load_config
+from stream_learner.edges.kafka import Admin
+from stream_learner.roles.topics import control_plan
+from tests.cli_e2e.world import free_port
+
+ROLES = {
+    "join": ("stream_learner.roles.joiner", "joiner"),
+    "learn": ("stream_learner.roles.learner", "learner"),
+    "score": ("stream_learner.roles.scoring", "scorer"),
+    "serve": ("stream_learner.roles.serving.workers", "serve"),
+}
+"""The module of each command's role, and whose kernels it loads."""
+IMPORTS = "import gc; gc.disable(); import stream_learner.cli.role_commands, {module}"
+KERNELS = "from stream_learner.roles.kernels import load_kernels; load_kernels(['{role}'])"
+EVENTS = 2_000
+PATIENCE_S = 300.0
+STEP_S = 0.002
+EVENT = b'{"id":"a","site":"x"}\n'
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Start:
+    """How long one start took until the process lived, by `/healthz` (None for `score`), and until it was ready."""
+
+    ready_s: float
+    cpu_s: float
+    lives_s: float | None = None
+
+
+def run(quick: bool) -> list[Row]:
+    """Rows of each role: its warm start, with what Python and its imports, the kernels, and all the rest take of it;
+    and its first start.
+    """
+    with kafka() as bootstrap, tempfile.TemporaryDirectory(prefix="bench-start-") as name:
+        folder = Path(name)
+        site = Site(bootstrap, folder)
+        learn_something(site)
+        rows = []
+        for role in ROLES:
+            rows += _warm_rows(role, site, repeats=3 if quick else 9)
+            rows += _first_rows(role, site, folder / f"machine-code-{role}")
+        return rows
+
+
+def learn_something(site: Site) -> None:
+    """Joiner and learner run until a model is published."""
+    control = load_config(site.file, overrides=[f"topics.control={site.model}.control"])
+    Admin(site.settings).create([control_plan(control)])
+    site.produce(EVENTS)
+    with _process("run", site) as process, _process("score", site) as scoring:
+        _first_answer(scoring)
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+
+
+def started(role: str, site: Site, **environment: str) -> Start:
+    """Start a role, wait until it is ready, and end it."""
+    port = free_port()
+    began_s = time.monotonic()
+    with _process(role, site, port, **environment) as process:
+        if role == "score":
+            _first_answer(process)
+            return Start(time.monotonic() - began_s, _processor_s(process.pid))
+        lives_s = _until(lambda: _says_yes(port, "/healthz"), process) - began_s
+        ready_s = _until(lambda: _says_yes(port, "/readyz"), process) - began_s
+        return Start(ready_s, _processor_s(process.pid), lives_s)
+
+
+def _warm_rows(role: str, site: Site, repeats: int) -> list[Row]:
+    module, kernels = ROLES[role]
+    imports, loads = IMPORTS.format(module=module), KERNELS.format(role=kernels)
+    starts, importing, loading = [], [], []
+    for _ in range(repeats + 1):
+        starts.append(started(role, site))
+        importing.append(_script_cpu_s(imports))
+        loading.append(_script_cpu_s(f"{imports}; {loads}"))
+    starts, imports_s, kernels_s = starts[1:], statistics.median(importing[1:]), statistics.median(loading[1:])
+    ready_s = statistics.median(start.ready_s for start in starts)
+    spread = f"{min(start.ready_s for start in starts):.2f} to {max(start.ready_s for start in starts):.2f} s"
+    cpu_s = statistics.median(start.cpu_s for start in starts)
+    rows = [
+        _row(f"{role}: exec to ready, warm", ready_s, f"{repeats} starts, {spread}"),
+        _row(f"{role}: processor time of that", cpu_s, "all threads"),
+        _row(f"{role}: of it Python and imports", imports_s, "processor time"),
+        _row(f"{role}: of it kernels", kernels_s - imports_s, "processor time; loaded from disk"),
+        _row(f"{role}: of it the rest", cpu_s - kernels_s, "processor time; configuration, topics, state, clients"),
+    ]
+    lives = [start.lives_s for start in starts if start.lives_s is not None]
+    return [*rows, _row(f"{role}: exec to /healthz, warm", statistics.median(lives), "")] if lives else rows
+
+
+def _script_cpu_s(script: str) -> float:
+    """Seconds of processor time that a script takes as a process of its own."""
+    process = subprocess.Popen([sys.executable, "-c", script], env=_environment())
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{script} ended with {process.returncode}")
+    return used.ru_utime + used.ru_stime
+
+
+def _first_rows(role: str, site: Site, machine_code: Path) -> list[Row]:
+    start = started(role, site, NUMBA_CACHE_DIR=str(machine_code))
+    note = f"kernels compiled; {start.cpu_s:.1f} s of processor time"
+    rows = [_row(f"{role}: exec to ready, first start", start.ready_s, note)]
+    return [*rows, _row(f"{role}: exec to /healthz, first start", start.lives_s, "")] if start.lives_s else rows
+
+
+@contextmanager
+def _process(role: str, site: Site, port: int = 0, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A role of a site; killed at the end of the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stream_learner", role, *_options(role, site, port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**_environment(), **environment},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _options(role: str, site: Site, port: int) -> Sequence[str]:
+    settings = {
+        "telemetry.http_host": "127.0.0.1",
+        "telemetry.http_port": port,
+        "serve.host": "127.0.0.1",
+        "serve.port": free_port(),
+        "scorer.max_staleness": "null",
+        "scorer.ready_timeout": f"{PATIENCE_S:.0f}s",
+        "join.instance_id": "bench",  # a killed member's partitions are given back at once
+        "topics.control": f"{site.model}.control",
+    }
+    return ["-c", str(site.file), *(word for name, value in settings.items() for word in ("--set", f"{name}={value}"))]
+
+
+def _environment() -> dict[str, str]:
+    """As where it is installed: with byte code from the second start on, whatever this process was told."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def _first_answer(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(EVENT)
+    process.stdin.flush()
+    if not process.stdout.readline():
+        raise RuntimeError("score ended before it answered")
+
+
+def _until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> float:
+    """When it became true, by the monotonic clock. Raises RuntimeError where the process ends before."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not true():
+        if process.poll() is not None or time.monotonic() > until_s:
+            raise RuntimeError(f"not ready; its exit code is {process.poll()}")
+        time.sleep(STEP_S)
+    return time.monotonic()
+
+
+def _says_yes(port: int, path: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _processor_s(pid: int) -> float:
+    """Seconds of processor time that a process has used, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _row(name: str, seconds: float, note: str) -> Row:
+    return {"name": name, "value": round(seconds, 2), "unit": "s", "note": note}
