@@ -144,13 +144,15 @@ class LearnerRole:
         log = admin.require([config.examples_topic])[config.examples_topic]
         for model in self.models:
             model.connect(admin)
+        if any(model.config.learner.publish for model in self.models):
+            self._control.start()  # reads while the state is loaded
         # Step 1: load the last checkpoint.
         positions = [model.load(log, admin) for model in self.models]
         # Step 2: fence whoever published before; a standby does so when it holds the lease.
         published = [model.begin(admin) for model in self.models]
         if any(published):
             # A pause must be known before the first publication.
-            self._control.start().wait_settled(SETTLE_S)
+            self._control.wait_settled(SETTLE_S)
         # As they were when they were first looked at: one that was made anew since then is another one.
         self._topics = TopicWatch(admin, [log, *(topic for topic in published if topic is not None)])
         furthest_behind = min(zip(self.models, positions, strict=True), key=lambda pair: pair[0].tick)

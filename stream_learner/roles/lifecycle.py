@@ -114,6 +114,11 @@ class Heartbeat:
     def beat(self) -> None:
         self._last_s = time.monotonic()
 
+    @property
+    def began(self) -> bool:
+        """Whether the loop has turned."""
+        return self._last_s is not None
+
     def alive(self) -> bool:
         return self._last_s is None or time.monotonic() - self._last_s < self._limit_s
 
@@ -149,7 +154,7 @@ def run_roles(roles: Sequence[Role], stopping: Stopping, heartbeats: Sequence[He
     """
     errors: list[BaseException] = []
 
-    def run(role: Role, heartbeat: Heartbeat | None, opened: threading.Event) -> None:
+    def run(role: Role, heartbeat: Heartbeat, opened: threading.Event) -> None:
         try:
             run_role(role, stopping, heartbeat, opened)
         except BaseException as error:  # noqa: BLE001 -- handed to the caller, whatever it is
@@ -157,7 +162,7 @@ def run_roles(roles: Sequence[Role], stopping: Stopping, heartbeats: Sequence[He
             stopping.error = stopping.error or error
             stopping.set()
 
-    pulses = [*heartbeats, *([None] * (len(roles) - len(heartbeats)))]
+    pulses = [*heartbeats, *(Heartbeat() for _ in roles[len(heartbeats) :])]
     opened = [threading.Event() for _ in roles]
     threads = [
         threading.Thread(target=run, args=each, name=type(each[0]).__name__)
@@ -168,6 +173,8 @@ def run_roles(roles: Sequence[Role], stopping: Stopping, heartbeats: Sequence[He
     _wait_for(threads, opened, stopping)
     if errors:
         raise errors[0]
+    if stopping.signal is not None and not any(pulse.began for pulse in pulses):
+        get_logger("process").info("stopped_while_starting")
 
 
 def _wait_for(threads: Sequence[threading.Thread], opened: Sequence[threading.Event], stopping: Stopping) -> None:

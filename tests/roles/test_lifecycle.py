@@ -195,6 +195,35 @@ def test_a_process_that_is_told_to_stop_ends_whatever_its_role_does(
     assert process.stderr.read().count(word) == 1
 
 
+OPENS = """
+import sys
+from stream_learner.edges.telemetry import configure_logging
+from stream_learner.roles.lifecycle import Stopping, run_roles
+
+class Opens:
+    def open(self):
+        print("open", flush=True)
+        stopping.wait(600)
+
+    def turn(self): raise AssertionError("it was told to stop")
+    def finish(self): pass
+    def close(self): pass
+
+configure_logging(log_format="json")
+stopping = Stopping().listen()
+run_roles([Opens()], stopping)
+"""
+
+
+def test_a_role_that_was_told_to_stop_while_it_opened_says_so() -> None:
+    """Also where it has opened by then, and ends in good order."""
+    process = subprocess.Popen([sys.executable, "-c", OPENS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "open\n"
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate()
+    assert (process.returncode, err.count("stopped_while_starting")) == (0, 1), err
+
+
 SERVES = """
 import sys, time
 from stream_learner.config import load_config
