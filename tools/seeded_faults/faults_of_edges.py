@@ -148,7 +148,7 @@ FAULTS = (
         file="stream_learner/config/rules.py",
         old="    if config.topics.retention_ms < 2 * join.window_ms:\n",
         new="    if config.topics.retention_ms < join.window_ms:\n",
-        tests=("tests/test_config.py",),
+        tests=("tests/test_config*.py",),
     ),
     Fault(
         name="half-of-a-duration",
@@ -157,7 +157,7 @@ FAULTS = (
         file="stream_learner/config/values.py",
         old="    total_ms = sum(Decimal(count) * _MS_BY_UNIT[unit] for count, unit in re.findall(_PART, text))\n",
         new="    total_ms = max(Decimal(count) * _MS_BY_UNIT[unit] for count, unit in re.findall(_PART, text))\n",
-        tests=("tests/test_config.py",),
+        tests=("tests/test_config.py", "tests/test_doctests.py"),
     ),
     Fault(
         name="metric-that-no-page-has",

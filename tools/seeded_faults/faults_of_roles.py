@@ -37,11 +37,12 @@ FAULTS = (
     Fault(
         name="version-of-the-shard-that-is-ahead",
         area="publication",
-        harm="After a torn publication the rows of the shards that are behind are not listed again, and stay old.",
+        harm="Where one shard has lost a publication, the rows that changed in it are not published again.",
         file="stream_learner/roles/publication.py",
         old="        self.version = last.complete_up_to\n",
         new="        self.version = last.latest\n",
         tests=(
+            "tests/roles/test_shard_behind.py",
             "tests/roles/test_torn_publications.py",
             "tests/simulation/test_simulation.py",
             "tests/e2e/test_publication.py",
@@ -90,7 +91,7 @@ FAULTS = (
         file="stream_learner/roles/lifecycle.py",
         old="    alive = all(heartbeat.alive() for heartbeat in heartbeats)\n",
         new="    alive = any(heartbeat.alive() for heartbeat in heartbeats)\n",
-        tests=("tests/roles/test_lifecycle.py", "tests/edges/test_http.py"),
+        tests=("tests/roles/test_lifecycle.py", "tests/roles/test_liveness.py", "tests/edges/test_http.py"),
     ),
     Fault(
         name="learner-waits-for-the-lease",

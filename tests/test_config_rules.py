@@ -1,0 +1,65 @@
+"""Rules between settings that no setting's own bounds catch before them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stream_learner.config import load_config
+from stream_learner.errors import ConfigError
+
+LEAST = (
+    "model=ctr",
+    "kafka.bootstrap.servers=localhost:9092",
+    "input.impressions.topic=impressions",
+    "input.clicks.topic=clicks",
+)
+
+
+def problems(*settings: str) -> list[str]:
+    """What is wrong with these settings."""
+    try:
+        load_config(None, overrides=[*LEAST, *settings])
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+@pytest.mark.parametrize(
+    ("settings", "almost", "said"),
+    [
+        (
+            ("join.window=2h", "topics.retention=239m"),
+            ("join.window=2h", "topics.retention=4h"),
+            "topics.retention: must be at least twice join.window (2h)",
+        ),
+        (("learner.memory=16MiB",), ("learner.memory=17MiB",), "learner.memory: 16.0 MiB cannot hold"),
+        (
+            ("serve.tls_certificate=c.pem",),
+            ("serve.tls_certificate=c.pem", "serve.tls_key=k.pem"),
+            "serve.tls_key: is missing, though serve.tls_certificate is given",
+        ),
+        (
+            ("serve.tls_key=k.pem",),
+            ("serve.tls_certificate=c.pem", "serve.tls_key=k.pem"),
+            "serve.tls_certificate: is missing, though serve.tls_key is given",
+        ),
+        (
+            ("serve.port=9000", "telemetry.http_port=9000"),
+            ("serve.port=9000", "telemetry.http_port=9001"),
+            "telemetry.http_port: is the same as serve.port (9000)",
+        ),
+        (
+            ("serve.models=[a, b]", "serve.aliases=[b]"),
+            ("serve.models=[a, b]", "serve.aliases=[c]"),
+            "serve.aliases: b is among serve.models too",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_settings_that_do_not_go_together_are_refused(
+    settings: tuple[str, ...], almost: tuple[str, ...], said: str
+) -> None:
+    """One problem, at the setting to change; what is just within the rule is taken."""
+    found = problems(*settings)
+    assert len(found) == 1 and found[0].startswith(said), found
+    assert problems(*almost) == []
