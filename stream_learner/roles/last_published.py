@@ -7,9 +7,11 @@ This file must never take an uncommitted record for a published one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 from stream_learner.core.errors import RecordError
 from stream_learner.core.snapshots import (
@@ -25,9 +27,14 @@ from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, PartitionRe
 from stream_learner.errors import StateOfAnotherModel
 from stream_learner.roles.records import damaged
 
+OpenAt: TypeAlias = Callable[[int, int], PartitionReader]
+Records: TypeAlias = dict[bytes, VersionRecord | ModelRecord]
+
 FIRST_LOOK_RECORDS = 64
 LOOK_FURTHER = 8
 READ_RECORDS = 1000
+AT_ONCE = 8
+"""So many partitions are opened before the first of them is read: each waits for its own connection."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,8 @@ def last_published(
     places = [(topic, shard) for shard in range(shards)]
     ends, starts = queries.last_stable_offsets(places), queries.earliest(places)
     open_at = partial(new_reader, settings, topic, with_keys=True, name="last-published")
-    found = [_last_records(open_at, topic, shard, starts[topic, shard], ends[topic, shard]) for shard in range(shards)]
+    spans = [(shard, starts[topic, shard], ends[topic, shard]) for shard in range(shards)]
+    found = [one for first in range(0, shards, AT_ONCE) for one in _several(open_at, topic, spans[first:][:AT_ONCE])]
     versions = [records.get(VERSION_KEY) for records, _ in found]
     for version in versions:
         if isinstance(version, VersionRecord) and version.stamp.shards != shards:
@@ -85,41 +93,52 @@ def last_published(
     )
 
 
+def _several(open_at: OpenAt, topic: str, spans: Sequence[tuple[int, int, int]]) -> list[tuple[Records, int]]:
+    """`_last_records` of some partitions, each given with its earliest offset and its end."""
+    with ExitStack() as stack:
+        readers = {
+            shard: stack.enter_context(open_at(shard, max(end - FIRST_LOOK_RECORDS, earliest)))
+            for shard, earliest, end in spans
+            if earliest < end
+        }
+        return [_last_records(open_at, topic, *span, readers.get(span[0])) for span in spans]
+
+
 def _last_records(
-    open_at: Callable[[int, int], PartitionReader], topic: str, shard: int, earliest: int, end: int
-) -> tuple[dict[bytes, VersionRecord | ModelRecord], int]:
+    open_at: OpenAt, topic: str, shard: int, earliest: int, end: int, reader: PartitionReader | None
+) -> tuple[Records, int]:
     """The last version record of a partition, and in the first one the last model record: looking back further and
-    further, since markers take offsets and compaction leaves gaps. And the number of a torn publication, 0 for none."""
+    further, since markers take offsets and compaction leaves gaps. And the number of a torn publication, 0 for none.
+
+    reader: stands where the first look begins; None for an empty partition.
+    """
     wanted = {VERSION_KEY, MODEL_KEY} if shard == MODEL_SHARD else {VERSION_KEY}
+    if reader is None:
+        return {}, 0
+    found, torn = _read(reader, topic, shard, end, wanted)
     look = FIRST_LOOK_RECORDS
-    while True:
-        start = max(end - look, earliest)
-        found, torn = _read(open_at, topic, shard, start, end, wanted)
-        if len(found) == len(wanted) or start <= earliest:
-            return found, torn
+    while len(found) < len(wanted) and end - look > earliest:
         look *= LOOK_FURTHER
+        with open_at(shard, max(end - look, earliest)) as further:
+            found, torn = _read(further, topic, shard, end, wanted)
+    return found, torn
 
 
-def _read(
-    open_at: Callable[[int, int], PartitionReader], topic: str, shard: int, start: int, end: int, wanted: set[bytes]
-) -> tuple[dict[bytes, VersionRecord | ModelRecord], int]:
+def _read(reader: PartitionReader, topic: str, shard: int, end: int, wanted: set[bytes]) -> tuple[Records, int]:
     raw: dict[bytes, tuple[int, bytes]] = {}
     torn = 0
-    if start >= end:
-        return {}, torn
-    with open_at(shard, start) as reader:
-        while reader.position < end:
-            batch = reader.read(READ_RECORDS, 0.5)
-            if batch is None:
+    while reader.position < end:
+        batch = reader.read(READ_RECORDS, 0.5)
+        if batch is None:
+            continue
+        for offset, key, value in zip(batch.offsets.tolist(), batch.keys or (), batch.values, strict=True):
+            if value is None:
                 continue
-            for offset, key, value in zip(batch.offsets.tolist(), batch.keys or (), batch.values, strict=True):
-                if value is None:
-                    continue
-                if key in wanted:
-                    raw[key] = (offset, value)
-                if offset < end:
-                    torn = 0 if key == VERSION_KEY else max(torn, _number(value))
-    found: dict[bytes, VersionRecord | ModelRecord] = {}
+            if key in wanted:
+                raw[key] = (offset, value)
+            if offset < end:
+                torn = 0 if key == VERSION_KEY else max(torn, _number(value))
+    found: Records = {}
     for key, (offset, value) in raw.items():
         try:
             record = decode(key, value)
