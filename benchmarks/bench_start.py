@@ -117,13 +117,10 @@ def _warm_rows(role: str, site: Site, repeats: int) -> list[Row]:
 
 
 def _script_cpu_s(script: str) -> float:
-    """Seconds of processor time that a script takes as a process of its own."""
-    process = subprocess.Popen([sys.executable, "-c", script], env=_environment())
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"{script} ended with {process.returncode}")
-    return used.ru_utime + used.ru_stime
+    """Seconds of processor time that a new process has used when it has run a script."""
+    timed = f"{script}; import time; print(time.process_time())"
+    done = subprocess.run([sys.executable, "-c", timed], env=_environment(), capture_output=True, text=True, check=True)
+    return float(done.stdout)
 
 
 def _first_rows(role: str, site: Site, machine_code: Path) -> list[Row]:
