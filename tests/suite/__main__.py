@@ -36,11 +36,23 @@ def processes() -> int:
     return PROCESSES_EACH * len(os.sched_getaffinity(0))
 
 
+def environment() -> dict[str, str]:
+    """The environment, without the wish that Python keeps no bytecode: thousands of processes are started."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def compile_kernels() -> None:
+    """Compile what most tests run, once, and not in each of the processes that run them."""
+    roles = [word for role in ("joiner", "learner", "scorer", "serve") for word in ("--role", role)]
+    command = [sys.executable, "-m", "stream_learner", "compile", *roles]
+    subprocess.run(command, env=environment(), cwd=PROJECT, stdout=subprocess.DEVNULL, check=True)
+
+
 def pytest(project: Path, arguments: Sequence[str], results: Path) -> int:
     """Run pytest to its end; its exit code. `results` is written anew."""
     results.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", *arguments]
-    return subprocess.run(command, env={**os.environ, RESULTS: str(results)}, cwd=project, check=False).returncode
+    return subprocess.run(command, env={**environment(), RESULTS: str(results)}, cwd=project, check=False).returncode
 
 
 def failures_in(results: Path) -> list[Failure]:
@@ -87,11 +99,14 @@ def load(busy: int) -> Iterator[None]:
 
 def main() -> int:
     """Run the part as often as asked, until it fails."""
-    parser = argparse.ArgumentParser(prog="python -m tests.suite", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.suite", allow_abbrev=False, description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--load", type=int, default=0, metavar="N", help="busy processes beside the tests")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="so many times in a row")
     options, arguments = parser.parse_known_args()
+    compile_kernels()
     with load(options.load):
         for turn in range(1, options.repeat + 1):
             began_s = time.monotonic()
