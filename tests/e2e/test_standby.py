@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import ConsumerGroupState
 
 from stream_learner.core.snapshots import VERSION_KEY, VersionRecord, decode
 from stream_learner.edges.kafka import TopicPlan
@@ -75,9 +76,14 @@ def events(process: RoleProcess, name: str) -> list[dict[str, Any]]:
 
 
 def members(site: Site) -> int:
-    """How many candidates the lease has, the holder included."""
+    """How many candidates the lease has, the holder included; 0 while they agree on who is one.
+
+    A candidate that stops meanwhile cannot leave before all have agreed, and gives up after five seconds: its lease
+    then ends with `learner.lease_timeout` only.
+    """
     group = site.config.lease_group
-    return len(site.plain_admin.describe_consumer_groups([group])[group].result().members)
+    found = site.plain_admin.describe_consumer_groups([group])[group].result()
+    return len(found.members) if found.state is ConsumerGroupState.STABLE else 0
 
 
 def assert_versions_only_grow(site: Site) -> None:
