@@ -53,8 +53,8 @@ FAULTS = (
         area="publication: version record",
         harm="What a torn publication has left is not seen, and its number is used again.",
         file="stream_learner/roles/last_published.py",
-        old="                    torn = 0 if key == VERSION_KEY else max(torn, _number(value))\n",
-        new="                    torn = max(torn, _number(value)) if key == VERSION_KEY else 0\n",
+        old="torn = 0 if key == VERSION_KEY else max(torn, _number(value))",
+        new="torn = max(torn, _number(value)) if key == VERSION_KEY else 0",
         tests=("tests/roles/test_torn_publications.py", "tests/simulation/test_simulation.py"),
     ),
     Fault(
