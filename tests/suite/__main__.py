@@ -26,6 +26,8 @@ from tests.suite.times import BUILD, PROJECT
 PARTS = {"newcomer": "not thorough", "thorough": "thorough"}
 PROCESSES_EACH = 2
 """Processes that run tests, for each processor: half of a test is waiting for a broker."""
+MOST_PROCESSES = 8
+"""More than these would wait for their one broker, and each takes half a gigabyte."""
 MOST_REPEATED = 30
 """More failures than this are no stumbles."""
 TESTS_FAILED = 1
@@ -33,7 +35,7 @@ TESTS_FAILED = 1
 
 def processes() -> int:
     """How many processes run tests side by side."""
-    return PROCESSES_EACH * len(os.sched_getaffinity(0))
+    return min(PROCESSES_EACH * len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
 
 def environment() -> dict[str, str]:
