@@ -85,6 +85,19 @@ def test_a_test_that_fails_anyhow_catches_nothing(tree: Path) -> None:
     assert outcome.said == "the test fails without the fault too"
 
 
+def test_a_thread_that_never_ends_holds_nothing_up(tree: Path) -> None:
+    """What a fault has broken may leave threads behind; the test that failed counts all the same."""
+    (tree / "tests" / "test_hangs.py").write_text(
+        "import threading\nfrom stream_learner import ANSWER\n\ndef test_hangs():\n"
+        "    threading.Thread(target=threading.Event().wait).start() if ANSWER == 41 else None\n"
+        "    assert ANSWER == 42\n",
+        encoding="utf-8",
+    )
+    with copies_of(tree) as copies:
+        outcome = check_fault(replace(SMALL, tests=("tests/test_hangs.py",)), copies, "all")
+    assert outcome.verdict is Verdict.CAUGHT
+
+
 def test_tests_that_cannot_begin_catch_nothing(tree: Path) -> None:
     """Where pytest itself gives up, its last words are shown."""
     (tree / "tests" / "conftest.py").write_text("import stream_learner.gone\n", encoding="utf-8")
