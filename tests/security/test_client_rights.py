@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from stream_learner.edges.kafka import (
@@ -115,3 +117,15 @@ def test_describing_and_creating_without_the_right_names_the_topic(alice: KafkaS
         admin.describe(["readable"], with_configs=True)
     with pytest.raises(NotAuthorised, match="Create"):
         admin.create([TopicPlan("new", 1)])
+
+
+def test_publishing_to_a_topic_without_the_right_names_it_however_early_the_refusal_comes(
+    secured: Secured, alice: KafkaSettings
+) -> None:
+    """The brokers may refuse the first record while others are still handed over: the client takes no more then."""
+    secured.allow_all(ALICE, [("transactional-id", "alices-model", "Write"), ("topic", "secret", "Describe")])
+    publisher = TransactionalPublisher(alice, "alices-model")
+    publisher.init(patience())
+    with pytest.raises(NotAuthorised, match=f"{ALICE} lacks the right: Write on topic secret"):
+        publisher.publish(itertools.repeat(("secret", 0, b"key", b"value")))
+    publisher.close()

@@ -172,6 +172,9 @@ class TransactionalPublisher:
                     raise RetryLater(f"could not publish to {topic}: the queue stays full") from None
                 self._serve(0.05)
             except KafkaException as error:
+                reported = kafka_error(error)
+                if reported is not None and reported.code() == KafkaError._STATE:
+                    self._commit()  # fails: the transaction has, and only a commit is told why
                 raise self._found(error, "publish records") from error
 
     def _begin(self) -> None:
