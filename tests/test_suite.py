@@ -26,6 +26,7 @@ def test_that_passes_alone():
     seen = Path(__file__).with_name("seen-{name}")
     first = not seen.exists()
     seen.touch()
+    print("what it wrote\\n" * 1_000)
     assert not first, "the words of the first failure"
 """
 FAILS = "def test_that_fails(): assert 1 == 2"
@@ -66,9 +67,11 @@ def test_a_test_that_passes_alone_is_unstable_and_kept_with_its_first_failure(
     said = capfd.readouterr().out
     assert "UNSTABLE test_stumbles_0.py::test_that_passes_alone (failed at call, passed alone)" in said
     assert "the words of the first failure" in said.partition("UNSTABLE")[2]
+    assert 10 < said.partition("UNSTABLE")[2].count("what it wrote") < 100
     (kept,) = unstable(project)
     assert kept["id"] == "test_stumbles_0.py::test_that_passes_alone"
-    assert "the words of the first failure" in kept["log"]
+    assert "the words of the first failure" in kept["error"]
+    assert kept["log"].count("what it wrote") == 1_000
 
 
 def test_more_unstable_tests_than_three_fail_the_run(project: Path, capfd: pytest.CaptureFixture[str]) -> None:

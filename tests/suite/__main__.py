@@ -64,7 +64,8 @@ def failures_in(results: Path) -> list[Failure]:
         for line in results.read_text(encoding="utf-8").splitlines():
             result = json.loads(line)
             if result["outcome"] == "failed":
-                found.setdefault(result["id"], Failure(result["id"], result["when"], result["log"]))
+                failure = Failure(result["id"], result["when"], result["error"], result.get("log", ""))
+                found.setdefault(failure.id, failure)
     return list(found.values())
 
 

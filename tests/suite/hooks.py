@@ -53,7 +53,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     lender = session.config.stash.get(_lender, None)
     ended = lender.log_if_ended() if lender is not None else ""
     if ended:
-        write_result({"id": "the broker of all tests", "when": "call", "outcome": "failed", "log": ended})
+        write_result({"id": "the broker of all tests", "when": "call", "outcome": "failed", "error": ended})
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -97,15 +97,15 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note a result, where this process hears of all of them."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        log = "\n".join([report.longreprtext, *(text for _, text in report.sections)]) if report.failed else ""
         told = {"id": report.nodeid, "when": report.when, "outcome": report.outcome, "seconds": report.duration}
-        write_result({**told, "log": log})
+        log = "\n".join(text for _, text in report.sections)
+        write_result({**told, "error": report.longreprtext, "log": log} if report.failed else told)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """Note a file that cannot be collected."""
     if report.failed:
-        write_result({"id": report.nodeid, "when": "collect", "outcome": "failed", "log": report.longreprtext})
+        write_result({"id": report.nodeid, "when": "collect", "outcome": "failed", "error": report.longreprtext})
 
 
 def write_result(result: dict[str, Any]) -> None:

@@ -8,22 +8,24 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 MOST_UNSTABLE = 3
 """So many unstable tests do not fail a run."""
-LINES = 40
-"""How much of the first failure's log is printed; all of it is kept in the file."""
+LINES = 20
+"""How much of the first failure and of its log is printed, each; all of it is kept in the file."""
+LINE_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A test that failed: `when` it was set up, called, torn down or collected, and what was said."""
+    """A test that failed: `when` it was set up, called, torn down or collected, by which error, and what was logged."""
 
     id: str
     when: str
-    log: str
+    error: str
+    log: str = ""
 
     @property
     def is_a_test(self) -> bool:
@@ -56,15 +58,16 @@ def note(unstable: Sequence[Failure], file: Path) -> None:
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     with file.open("a", encoding="utf-8") as lines:
         for failure in unstable:
-            lines.write(json.dumps({"at": now, "id": failure.id, "when": failure.when, "log": failure.log}) + "\n")
+            lines.write(json.dumps({"at": now, **asdict(failure)}) + "\n")
 
 
 def report(verdict: Verdict) -> str:
     """What to print at the end: each unstable test with its first failure, each failure by name, the sum."""
     parts: list[str] = []
     for failure in verdict.unstable:
-        shown = failure.log.splitlines()[-LINES:]
-        parts += [f"UNSTABLE {failure.id} (failed at {failure.when}, passed alone)", *(f"    {line}" for line in shown)]
+        shown = [line for text in (failure.error, failure.log) for line in text.splitlines()[-LINES:]]
+        parts.append(f"UNSTABLE {failure.id} (failed at {failure.when}, passed alone)")
+        parts += [f"    {line[:LINE_CHARACTERS]}" for line in shown]
     parts += [f"FAILED {failure.id} (twice)" for failure in verdict.failed]
     summary = f"{len(verdict.failed)} failed twice, {len(verdict.unstable)} unstable"
     if len(verdict.unstable) > MOST_UNSTABLE:
