@@ -167,6 +167,7 @@ def test_pieces_that_are_gone_are_noticed(make_kept: MakeKept) -> None:
         assert learner.tick == -1 and learner.learner.table.count == 0
     (said,) = [event for event in logged if event["event"] == "no_state"]
     assert "lacks 1 of the" in said["copy"]
+    assert not list(kept.path.glob("damaged-*")), "nothing of the copy was taken for a state"
     publisher.publish([Record(kept.config.checkpoints_topic, *place, value)])
     publisher.close()
     assert kept.restored()[0] == 5

@@ -30,7 +30,7 @@ FAULTS = (
         file="stream_learner/roles/control/promotion.py",
         old="        passed = min(behind_ms.values()) <= max_lag_ms\n",
         new="        passed = max(behind_ms.values()) <= max_lag_ms\n",
-        tests=("tests/e2e/test_promotion.py", "tests/cli_e2e/test_alias*.py"),
+        tests=("tests/roles/test_promotion_*.py", "tests/e2e/test_promotion.py", "tests/cli_e2e/test_alias*.py"),
     ),
     Fault(
         name="paused-model-is-promoted",
@@ -112,7 +112,10 @@ FAULTS = (
         file="stream_learner/roles/audit/examples_again.py",
         old="    if len(found.only_second):\n",
         new="    if len(found.only_second) and len(found.only_first):\n",
-        tests=("tests/e2e/test_audit.py",),
+        tests=(
+            "tests/roles/test_audit*.py",
+            "tests/e2e/test_audit.py",
+        ),
     ),
     Fault(
         name="hole-in-the-log-is-passed",
@@ -130,7 +133,10 @@ FAULTS = (
         file="stream_learner/roles/log_inspection.py",
         old="    at = max(links.values(), key=lambda link: link.length, default=None)\n",
         new="    at = max(links.values(), key=lambda link: link.offset, default=None)\n",
-        tests=("tests/cli_e2e/test_inspect.py",),
+        tests=(
+            "tests/roles/test_inspection_*.py",
+            "tests/cli_e2e/test_inspect.py",
+        ),
     ),
     Fault(
         name="a-right-is-not-listed",

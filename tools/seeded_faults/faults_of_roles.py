@@ -126,7 +126,11 @@ FAULTS = (
             )
             self._note(copy)
 """,
-        tests=("tests/roles/test_checkpoint_copies.py", "tests/roles/test_lost_state.py"),
+        tests=(
+            "tests/roles/test_copier_*.py",
+            "tests/roles/test_checkpoint_copies.py",
+            "tests/roles/test_lost_state.py",
+        ),
     ),
     Fault(
         name="room-before-there-is",
