@@ -21,6 +21,7 @@ from tests import waiting
 from tests.e2e.checks import assert_balance, assert_log_equals
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import ANY_TIME, Site, failure_of, running, wait_until
+from tests.e2e.training_log import LogReader
 from tests.e2e.variants import delete_before
 from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import scenario
@@ -28,7 +29,7 @@ from tests.scenarios import scenario
 
 @pytest.fixture
 def joined(make_site: MakeSite) -> Site:
-    """A site whose joiner has closed the first half of the traffic and is gone."""
+    """A site whose joiner has closed some ticks of the first half of the traffic and is gone."""
     site = make_site(scenario("plain", 2))
     site.produce(0, 0.5)
     with running(site.joiner()):
@@ -175,18 +176,22 @@ def test_a_learner_whose_position_was_trimmed_stops(joined: Site) -> None:
 
 def test_a_joiner_goes_on_in_a_log_whose_beginning_was_trimmed(joined: Site) -> None:
     """A resume point that is left is enough: every later tick is the oracle's."""
-    kept = 0
+    with running(joined.joiner()):
+        wait_until(lambda: any(len(resume_points(log)) > 1 for log in joined.logs()), "a second resume point")
     for log in joined.logs():
-        resumes = [tick for tick in log.ticks if tick.mark.resume is not None]
-        if len(resumes) > 1:
-            delete_before(joined, joined.config.examples_topic, log.partition, resumes[-1].mark_offset)
-            kept += 1
-    assert kept
+        offsets = resume_points(log)
+        if len(offsets) > 1:
+            delete_before(joined, joined.config.examples_topic, log.partition, offsets[-1])
     with running(joined.joiner()):
         joined.produce(0.5, 1)
         wait_until(joined.closed, "every partition closed")
     assert_log_equals(joined, joined.scenario.expected())
     assert_balance(joined)
+
+
+def resume_points(log: LogReader) -> list[int]:
+    """Offsets of the marks of a partition from which a joiner can go on."""
+    return [tick.mark_offset for tick in log.ticks if tick.mark.resume is not None]
 
 
 @pytest.mark.parametrize("side", ["impressions", "clicks"])
