@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -103,9 +104,47 @@ def test_each_part_runs_its_own_tests(project: Path) -> None:
     assert run("thorough", ["-n", "0"], project) == 1
 
 
+ENDS_ITS_PROCESS = """
+import os, pytest
+
+def test_before(): pass
+@pytest.mark.parametrize("how", [lambda: os._exit(0), os.abort])
+def test_that_ends_its_process(how): how()
+def test_that_fails(): assert 1 == 2
+def test_after(): pass
+"""
+
+
+def test_what_ends_its_process_is_a_failure_and_the_others_run(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the process ended as one that has done its work, in the run and when it was alone."""
+    (project / "conftest.py").write_text(
+        CONFTEST.replace("hooks import (", "hooks import (pytest_xdist_make_scheduler,")
+    )
+    (project / "test_ends.py").write_text(ENDS_ITS_PROCESS)
+    assert run("newcomer", ["-n", "2"], project) == 1
+    said = capfd.readouterr().out
+    assert "3 failed, 3 passed" in said, "each once; what comes after them, too"
+    assert re.findall(r"^FAILED (\S+) \(twice\)", said, re.MULTILINE) == [
+        f"test_ends.py::{name}"
+        for name in ("test_that_ends_its_process[<lambda>]", "test_that_ends_its_process[abort]", "test_that_fails")
+    ]
+    assert "== 3 failed twice, 0 unstable" in said
+
+
+def test_a_run_that_leaves_tests_out_fails(project: Path) -> None:
+    """As when so many processes ended that no more are started."""
+    (project / "conftest.py").write_text(
+        CONFTEST.replace("hooks import (", "hooks import (pytest_xdist_make_scheduler, pytest_sessionfinish,")
+    )
+    (project / "test_ends.py").write_text(ENDS_ITS_PROCESS)
+    assert run("newcomer", ["-n", "1", "--max-worker-restart", "0"], project) != 0
+
+
 def test_a_repetition_that_does_not_end_clears_nobody() -> None:
     failures = [Failure("a::b", "call", "x"), Failure("a::c", "setup", "y")]
-    verdict = classify(failures, [], finished=False)
+    verdict = classify(failures, set())
     assert (verdict.failed, verdict.passed) == (failures, False)
     assert "FAILED a::c (twice)" in report(verdict)
 
@@ -126,7 +165,7 @@ def test_where_no_broker_can_be_had_every_process_is_told_why(monkeypatch: pytes
         asked.append(1)
         raise NoKafka("install Java")
 
-    monkeypatch.setattr("tests.kafka_broker.broker._node_class", none)
+    monkeypatch.setattr("tests.kafka_broker.broker.find_nodes", none)
     lender = Lender()
     try:
         for _ in range(3):

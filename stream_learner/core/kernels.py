@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,7 +139,7 @@ class MachineCode:
         The lock is on the folder itself. It leaves no file behind, and ends with the process that holds it. Where the
         folder cannot be written, or the file system has no locks, each process compiles for itself.
         """
-        if not self._blocks or self._lock_fd is not None or self.unkept or not self._is_writable():
+        if not self._blocks or self._lock_fd is not None or self.unkept or not self.is_writable():
             return False
         folder_fd = os.open(self.folder, os.O_RDONLY)
         try:
@@ -158,7 +159,8 @@ class MachineCode:
         finally:
             self.waits = False
 
-    def _is_writable(self) -> bool:
+    def is_writable(self) -> bool:
+        """Whether the folder can be written; `unkept` says why where it cannot."""
         try:
             self._locator.ensure_cache_path()
         except OSError as error:
@@ -181,6 +183,33 @@ def one_compiler() -> Iterator[None]:
         MACHINE_CODE.end()
 
 
+class _CheckedFile(caching.IndexDataCacheFile):
+    """Numba's files of one function, each of machine code with a CRC32 of it at its end; a damaged one is not there."""
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001 -- whatever a reader makes of damaged bytes
+            return {}
+
+    def _load_data(self, name: str) -> Any:
+        content = Path(self._data_path(name)).read_bytes()
+        if content[-4:] != _crc(content[:-4]):
+            raise FileNotFoundError(name)
+        return super()._load_data(name)
+
+    def _save_data(self, name: str, data: Any) -> None:
+        content = self._dump(data)
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(content + _crc(content))
+
+
+def _crc(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(4, "little")
+
+
 class _Cache(caching.FunctionCache):
     """Numba's cache of one function, current while all of `core` is; one that cannot be read or written is no error.
 
@@ -193,7 +222,7 @@ class _Cache(caching.FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._cache_file._source_stamp = _STAMP
+        self._cache_file = _CheckedFile(self._cache_path, self._impl.filename_base, _STAMP)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         rtsys.initialize(target)

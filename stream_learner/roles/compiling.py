@@ -33,7 +33,8 @@ def compile_ahead(roles: Sequence[str], optimizers: Sequence[str]) -> Compiled:
     chosen = [_optimizer(name) for name in optimizers]
     parts = parts_of(roles, chosen) if roles else every_part()
     began_s, before = time.monotonic(), missing()
-    load(parts)
+    if MACHINE_CODE.is_writable():
+        load(parts)
     if MACHINE_CODE.unkept:
         raise ConfigError(
             f"machine code cannot be kept in {MACHINE_CODE.folder}: {MACHINE_CODE.unkept}",

@@ -204,3 +204,26 @@ def test_kernels_compiled_beside_loaded_ones_have_the_same_bits(tmp_path: Path) 
     assert 0 < some < everything
     assert same == [0, checksum]
     assert encoded(tmp_path) == (0, 0, checksum)
+
+
+def flipped(content: bytes) -> bytes:
+    """One bit in the middle is another."""
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 16]) + content[middle + 1 :]
+
+
+DAMAGES = (lambda _: b"", lambda content: content[: len(content) // 3], flipped, lambda content: b"x" * len(content))
+
+
+@pytest.mark.parametrize("ending", [".nbi", ".nbc"])
+def test_damaged_machine_code_is_compiled_again(ending: str, tmp_path: Path) -> None:
+    """Files that are empty, cut, flipped in a bit or full of something else: no start fails, the second is whole."""
+    before = ended(started(PACKAGE, tmp_path))[1]
+    files = sorted(tmp_path.rglob(f"*{ending}"))
+    for number, file in enumerate(files):
+        file.write_bytes(DAMAGES[number % len(DAMAGES)](file.read_bytes()))
+    assert len(files) >= len(DAMAGES)
+    compiled, every, unkept, err = ended(started(PACKAGE, tmp_path))
+    assert 0 < every <= before
+    assert (compiled > 0, unkept, err) == (True, "", "")
+    assert ended(started(PACKAGE, tmp_path))[1] == 0

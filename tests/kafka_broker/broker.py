@@ -247,7 +247,8 @@ def _docker_found() -> bool:
     return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
 
 
-def _node_class() -> type[JavaNode] | type[DockerNode]:
+def find_nodes() -> type[JavaNode] | type[DockerNode]:
+    """How this machine can run nodes; fetches what they need. Raises NoKafka where it cannot run any."""
     if java_found() is not None and (shutil.which("mvn") is not None or cached_jars().is_dir()):
         jars()
         return JavaNode
@@ -308,7 +309,7 @@ class Broker:
 
     def start(self) -> Broker:
         """Start all nodes and wait until they serve; ports that were taken meanwhile are tried anew."""
-        node_class = _node_class()
+        node_class = find_nodes()
         atexit.register(self.stop)
         for attempt in range(ATTEMPTS):
             self._prepare(node_class)

@@ -25,6 +25,9 @@ OF_ONE_PROCESS = ("tests/security/",)
 """Folders whose session fixtures cost more than running their files side by side would save."""
 SUMMARY_CHARACTERS = 1_000
 _lender = pytest.StashKey[Lender]()
+_scheduler = pytest.StashKey[Any]()
+_reported: set[str] = set()
+"""The tests of which this process has heard."""
 
 
 def is_director(config: pytest.Config) -> bool:
@@ -49,11 +52,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail the run if the broker that all tests share ended by itself."""
+    """Fail the run if the broker that all tests share ended by itself, or if tests were left out."""
     lender = session.config.stash.get(_lender, None)
     ended = lender.log_if_ended() if lender is not None else ""
     if ended:
         write_result({"id": "the broker of all tests", "when": "call", "outcome": "failed", "error": ended})
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    scheduler = session.config.stash.get(_scheduler, None)
+    never_ran = sorted(set(scheduler.collection or ()) - _reported) if scheduler is not None else []
+    if never_ran and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        what = f"{len(never_ran)} tests that never ran"
+        write_result({"id": what, "when": "collect", "outcome": "failed", "error": "\n".join(never_ran)})
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -73,15 +82,32 @@ def unit_of(nodeid: str) -> str:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each file to one process, and some folders, in the order of the collection."""
+    """Give each file to one process, and some folders, in the order of the collection.
+
+    A test that takes its process with it has failed, and the rest of its file is run by another one. pytest-xdist would
+    give that test to each process in turn, until it gives up with tests that never ran.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class LoadUnitScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return unit_of(nodeid)
 
+        def remove_node(self, node: Any) -> str | None:
+            work = self.assigned_work.pop(node)
+            left = [(unit, test) for unit, tests in work.items() for test, done in tests.items() if not done]
+            if not left:
+                return None
+            unit, crashed = left[0]
+            work[unit][crashed] = True
+            self.workqueue.update({unit: tests for unit, tests in work.items() if not all(tests.values())})
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return crashed
+
     config.option.loadscopereorder = False
-    return LoadUnitScheduling(config, log)
+    config.stash[_scheduler] = LoadUnitScheduling(config, log)
+    return config.stash[_scheduler]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -96,6 +122,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note a result, where this process hears of all of them."""
+    _reported.add(report.nodeid)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         told = {"id": report.nodeid, "when": report.when, "outcome": report.outcome, "seconds": report.duration}
         log = "\n".join(text for _, text in report.sections)

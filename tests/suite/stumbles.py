@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ MOST_UNSTABLE = 3
 LINES = 20
 """How much of the first failure and of its log is printed, each; all of it is kept in the file."""
 LINE_CHARACTERS = 300
+CRASHED = "???"
+"""When a test failed that took its process with it, in the words of pytest-xdist."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,10 @@ class Verdict:
         return not self.failed and len(self.unstable) <= MOST_UNSTABLE
 
 
-def classify(first: Sequence[Failure], again: Sequence[Failure], *, finished: bool) -> Verdict:
-    """The verdict on `first`. `again` failed once more; where the repetition was not `finished`, all of them failed."""
-    twice = {failure.id for failure in again}
-    failed = [failure for failure in first if not finished or failure.id in twice]
-    return Verdict(failed, [failure for failure in first if failure not in failed])
+def classify(first: Sequence[Failure], passed: Collection[str]) -> Verdict:
+    """The verdict on `first`, of which these passed when they were run once more; all others have failed."""
+    failed = [failure for failure in first if failure.id not in passed]
+    return Verdict(failed, [failure for failure in first if failure.id in passed])
 
 
 def note(unstable: Sequence[Failure], file: Path) -> None:
@@ -66,7 +67,8 @@ def report(verdict: Verdict) -> str:
     parts: list[str] = []
     for failure in verdict.unstable:
         shown = [line for text in (failure.error, failure.log) for line in text.splitlines()[-LINES:]]
-        parts.append(f"UNSTABLE {failure.id} (failed at {failure.when}, passed alone)")
+        how = "its process ended" if failure.when == CRASHED else f"failed at {failure.when}"
+        parts.append(f"UNSTABLE {failure.id} ({how}, passed alone)")
         parts += [f"    {line[:LINE_CHARACTERS]}" for line in shown]
     parts += [f"FAILED {failure.id} (twice)" for failure in verdict.failed]
     summary = f"{len(verdict.failed)} failed twice, {len(verdict.unstable)} unstable"
