@@ -100,7 +100,7 @@ FAULTS = (
         file="stream_learner/roles/leadership.py",
         old="        return self._lease.held or not self.standby\n",
         new="        return self._lease.held\n",
-        tests=("tests/roles/test_leaders.py", "tests/e2e/test_standby.py"),
+        tests=("tests/roles/test_leader*.py", "tests/e2e/test_standby.py"),
     ),
     Fault(
         name="woken-standby-goes-on",
@@ -109,7 +109,7 @@ FAULTS = (
         file="stream_learner/roles/leadership.py",
         old="        if self.standby and self._woke_after_s and lease.elsewhere:\n",
         new="        if self.standby and self._woke_after_s and lease.held:\n",
-        tests=("tests/roles/test_leaders.py", "tests/e2e/test_standby.py", "tests/faults/test_pauses.py"),
+        tests=("tests/roles/test_leader*.py", "tests/e2e/test_standby.py", "tests/faults/test_pauses.py"),
     ),
     Fault(
         name="note-after-the-head",
