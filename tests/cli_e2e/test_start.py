@@ -178,7 +178,8 @@ def test_a_role_waits_for_another_process_that_compiles(nowhere: World, tmp_path
             assert said(command, "compiling_kernels") == 0
             other.kill()
             compiling = command.wait_for("compiling_kernels")
-            assert waiting["parts"] == compiling["parts"]
+            left = compiling["parts"]  # it may have come to the next part before the line is written
+            assert left and waiting["parts"][-len(left) :] == left
             ended = command.stop()
     assert (ended.code, said(ended, STOPPED)) == (0, 1), ended.err
 

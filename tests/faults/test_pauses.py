@@ -29,11 +29,11 @@ def test_paused_roles_hold_nobody_up_and_go_on_or_give_way(make_site: MakeSite) 
         paused.pause()
         site.produce(0.4, 1)
         wait_until(site.closed, "the other joiner has closed every partition")
+        checkpoints = said(learner, "checkpoint")
         paused.resume()
         learner.resume()
         wait_until(lambda: site.shared_by(2), "both share the partitions again")
         assert paused.exit_code is None
-        checkpoints = said(learner, "checkpoint")
         wait_until(lambda: said(learner, "checkpoint") > checkpoints, "the learner goes on")
     assert_equal_to_oracle(site, site.scenario.expected())
 
