@@ -165,9 +165,10 @@ def power(x: float, y: float) -> float:
 
 @kernel
 def log1p_of_scaled(b: float, m: float) -> float:
-    """log(1 + b e^m) for b >= 0, without overflow."""
+    """log(1 + b e^m) for b >= 0, without overflow, also where `exp` holds m at its limit."""
     scaled = b * exp(m)
-    return log1p(scaled) if scaled <= 1e300 else log(b) + m
+    direct = b == 0.0 or (m <= EXP_LIMIT and scaled <= 1e300)
+    return log1p(scaled) if direct else softplus(log(b) + m)
 
 
 @kernel

@@ -6,7 +6,7 @@ import math
 from decimal import Decimal, getcontext
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_learner.core import arithmetic, losses
@@ -84,11 +84,15 @@ def test_power_is_accurate(x: float, y: float) -> None:
     assert (arithmetic.power(0.0, 0.3), arithmetic.power(0.0, -0.3)) == (0.0, math.inf)
 
 
+@example(1e-12, 709.0)
+@example(1e-9, 708.5)
 @given(st.floats(1e-12, 1e12), st.floats(-800.0, 800.0))
 def test_log1p_of_scaled_does_not_overflow(b: float, m: float) -> None:
     """log(1 + b e^m) for a margin m of any size."""
     expected = math.log1p(b * math.exp(m)) if m < 650.0 else math.log(b) + m
     assert arithmetic.log1p_of_scaled(b, m) == pytest.approx(expected, rel=1e-12, abs=1e-290)
+    assert arithmetic.log1p_of_scaled(0.0, m) == 0.0
+    assert arithmetic.log1p_of_scaled(1e-300, 709.0) == pytest.approx(math.log1p(math.exp(709.0 + math.log(1e-300))))
 
 
 @given(st.floats(-600.0, 600.0), st.floats(-9.0, 9.0))
