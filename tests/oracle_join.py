@@ -133,14 +133,12 @@ def _passed(events: Sequence[tuple[int, int]], agree: int) -> int:
 def _border(shown: Sequence[tuple[int, int]], place: int, passed_ms: int, agree: int) -> int:
     """The place of the first impression from `place` on whose row is complete and has only times that passed."""
     return next(
-        n
-        for n in range(place, len(shown) - agree + 1)
-        if all(time >= passed_ms for _, time in shown[n : n + agree])
+        n for n in range(place, len(shown) - agree + 1) if all(time >= passed_ms for _, time in shown[n : n + agree])
     )
 
 
 def _cursor(clicked: Sequence[tuple[int, int]], marks: list[Mark], next_tick: int, s: Settings) -> int:
-    """The first click, at or after the last cursor, with which a row is complete that lies past the tick's end."""
+    """The first click with which a row is complete that lies past the tick's end; the last cursor, if that is later."""
     end, agree = next_tick * s["tick_ms"], s["agree"]
     last_cursor = marks[-1].click_cursor if marks else 0
     begin = bisect_right(clicked, (last_cursor, BEFORE_ALL))
@@ -172,10 +170,7 @@ class _Known(NamedTuple):
 def join_by_log_time(
     impressions: Sequence[Impression], clicks: Sequence[Click], s: Settings, partition: int = 0
 ) -> Joined:
-    """Examples of one partition, up to the last tick that the two logs close; no clock is asked.
-
-    A run of ticks that emit nothing is taken to have one mark, which decides which clicks are called late.
-    """
+    """Examples of one partition, up to the last tick that the two logs close; no clock is asked."""
     tick_ms, window, lateness = s["tick_ms"], s["window_ms"], s["lateness_ms"]
     marks = marks_by_log_time(impressions, clicks, s)
     last_tick = marks[-1].last_tick if marks else -1
@@ -226,17 +221,25 @@ def join_by_log_time(
     return Joined(examples, n_i, n_c, outcomes)
 
 
+def _passed_with(times: Sequence[int | None], agree: int) -> list[int]:
+    """How far log time has come with each record: the largest least time of the rows complete by then."""
+    log = [t for t in log_times(times, agree) if t is not None]
+    complete = iter([BEFORE_ALL] * (agree - 1) + log)
+    out, passed = [], BEFORE_ALL
+    for time in times:
+        passed = passed if time is None else next(complete)
+        out.append(passed)
+    return out
+
+
 def _known_clicks(clicks: Sequence[Click], s: Settings) -> list[_Known]:
     """When each click is read, which is when the row that ends with it is complete, and when it goes."""
     lateness, memory = s["lateness_ms"], s["window_ms"] + s["skew_ms"] + s["lateness_ms"]
     times = log_times([c.time_ms for c in clicks], s["agree"])
-    complete = [BEFORE_ALL] * (s["agree"] - 1) + [t for t in times if t is not None]
-    known, seen, goes, rank = [], BEFORE_ALL, BEFORE_ALL, 0
-    for click, log_time in zip(clicks, times, strict=True):
+    known, goes = [], BEFORE_ALL
+    for click, log_time, seen in zip(clicks, times, _passed_with([c.time_ms for c in clicks], s["agree"]), strict=True):
         if click.time_ms is not None and log_time is not None:
-            seen = complete[rank]
             goes = max(goes, min(click.time_ms, log_time + lateness) + memory)
-            rank += 1
         known.append(_Known(click, seen, goes))
     return known
 
@@ -251,7 +254,7 @@ def _first_words(known: Sequence[_Known], marks: Sequence[Mark], s: Settings) ->
         number = bisect_right(ends, k.seen_ms)
         if number == len(marks):
             break
-        time, start = k.click.time_ms, marks[number].first_tick * tick_ms
+        time, start = k.click.time_ms, max(0, k.seen_ms // tick_ms) * tick_ms
         if time is None:
             words[k.click.offset] = "dead"
             continue
@@ -297,26 +300,37 @@ class _Replay:
         self.kept_of_id: dict[int, list[_Kept]] = {}
         self.emitted_ticks: dict[int, list[int]] = {}
         self.written_ms = self.gone_ms = BEFORE_ALL
+        self.passed = _passed_with([c.time_ms for c in clicks], s["agree"])
 
-    def take_clicks(self, mark: Mark, n: Counter[str]) -> None:
-        near = self.s["window_ms"] + self.s["skew_ms"]
+    def take_clicks(self, mark: Mark, n: Counter[str]) -> dict[int, str]:
+        """Take the clicks of a mark, in a run of ticks one tick after the other; those that go before its last tick."""
+        s, gone, tick = self.s, {}, mark.first_tick
         while self.n_taken < len(self.clicks) and self.clicks[self.n_taken].offset < mark.click_cursor:
             click = self.clicks[self.n_taken]
+            of = max(tick, min(self.passed[self.n_taken] // s["tick_ms"], mark.last_tick))
+            if of > tick:
+                tick = of
+                gone.update(self.let_clicks_go(tick * s["tick_ms"], click.offset))
             self.n_taken += 1
             n["read"] += 1
-            if click.time_ms is None:
-                self.kept.append(_Kept(click, self.n_clicked, "dead"))
-                continue
-            same = self.kept_of_id.setdefault(click.id_hash, [])
-            if any(abs(e.click.time_ms - click.time_ms) <= near for e in same if e.click.time_ms is not None):
-                word = "duplicates"
-            elif click.time_ms < mark.first_tick * self.s["tick_ms"]:
-                word = "late"
-            else:
-                word = "orphans"
-            self.kept.append(_Kept(click, self.n_clicked, word))
-            same.append(self.kept[-1])
-            self.n_clicked += 1
+            self._take(click, tick)
+        return gone
+
+    def _take(self, click: Click, tick: int) -> None:
+        near = self.s["window_ms"] + self.s["skew_ms"]
+        if click.time_ms is None:
+            self.kept.append(_Kept(click, self.n_clicked, "dead"))
+            return
+        same = self.kept_of_id.setdefault(click.id_hash, [])
+        if any(abs(e.click.time_ms - click.time_ms) <= near for e in same if e.click.time_ms is not None):
+            word = "duplicates"
+        elif click.time_ms < tick * self.s["tick_ms"]:
+            word = "late"
+        else:
+            word = "orphans"
+        self.kept.append(_Kept(click, self.n_clicked, word))
+        same.append(self.kept[-1])
+        self.n_clicked += 1
 
     def emit_impressions(self, mark: Mark, n: Counter[str]) -> list[Example]:
         s, tick, examples = self.s, mark.last_tick, []
@@ -352,12 +366,12 @@ class _Replay:
                     n["positives"] += label > 0
         return examples
 
-    def let_clicks_go(self, mark: Mark) -> dict[int, str]:
+    def let_clicks_go(self, end: int, cursor: int) -> dict[int, str]:
+        """Those that go with a tick that ends at `end`, where the cursor stands at an offset."""
         s, gone = self.s, {}
-        end = (mark.last_tick + 1) * s["tick_ms"]
         for e in self.kept:
             if e.click.time_ms is not None:
-                log_time = max(self.gone_ms, min(self._row(self.clicked, e.place, mark.click_cursor)))
+                log_time = max(self.gone_ms, min(self._row(self.clicked, e.place, cursor)))
                 until = min(e.click.time_ms, log_time + s["lateness_ms"])
                 if until + s["window_ms"] + s["skew_ms"] + s["lateness_ms"] >= end:
                     break
@@ -384,9 +398,9 @@ def replay(
     for mark in marks:
         n_i: Counter[str] = Counter()
         n_c: Counter[str] = Counter()
-        state.take_clicks(mark, n_c)
+        gone = state.take_clicks(mark, n_c)
         examples = state.emit_impressions(mark, n_i)
-        gone = state.let_clicks_go(mark)
+        gone |= state.let_clicks_go((mark.last_tick + 1) * s["tick_ms"], mark.click_cursor)
         n_c.update(gone.values())
         n_c["waiting"] = len(state.kept)
         out.append(Joined(examples, n_i, n_c, gone))

@@ -194,6 +194,8 @@ class Config(Section):
             tick_ms=join.tick_ms,
             dedupe_ms=join.dedupe_ms,
             keep_negatives=join.keep_negatives,
+            lateness_ms=join.lateness_ms,
+            agree=join.agree,
         )
 
     def event_specs(self) -> tuple[EventSpec, EventSpec]:

@@ -20,7 +20,7 @@ _PRINTED = {"dead": "dead_lettered"}
 class Balance:
     """Sums the counts of marks and checks them.
 
-    For impressions `read = examples + duplicates + sampled_out + dead`; for clicks `read = matched +
+    For impressions `read = examples + duplicates + late + sampled_out + dead`; for clicks `read = matched +
     duplicates + orphans + late + dead + waiting`, where those waiting are the ones pending after the last
     mark of each partition. Both hold for every mark by itself as well, once the clicks pending before it are
     counted in.
@@ -48,7 +48,11 @@ class Balance:
             mark,
             "impressions",
             impressions.read,
-            impressions.examples + impressions.duplicates + impressions.sampled_out + impressions.dead,
+            impressions.examples
+            + impressions.duplicates
+            + impressions.late
+            + impressions.sampled_out
+            + impressions.dead,
         )
         settled = sum(getattr(clicks, name) for name in _OUTCOMES)
         self._check(mark, "clicks", before + clicks.read, settled + clicks.waiting)

@@ -6,12 +6,10 @@ and dead records. What a cut emits is a pure function of the inputs and the cuts
 read ahead: that is what makes the training log a function of the input topics.
 This file must never ask for the time or the end of a partition, nor emit a record that a cut does not cover.
 
-Emitting a cut:
+The rules stand in docs/join.md. Emitting a cut:
   1. take the clicks before `click_cursor`: duplicate, late or unmatched; dead ones keep their place;
-  2. in a run of several ticks, forget clicks that expired before `last_tick` began; those that a single tick takes
-     live to its end;
-  3. decide the impressions before `next_impression`: duplicate, dead, sampled out, or example with its label;
-  4. forget clicks that expired before `last_tick` ended.
+  2. decide the impressions before `next_impression`: dead, duplicate, late, sampled out, or example with its label;
+  3. forget the clicks that go with the end of `last_tick`, and the ids that no later tick needs.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from stream_learner.core.join_impressions import ImpressionBuffer
 from stream_learner.core.join_kernel import DEAD, DUPLICATE, LATE, MATCHED, UNMATCHED
 from stream_learner.core.join_rows import ExampleScratch
 from stream_learner.core.join_spec import Cut, JoinSpec
-from stream_learner.core.marks import ClickCounts, Mark, ResumePoint, TickCounts
+from stream_learner.core.marks import RULES, ClickCounts, Mark, ResumePoint, TickCounts
 
 __all__ = [
     "Cut",
@@ -43,7 +41,7 @@ __all__ = [
     "WrongResume",
 ]
 
-_RESUME_FIXED_BYTES = 96
+_RESUME_FIXED_BYTES = 80
 _NO_END = sys.maxsize
 
 
@@ -97,13 +95,10 @@ class PartitionJoin:
         self._until_tick = _NO_END if until_tick is None else until_tick
         self._click_cursor = click_start
         self._impressions = ImpressionBuffer(
-            position=impression_start,
-            log_time=NO_LOG_TIME,
-            keep_from=impression_start,
-            dedupe_ms=spec.dedupe_ms,
+            spec, position=impression_start, next_offset=impression_start, log_time=NO_LOG_TIME
         )
-        self._ahead = ClickAhead(click_start, NO_LOG_TIME)
-        self._clicks = ClickMemory(spec.memory_ms, spec.tick_ms, NO_LOG_TIME)
+        self._ahead = ClickAhead(click_start, spec.agree, NO_LOG_TIME)
+        self._clicks = ClickMemory(spec, NO_LOG_TIME)
         self._codes: NDArray[np.uint8] | None = None
 
     @classmethod
@@ -112,11 +107,13 @@ class PartitionJoin:
 
         Feed it impressions from `resume.dedupe_from` and clicks from `mark.first_click` on; it is `rebuilt` when
         they reach the mark's positions, and goes on from there. Raises ValueError if the mark has no resume point,
-        or one of another spec or without its codes.
+        or one of other rules or another spec or without its codes.
         """
         point = mark.resume
         if point is None:
             raise ValueError("the mark is not a resume point")
+        if point.rules != RULES:
+            raise ValueError(f"the resume point is of the rules {point.rules} of the join, these are {RULES}")
         if point.join_fingerprint != spec.fingerprint:
             raise ValueError("the resume point was made by a join with other settings")
         if point.detached:
@@ -125,13 +122,14 @@ class PartitionJoin:
         join.next_tick = mark.last_tick + 1
         join._click_cursor = mark.click_cursor
         join._impressions = ImpressionBuffer(
+            spec,
             position=point.dedupe_from,
+            next_offset=mark.next_impression,
             log_time=point.impression_log_time,
-            keep_from=mark.next_impression,
-            dedupe_ms=spec.dedupe_ms,
+            steps=point.steps,
         )
-        join._ahead = ClickAhead(mark.first_click, point.click_log_time)
-        join._clicks = ClickMemory(spec.memory_ms, spec.tick_ms, point.click_log_time)
+        join._ahead = ClickAhead(mark.first_click, spec.agree, point.click_log_time)
+        join._clicks = ClickMemory(spec, point.click_log_time)
         join._codes = point.codes
         join._restore_clicks()
         return join
@@ -193,12 +191,12 @@ class PartitionJoin:
 
     @property
     def impression_log_time(self) -> int:
-        """Log time of the impressions read, ms; -1 before the first."""
+        """How far log time has come with the impressions read, ms; -1 before the first row is complete."""
         return self._impressions.log_time
 
     @property
     def click_log_time(self) -> int:
-        """Log time of the clicks read, ahead or taken, ms; -1 before the first."""
+        """How far log time has come with the clicks read, ahead or taken, ms; -1 before the first row is complete."""
         return self._ahead.log_time
 
     def add_impressions(self, offsets: NDArray[np.int64], batch: Impressions) -> None:
@@ -257,23 +255,24 @@ class PartitionJoin:
 
         click_idle_ms, impression_idle_ms: progress by the wall clock at the end of the partition, ms since the
         epoch, only while everything there is in it has been added; else None.
-        The cut ends with the first tick that is not empty, or with the last one to make, or, if `allow_empty` and
-        that tick cannot close yet, with the last one that can.
+        The cut is the next tick, if that emits impressions; else a run of empty ticks, up to the one that does, or
+        to the last one to make, or, if `allow_empty` and that tick cannot close yet, to the last one that can.
         """
         if not self.rebuilt or self.ended:
             return None
-        reach = self._reach(impression_idle_ms)
-        progress = _latest(self._ahead.log_time, click_idle_ms)
-        closeable = min(progress, reach) // self.spec.tick_ms - 1
-        tick = self._goal_tick() if self._impressions.first_log_time is not None else closeable + 1
-        tick = min(tick, self._until_tick)
-        if tick > closeable:
-            if not allow_empty or closeable < self.next_tick:
-                return None
-            tick = closeable
-        end = self._end_of(tick)
-        until = self._impressions.end_of_those_before(end - self.spec.window_ms)
-        return Cut(self.next_tick, tick, until, self._cursor_at(end))
+        progress = min(_latest(self._ahead.log_time, click_idle_ms), self._reach(impression_idle_ms))
+        closeable = min(progress // self.spec.tick_ms - 1, self._until_tick)
+        if closeable < self.next_tick:
+            return None
+        full = self._first_full_tick()
+        if full == self.next_tick:
+            end = self._end_of(full)
+            until = self._impressions.end_of_those_before(max(end - self.spec.window_ms, 0))
+            return Cut(full, full, until, self._cursor_at(end))
+        last = closeable if full is None else min(closeable, full - 1)
+        if not allow_empty and last not in (self._until_tick, None if full is None else full - 1):
+            return None
+        return Cut(self.next_tick, last, self.next_impression, self._cursor_at(self._end_of(last)))
 
     def covers(self, cut: Cut) -> bool:
         """Whether everything a cut needs has been added, so that `emit` will not raise `NotRead`."""
@@ -292,33 +291,33 @@ class PartitionJoin:
         then; after any other error the join must be dropped.
         """
         self._check(cut)
-        dead_clicks, read = self._take_clicks(cut)
-        outcomes = np.zeros(5, np.int64)
-        if cut.first_tick < cut.last_tick:
-            self._clicks.forget(cut.last_tick * self.spec.tick_ms, outcomes)
-        emitted = self._impressions.emit(cut.next_impression, self._clicks, self.spec, scratch or ExampleScratch())
+        impressions, outcomes = self._impressions, np.zeros(5, np.int64)
+        dead_clicks, read = self._take_clicks(cut, outcomes)
+        impressions.forget_before(cut.last_tick)
+        emitted = impressions.emit(cut.last_tick, cut.next_impression, self._clicks, scratch or ExampleScratch())
         self._clicks.forget(self._end_of(cut.last_tick), outcomes)
         self.next_tick = cut.last_tick + 1
+        impressions.forget_before(self.next_tick)
         counts = TickCounts(emitted.counts, self._click_counts(read, outcomes))
         return TickOutput(cut, emitted.examples, counts, self._first_click(), emitted.dead, dead_clicks)
 
     @property
     def resume_bytes(self) -> int:
         """About how many bytes a resume point would take now."""
-        return _RESUME_FIXED_BYTES + (len(self._clicks) + 3) // 4
+        return _RESUME_FIXED_BYTES + 16 * len(self._impressions.steps) + (len(self._clicks) + 3) // 4
 
     def resume_point(self, impression_topic_id: bytes, click_topic_id: bytes, partitions: int) -> ResumePoint:
         """The resume point for the mark of the cut emitted last. Topic ids are 16 bytes each."""
-        dedupe_from, impression_log_time = self._impressions.dedupe_point()
         return ResumePoint(
             impression_topic_id=impression_topic_id,
             click_topic_id=click_topic_id,
             partitions=partitions,
             join_fingerprint=self.spec.fingerprint,
-            impression_log_time=impression_log_time,
-            dedupe_from=dedupe_from,
+            impression_log_time=self._impressions.written_log_time,
+            dedupe_from=self._impressions.remembered_from,
             click_log_time=self._clicks.forgotten_log_time,
             codes=self._clicks.codes(),
+            steps=tuple(self._impressions.steps),
         )
 
     def _reach(self, idle_ms: int | None) -> int:
@@ -331,13 +330,18 @@ class PartitionJoin:
 
     def _goal_tick(self) -> int:
         """The first tick that is not empty as far as is known, or the last one to make; the next if nothing waits."""
-        first = self._impressions.first_log_time
-        if first is None:
-            return self.next_tick
-        return max(self.next_tick, min((first + self.spec.window_ms) // self.spec.tick_ms, self._until_tick))
+        full = self._first_full_tick()
+        return self.next_tick if full is None else max(self.next_tick, min(full, self._until_tick))
+
+    def _first_full_tick(self) -> int | None:
+        """The first tick that emits an impression, as far as is known; None if none waits."""
+        due = self._impressions.first_due
+        if due is None or due == NO_LOG_TIME:
+            return None if due is None else self.next_tick
+        return max(self.next_tick, (due + self.spec.window_ms) // self.spec.tick_ms)
 
     def _cursor_at(self, end_ms: int) -> int:
-        """Where clicks are read up to for a tick that ends then: the first at which log time reaches it, or all."""
+        """Where clicks are read up to for a tick that ends then: the first with which log time reaches it, or all."""
         reaching = self._ahead.offset_reaching(end_ms)
         if reaching is not None:
             return reaching
@@ -354,18 +358,27 @@ class PartitionJoin:
                 f"{cut} does not follow tick {self.next_tick - 1}, impressions up to {self._impressions.next}"
                 f" and clicks up to {self._click_cursor}"
             )
+        if cut.first_tick < cut.last_tick and cut.next_impression > self._impressions.next:
+            raise ValueError(f"{cut} is a run of ticks, and emits impressions")
         if not self.covers(cut):
             raise NotRead(
                 f"{cut} needs more than impressions up to {self._impressions.position}"
                 f" and clicks up to {self._ahead.position}"
             )
 
-    def _take_clicks(self, cut: Cut) -> tuple[list[DeadRecord], int]:
+    def _take_clicks(self, cut: Cut, outcomes: NDArray[np.int64]) -> tuple[list[DeadRecord], int]:
+        """Take the clicks before the cursor: in a run of ticks as if they were made one by one."""
         before = self._clicks.end
         dead: list[DeadRecord] = []
+        tick = cut.first_tick
         for rows, stop in self._ahead.take_until(cut.click_cursor):
             dead += rows.dead(stop)
-            self._clicks.take(rows, stop, cut.first_tick, cut.last_tick)
+            while rows.start < stop:
+                end = stop if tick >= cut.last_tick else rows.end_of_those_before(self._end_of(tick), stop)
+                self._clicks.take(rows, end, tick * self.spec.tick_ms)
+                if rows.start < stop:
+                    tick = min(int(rows.passed[rows.start]) // self.spec.tick_ms, cut.last_tick)
+                    self._clicks.forget(tick * self.spec.tick_ms, outcomes)
         self._click_cursor = cut.click_cursor
         return dead, self._clicks.end - before
 
@@ -395,7 +408,7 @@ class PartitionJoin:
             codes = np.zeros(stop, np.uint8)
             codes[rows.start :] = self._codes[:n]
             self._codes = self._codes[n:]
-            self._clicks.take(rows, stop, 0, 0, codes)
+            self._clicks.take(rows, stop, 0, codes)
         if self._ahead.position >= self._click_cursor:
             if len(self._codes):
                 raise WrongResume(f"{len(self._codes)} clicks between the mark's positions are gone")

@@ -1,7 +1,7 @@
 """The clicks of one partition: those read ahead of the tick that will take them, and those taken and remembered.
 
 In: columns of decoded clicks in offset order; times before which to forget. Out: positions, outcomes, codes.
-This file must never look at a click's code to decide when it is forgotten: log time alone does, in offset order.
+This file must never look at a click's code to decide when it is forgotten: times alone do, in offset order.
 """
 
 from __future__ import annotations
@@ -14,30 +14,33 @@ from numpy.typing import NDArray
 
 from stream_learner.core.events import Clicks
 from stream_learner.core.id_table import IdTable
-from stream_learner.core.join_columns import DeadRecord, column, dead_records, running_log_time
+from stream_learner.core.join_columns import DeadRecord, LogTime, column, dead_records
 from stream_learner.core.join_kernel import (
     BLOCK,
     CLICK_BYTES,
     click_codes,
-    click_log_time,
     click_offset,
     expire_clicks,
     take_clicks,
 )
+from stream_learner.core.join_spec import JoinSpec
 
 _NO_CODES = np.zeros(0, np.uint8)
 
 
 @dataclass(slots=True)
 class ClickRows:
-    """A batch of clicks as kernels want it; rows before `start` have been taken."""
+    """A batch of clicks as kernels want it; rows before `start` have been taken.
+
+    passed: how far log time has come with each.
+    """
 
     offsets: NDArray[np.int64]
     ids: NDArray[np.int64]
     status: NDArray[np.uint8]
     time_ms: NDArray[np.int64]
     value: NDArray[np.float64]
-    log_time: NDArray[np.int64]
+    passed: NDArray[np.int64]
     start: int = 0
 
     @property
@@ -45,17 +48,23 @@ class ClickRows:
         """Memory of the columns, bytes."""
         return 41 * len(self.offsets)
 
+    def end_of_those_before(self, time_ms: int, stop: int) -> int:
+        """The first row from `start` on with which log time has come to `time_ms`, at most `stop`."""
+        return min(max(int(np.searchsorted(self.passed, time_ms)), self.start), stop)
+
     def dead(self, stop: int) -> list[DeadRecord]:
         """The rows from `start` to before `stop` that could not be used."""
         return dead_records(self.offsets, self.status, self.start, stop)
 
 
 class ClickMemory:
-    """The clicks taken and not yet forgotten, in offset order, found by id."""
+    """The clicks taken and not yet forgotten, in offset order, found by id.
 
-    def __init__(self, memory_ms: int, tick_ms: int, log_time: int) -> None:
-        self._memory_ms = memory_ms
-        self._tick_ms = tick_ms
+    forgotten_log_time: the log time with which the last ones were forgotten.
+    """
+
+    def __init__(self, spec: JoinSpec, log_time: int) -> None:
+        self._spec = spec
         self.table = IdTable()
         self.first = 0
         self.end = 0
@@ -89,15 +98,8 @@ class ClickMemory:
             return None
         return int(click_offset(self.blocks, self.block_mask, self.first))
 
-    def take(
-        self,
-        rows: ClickRows,
-        stop: int,
-        first_tick: int,
-        last_tick: int,
-        codes: NDArray[np.uint8] = _NO_CODES,
-    ) -> None:
-        """Remember rows from `rows.start` to before `stop`, read for one of `first_tick..last_tick`.
+    def take(self, rows: ClickRows, stop: int, late_before_ms: int, codes: NDArray[np.uint8] = _NO_CODES) -> None:
+        """Remember rows from `rows.start` to before `stop`; one with a time before `late_before_ms` is late.
 
         With `codes` (one for each row of the batch) these are their codes, else the rule gives them.
         """
@@ -115,27 +117,31 @@ class ClickMemory:
                 rows.status,
                 rows.time_ms,
                 rows.value,
-                rows.log_time,
                 codes,
                 rows.start,
-                self._memory_ms,
-                first_tick,
-                last_tick,
-                self._tick_ms,
+                self._spec.span_ms,
+                late_before_ms,
             )
             self.end = base + rows.start
             if rows.start < stop:
                 self.table.grow(int(rows.ids[rows.start]), self.first)
 
-    def forget(self, before_ms: int, outcomes: NDArray[np.int64]) -> None:
-        """Forget clicks in offset order while their log time + skew + window is below `before_ms`.
-
-        Each is counted by its code in `outcomes` (i64[5], the last for dead ones).
+    def forget(self, end_ms: int, outcomes: NDArray[np.int64]) -> None:
+        """Forget clicks in offset order as of the end of a tick at `end_ms`; each is counted by its code in `outcomes`
+        (i64[5], the last for dead ones).
         """
-        first = expire_clicks(self.blocks, self.block_mask, self.first, self.end, before_ms - self._memory_ms, outcomes)
-        if first > self.first:
-            self.forgotten_log_time = int(click_log_time(self.blocks, self.block_mask, first - 1))
-            self.first = int(first)
+        spec = self._spec
+        self.first, self.forgotten_log_time = expire_clicks(
+            self.blocks,
+            self.block_mask,
+            self.first,
+            self.end,
+            self.forgotten_log_time,
+            spec.agree,
+            spec.lateness_ms,
+            end_ms - spec.keep_ms,
+            outcomes,
+        )
         while self._held and self._first_block < self.first // BLOCK:
             self._held.popleft()
             self._first_block += 1
@@ -165,34 +171,38 @@ class ClickMemory:
 class ClickAhead:
     """Clicks that have been read and not taken by a tick yet."""
 
-    def __init__(self, position: int, log_time: int) -> None:
+    def __init__(self, position: int, agree: int, log_time: int) -> None:
         self.position = position
-        self.log_time = log_time
         self.nbytes = 0
+        self._log_time = LogTime(agree, log_time)
         self._rows: deque[ClickRows] = deque()
 
     def __len__(self) -> int:
         return sum(len(rows.offsets) - rows.start for rows in self._rows)
 
+    @property
+    def log_time(self) -> int:
+        """How far log time has come with all clicks read, taken or not."""
+        return self._log_time.now
+
     def add(self, offsets: NDArray[np.int64], batch: Clicks) -> None:
-        """Append a batch. Raises ValueError as `running_log_time` does."""
+        """Append a batch. Raises ValueError as `LogTime.passed` does."""
         if len(offsets) == 0:
             return
         offsets = column(offsets, np.int64)
         status, times = column(batch.status, np.uint8), column(batch.time_ms, np.int64)
-        log_time = running_log_time(offsets, status, times, self.position, self.log_time)
+        passed = self._log_time.passed(offsets, status, times, self.position)
         ids = column(batch.id_hash, np.uint64).view(np.int64)
-        rows = ClickRows(offsets, ids, status, times, column(batch.value, np.float64), log_time)
+        rows = ClickRows(offsets, ids, status, times, column(batch.value, np.float64), passed)
         self._rows.append(rows)
         self.nbytes += rows.nbytes
         self.position = int(offsets[-1]) + 1
-        self.log_time = int(log_time[-1])
 
     def offset_reaching(self, time_ms: int) -> int | None:
-        """Offset of the first click not taken at which log time has reached `time_ms`, None if there is none."""
+        """Offset of the first click not taken with which log time has reached `time_ms`, None if there is none."""
         for rows in self._rows:
-            if rows.log_time[-1] >= time_ms:
-                i = max(int(np.searchsorted(rows.log_time, time_ms)), rows.start)
+            if rows.passed[-1] >= time_ms:
+                i = max(int(np.searchsorted(rows.passed, time_ms)), rows.start)
                 return int(rows.offsets[i])
         return None
 

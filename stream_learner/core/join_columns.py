@@ -1,6 +1,6 @@
 """What both inputs of the join have in common: columns as kernels want them, log time, records that are dead.
 
-In: decoded columns in offset order. Out: the same, checked, with log time at each record.
+In: decoded columns in offset order. Out: the same, checked, and how far log time has come with each record.
 This file must never know impressions from clicks.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.join_kernel import NEGATIVE_TIME, OUT_OF_ORDER, log_times
+from stream_learner.core.join_kernel import NEGATIVE_TIME, OUT_OF_ORDER, log_time_of, log_times, new_state
 from stream_learner.core.reasons import Reason
 
 NO_LOG_TIME = -1
@@ -34,27 +34,38 @@ def column(array: NDArray[Any], dtype: type[Scalar]) -> NDArray[Scalar]:
     return np.require(array, dtype, ["C", "A", "W"])
 
 
-def running_log_time(
-    offsets: NDArray[np.int64],
-    status: NDArray[np.uint8],
-    times: NDArray[np.int64],
-    position: int,
-    log_time: int,
-) -> NDArray[np.int64]:
-    """Log time at each record, where it was `log_time` before the first; i64[n].
+class LogTime:
+    """How far the log time of one input has come, fed with its records in offset order."""
 
-    Raises ValueError if the columns differ in length, if offsets do not rise from `position` on, or if a good record
-    has a negative time.
-    """
-    if not len(offsets) == len(status) == len(times):
-        raise ValueError(f"{len(offsets)} offsets, {len(status)} records")
-    out = np.empty(len(offsets), np.int64)
-    wrong = log_times(offsets, status, times, position, log_time, out)
-    if wrong == OUT_OF_ORDER:
-        raise ValueError(f"offsets must rise from position {position} on")
-    if wrong == NEGATIVE_TIME:
-        raise ValueError("a good record has a negative time")
-    return out
+    __slots__ = ("_agree", "_state")
+
+    def __init__(self, agree: int, log_time: int) -> None:
+        """agree: the length of a row. log_time: where it had come before the first record; `NO_LOG_TIME` if nowhere."""
+        self._agree = agree
+        self._state = new_state(agree, log_time)
+
+    @property
+    def now(self) -> int:
+        """The largest least time of all rows that are complete, ms; `NO_LOG_TIME` before the first."""
+        return log_time_of(self._state)
+
+    def passed(
+        self, offsets: NDArray[np.int64], status: NDArray[np.uint8], times: NDArray[np.int64], position: int
+    ) -> NDArray[np.int64]:
+        """How far it has come with each of these records; i64[n], never decreasing.
+
+        Raises ValueError if the columns differ in length, if offsets do not rise from `position` on, or if a good
+        record has a negative time; nothing may be fed any more then.
+        """
+        if not len(offsets) == len(status) == len(times):
+            raise ValueError(f"{len(offsets)} offsets, {len(status)} records")
+        out = np.empty(len(offsets), np.int64)
+        wrong = log_times(offsets, status, times, position, self._agree, self._state, out)
+        if wrong == OUT_OF_ORDER:
+            raise ValueError(f"offsets must rise from position {position} on")
+        if wrong == NEGATIVE_TIME:
+            raise ValueError("a good record has a negative time")
+        return out
 
 
 def dead_records(offsets: NDArray[np.int64], status: NDArray[np.uint8], start: int, stop: int) -> list[DeadRecord]:

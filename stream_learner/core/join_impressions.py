@@ -8,6 +8,7 @@ This file must never decide when a tick closes, nor keep an impression that has 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,22 +18,24 @@ from stream_learner.core.events import Impressions
 from stream_learner.core.examples import ExampleBatch, ImpressionCounts
 from stream_learner.core.id_table import IdTable
 from stream_learner.core.join_clicks import ClickMemory
-from stream_learner.core.join_columns import DeadRecord, column, dead_records, running_log_time
+from stream_learner.core.join_columns import NO_LOG_TIME, DeadRecord, LogTime, column, dead_records
 from stream_learner.core.join_kernel import (
     DEAD_IMPRESSIONS,
     DUPLICATES,
     EXAMPLES,
     FEATURES,
+    LATE_IMPRESSIONS,
     POSITIVES,
     SAMPLED_OUT,
     find_duplicates,
     label_rows,
+    least_of_row,
+    new_state,
+    run_start,
+    written_log_times,
 )
 from stream_learner.core.join_rows import ExampleScratch, ImpressionRows, KeptRows, gather
 from stream_learner.core.join_spec import JoinSpec
-
-SAMPLE_EVERY = 4096
-"""Every so many impressions their offset and log time are kept, as a place to read from to know the duplicates."""
 
 
 @dataclass(slots=True)
@@ -47,23 +50,32 @@ class Emitted:
 class ImpressionBuffer:
     """Impressions read and not emitted, and the memory of ids by which duplicates are known.
 
-    Impressions before `keep_from` only fill that memory.
+    next: offset of the first one not emitted; those before it only fill that memory. written_log_time: the log time
+    written for the last one emitted. steps: where each step of the ticks by which ids are forgotten begins, the number
+    of the step and the first impression emitted in it.
     """
 
-    def __init__(self, *, position: int, log_time: int, keep_from: int, dedupe_ms: int) -> None:
+    def __init__(
+        self, spec: JoinSpec, *, position: int, next_offset: int, log_time: int, steps: Iterable[tuple[int, int]] = ()
+    ) -> None:
         self.position = position
-        self.log_time = log_time
-        self.next = keep_from
+        self.next = next_offset
         self.nbytes = 0
-        self._emitted_log_time = log_time
-        self._dedupe_ms = dedupe_ms
+        self.written_log_time = log_time
+        self.steps = deque(steps)
+        self._spec = spec
+        self._log_time = LogTime(spec.agree, log_time)
         self._seen = IdTable()
         self._rows: deque[ImpressionRows] = deque()
-        self._samples: deque[tuple[int, int]] = deque([(position, log_time)])
-        self._since_sample = 0
+        self._due: int | None = None
 
     def __len__(self) -> int:
         return sum(len(rows.offsets) - rows.start for rows in self._rows)
+
+    @property
+    def log_time(self) -> int:
+        """How far log time has come with all impressions read."""
+        return self._log_time.now
 
     @property
     def seen_nbytes(self) -> int:
@@ -71,63 +83,126 @@ class ImpressionBuffer:
         return self._seen.nbytes
 
     @property
-    def first_log_time(self) -> int | None:
-        """Log time of the first impression that waits, None if none does."""
-        return int(self._rows[0].log_time[self._rows[0].start]) if self._rows else None
+    def remembered_from(self) -> int:
+        """Offset of the first impression whose id is remembered; `next` if none is."""
+        return self.steps[0][1] if self.steps else self.next
+
+    @property
+    def first_due(self) -> int | None:
+        """The least time in the row of the first impression that waits, as far as that has been read.
+
+        `NO_LOG_TIME` for a dead one, which goes with the next tick; None if none waits.
+        """
+        if self._due is None and self._rows:
+            return self._find_due()
+        return self._due
 
     def add(self, offsets: NDArray[np.int64], batch: Impressions) -> None:
-        """Append a batch. Raises ValueError as `running_log_time` does, or if `row_start` does not fit."""
+        """Append a batch. Raises ValueError as `LogTime.passed` does, or if `row_start` does not fit."""
         if len(offsets) == 0:
             return
         rows = self._prepare(column(offsets, np.int64), batch)
-        self._find_duplicates(rows)
-        self._sample(rows)
         self.position = int(rows.offsets[-1]) + 1
-        self.log_time = int(rows.log_time[-1])
         if rows.offsets[0] < self.next:
             rows.start = int(np.searchsorted(rows.offsets, self.next))
-            self._emitted_log_time = int(rows.log_time[rows.start - 1])
+            self._find_duplicates(rows, 0, rows.start)
         if rows.start < len(rows.offsets):
             self._rows.append(rows)
             self.nbytes += rows.nbytes
 
-    def end_of_those_before(self, log_time: int) -> int:
-        """The offset after the last waiting impression whose log time is below `log_time`; `next` if there is none."""
-        end = self.next
+    def end_of_those_before(self, time_ms: int) -> int:
+        """The offset after the last impression that a tick emits if its border lies at `time_ms`; `next` if none is.
+
+        Where no row that is complete has passed that time, the end of what has been read ends rows, too.
+        """
+        read: list[ImpressionRows] = []
+        stop, most = 0, self._spec.agree - 1
         for rows in self._rows:
-            stop = int(np.searchsorted(rows.log_time, log_time))
-            if stop > rows.start:
-                end = int(rows.offsets[stop - 1]) + 1
-            if stop < len(rows.offsets):
+            read.append(rows)
+            stop = len(rows.offsets)
+            if rows.passed[-1] >= time_ms:
+                stop, most = int(np.searchsorted(rows.passed, time_ms)) + 1, self._spec.agree
                 break
+        if not read:
+            return self.next
+        end = int(read[-1].offsets[stop - 1]) + 1
+        while read and most:
+            rows = read.pop()
+            row, most = run_start(rows.status, rows.time_ms, rows.start, stop, time_ms, most)
+            if row < stop:
+                before = read[-1] if read else None
+                end = _end_before(rows, row, self.next if before is None else int(before.offsets[-1]) + 1)
+            stop = len(read[-1].offsets) if read else 0
         return end
 
-    def emit(self, until: int, clicks: ClickMemory, spec: JoinSpec, scratch: ExampleScratch) -> Emitted:
-        """Decide and let go of all impressions before offset `until`."""
+    def forget_before(self, tick: int) -> None:
+        """Forget the ids of which `tick` and all after it need know no more."""
+        step = self._spec.first_remembered_step(tick)
+        while self.steps and self.steps[0][0] < step:
+            self.steps.popleft()
+
+    def emit(self, tick: int, until: int, clicks: ClickMemory, scratch: ExampleScratch) -> Emitted:
+        """Decide and let go of all impressions before offset `until`, in one tick."""
         slices = self._slices(until)
         read = sum(stop - rows.start for rows, stop in slices)
         scratch.reserve_rows(read)
-        tally = np.zeros(6, np.int64)
+        floor = tick * self._spec.tick_ms - self._spec.window_ms
+        self._write_log_times(slices, floor, scratch)
+        self._open_step(tick, until)
+        tally = np.zeros(7, np.int64)
         parts: list[KeptRows] = []
         dead: list[DeadRecord] = []
-        n = 0
+        n = before = 0
         for rows, stop in slices:
-            got = _label(rows, stop, clicks, spec, scratch, n, tally)
+            start, late_before_ms = rows.start, floor - self._spec.lateness_ms
+            self._find_duplicates(rows, start, stop)
+            got = _label(rows, stop, late_before_ms, clicks, self._spec, scratch, n, tally)
             if got:
-                parts.append(KeptRows(rows, scratch.kept[n : n + got]))
+                parts.append(KeptRows(rows, scratch.kept[n : n + got], before - start))
             n += got
+            before += stop - start
             if tally[DEAD_IMPRESSIONS] > len(dead):
-                dead += dead_records(rows.offsets, rows.status, rows.start, stop)
+                dead += dead_records(rows.offsets, rows.status, start, stop)
             self._let_go(rows, stop)
         self.next = until
+        self._due = None
         return Emitted(gather(parts, n, int(tally[FEATURES]), scratch), _counts(read, tally), dead)
 
-    def dedupe_point(self) -> tuple[int, int]:
-        """A place to read from to know the duplicates among all impressions not emitted, and log time before it."""
-        horizon = self._emitted_log_time - self._dedupe_ms
-        while len(self._samples) > 1 and self._samples[1][0] <= self.next and self._samples[1][1] < horizon:
-            self._samples.popleft()
-        return self._samples[0]
+    def _find_due(self) -> int:
+        first = self._rows[0]
+        if first.status[first.start] != 0:
+            self._due = NO_LOG_TIME
+            return NO_LOG_TIME
+        least, most = int(first.time_ms[first.start]), self._spec.agree
+        for rows in self._rows:
+            least, most = least_of_row(rows.status, rows.time_ms, rows.start, most, least)
+            if most == 0:
+                self._due = least  # the row is complete: nothing that is read later changes it
+                break
+        return least
+
+    def _write_log_times(self, slices: list[tuple[ImpressionRows, int]], floor: int, scratch: ExampleScratch) -> None:
+        n = 0
+        for rows, stop in slices:
+            end = n + stop - rows.start
+            scratch.read_status[n:end] = rows.status[rows.start : stop]
+            scratch.read_time_ms[n:end] = rows.time_ms[rows.start : stop]
+            n = end
+        if n:
+            self.written_log_time = written_log_times(
+                scratch.read_status[:n],
+                scratch.read_time_ms[:n],
+                self._spec.agree,
+                new_state(self._spec.agree, NO_LOG_TIME),
+                max(self.written_log_time, floor),
+                scratch.read_log_time[:n],
+            )
+
+    def _open_step(self, tick: int, until: int) -> None:
+        """Note where the tick's step begins, if it is the first of it that emits something."""
+        step = tick // self._spec.step_ticks
+        if self._spec.dedupe_ms and until > self.next and not (self.steps and self.steps[-1][0] >= step):
+            self.steps.append((step, self.next))
 
     def _prepare(self, offsets: NDArray[np.int64], batch: Impressions) -> ImpressionRows:
         status, times = column(batch.status, np.uint8), column(batch.time_ms, np.int64)
@@ -142,34 +217,22 @@ class ImpressionBuffer:
             column(batch.row_start, np.int64),
             column(batch.keys, np.uint64),
             column(batch.values, np.float64),
-            running_log_time(offsets, status, times, self.position, self.log_time),
-            np.empty(len(offsets), np.uint8),
+            self._log_time.passed(offsets, status, times, self.position),
+            np.zeros(len(offsets), np.uint8),
         )
 
-    def _find_duplicates(self, rows: ImpressionRows) -> None:
-        done, n = 0, len(rows.offsets)
+    def _find_duplicates(self, rows: ImpressionRows, start: int, stop: int) -> None:
+        """Say which rows `start..stop-1` repeat an id that is remembered, and remember theirs."""
+        if not self._spec.dedupe_ms:
+            return
+        first, done = self.remembered_from, start
         while True:
             done = find_duplicates(
-                self._seen.header,
-                rows.ids,
-                rows.status,
-                rows.log_time,
-                done,
-                self._dedupe_ms,
-                rows.duplicate,
+                self._seen.header, rows.offsets, rows.ids, rows.status, done, stop, first, rows.duplicate
             )
-            if done == n:
+            if done == stop:
                 return
-            self._seen.grow(int(rows.ids[done]), max(0, int(rows.log_time[done]) - self._dedupe_ms))
-
-    def _sample(self, rows: ImpressionRows) -> None:
-        n = len(rows.offsets)
-        i = SAMPLE_EVERY - self._since_sample
-        while i < n:
-            self._samples.append((int(rows.offsets[i]), int(rows.log_time[i - 1]) if i else self.log_time))
-            self._since_sample = -i
-            i += SAMPLE_EVERY
-        self._since_sample += n
+            self._seen.grow(int(rows.ids[done]), first)
 
     def _slices(self, until: int) -> list[tuple[ImpressionRows, int]]:
         slices = []
@@ -182,16 +245,21 @@ class ImpressionBuffer:
         return slices
 
     def _let_go(self, rows: ImpressionRows, stop: int) -> None:
-        self._emitted_log_time = int(rows.log_time[stop - 1])
         rows.start = stop
         if stop == len(rows.offsets):
             self._rows.popleft()
             self.nbytes -= rows.nbytes
 
 
+def _end_before(rows: ImpressionRows, row: int, before: int) -> int:
+    """The offset after the waiting row before `row`; `before` if that lies in no batch or in the one before."""
+    return int(rows.offsets[row - 1]) + 1 if row > rows.start else before
+
+
 def _label(
     rows: ImpressionRows,
     stop: int,
+    late_before_ms: int,
     clicks: ClickMemory,
     spec: JoinSpec,
     scratch: ExampleScratch,
@@ -212,8 +280,10 @@ def _label(
             rows.duplicate,
             rows.start,
             stop,
+            late_before_ms,
             spec.skew_ms,
             spec.window_ms,
+            spec.dedupe_ms > 0,
             spec.keep_negatives,
             spec.keep_below,
             scratch.kept[at:],
@@ -232,4 +302,5 @@ def _counts(read: int, tally: NDArray[np.int64]) -> ImpressionCounts:
         duplicates=int(tally[DUPLICATES]),
         sampled_out=int(tally[SAMPLED_OUT]),
         dead=int(tally[DEAD_IMPRESSIONS]),
+        late=int(tally[LATE_IMPRESSIONS]),
     )

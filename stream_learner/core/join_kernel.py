@@ -4,10 +4,10 @@ In: columns of decoded events, the addresses of an `IdTable` and of the blocks i
 Out: the same, changed; columns of examples.
 This file must never decide which records a tick takes: `join` does. It allocates nothing.
 
-A remembered click is 40 bytes: offset, time, log time, value (float64 bits), and one word with its code in the low
-8 bits and above them how many clicks back the one before with the same id lies (0: none). Clicks are numbered from 0
-in the order they are taken; number `n` lies in block `n // BLOCK` modulo the number of blocks. The id table holds the
-newest number of each id, and numbers below `first` are forgotten.
+A remembered click is 32 bytes: offset, time, value (float64 bits), and one word with its code in the low 8 bits and
+above them how many clicks back the one before with the same id lies (0: none). Clicks are numbered from 0 in the order
+they are taken; number `n` lies in block `n // BLOCK` modulo the number of blocks. The id table holds the newest number
+of each id, and numbers below `first` are forgotten.
 """
 
 from __future__ import annotations
@@ -33,17 +33,43 @@ from stream_learner.core.memory import (
 )
 
 BLOCK = 4096
-CLICK_BYTES = 40
+CLICK_BYTES = 32
 UNMATCHED, LATE, MATCHED, DUPLICATE, DEAD = range(5)
 OUT_OF_ORDER, NEGATIVE_TIME = -1, -2
 
 _BLOCK_BITS = 12
-_TIME, _LOG_TIME, _VALUE, _CODE = 8, 16, 24, 32
+_TIME, _VALUE, _CODE = 8, 16, 24
 _AHEAD = 16
 _SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15)  # keeps the choice apart from other uses of the id's hash
 
-EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, FEATURES = range(6)
+EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, LATE_IMPRESSIONS, FEATURES = range(7)
 """Places in the tally of `label_rows`."""
+
+_PLACE, _READ, _LEAST, _TOP, _TIMES = range(5)
+"""Words of the state of `log_times`: place in the block, events so far, least of the block, log time, the block."""
+STATE_WORDS = _TIMES
+
+
+@kernel
+def _slide(state: NDArray[np.int64], agree: int, time: int) -> int:
+    """Take one more time; the least of the last `agree` ones, or of all where there were fewer.
+
+    Times are kept in blocks of `agree`. At the end of a block each is replaced by the least from it to the block's end,
+    so that two numbers tell the least of what reaches over into the next block.
+    """
+    place = state[_PLACE]
+    if place == agree:
+        for k in range(_TIMES + agree - 2, _TIMES - 1, -1):
+            state[k] = min(state[k], state[k + 1])
+        place = 0
+    least = time if place == 0 else min(state[_LEAST], time)
+    state[_TIMES + place] = time
+    place += 1
+    state[_PLACE], state[_LEAST] = place, least
+    state[_READ] += 1
+    if place < agree < state[_READ]:
+        return min(least, state[_TIMES + place])
+    return least
 
 
 @kernel
@@ -52,12 +78,14 @@ def log_times(
     status: NDArray[np.uint8],
     times: NDArray[np.int64],
     position: int,
-    log_time: int,
+    agree: int,
+    state: NDArray[np.int64],
     out: NDArray[np.int64],
 ) -> int:
-    """Running maximum of the good records' times, from `log_time` on, into `out`; the last one is returned.
+    """How far log time has come with each record, into `out`: the largest least time of the rows complete by then.
 
-    `OUT_OF_ORDER` if offsets do not rise from `position` on, `NEGATIVE_TIME` if a good record has one.
+    state: i64[STATE_WORDS + agree], carried on from batch to batch; see `new_state`. `OUT_OF_ORDER` if offsets do not
+    rise from `position` on, `NEGATIVE_TIME` if a good record has one; the state must not be used any more then.
     """
     for i in range(len(offsets)):
         if offsets[i] < position:
@@ -66,44 +94,131 @@ def log_times(
         if status[i] == 0:
             if times[i] < 0:
                 return NEGATIVE_TIME
-            log_time = max(log_time, times[i])
-        out[i] = log_time
+            least = _slide(state, agree, times[i])
+            if state[_READ] >= agree:
+                state[_TOP] = max(state[_TOP], least)
+        out[i] = state[_TOP]
     return 0
+
+
+def new_state(agree: int, log_time: int) -> NDArray[np.int64]:
+    """The state of `log_times` before the first record, where log time has come to `log_time`."""
+    state = np.zeros(STATE_WORDS + agree, np.int64)
+    state[_TOP] = log_time
+    return state
+
+
+def log_time_of(state: NDArray[np.int64]) -> int:
+    """How far log time has come."""
+    return int(state[_TOP])
+
+
+@kernel
+def written_log_times(
+    status: NDArray[np.uint8],
+    times: NDArray[np.int64],
+    agree: int,
+    state: NDArray[np.int64],
+    log_time: int,
+    out: NDArray[np.int64],
+) -> int:
+    """Log time of each record where the last one ends all rows, never below `log_time` or going back; the last one.
+
+    state: a `new_state`, used up.
+    """
+    for i in range(len(times) - 1, -1, -1):
+        if status[i] == 0:
+            out[i] = _slide(state, agree, times[i])
+        else:
+            out[i] = 0
+    for i in range(len(times)):
+        log_time = max(log_time, out[i])
+        out[i] = log_time
+    return log_time
+
+
+@kernel
+def run_start(
+    status: NDArray[np.uint8], times: NDArray[np.int64], start: int, stop: int, time_ms: int, most: int
+) -> tuple[int, int]:
+    """Go back from row `stop`, not below `start`, over at most `most` good records at or past `time_ms`.
+
+    Returns the first row of that run, `stop` if it is empty, and how many more it may have in front of it: 0 where
+    `most` are found or an earlier record ends it.
+    """
+    first = stop
+    for i in range(stop - 1, start - 1, -1):
+        if most == 0:
+            break
+        if status[i] == 0:
+            if times[i] < time_ms:
+                return first, 0
+            first = i
+            most -= 1
+    return first, most
+
+
+@kernel
+def least_of_row(
+    status: NDArray[np.uint8], times: NDArray[np.int64], start: int, most: int, least: int
+) -> tuple[int, int]:
+    """The least of `least` and the first `most` good times from row `start` on; how many are still to be found."""
+    for i in range(start, len(times)):
+        if most == 0:
+            break
+        if status[i] == 0:
+            least = min(least, times[i])
+            most -= 1
+    return least, most
 
 
 @kernel
 def find_duplicates(
     table: int,
+    offsets: NDArray[np.int64],
     ids: NDArray[np.int64],
     status: NDArray[np.uint8],
-    log_time: NDArray[np.int64],
     start: int,
-    dedupe_ms: int,
+    stop: int,
+    first: int,
     duplicate: NDArray[np.uint8],
 ) -> int:
-    """Which rows from `start` on repeat an id seen within `dedupe_ms`; remembers every good row as seen.
+    """Which rows `start..stop-1` repeat an id seen at or after offset `first`; remembers every good row as seen.
 
     Returns the row it stopped at: the table must grow for that row's id, or all rows are done.
     """
-    n = len(ids)
-    for i in range(start, n):
-        if i + _AHEAD < n:
+    for i in range(start, stop):
+        if i + _AHEAD < stop:
             prefetch_for_write(first_entry(table, ids[i + _AHEAD]))
         if status[i] != 0:
-            duplicate[i] = 0
             continue
         entry = find_entry(table, ids[i])
-        seen = load_i64(entry + 8)
-        if not put_entry(table, entry, ids[i], log_time[i]):
+        seen = load_i64(entry + 8) - 1
+        if not put_entry(table, entry, ids[i], offsets[i]):
             return i
-        duplicate[i] = seen != 0 and seen - 1 >= log_time[i] - dedupe_ms
-    return n
+        duplicate[i] = seen >= first
+    return stop
 
 
 @kernel
 def _click_address(blocks: int, block_mask: int, number: int) -> int:
     block = load_i64(blocks + 8 * ((number >> _BLOCK_BITS) & block_mask))
     return block + CLICK_BYTES * (number & (BLOCK - 1))
+
+
+@kernel
+def _is_repeated(blocks: int, block_mask: int, first: int, newest: int, time: int, span_ms: int) -> bool:
+    """Whether a remembered click of the chain that begins with `newest` has a time within `span_ms` of `time`."""
+    number = newest
+    while number >= first:
+        click = _click_address(blocks, block_mask, number)
+        if abs(load_i64(click + _TIME) - time) <= span_ms:
+            return True
+        back = load_i64(click + _CODE) >> 8
+        if back == 0:
+            return False
+        number -= back
+    return False
 
 
 @kernel
@@ -118,18 +233,15 @@ def take_clicks(
     status: NDArray[np.uint8],
     times: NDArray[np.int64],
     values: NDArray[np.float64],
-    log_time: NDArray[np.int64],
     codes: NDArray[np.uint8],
     start: int,
-    memory_ms: int,
-    first_tick: int,
-    last_tick: int,
-    tick_ms: int,
+    span_ms: int,
+    late_before_ms: int,
 ) -> int:
     """Remember rows from `start` on as clicks `number`, `number + 1`, ... .
 
-    Their codes are `codes` if that is not empty, else by the rule: duplicate if the id's newest click that is not
-    forgotten has its log time within `memory_ms` (window + skew), late if the time is behind the tick it is read for.
+    Their codes are `codes` if that is not empty, else by the rule: duplicate if a click of the id that is not forgotten
+    has a time within `span_ms` (window + skew) of its own, late if its time is before `late_before_ms`.
     Returns the row it stopped at: the table must grow for that row's id, or all rows are done.
     """
     given = len(codes) > 0
@@ -144,16 +256,13 @@ def take_clicks(
                 back = number - newest
             if given:
                 code = np.int64(codes[i])
+            elif back != 0 and _is_repeated(blocks, block_mask, first, newest, times[i], span_ms):
+                code = DUPLICATE
             else:
-                tick = max(first_tick, min(log_time[i] // tick_ms, last_tick))
-                code = LATE if times[i] < tick * tick_ms else UNMATCHED
-                if back != 0:
-                    older = load_i64(_click_address(blocks, block_mask, newest) + _LOG_TIME)
-                    code = DUPLICATE if older >= log_time[i] - memory_ms else code
+                code = LATE if times[i] < late_before_ms else UNMATCHED
         click = _click_address(blocks, block_mask, number)
         store_i64(click, offsets[i])
         store_i64(click + _TIME, times[i])
-        store_i64(click + _LOG_TIME, log_time[i])
         store_i64(click + _VALUE, bits_of_float(values[i]))
         store_i64(click + _CODE, (back << 8) | code)
         number += 1
@@ -161,32 +270,53 @@ def take_clicks(
 
 
 @kernel
-def expire_clicks(
-    blocks: int, block_mask: int, first: int, end: int, before_ms: int, outcomes: NDArray[np.int64]
-) -> int:
-    """Forget clicks from `first` on while their log time is below `before_ms`; counts each by its code.
+def _least_of_clicks(blocks: int, block_mask: int, number: int, end: int, agree: int) -> int:
+    """The least time of the row of a click that is not dead, where the clicks end at `end`."""
+    least = load_i64(_click_address(blocks, block_mask, number) + _TIME)
+    left = agree - 1
+    while left > 0 and number + 1 < end:
+        number += 1
+        click = _click_address(blocks, block_mask, number)
+        if load_i64(click + _CODE) & 255 != DEAD:
+            least = min(least, load_i64(click + _TIME))
+            left -= 1
+    return least
 
-    Returns the number of the first one still remembered, `end` if none.
+
+@kernel
+def expire_clicks(
+    blocks: int,
+    block_mask: int,
+    first: int,
+    end: int,
+    log_time: int,
+    agree: int,
+    lateness_ms: int,
+    before_ms: int,
+    outcomes: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Forget clicks from `first` on while they are dead, or min(time, log time + lateness) is below `before_ms`.
+
+    Counts each by its code. `log_time`: that of the clicks forgotten before. Returns the number of the first one still
+    remembered, `end` if none, and the log time of those forgotten now and before.
     """
     while first < end:
         click = _click_address(blocks, block_mask, first)
-        if load_i64(click + _LOG_TIME) >= before_ms:
-            break
-        outcomes[load_i64(click + _CODE) & 255] += 1
+        code = load_i64(click + _CODE) & 255
+        if code != DEAD:
+            reached = max(log_time, _least_of_clicks(blocks, block_mask, first, end, agree))
+            if min(load_i64(click + _TIME), reached + lateness_ms) >= before_ms:
+                break
+            log_time = reached
+        outcomes[code] += 1
         first += 1
-    return first
+    return first, log_time
 
 
 @kernel
 def click_offset(blocks: int, block_mask: int, number: int) -> int:
     """Offset of a remembered click."""
     return load_i64(_click_address(blocks, block_mask, number))
-
-
-@kernel
-def click_log_time(blocks: int, block_mask: int, number: int) -> int:
-    """Log time at a remembered click, ms."""
-    return load_i64(_click_address(blocks, block_mask, number) + _LOG_TIME)
 
 
 @kernel
@@ -198,24 +328,43 @@ def click_codes(blocks: int, block_mask: int, first: int, out: NDArray[np.uint8]
 
 
 @kernel
-def _match(table: int, blocks: int, block_mask: int, first: int, key: int, earliest: int, latest: int) -> float:
-    """Label of an impression: the greatest value of its clicks in `earliest..latest`, 0 if none; they are matched."""
-    label = 0.0
-    number = load_i64(find_entry(table, key) + 8) - 1
+def _match(
+    table: int, blocks: int, block_mask: int, first: int, key: int, earliest: int, latest: int, dedupe: bool
+) -> float:
+    """Label of an impression: the greatest value of its clicks in `earliest..latest`, 0 if none; they are matched.
+
+    With `dedupe`, -1 and nothing changed where one of them has been matched before: the impression is a repeat.
+    """
+    label, matched = 0.0, False
+    newest = load_i64(find_entry(table, key) + 8) - 1
+    number = newest
     while number >= first:
         click = _click_address(blocks, block_mask, number)
-        if load_i64(click + _LOG_TIME) < earliest:
-            break
         word = load_i64(click + _CODE)
-        time = load_i64(click + _TIME)
-        if earliest <= time <= latest:
+        if earliest <= load_i64(click + _TIME) <= latest:
             label = max(label, float_of_bits(load_i64(click + _VALUE)))
-            if word & 255 <= LATE:
-                store_i64(click + _CODE, (word & -256) | MATCHED)
+            if dedupe and word & 255 == MATCHED:
+                return -1.0
+            matched = True
         if word >> 8 == 0:
             break
         number -= word >> 8
+    if matched:
+        _set_matched(blocks, block_mask, first, newest, earliest, latest)
     return label
+
+
+@kernel
+def _set_matched(blocks: int, block_mask: int, first: int, number: int, earliest: int, latest: int) -> None:
+    """Every click of a chain in `earliest..latest` that was unmatched or late is matched."""
+    while number >= first:
+        click = _click_address(blocks, block_mask, number)
+        word = load_i64(click + _CODE)
+        if earliest <= load_i64(click + _TIME) <= latest and word & 255 <= LATE:
+            store_i64(click + _CODE, (word & -256) | MATCHED)
+        if word >> 8 == 0:
+            break
+        number -= word >> 8
 
 
 @kernel
@@ -237,8 +386,10 @@ def label_rows(
     duplicate: NDArray[np.uint8],
     start: int,
     stop: int,
+    late_before_ms: int,
     skew_ms: int,
     window_ms: int,
+    dedupe: bool,
     keep_negatives: float,
     keep_below: np.uint64,
     kept: NDArray[np.int64],
@@ -248,19 +399,26 @@ def label_rows(
 ) -> int:
     """Label rows `start..stop-1`: which of them are examples into `kept`, with `label` and `weight`; their number.
 
+    A time before `late_before_ms` makes an impression late. With `dedupe` a click counts for one impression only.
     `keep_below` is ceil(keep_negatives * 2^64); not used where `keep_negatives` is 1. `tally` is added to.
     """
     k = 0
     for i in range(start, stop):
         if i + _AHEAD < stop:
             prefetch_for_write(first_entry(table, ids[i + _AHEAD]))
-        if duplicate[i] != 0:
-            tally[DUPLICATES] += 1
-            continue
         if status[i] != 0:
             tally[DEAD_IMPRESSIONS] += 1
             continue
-        y = _match(table, blocks, block_mask, first, ids[i], times[i] - skew_ms, times[i] + window_ms)
+        if duplicate[i] != 0:
+            tally[DUPLICATES] += 1
+            continue
+        if times[i] < late_before_ms:
+            tally[LATE_IMPRESSIONS] += 1
+            continue
+        y = _match(table, blocks, block_mask, first, ids[i], times[i] - skew_ms, times[i] + window_ms, dedupe)
+        if y < 0.0:
+            tally[DUPLICATES] += 1
+            continue
         h = weights[i]
         if y > 0.0:
             tally[POSITIVES] += 1
@@ -297,13 +455,11 @@ def _address(array: NDArray[np.generic]) -> int:
 @kernel
 def copy_rows(
     kept: NDArray[np.int64],
-    log_time: NDArray[np.int64],
     ids: NDArray[np.int64],
     row_start: NDArray[np.int64],
     keys: NDArray[np.uint64],
     values: NDArray[np.float64],
     at: int,
-    out_log_time: NDArray[np.int64],
     out_ids: NDArray[np.int64],
     out_row_start: NDArray[np.int64],
     out_keys: NDArray[np.uint64],
@@ -319,7 +475,6 @@ def copy_rows(
         shift = out_row_start[at + i] - source
         for j in range(i, run):
             row = kept[j]
-            out_log_time[at + j] = log_time[row]
             out_ids[at + j] = ids[row]
             out_row_start[at + j + 1] = row_start[row + 1] + shift
         size = row_start[kept[run - 1] + 1] - source
@@ -334,11 +489,14 @@ def warm() -> None:
     block = np.zeros(BLOCK * CLICK_BYTES // 8, np.int64)
     blocks = np.array([block.ctypes.data], np.int64)
     one, two, real = np.zeros(1, np.int64), np.arange(2, dtype=np.int64), np.zeros(1, np.float64)
-    byte, key, tally = np.zeros(1, np.uint8), np.zeros(1, np.uint64), np.zeros(6, np.int64)
-    log_times(one, byte, one, 0, 0, one.copy())
-    find_duplicates(seen.header, one, byte, one, 0, 0, byte.copy())
+    byte, key, tally = np.zeros(1, np.uint8), np.zeros(1, np.uint64), np.zeros(7, np.int64)
+    log_times(one, byte, one, 0, 1, new_state(1, 0), one.copy())
+    written_log_times(byte, one, 1, new_state(1, 0), 0, one.copy())
+    run_start(byte, one, 0, 1, 0, 1)
+    least_of_row(byte, one, 0, 1, 1)
+    find_duplicates(seen.header, one, one, byte, 0, 1, 0, byte.copy())
     places = (table.header, blocks.ctypes.data, 0, 0)
-    take_clicks(*places, 0, one, one, byte, one, real, one, byte[:0], 0, 0, 0, 0, 1)
+    take_clicks(*places, 0, one, one, byte, one, real, byte[:0], 0, 0, 0)
     label_rows(
         *places,
         one,
@@ -351,6 +509,8 @@ def warm() -> None:
         1,
         0,
         0,
+        0,
+        True,
         0.5,
         np.uint64(0),
         one.copy(),
@@ -358,8 +518,7 @@ def warm() -> None:
         real,
         tally,
     )
-    copy_rows(one, one, one, two, key, real, 0, one.copy(), one.copy(), np.zeros(2, np.int64), key, real.copy())
+    copy_rows(one, one, two, key, real, 0, one.copy(), np.zeros(2, np.int64), key, real.copy())
     click_offset(blocks.ctypes.data, 0, 0)
-    click_log_time(blocks.ctypes.data, 0, 0)
     click_codes(blocks.ctypes.data, 0, 0, byte.copy())
-    expire_clicks(blocks.ctypes.data, 0, 0, 1, 1, tally)
+    expire_clicks(blocks.ctypes.data, 0, 0, 1, 0, 1, 0, 1, tally)

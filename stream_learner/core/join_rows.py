@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stream_learner.core.examples import ExampleBatch
 from stream_learner.core.join_kernel import copy_rows
 
-_ROW_BYTES = 42
+_ROW_BYTES = 50
 _ROWS_KEPT = 1 << 15
 _FEATURES_KEPT = 1 << 20
 """A scratch of less than eight times these is never made smaller."""
@@ -22,7 +22,10 @@ _FEATURES_KEPT = 1 << 20
 
 @dataclass(slots=True)
 class ImpressionRows:
-    """A batch of impressions as kernels want it; rows before `start` have been emitted."""
+    """A batch of impressions as kernels want it; rows before `start` have been emitted.
+
+    passed: how far log time has come with each. duplicate: which repeat an id, known from the tick that emits them on.
+    """
 
     offsets: NDArray[np.int64]
     status: NDArray[np.uint8]
@@ -32,7 +35,7 @@ class ImpressionRows:
     row_start: NDArray[np.int64]
     keys: NDArray[np.uint64]
     values: NDArray[np.float64]
-    log_time: NDArray[np.int64]
+    passed: NDArray[np.int64]
     duplicate: NDArray[np.uint8]
     start: int = 0
 
@@ -44,10 +47,14 @@ class ImpressionRows:
 
 @dataclass(slots=True)
 class KeptRows:
-    """Rows of a batch, rising, at least one of them, that become examples."""
+    """Rows of a batch, rising, at least one of them, that become examples.
+
+    first_read: place among all rows read for the tick of the batch's row 0, which may lie before the first of them.
+    """
 
     rows: ImpressionRows
     kept: NDArray[np.int64]
+    first_read: int
 
     @property
     def is_one_run(self) -> bool:
@@ -55,7 +62,8 @@ class KeptRows:
 
 
 class ExampleScratch:
-    """Memory for the examples of a tick, used again for the next one; one thread at a time.
+    """Memory for the examples of a tick, used again for the next one; one thread at a time. `read_*`: of every
+    impression that the tick decides, before it is known which of them become examples.
 
     What lies in it is valid until the next tick is emitted with it. Memory that has never been touched costs more
     than the copy into it.
@@ -69,6 +77,9 @@ class ExampleScratch:
         "keys",
         "label",
         "log_time",
+        "read_log_time",
+        "read_status",
+        "read_time_ms",
         "row_start",
         "values",
         "weight",
@@ -86,6 +97,9 @@ class ExampleScratch:
         self.label = np.empty(self._rows, np.float64)
         self.weight = np.empty(self._rows, np.float64)
         self.log_time = np.empty(self._rows, np.int64)
+        self.read_log_time = np.empty(self._rows, np.int64)
+        self.read_status = np.empty(self._rows, np.uint8)
+        self.read_time_ms = np.empty(self._rows, np.int64)
         self.ids = np.empty(self._rows, np.int64)
         self.row_start = np.zeros(self._rows + 1, np.int64)
 
@@ -115,18 +129,17 @@ def gather(parts: list[KeptRows], n: int, features: int, scratch: ExampleScratch
         rows = part.rows
         copy_rows(
             part.kept,
-            rows.log_time,
             rows.ids,
             rows.row_start,
             rows.keys,
             rows.values,
             at,
-            scratch.log_time,
             scratch.ids,
             scratch.row_start,
             scratch.keys,
             scratch.values,
         )
+        _take_log_times(part, scratch, at)
         at += len(part.kept)
     return ExampleBatch(
         scratch.log_time[:n],
@@ -142,8 +155,9 @@ def gather(parts: list[KeptRows], n: int, features: int, scratch: ExampleScratch
 def _slice(part: KeptRows, scratch: ExampleScratch) -> ExampleBatch:
     rows, a, b, n = part.rows, int(part.kept[0]), int(part.kept[-1]) + 1, len(part.kept)
     start, end = int(rows.row_start[a]), int(rows.row_start[b])
+    first = part.first_read
     return ExampleBatch(
-        rows.log_time[a:b],
+        scratch.read_log_time[first + a : first + b],
         rows.ids[a:b].view(np.uint64),
         scratch.label[:n],
         scratch.weight[:n],
@@ -151,3 +165,8 @@ def _slice(part: KeptRows, scratch: ExampleScratch) -> ExampleBatch:
         rows.keys[start:end],
         rows.values[start:end],
     )
+
+
+def _take_log_times(part: KeptRows, scratch: ExampleScratch, at: int) -> None:
+    out = scratch.log_time[at : at + len(part.kept)]
+    np.take(scratch.read_log_time, part.kept + part.first_read, out=out)

@@ -3,7 +3,7 @@
 In: a `Mark`, or the bytes of a record whose header has been read. Out: bytes, or the `Mark`.
 This file must never decide whether a mark counts; that is rule R (`training_log`).
 
-Body of a mark, little-endian, after the header of `record_header`:
+Body of a mark, version 2, little-endian, after the header of `record_header`:
 
     offset  type     field
         40  u64      attempt of the predecessor
@@ -12,20 +12,25 @@ Body of a mark, little-endian, after the header of `record_header`:
         64  i64      next impression to emit (offset)
         72  i64      first click not expired (offset)
         80  i64      click cursor (offset)
-        88  i64[6]   impressions: read, examples, positives, duplicates, sampled out, dead
-       136  i64[7]   clicks: read, matched, duplicates, orphans, late, dead, waiting
+        88  i64[7]   impressions: read, examples, positives, duplicates, sampled out, dead, late
+       144  i64[7]   clicks: read, matched, duplicates, orphans, late, dead, waiting
 
 With flag 1 a resume point follows:
 
-       192  16s      topic id of the impressions
-       208  16s      topic id of the clicks
-       224  u64      fingerprint of the join's settings
-       232  i64      log time of the impressions before the next field, ms
-       240  i64      impression to read from to know the duplicates (offset)
-       248  i64      log time of the clicks before the first click not expired, ms
-       256  u64      number of codes
-       264  u32      partitions of each input topic
-       268  u8[]     the codes, two bits each, the first in the lowest bits; a last byte is filled with zeros
+       200  16s      topic id of the impressions
+       216  16s      topic id of the clicks
+       232  u64      fingerprint of the join's settings
+       240  i64      log time written for the last impression emitted, ms
+       248  i64      impression to read from to know the duplicates (offset)
+       256  i64      log time with which the last click went, ms
+       264  u64      number of codes
+       272  u32      partitions of each input topic
+       276  u32      number of steps
+       280  i64[2]   for each step, its number and the first impression emitted in it (offset)
+         …  u8[]     the codes, two bits each, the first in the lowest bits; a last byte is filled with zeros
+
+In version 1, by other rules of the join, there are neither late impressions nor steps, the two fields of log time
+have another meaning, and a resume point begins at 192 and its codes at 268.
 
 With flag 2 the codes are not here but in records of kind 3 ahead of the mark, which follow the attempt's
 records of examples in the count of sequences. Body of such a record:
@@ -44,24 +49,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
-from stream_learner.core.marks import ClickCounts, ImpressionCounts, Mark, ResumePoint, TickCounts
-from stream_learner.core.record_header import HEADER_BYTES, Kind, RecordHeader, check_body, seal
+from stream_learner.core.marks import RULES, ClickCounts, ImpressionCounts, Mark, ResumePoint, TickCounts
+from stream_learner.core.record_header import HEADER_BYTES, VERSION_OF, Kind, RecordHeader, check_body, seal
 
 HAS_RESUME = 1
 CODES_AHEAD = 2
 
-_BODY = struct.Struct("<Qqqqqq6q7q")
-_RESUME = struct.Struct("<16s16sQqqqQI")
+_BODY = struct.Struct("<Qqqqqq7q7q")
+_RESUME = struct.Struct("<16s16sQqqqQII")
+_STEP = struct.Struct("<qq")
+_BODY_1 = struct.Struct("<Qqqqqq6q7q")
+_RESUME_1 = struct.Struct("<16s16sQqqqQI")
 _CODE_COUNT = struct.Struct("<Q")
 _IMPRESSIONS = attrgetter(*(f.name for f in fields(ImpressionCounts)))
 _CLICKS = attrgetter(*(f.name for f in fields(ClickCounts)))
 _SHIFTS = np.array([0, 2, 4, 6], np.uint8)
-_RESUME_AT = HEADER_BYTES + _BODY.size
-_CODES_AT = _RESUME_AT + _RESUME.size
+_MOST_STEPS = 64
 _PART_AT = HEADER_BYTES + _CODE_COUNT.size
 
-MARK_BYTES = _CODES_AT
-"""Size of a mark with a resume point, its codes not counted."""
+MARK_BYTES = HEADER_BYTES + _BODY.size + _RESUME.size
+"""Size of a mark with a resume point, its steps and codes not counted."""
 
 
 def encode_mark(mark: Mark) -> bytes:
@@ -83,7 +90,8 @@ def encode_mark(mark: Mark) -> bytes:
         )
     except struct.error as error:
         raise ValueError(f"{mark} does not fit a mark: {error}") from error
-    header = RecordHeader(Kind.MARK, flags, mark.partition, mark.records, mark.attempt, mark.last_tick)
+    version = VERSION_OF[Kind.MARK]
+    header = RecordHeader(Kind.MARK, flags, mark.partition, mark.records, mark.attempt, mark.last_tick, version)
     return seal(header, body + tail)
 
 
@@ -94,7 +102,7 @@ def detach_codes(mark: Mark, max_bytes: int) -> tuple[Mark, list[bytes]]:
     as is.
     """
     resume = mark.resume
-    if resume is None or MARK_BYTES + packed_size(len(resume.codes)) <= max_bytes:
+    if resume is None or MARK_BYTES + _STEP.size * len(resume.steps) + packed_size(len(resume.codes)) <= max_bytes:
         return mark, []
     step = 4 * (max_bytes - _PART_AT)
     if step <= 0:
@@ -132,9 +140,12 @@ def decode_mark(header: RecordHeader, value: bytes, where: Where = NOWHERE) -> M
     has_resume = bool(header.flags & HAS_RESUME)
     if header.flags & ~(HAS_RESUME | CODES_AHEAD) or (header.flags & CODES_AHEAD and not has_resume):
         raise DamagedRecord(f"a mark with unknown flags {header.flags}", where)
-    if len(value) < _CODES_AT if has_resume else len(value) != _RESUME_AT:
+    body = _BODY if header.version > 1 else _BODY_1
+    resume_at = HEADER_BYTES + body.size
+    if len(value) < resume_at if has_resume else len(value) != resume_at:
         raise DamagedRecord(f"a mark of {len(value)} bytes", where)
-    found = _BODY.unpack_from(value, HEADER_BYTES)
+    found = body.unpack_from(value, HEADER_BYTES)
+    impressions, clicks = found[6:-7], found[-7:]
     mark = Mark(
         partition=header.partition,
         attempt=header.attempt,
@@ -146,8 +157,8 @@ def decode_mark(header: RecordHeader, value: bytes, where: Where = NOWHERE) -> M
         records=header.sequence,
         pred_attempt=found[0],
         pred_tick=found[1],
-        counts=TickCounts(ImpressionCounts(*found[6:12]), ClickCounts(*found[12:19])),
-        resume=_decode_resume(header.flags, value, where) if has_resume else None,
+        counts=TickCounts(ImpressionCounts(*impressions), ClickCounts(*clicks)),
+        resume=_decode_resume(header, value, resume_at, where) if has_resume else None,
     )
     _check_order(mark, min(found[3:]), where)
     return mark
@@ -180,6 +191,10 @@ def _check_order(mark: Mark, least: int, where: Where) -> None:
 def _resume_bytes(resume: ResumePoint) -> bytes:
     if len(resume.impression_topic_id) != 16 or len(resume.click_topic_id) != 16:
         raise ValueError("a topic id has 16 bytes")
+    if resume.rules != RULES:
+        raise ValueError(f"a resume point of the rules {resume.rules} is not written any more")
+    if len(resume.steps) > _MOST_STEPS:
+        raise ValueError(f"{len(resume.steps)} steps; a resume point has at most {_MOST_STEPS}")
     if resume.detached and len(resume.codes):
         raise ValueError("codes lie in the mark or ahead of it, not both")
     try:
@@ -192,15 +207,24 @@ def _resume_bytes(resume: ResumePoint) -> bytes:
             resume.click_log_time,
             resume.detached or len(resume.codes),
             resume.partitions,
+            len(resume.steps),
         )
+        steps = b"".join(_STEP.pack(*step) for step in resume.steps)
     except struct.error as error:
         raise ValueError(f"{resume} does not fit a resume point: {error}") from error
-    return packed + _pack(resume.codes)
+    return packed + steps + _pack(resume.codes)
 
 
-def _decode_resume(flags: int, value: bytes, where: Where) -> ResumePoint:
-    found = _RESUME.unpack_from(value, _RESUME_AT)
-    ahead = bool(flags & CODES_AHEAD)
+def _decode_resume(header: RecordHeader, value: bytes, at: int, where: Where) -> ResumePoint:
+    fixed = _RESUME if header.version > 1 else _RESUME_1
+    if len(value) < at + fixed.size:
+        raise DamagedRecord(f"a mark of {len(value)} bytes", where)
+    found = fixed.unpack_from(value, at)
+    ahead = bool(header.flags & CODES_AHEAD)
+    count = found[8] if header.version > 1 else 0
+    codes_at = at + fixed.size + _STEP.size * count
+    if count > _MOST_STEPS or len(value) < codes_at:
+        raise DamagedRecord(f"{count} steps in a mark of {len(value)} bytes", where)
     return ResumePoint(
         impression_topic_id=found[0],
         click_topic_id=found[1],
@@ -209,8 +233,10 @@ def _decode_resume(flags: int, value: bytes, where: Where) -> ResumePoint:
         impression_log_time=found[3],
         dedupe_from=found[4],
         click_log_time=found[5],
-        codes=_unpack(value, _CODES_AT, 0 if ahead else found[6], where),
+        codes=_unpack(value, codes_at, 0 if ahead else found[6], where),
         detached=found[6] if ahead else 0,
+        steps=tuple(_STEP.iter_unpack(value[at + fixed.size : codes_at])),
+        rules=header.version,
     )
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+RULES: Final = 2
+"""Of the join, as of docs/join.md; 1 were those before log time took agreement."""
 
 
 class MarkId(NamedTuple):
@@ -36,9 +39,9 @@ class ClickCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImpressionCounts:
-    """Impressions of one mark: `read = examples + duplicates + sampled_out + dead`.
+    """Impressions of one mark: `read = examples + duplicates + late + sampled_out + dead`.
 
-    `positives` is the number of `examples` whose label is above 0.
+    `positives` is the number of `examples` whose label is above 0. `late` is always 0 in a mark of the rules 1.
     """
 
     read: int = 0
@@ -47,6 +50,7 @@ class ImpressionCounts:
     duplicates: int = 0
     sampled_out: int = 0
     dead: int = 0
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,12 @@ class ResumePoint:
 
     impression_topic_id, click_topic_id: 16 bytes each, the broker's topic ids. partitions: of each input
     topic. join_fingerprint: u64 of the join's settings. dedupe_from: impression offset to read from to know
-    the duplicates; impression_log_time: log time before it, ms. click_log_time: log time before the mark's
-    `first_click`, ms. codes: u8[k], `ClickCode` of every click record in `[first_click, click_cursor)` in
-    offset order. detached: number of codes that lie in records ahead of the mark instead; 0 once rule R has
-    put them back.
+    the duplicates. impression_log_time: the log time written for the last impression emitted, ms. click_log_time:
+    the log time with which the last click went, ms. codes: u8[k], `ClickCode` of every click record in
+    `[first_click, click_cursor)` in offset order. detached: number of codes that lie in records ahead of the mark
+    instead; 0 once rule R has put them back. steps: for each step of ticks by which ids are forgotten and in which
+    something was emitted, its number and the first impression emitted in it, from `dedupe_from` on. rules: `RULES` of
+    the join that made it; of another one it can only be read.
     """
 
     impression_topic_id: bytes
@@ -94,6 +100,8 @@ class ResumePoint:
     click_log_time: int
     codes: NDArray[np.uint8]
     detached: int = 0
+    steps: tuple[tuple[int, int], ...] = ()
+    rules: int = RULES
 
     def _plain(self) -> tuple[object, ...]:
         return (
@@ -105,6 +113,8 @@ class ResumePoint:
             self.dedupe_from,
             self.click_log_time,
             self.detached,
+            self.steps,
+            self.rules,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -120,7 +130,8 @@ class ResumePoint:
 class Mark:
     """The end of the ticks `first_tick..last_tick` of a partition, written by one attempt.
 
-    All examples since the predecessor belong to `last_tick`; the ticks before it are empty. next_impression:
+    It is one tick, or a run of ticks without an impression (in a log of the rules 1 a run may end with one that has
+    some: all examples since the predecessor belong to `last_tick`). next_impression:
     offset of the first impression not emitted. first_click: of the first click not expired. click_cursor:
     offset up to which clicks had been read. With the predecessor's positions they decide the examples.
     records: how many records the attempt wrote for these ticks, the mark not counted.

@@ -7,7 +7,7 @@ Layout, little-endian; magic and version lie where they are in every version to 
 
     offset  type  field
          0  4s    magic, b"SLTL"
-         4  u16   version, 1
+         4  u16   version: 1, of marks 2 (and 1 before log time took agreement)
          6  u8    kind: 1 examples, 2 mark, 3 codes of a resume point
          7  u8    flags, by kind
          8  u32   partition
@@ -27,12 +27,13 @@ from __future__ import annotations
 import struct
 import zlib
 from enum import IntEnum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, NewerVersion, Where
 
 MAGIC = b"SLTL"
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 40
 
 _FIELDS = struct.Struct("<4sHBBIIQq")
@@ -49,6 +50,10 @@ class Kind(IntEnum):
     CODES = 3
 
 
+VERSION_OF: Final = MappingProxyType({Kind.EXAMPLES: 1, Kind.MARK: 2, Kind.CODES: 1})
+"""In which version each kind is written; all from 1 on are read."""
+
+
 class RecordHeader(NamedTuple):
     """The fields of a header that was found whole."""
 
@@ -58,6 +63,7 @@ class RecordHeader(NamedTuple):
     sequence: int
     attempt: int
     tick: int
+    version: int = 1
 
 
 def seal(header: RecordHeader, body: bytes | bytearray | memoryview) -> bytes:
@@ -67,7 +73,7 @@ def seal(header: RecordHeader, body: bytes | bytearray | memoryview) -> bytes:
     try:
         fields = _FIELDS.pack(
             MAGIC,
-            VERSION,
+            header.version,
             header.kind,
             header.flags,
             header.partition,
@@ -93,7 +99,7 @@ def peek(value: bytes, where: Where = NOWHERE) -> RecordHeader:
     version = _KNOWN_VERSION.unpack_from(value)[1]
     if version > VERSION:
         raise NewerVersion(f"version {version}; this program knows up to {VERSION}", where)
-    if version != VERSION or len(value) < HEADER_BYTES:
+    if version < 1 or len(value) < HEADER_BYTES:
         raise DamagedRecord(f"no whole header: version {version}, {len(value)} bytes", where)
     if _CHECKSUMS.unpack_from(value, 32)[0] != zlib.crc32(value[:32]):
         raise DamagedRecord("the header's checksum does not match", where)
@@ -102,7 +108,9 @@ def peek(value: bytes, where: Where = NOWHERE) -> RecordHeader:
         known = Kind(kind)
     except ValueError as error:
         raise DamagedRecord(f"unknown kind of record {kind}", where) from error
-    return RecordHeader(known, flags, partition, sequence, attempt, tick)
+    if version > VERSION_OF[known]:
+        raise NewerVersion(f"version {version} of {known.name.lower()}; this program knows {VERSION_OF[known]}", where)
+    return RecordHeader(known, flags, partition, sequence, attempt, tick, version)
 
 
 def check_body(value: bytes, where: Where = NOWHERE) -> None:

@@ -103,6 +103,7 @@ def _report_counts(metrics: Metrics, counts: TickCounts) -> None:
     for outcome, count in (
         ("example", impressions.examples),
         ("duplicate", impressions.duplicates),
+        ("late", impressions.late),
         ("sampled_out", impressions.sampled_out),
         ("dead_lettered", impressions.dead),
     ):

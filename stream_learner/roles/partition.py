@@ -27,7 +27,7 @@ from stream_learner.core.attempt import Ack, Attempt, Verdict
 from stream_learner.core.errors import BrokenLog
 from stream_learner.core.examples import Scratch
 from stream_learner.core.join import Cut, ExampleScratch, JoinSpec, PartitionJoin, TickOutput, WrongResume
-from stream_learner.core.marks import GENESIS, Mark, MarkId, ResumePoint
+from stream_learner.core.marks import GENESIS, RULES, Mark, MarkId, ResumePoint
 from stream_learner.core.training_log import RuleR
 from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.edges.telemetry import Logger
@@ -253,9 +253,15 @@ class PartitionJoiner:
             return
         point, plan = mark.resume, self._plan
         where = f"{plan.log_topic} partition {self.partition}"
+        if point.rules != RULES:
+            raise InputsChanged(
+                f"{where} was made by an earlier version, whose rules of the join (before log time took agreement) "
+                "make other examples"
+            )
         if point.join_fingerprint != plan.spec.fingerprint:
             raise InputsChanged(
-                f"{where} was made with other settings of the join (window, skew, tick, dedupe or keep_negatives)"
+                f"{where} was made with other settings of the join (window, skew, tick, dedupe, keep_negatives, lateness "
+                "or agree)"
             )
         if point.partitions != plan.partitions:
             raise InputsChanged(f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}")

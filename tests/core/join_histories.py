@@ -34,6 +34,8 @@ def random_history(rng: random.Random, keep_negatives: float = 1.0) -> History:
         tick_ms=rng.choice([1, 2, 5]),
         dedupe_ms=rng.choice([0, 4, 20]),
         keep_negatives=keep_negatives,
+        lateness_ms=rng.choice([0, 3, 10, 40]),
+        agree=rng.choice([1, 2, 3, 5]),
     )
     ids, bad_share, soft = rng.randrange(1, 40), rng.choice([0, 0.1]), rng.random() < 0.3
     impressions: list[tuple[int, int | None, int]] = []
@@ -42,7 +44,7 @@ def random_history(rng: random.Random, keep_negatives: float = 1.0) -> History:
     for _ in range(rng.randrange(60)):
         now += rng.choice([0, 0, 1, 1, 2, rng.choice([1, 1, 1, 1, 9, 200])])
         key = rng.randrange(1, ids + 1)
-        time = now - rng.choice([0, 0, 0, 1, 3, rng.choice([0, 0, 0, 0, 25])])
+        time = now - rng.choice([0, 0, 0, 1, 3, rng.choice([0, 0, 0, 0, 25, -20])])
         impressions.append((now + rng.randrange(4), _or_bad(rng, max(time, 0), bad_share), key))
         while rng.random() < 0.45:
             click = now + rng.choice([-2, 0, 1, 2, 5, 9, 10, 11, 31])
@@ -59,12 +61,13 @@ def random_history(rng: random.Random, keep_negatives: float = 1.0) -> History:
 
 
 def closed_by_log(history: History, rng: random.Random) -> History:
-    """The same history with a last record of another id in both partitions, so late that log time closes all ticks."""
-    last = history.last_arrival + 3 * history.spec.memory_ms + 10
+    """The same history with last records of other ids in both partitions, so late that log time closes all ticks."""
+    last = history.last_arrival + 3 * history.spec.keep_ms + 50
 
     def closed(records: list[Record]) -> list[Record]:
         offset = records[-1].offset + rng.choice([1, 3]) if records else 0
-        return [*records, Record(offset, last, UNKNOWN_KEY + 1, 1.0, last)]
+        ends = range(history.spec.agree)
+        return [*records, *(Record(offset + n, last, UNKNOWN_KEY + 1 + n, 1.0, last) for n in ends)]
 
     return History(history.spec, history.grace_ms, closed(history.impressions), closed(history.clicks))
 

@@ -70,22 +70,26 @@ def clicks_batch(records: list[Record]) -> tuple[NDArray[np.int64], Clicks]:
     return np.array([r.offset for r in records], np.int64), columns
 
 
-def log_times_of(records: list[Record]) -> list[int]:
-    """Log time at each record; -1 before the first good one."""
+def log_times_of(records: list[Record], agree: int) -> list[int]:
+    """Log time at each record, where the end of the records ends a row too; a dead one has that of the one before."""
+    times = [r.time for r in records if r.time is not None]
+    known = itertools.accumulate((min(times[n : n + agree]) for n in range(len(times))), max)
     out, log_time = [], -1
     for r in records:
-        log_time = log_time if r.time is None else max(log_time, r.time)
+        log_time = log_time if r.time is None else next(known)
         out.append(log_time)
     return out
 
 
-def duplicates_of(records: list[Record], dedupe_ms: int) -> list[bool]:
-    """Which impressions repeat an id seen, as an example or a duplicate, within `dedupe_ms` of log time."""
-    out, seen = [], {}
-    for r, log_time in zip(records, log_times_of(records), strict=True):
-        out.append(r.time is not None and seen.get(r.key, -(10**18)) >= log_time - dedupe_ms)
+def passed_with(records: list[Record], agree: int) -> list[int]:
+    """How far log time has come with each record: the largest least time of the rows complete by then; -1 before."""
+    out, times, passed = [], [], -1
+    for r in records:
         if r.time is not None:
-            seen[r.key] = log_time
+            times.append(r.time)
+            if len(times) >= agree:
+                passed = max(passed, min(times[-agree:]))
+        out.append(passed)
     return out
 
 
@@ -103,7 +107,6 @@ def is_sampled_out(key: int, keep: float) -> bool:
 @dataclass
 class _Pending:
     record: Record
-    log_time: int
     code: str
 
 
@@ -118,11 +121,9 @@ class PlainJoin:
     next_impression: int = 0
     cursor: int = 0
     pending: list[_Pending] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.impression_logs = log_times_of(self.impressions)
-        self.click_logs = log_times_of(self.clicks)
-        self.duplicates = duplicates_of(self.impressions, self.spec.dedupe_ms)
+    tick_of_id: dict[int, int] = field(default_factory=dict)
+    written: int = -1
+    gone_log_time: int = -1
 
     def step(
         self,
@@ -134,112 +135,135 @@ class PlainJoin:
     ) -> Cut | None:
         """The cut of the next single tick if it may close, with only the first so many records of each there."""
         end = (self.next_tick + 1) * self.spec.tick_ms
-        window = self.spec.window_ms
-        logs = self.impression_logs[:impressions_read]
-        passed = any(log >= 0 and log + window >= end for log in logs)
-        if not passed and (impression_idle is None or impression_idle + window < end):
-            return None
-        reaching = [k for k, log in enumerate(self.click_logs[:clicks_read]) if log >= end]
-        if reaching:
-            cursor = self.clicks[reaching[0]].offset
-        elif click_idle is not None and click_idle >= end:
+        cursor = self._passing(self.clicks[:clicks_read], end)
+        if cursor is None and click_idle is not None and click_idle >= end:
             cursor = max(self.cursor, click_position)
-        else:
+        until = self._border(self.impressions[:impressions_read], end - self.spec.window_ms, impression_idle)
+        if cursor is None or until is None:
             return None
-        before = [r.offset + 1 for r, log in zip(self.impressions, logs, strict=False) if log + window < end]
-        return Cut(self.next_tick, self.next_tick, max([self.next_impression, *before]), cursor)
+        return Cut(self.next_tick, self.next_tick, until, cursor)
+
+    def _passing(self, clicks: list[Record], end: int) -> int | None:
+        """The first click, not before the cursor, with which or before which a row past `end` is complete."""
+        good = [r for r in clicks if r.time is not None]
+        rows = (good[n : n + self.spec.agree] for n in range(len(good) - self.spec.agree + 1))
+        done = [row[-1].offset for row in rows if min(r.time for r in row) >= end]
+        if not done:
+            return None
+        later = [r.offset for r in clicks if r.offset >= max(done[0], self.cursor)]
+        return later[0] if later else self.cursor
+
+    def _border(self, impressions: list[Record], passed: int, idle: int | None) -> int | None:
+        """The offset after the last impression that goes, None where that is not known yet."""
+        waiting = [r for r in impressions if r.offset >= self.next_impression]
+        by_clock = idle is not None and idle >= passed
+        stays = len(waiting)
+        for n, r in enumerate(waiting):
+            row = [e.time for e in waiting[n:] if e.time is not None][: self.spec.agree]
+            if r.time is not None and min(row) >= passed and (by_clock or len(row) == self.spec.agree):
+                stays = n
+                break
+        if stays == len(waiting) and not by_clock:
+            return None
+        return waiting[stays - 1].offset + 1 if stays else self.next_impression
 
     def emit(self, cut: Cut) -> PlainTick:
         """The outcome of a cut, by its definition as a pure function."""
-        spec, n = self.spec, Counter()
-        dead_clicks = self._read_clicks(cut, n)
-        if cut.first_tick < cut.last_tick:
-            self._expire(cut.last_tick * spec.tick_ms, n)
+        n: Counter[str] = Counter()
+        dead_clicks = self._take_clicks(cut, n)
         examples, dead = [], []
-        for i, r in enumerate(self.impressions):
-            if self.next_impression <= r.offset < cut.next_impression:
-                n["read"] += 1
-                if r.time is None:
-                    n["dead"] += 1
-                    dead.append(r.offset)
-                elif self.duplicates[i]:
-                    n["duplicates"] += 1
-                else:
-                    label = self._label(r)
-                    weight = r.number if label > 0 else r.number / spec.keep_negatives
-                    if label == 0 and spec.keep_negatives < 1 and is_sampled_out(r.key, spec.keep_negatives):
-                        n["sampled_out"] += 1
-                        continue
-                    n["examples"] += 1
-                    n["positives"] += label > 0
-                    examples.append((self.impression_logs[i], r.key, label, weight, row_of(r.offset)))
-        self._expire((cut.last_tick + 1) * spec.tick_ms, n)
-        self.next_tick, self.next_impression, self.cursor = (
-            cut.last_tick + 1,
-            cut.next_impression,
-            cut.click_cursor,
-        )
+        going = [r for r in self.impressions if self.next_impression <= r.offset < cut.next_impression]
+        floor = cut.last_tick * self.spec.tick_ms - self.spec.window_ms
+        for r, log_time in zip(going, log_times_of(going, self.spec.agree), strict=True):
+            n["read"] += 1
+            if r.time is None:
+                n["dead"] += 1
+                dead.append(r.offset)
+                continue
+            self.written = max(self.written, log_time, floor)
+            outcome, label = self._judge(r, cut.last_tick, floor)
+            n[outcome] += 1
+            if outcome == "examples":
+                n["positives"] += label > 0
+                weight = r.number if label > 0 else r.number / self.spec.keep_negatives
+                examples.append((self.written, r.key, label, weight, row_of(r.offset)))
+        self._let_go((cut.last_tick + 1) * self.spec.tick_ms, n)
+        self.next_tick, self.next_impression, self.cursor = cut.last_tick + 1, cut.next_impression, cut.click_cursor
         first = self.pending[0].record.offset if self.pending else self.cursor
         return PlainTick(examples, +n, len(self.pending), first, dead, dead_clicks)
 
-    def _read_clicks(self, cut: Cut, n: Counter[str]) -> list[int]:
-        tick_ms, dead = self.spec.tick_ms, []
-        for r, log in zip(self.clicks, self.click_logs, strict=True):
+    def _judge(self, r: Record, tick: int, floor: int) -> tuple[str, float]:
+        """What becomes of an impression that is not dead, and its label."""
+        spec = self.spec
+        k = -(-spec.dedupe_ms // spec.tick_ms)
+        g = max(1, -(-k // 8))
+        seen, self.tick_of_id[r.key] = self.tick_of_id.get(r.key), tick
+        hits = [e for e in self.pending if e.record.key == r.key and e.code != "clicks_dead"]
+        hits = [e for e in hits if -spec.skew_ms <= e.record.time - r.time <= spec.window_ms]
+        if spec.dedupe_ms and seen is not None and seen >= (tick - k) // g * g:
+            return "duplicates", 0.0
+        if r.time < floor - spec.lateness_ms:
+            return "late_impressions", 0.0
+        if spec.dedupe_ms and any(e.code == "matched" for e in hits):
+            return "duplicates", 0.0
+        for e in hits:
+            e.code = "matched" if e.code in ("orphans", "late") else e.code
+        label = max((e.record.number for e in hits), default=0.0)
+        if label == 0 and spec.keep_negatives < 1 and is_sampled_out(r.key, spec.keep_negatives):
+            return "sampled_out", label
+        return "examples", label
+
+    def _take_clicks(self, cut: Cut, n: Counter[str]) -> list[int]:
+        """In a run of ticks, each click belongs to the first whose end log time has not passed with it."""
+        dead, tick = [], cut.first_tick
+        for r, passed in zip(self.clicks, passed_with(self.clicks, self.spec.agree), strict=True):
             if not self.cursor <= r.offset < cut.click_cursor:
                 continue
+            while tick < cut.last_tick and passed >= (tick + 1) * self.spec.tick_ms:
+                tick += 1
+                self._let_go(tick * self.spec.tick_ms, n)
             n["clicks_read"] += 1
             code = "orphans"
             if r.time is None:
                 code = "clicks_dead"
                 dead.append(r.offset)
             elif any(
-                e.record.key == r.key and e.code != "clicks_dead" and e.log_time >= log - self.spec.memory_ms
+                e.record.key == r.key and e.code != "clicks_dead" and abs(e.record.time - r.time) <= self.spec.span_ms
                 for e in self.pending
             ):
                 code = "clicks_duplicates"
-            elif r.time < max(cut.first_tick, min(log // tick_ms, cut.last_tick)) * tick_ms:
+            elif r.time < tick * self.spec.tick_ms:
                 code = "late"
-            self.pending.append(_Pending(r, log, code))
+            self.pending.append(_Pending(r, code))
         return dead
 
-    def _expire(self, before: int, n: Counter[str]) -> None:
-        while self.pending and self.pending[0].log_time + self.spec.memory_ms < before:
+    def _let_go(self, end: int, n: Counter[str]) -> None:
+        spec = self.spec
+        while self.pending:
+            first = self.pending[0].record
+            if first.time is not None:
+                row = [e.record.time for e in self.pending if e.record.time is not None][: spec.agree]
+                log_time = max(self.gone_log_time, min(row))
+                if min(first.time, log_time + spec.lateness_ms) + spec.span_ms + spec.lateness_ms >= end:
+                    return
+                self.gone_log_time = log_time
             n[self.pending.pop(0).code] += 1
 
-    def _label(self, impression: Record) -> float:
-        label = 0.0
-        for e in self.pending:
-            if e.code != "clicks_dead" and e.record.key == impression.key:
-                late_by = e.record.time - impression.time
-                if -self.spec.skew_ms <= late_by <= self.spec.window_ms:
-                    label = max(label, e.record.number)
-                    if e.code in ("orphans", "late"):
-                        e.code = "matched"
-        return label
 
-
-def order_free_labels(spec: JoinSpec, impressions: list[Record], clicks: list[Record]) -> dict[int, float]:
-    """Labels by offset, from the two logs alone, of all impressions whose tick the clicks' log time closes."""
-    click_logs = log_times_of(clicks)
-    labels = {}
-    logs = log_times_of(impressions)
-    for r, log, repeats in zip(impressions, logs, duplicates_of(impressions, spec.dedupe_ms), strict=True):
-        end = ((log + spec.window_ms) // spec.tick_ms + 1) * spec.tick_ms
-        if r.time is None or repeats or not click_logs or click_logs[-1] < end:
-            continue
-        labels[r.offset] = max(
+def true_labels(spec: JoinSpec, impressions: list[Record], clicks: list[Record]) -> dict[int, float]:
+    """Labels by offset of all impressions, as the definition reads where every click is read in time."""
+    return {
+        r.offset: max(
             (
                 c.number
-                for c, click_log in zip(clicks, click_logs, strict=True)
-                if c.time is not None
-                and c.key == r.key
-                and click_log < end
-                and click_log + spec.memory_ms >= end - spec.tick_ms
-                and r.time - spec.skew_ms <= c.time <= r.time + spec.window_ms
+                for c in clicks
+                if c.time is not None and c.key == r.key and r.time - spec.skew_ms <= c.time <= r.time + spec.window_ms
             ),
             default=0.0,
         )
-    return labels
+        for r in impressions
+        if r.time is not None
+    }
 
 
 def plain(output: TickOutput) -> PlainTick:
@@ -252,6 +276,7 @@ def plain(output: TickOutput) -> PlainTick:
         duplicates=i.duplicates,
         sampled_out=i.sampled_out,
         dead=i.dead,
+        late_impressions=i.late,
         clicks_read=c.read,
         matched=c.matched,
         clicks_duplicates=c.duplicates,

@@ -54,7 +54,7 @@ def make_batch(
 
 def header_bytes(kind: int, flags: int, partition: int, sequence: int, attempt: int, tick: int, body: bytes) -> bytes:
     """Header and body, written from the documented layout."""
-    head = struct.pack("<4sHBBIIQq", b"SLTL", 1, kind, flags, partition, sequence, attempt, tick)
+    head = struct.pack("<4sHBBIIQq", b"SLTL", 2 if kind == 2 else 1, kind, flags, partition, sequence, attempt, tick)
     return head + struct.pack("<II", zlib.crc32(head), zlib.crc32(body)) + body
 
 
@@ -257,6 +257,7 @@ def marks(draw: st.DrawFn) -> Mark:
         draw(COUNTS),
         draw(log_times),
         np.array(codes, np.uint8),
+        steps=tuple(draw(st.lists(st.tuples(log_times, COUNTS), max_size=10))),
     )
     return Mark(
         partition=draw(st.integers(0, 2**32 - 1)),
@@ -270,7 +271,7 @@ def marks(draw: st.DrawFn) -> Mark:
         pred_attempt=draw(st.integers(0, 2**64 - 1)),
         pred_tick=first_tick - 1,
         counts=TickCounts(
-            ImpressionCounts(*draw(st.lists(COUNTS, min_size=6, max_size=6))),
+            ImpressionCounts(*draw(st.lists(COUNTS, min_size=7, max_size=7))),
             ClickCounts(*draw(st.lists(COUNTS, min_size=7, max_size=7))),
         ),
         resume=draw(st.sampled_from([None, resume])),
@@ -282,13 +283,14 @@ def plain_mark(mark: Mark) -> bytes:
     i, c = mark.counts.impressions, mark.counts.clicks
     body = struct.pack("<Qq", mark.pred_attempt, mark.pred_tick)
     body += struct.pack("<4q", mark.first_tick, mark.next_impression, mark.first_click, mark.click_cursor)
-    body += struct.pack("<6q", i.read, i.examples, i.positives, i.duplicates, i.sampled_out, i.dead)
+    body += struct.pack("<7q", i.read, i.examples, i.positives, i.duplicates, i.sampled_out, i.dead, i.late)
     body += struct.pack("<7q", c.read, c.matched, c.duplicates, c.orphans, c.late, c.dead, c.waiting)
     r = mark.resume
     if r is not None:
         body += r.impression_topic_id + r.click_topic_id + struct.pack("<Q", r.join_fingerprint)
         body += struct.pack("<qqq", r.impression_log_time, r.dedupe_from, r.click_log_time)
-        body += struct.pack("<QI", len(r.codes), r.partitions)
+        body += struct.pack("<QII", len(r.codes), r.partitions, len(r.steps))
+        body += b"".join(struct.pack("<qq", *step) for step in r.steps)
         bits = sum(int(code) << 2 * place for place, code in enumerate(r.codes))
         body += bits.to_bytes((len(r.codes) + 3) // 4, "little")
     return header_bytes(2, r is not None, mark.partition, mark.records, mark.attempt, mark.last_tick, body)
@@ -304,7 +306,7 @@ def test_a_mark_is_what_the_layout_says_and_decodes_to_itself(mark: Mark) -> Non
 
 
 @settings(max_examples=100, deadline=None)
-@given(marks(), st.integers(268, 300))
+@given(marks(), st.integers(440, 480))
 def test_codes_too_many_for_a_mark_lie_ahead_of_it_and_come_back(mark: Mark, max_bytes: int) -> None:
     """No record is larger than it may be, and putting the parts back gives the resume point again."""
     bare, parts = detach_codes(mark, max_bytes)
@@ -466,10 +468,11 @@ def test_a_record_that_contradicts_itself_is_damaged(at: int, field: bytes, says
         (96, struct.pack("<q", -1), "out of order"),
         (72, struct.pack("<q", 100), "out of order"),
         (72, struct.pack("<q", 90), "80 codes for fewer clicks"),
-        (256, struct.pack("<Q", 81), "81 codes in 20 bytes"),
-        (256, struct.pack("<Q", 79), "codes after the last click"),
+        (264, struct.pack("<Q", 81), "81 codes in 20 bytes"),
+        (264, struct.pack("<Q", 79), "codes after the last click"),
+        (276, struct.pack("<I", 65), "65 steps"),
         (7, b"\2", "unknown flags"),
-        (7, b"\0", "a mark of 288 bytes"),
+        (7, b"\0", "a mark of 300 bytes"),
     ],
 )
 def test_a_mark_that_contradicts_itself_is_damaged(at: int, field: bytes, says: str) -> None:
@@ -480,8 +483,8 @@ def test_a_mark_that_contradicts_itself_is_damaged(at: int, field: bytes, says: 
 
 def test_a_newer_version_is_named_even_if_nothing_else_can_be_read() -> None:
     """Magic and version lie at the same place for ever; the rest may change."""
-    with pytest.raises(NewerVersion, match="version 2; this program knows up to 1"):
-        decode(b"SLTL\2\0" + b"anything")
+    with pytest.raises(NewerVersion, match="version 3; this program knows up to 2"):
+        decode(b"SLTL\3\0" + b"anything")
 
 
 def test_places_of_values_must_rise() -> None:

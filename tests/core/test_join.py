@@ -20,8 +20,9 @@ from tests.core.join_oracle import (
     Record,
     clicks_batch,
     impressions_batch,
-    order_free_labels,
+    log_times_of,
     plain,
+    true_labels,
 )
 
 HISTORIES = 250
@@ -80,29 +81,31 @@ def test_cuts_equal_the_same_ticks_made_one_by_one(keep_negatives: float) -> Non
         assert oracle.step(len(oracle.impressions), len(oracle.clicks)) is None, seed
 
 
-def test_a_cut_over_many_ticks_is_what_its_definition_says() -> None:
-    """The outcome of a run of ticks equals the definition of a cut, which knows no single ticks."""
-    for seed in range(HISTORIES):
-        rng = random.Random(seed)
-        history = closed_by_log(random_history(rng, rng.choice([1.0, 0.3])), rng)
-        oracle = PlainJoin(history.spec, history.impressions, history.clicks)
-        _, outputs = run_in_random_batches(history, rng)
-        assert [plain(output) for output in outputs] == [oracle.emit(output.cut) for output in outputs], seed
-
-
-def test_labels_follow_from_the_two_logs_without_any_ticks() -> None:
-    """Labels are those of an oracle that looks at all events at once, in no order."""
+def test_labels_are_true() -> None:
+    """Every example has the label of the definition, unless a click lay further ahead of log time than `lateness`."""
+    compared = 0
     for seed in range(HISTORIES):
         rng = random.Random(seed)
         history = closed_by_log(random_history(rng), rng)
+        ahead = history.spec.lateness_ms
+        logs = log_times_of(history.clicks, history.spec.agree)
+        kept = [c for c, log in zip(history.clicks, logs, strict=True) if c.time is None or c.time <= log + ahead]
         _, outputs = run_in_random_batches(history, rng)
         by_weight = {r.number: r.offset for r in history.impressions}
-        labels = {
-            by_weight[weight]: label
-            for output in outputs
-            for weight, label in zip(output.examples.weight, output.examples.label, strict=True)
-        }
-        assert labels == order_free_labels(history.spec, history.impressions, history.clicks), seed
+        at_least = true_labels(history.spec, history.impressions, kept)
+        at_most = true_labels(history.spec, history.impressions, history.clicks)
+        for output in outputs:
+            for weight, label in zip(output.examples.weight, output.examples.label, strict=True):
+                offset, read = by_weight[weight], [c for c in history.clicks if c.offset < output.cut.click_cursor]
+                assert label <= at_most[offset], seed
+                in_time = true_labels(history.spec, [history.impressions[place_of(history, offset)]], read)[offset]
+                assert label >= min(at_least[offset], in_time), seed
+                compared += label > 0
+    assert compared > HISTORIES
+
+
+def place_of(history: History, offset: int) -> int:
+    return next(n for n, r in enumerate(history.impressions) if r.offset == offset)
 
 
 def test_what_is_emitted_depends_on_the_cut_and_not_on_what_was_read_ahead() -> None:
@@ -156,7 +159,7 @@ def plain_total(outputs):
     return [e for t in ticks for e in t.examples], sum((t.counts for t in ticks), Counter())
 
 
-SPEC = JoinSpec(window_ms=1000, skew_ms=50, tick_ms=100, dedupe_ms=300)
+SPEC = JoinSpec(window_ms=1000, skew_ms=50, tick_ms=100, dedupe_ms=300, lateness_ms=200, agree=1)
 
 
 def at(offset: int, time: int | None, key: int = 1, number: float = 1.0) -> Record:
@@ -164,10 +167,11 @@ def at(offset: int, time: int | None, key: int = 1, number: float = 1.0) -> Reco
 
 
 def joined(impressions: list[Record], clicks: list[Record], spec: JoinSpec = SPEC):
-    """All cuts that log time closes, with a late sentinel in both partitions."""
+    """All cuts that log time closes, with late sentinels in both partitions."""
     join = PartitionJoin(spec, impression_start=0, click_start=0)
-    join.add_impressions(*impressions_batch([*impressions, at(1000, 10**6, 77)]))
-    join.add_clicks(*clicks_batch([*clicks, at(1000, 10**6, 78)]))
+    ends = range(spec.agree)
+    join.add_impressions(*impressions_batch([*impressions, *(at(1000 + n, 10**6, 70 + n) for n in ends)]))
+    join.add_clicks(*clicks_batch([*clicks, *(at(1000 + n, 10**6, 80 + n) for n in ends)]))
     outputs = []
     while cut := join.next_cut():
         outputs.append(join.emit(cut))
@@ -190,9 +194,9 @@ def test_an_example_belongs_to_the_tick_in_which_its_window_closes() -> None:
     assert [(o.cut.last_tick, len(o.examples)) for o in outputs if len(o.examples)] == [(59, 1), (60, 1)]
 
 
-@pytest.mark.parametrize(("second", "duplicate"), [(5000, 1), (5300, 1), (5301, 0)])
+@pytest.mark.parametrize(("second", "duplicate"), [(5000, 1), (5300, 1), (5399, 1), (5400, 0)])
 def test_an_id_seen_again_within_dedupe_is_a_duplicate(second: int, duplicate: int) -> None:
-    """The edge belongs to the span, and a duplicate renews it."""
+    """An id of tick 60 is remembered in the three ticks that are `dedupe`, and a duplicate renews it."""
     outputs = joined([at(0, 5000), at(1, second)], [])
     assert sum(o.counts.impressions.duplicates for o in outputs) == duplicate
     renewed = joined([at(0, 5000), at(1, 5300), at(2, 5600)], [])
@@ -238,8 +242,10 @@ def test_a_quiet_partition_closes_by_progress_at_its_end() -> None:
     assert join.next_cut(click_idle_ms=6099, impression_idle_ms=6099) == Cut(0, 59, 0, 1)
     assert join.next_cut(click_idle_ms=6100, impression_idle_ms=None) == Cut(0, 59, 0, 1)
     join.set_click_position(3)
-    assert join.next_cut(click_idle_ms=6100, impression_idle_ms=5100) == Cut(0, 60, 1, 3)
-    output = join.emit(Cut(0, 60, 1, 3))
+    assert join.next_cut(click_idle_ms=6100, impression_idle_ms=5100) == Cut(0, 59, 0, 3)
+    join.emit(Cut(0, 59, 0, 3))
+    assert join.next_cut(click_idle_ms=6100, impression_idle_ms=5100) == Cut(60, 60, 1, 3)
+    output = join.emit(Cut(60, 60, 1, 3))
     assert output.first_click == 0
     assert output.examples.label.tolist() == [1.0]
 
@@ -257,19 +263,55 @@ def test_an_impression_too_late_for_its_tick_goes_into_the_next() -> None:
     assert output.cut.last_tick == 61
     assert output.examples.label.tolist() == [1.0]
     assert output.counts.impressions == ImpressionCounts(read=1, examples=1, positives=1)
-    assert output.counts.clicks == ClickCounts(matched=1)
+    assert output.counts.clicks == ClickCounts(waiting=1)
 
 
-@pytest.mark.parametrize(("first_tick", "labels"), [(62, [0.0, 1.0]), (61, [0.0, 0.0])])
-def test_what_a_single_tick_reads_lives_to_its_end(first_tick: int, labels: list[float]) -> None:
-    """A click that expired before the tick began, but is read for it, counts; in a run of ticks it does not."""
+def test_what_a_tick_takes_lives_to_its_end() -> None:
+    """A click that is due before the tick begins, but is read for it, counts for an impression that is not late."""
     join = PartitionJoin(SPEC, impression_start=0, click_start=0)
-    join.emit(Cut(0, first_tick - 1, 0, 0))
-    join.add_impressions(*impressions_batch([at(0, 5250, 2), at(1, 5000)]))
-    join.add_clicks(*clicks_batch([at(0, 5040)]))
-    output = join.emit(Cut(first_tick, 62, 2, 1))
-    assert output.examples.label.tolist() == labels
-    assert output.counts.clicks == ClickCounts(read=1, matched=labels[1] == 1, late=labels[1] == 0)
+    join.emit(Cut(0, 61, 0, 0))
+    join.add_impressions(*impressions_batch([at(0, 5250, 2), at(1, 5001)]))
+    join.add_clicks(*clicks_batch([at(0, 4951)]))
+    output = join.emit(Cut(62, 62, 2, 1))
+    assert output.examples.label.tolist() == [0.0, 1.0]
+    assert output.counts.clicks == ClickCounts(read=1, matched=1)
+
+
+@pytest.mark.parametrize(("time", "late"), [(4999, 1), (5000, 0)])
+def test_an_impression_too_far_behind_is_late(time: int, late: int) -> None:
+    """Tick 62 begins at 6200: what is before 6200 - window - lateness gets no label."""
+    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join.emit(Cut(0, 61, 0, 0))
+    join.add_impressions(*impressions_batch([at(0, time), at(1, 5250, 2)]))
+    output = join.emit(Cut(62, 62, 2, 0))
+    assert output.counts.impressions == ImpressionCounts(read=2, examples=2 - late, late=late)
+    assert output.examples.log_time_ms.tolist() == [5200, 5250][late:]
+
+
+def test_a_click_counts_for_one_impression_of_its_id() -> None:
+    """A repeat that comes later than ids are remembered: the click that was matched makes it a duplicate."""
+    repeats = [at(0, 5000), at(1, 5000, 2), at(2, 5500), at(3, 5500, 2)]
+    for dedupe, counted in ((300, (3, 1, 1)), (0, (4, 2, 0))):
+        outputs = joined(repeats, [at(0, 5600)], replace(SPEC, dedupe_ms=dedupe))
+        total = sum((plain(o).counts for o in outputs), Counter())
+        assert (total["examples"], total["positives"], total["duplicates"]) == counted
+
+
+def test_one_clock_moves_nothing_two_do() -> None:
+    """With `agree: 2` a single event ahead of time closes no tick, and an impression behind it gets its click."""
+    spec = replace(SPEC, agree=2)
+    impressions = [at(0, 5000), at(1, 7000, 2), at(2, 5050, 3)]
+    clicks = [at(0, 9000, 9), at(1, 5100), at(2, 5100, 3)]
+    join = PartitionJoin(spec, impression_start=0, click_start=0)
+    join.add_impressions(*impressions_batch([*impressions, at(3, 5060, 4)]))
+    join.add_clicks(*clicks_batch([*clicks, at(3, 5110, 8)]))
+    assert (join.impression_log_time, join.click_log_time) == (5050, 5100)
+    assert join.next_cut() == Cut(0, 50, 0, 1)
+    outputs = joined(impressions, clicks, spec)
+    assert {y for o in outputs for y in zip(o.examples.id_hash.tolist(), o.examples.label.tolist(), strict=True)} >= {
+        (1, 1.0),
+        (3, 1.0),
+    }
 
 
 def test_runs_of_empty_ticks_are_cut_only_when_asked_for() -> None:
@@ -280,7 +322,9 @@ def test_runs_of_empty_ticks_are_cut_only_when_asked_for() -> None:
     assert join.next_cut(allow_empty=False) is None
     assert join.next_cut() == Cut(0, 57, 0, 0)
     join.add_clicks(*clicks_batch([at(1, 6100, 9)]))
-    assert join.next_cut(allow_empty=False) == join.next_cut() == Cut(0, 60, 1, 1)
+    assert join.next_cut(allow_empty=False) == join.next_cut() == Cut(0, 59, 0, 1)
+    join.emit(Cut(0, 59, 0, 1))
+    assert join.next_cut(allow_empty=False) == join.next_cut() == Cut(60, 60, 1, 1)
 
 
 def test_a_cut_that_cannot_be_emitted_changes_nothing() -> None:
@@ -288,7 +332,10 @@ def test_a_cut_that_cannot_be_emitted_changes_nothing() -> None:
     join = PartitionJoin(SPEC, impression_start=5, click_start=3)
     join.add_impressions(*impressions_batch([at(5, 5000), at(6, 9000, 2)]))
     join.add_clicks(*clicks_batch([at(3, 5100), at(4, 9000, 9)]))
+    join.emit(join.next_cut())
     cut = join.next_cut()
+    with pytest.raises(ValueError, match="emits impressions"):
+        join.emit(cut._replace(last_tick=cut.last_tick + 1))
     with pytest.raises(NotRead):
         join.emit(cut._replace(click_cursor=9))
     with pytest.raises(NotRead):
@@ -318,6 +365,7 @@ def test_a_tick_that_keeps_every_row_of_a_batch_is_not_copied() -> None:
     offsets, batch = impressions_batch([at(i, 5000, 1 + i) for i in range(9)] + [at(9, 9000, 99)])
     join.add_impressions(offsets, batch)
     join.add_clicks(*clicks_batch([at(0, 9000, 98)]))
+    join.emit(join.next_cut())
     examples = join.emit(join.next_cut()).examples
     assert len(examples) == 9
     assert np.shares_memory(examples.keys, batch.keys)
@@ -335,6 +383,7 @@ def test_buffered_bytes_return_to_what_waits() -> None:
     assert join.clicks_ahead == 1
     assert 0 < one < join.buffered_bytes
     join.emit(join.next_cut())
+    join.emit(join.next_cut())
     assert join.waiting_impressions == 1
     assert join.clicks_ahead == 1
     assert join.waiting_clicks == 0
@@ -350,6 +399,8 @@ def test_buffered_bytes_return_to_what_waits() -> None:
         {"keep_negatives": 0.0},
         {"keep_negatives": 1.5},
         {"keep_negatives": float("nan")},
+        {"lateness_ms": -1},
+        {"agree": 0},
     ],
 )
 def test_settings_that_mean_nothing_are_refused(wrong: dict) -> None:
@@ -366,10 +417,12 @@ def test_the_fingerprint_tells_settings_apart() -> None:
         replace(SPEC, tick_ms=101),
         replace(SPEC, dedupe_ms=301),
         replace(SPEC, keep_negatives=0.5),
+        replace(SPEC, lateness_ms=201),
+        replace(SPEC, agree=2),
     ]
-    assert len({spec.fingerprint for spec in [SPEC, *others]}) == 6
+    assert len({spec.fingerprint for spec in [SPEC, *others]}) == 8
     assert replace(SPEC, keep_negatives=1).fingerprint == SPEC.fingerprint
-    text = b"join 1: window_ms=1000 skew_ms=50 tick_ms=100 dedupe_ms=300 keep_negatives=1.0"
+    text = b"join 2: window_ms=1000 skew_ms=50 tick_ms=100 dedupe_ms=300 keep_negatives=1.0 lateness_ms=200 agree=1"
     assert SPEC.fingerprint == xxhash.xxh64_intdigest(text)
 
 
@@ -381,4 +434,5 @@ def test_columns_of_another_type_or_read_only_are_taken_all_the_same() -> None:
     join = PartitionJoin(SPEC, impression_start=0, click_start=0)
     join.add_impressions(offsets, batch)
     join.add_clicks(*clicks_batch([at(0, 9000, 2)]))
+    join.emit(join.next_cut(impression_idle_ms=9000))
     assert join.emit(join.next_cut(impression_idle_ms=9000)).examples.log_time_ms.tolist() == [5000]

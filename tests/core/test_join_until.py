@@ -102,7 +102,7 @@ def test_it_goes_on_from_its_last_tick_as_if_it_had_never_ended() -> None:
 
 def test_it_reads_no_clicks_beyond_what_its_last_tick_needs() -> None:
     """An impression that waits for a later tick does not make it want more, where the buffer has no room."""
-    spec = JoinSpec(window_ms=10, skew_ms=0, tick_ms=1, dedupe_ms=0)
+    spec = JoinSpec(window_ms=10, skew_ms=0, tick_ms=1, dedupe_ms=0, agree=1)
     for until_tick, wanted in ((50, False), (None, True)):
         join = PartitionJoin(spec, impression_start=0, click_start=0, until_tick=until_tick)
         join.add_impressions(*impressions_batch([Record(0, 1_000, 1, 2.0, 1_000)]))

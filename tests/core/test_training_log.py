@@ -206,7 +206,7 @@ def test_an_ignored_record_may_have_any_body_an_accepted_one_may_not() -> None:
         (None, ForeignRecord),
         (b"", ForeignRecord),
         (b"{}", ForeignRecord),
-        (b"SLTL\2\0 something new", NewerVersion),
+        (b"SLTL\3\0 something new", NewerVersion),
         (b"SLTL\1\0", DamagedRecord),
         (chain(7, 1)[0][:39], DamagedRecord),
         (chain(7, 1)[2][:-1], DamagedRecord),
@@ -329,6 +329,7 @@ def test_the_balance_sums_marks_and_takes_what_waits_from_the_last_of_each_parti
             "duplicates": 1,
             "sampled_out": 1,
             "dead_lettered": 1,
+            "late": 0,
             "waiting": 0,
         },
         "clicks": {

@@ -253,7 +253,7 @@ class _Audit:
                 clicks.late,
                 sums.opening,
                 sums.last,
-                ids_repeat=config.join.dedupe_ms < config.join_spec().memory_ms,
+                ids_repeat=config.join.dedupe_ms < config.join_spec().keep_ms,
                 clicks_have_values=config.input.clicks.value is not None,
             )
             findings.held(POSITIVES, sums.positives)

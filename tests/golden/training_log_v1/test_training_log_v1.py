@@ -1,4 +1,5 @@
-"""Version 1 of the training log: these bytes are read for ever, and written as long as version 1 is written.
+"""Version 1 of the training log: these bytes are read for ever. Examples and codes are still written so; marks have a
+version 2 (`training_log_v2`), because the rules of the join have changed.
 
 The files beside this one hold a record each. A change that makes this test fail needs a new version of the layout, with
 golden files of its own, and a reader that still passes this test.
@@ -22,6 +23,7 @@ from stream_learner.core.examples import (
     encode_mark,
     to_batch,
 )
+from stream_learner.core.join import JoinSpec, PartitionJoin
 from stream_learner.core.mark_codec import attach_codes, decode_codes, detach_codes
 from stream_learner.core.marks import ClickCounts, ImpressionCounts
 
@@ -61,6 +63,7 @@ RESUME = ResumePoint(
     dedupe_from=4_000_000_000,
     click_log_time=-1,
     codes=np.array([0, 1, 2, 3, 3, 1, 0], np.uint8),
+    rules=1,
 )
 PLAIN_MARK = Mark(
     partition=5,
@@ -94,11 +97,17 @@ def test_golden_examples_are_read_and_written_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MARKS)
-def test_golden_marks_are_read_and_written_the_same(name: str) -> None:
+def test_golden_marks_are_read(name: str) -> None:
     """Marks without and with a resume point, and with its codes ahead."""
-    golden = (FOLDER / name).read_bytes()
-    assert encode_mark(MARKS[name]) == golden
-    assert decode(golden) == MARKS[name]
+    assert decode((FOLDER / name).read_bytes()) == MARKS[name]
+
+
+def test_a_resume_point_of_other_rules_is_neither_written_nor_gone_on_from() -> None:
+    """What it remembers of clicks and ids means something else by now."""
+    with pytest.raises(ValueError, match="rules 1"):
+        encode_mark(RESUME_MARK)
+    with pytest.raises(ValueError, match="rules 1"):
+        PartitionJoin.resume(JoinSpec(1, 0, 1, 0), RESUME_MARK)
 
 
 def test_golden_codes_complete_the_mark_they_lie_ahead_of() -> None:
