@@ -30,6 +30,8 @@ DEFAULTS: Settings = {
     "skew_ms": 0,
     "tick_ms": 1_000,
     "dedupe_ms": 300_000,
+    "lateness_ms": 600_000,
+    "agree": 16,
     "keep_negatives": 1.0,
     "sampling_constant": 0x9E3779B97F4A7C15,
     # where an event keeps its id, time (None: the record's timestamp), weight and value

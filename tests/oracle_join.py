@@ -1,19 +1,24 @@
-"""The oracle's join: events of one partition in, examples and the end of every record out.
+"""The oracle's join: events of one partition in, examples and the end of every record out, by docs/join.md alone.
 
-Twice, and independently. `join_by_log_time` compares impressions with clicks as the definition reads, where
-nothing but the two logs closes a tick. `replay` follows given marks position by position, as their pure
-function is stated, and so also covers ticks that the wall clock closed. Neither may be made fast, or share
-code with the product.
+The rules stand here twice. `join_by_log_time` says of each impression and each click by itself what becomes of it,
+where nothing but the two logs closes a tick. `replay` follows given marks step by step, as the page tells it, and so
+also covers ticks that the clock closed. `marks_by_log_time` looks for the marks, and `label_by_definition` is the
+sentence on labels and nothing else. None of them may be made fast, or share code with the product.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from tests.oracle_arithmetic import mix
 from tests.oracle_events import Click, Features, Impression, Settings
+
+BEFORE_ALL = -(10**18)
+"""A time before every other."""
 
 
 class Example(NamedTuple):
@@ -32,7 +37,7 @@ class Mark(NamedTuple):
 
     first_tick: int
     last_tick: int
-    next_impression: int
+    next_impression: int  # the border
     click_cursor: int
 
 
@@ -40,38 +45,223 @@ class Joined(NamedTuple):
     """Examples in their order, and how many records met which end."""
 
     examples: list[Example]
-    impressions: Counter[str]  # read, examples, positives, duplicates, sampled_out, dead
+    impressions: Counter[str]  # read, examples, positives, duplicates, late, sampled_out, dead
     clicks: Counter[str]  # read, matched, duplicates, orphans, late, dead, waiting
     outcome_of_click: dict[int, str]  # by offset
 
 
-def log_times(events: Sequence[Impression] | Sequence[Click]) -> list[int]:
-    """The running maximum of the times; a bad record adds nothing to it."""
-    highest, out = 0, []
-    for e in events:
-        highest = max(highest, e.time_ms if e.time_ms is not None else 0)
-        out.append(highest)
-    return out
+# --- words ----------------------------------------------------------------------------------------------
 
 
-def seen_before(impressions: Sequence[Impression], s: Settings) -> list[bool]:
-    """Which impressions repeat an id of less than `dedupe_ms` of log time before."""
-    seen: dict[int, int] = {}
-    out = []
-    for imp, log_time in zip(impressions, log_times(impressions), strict=True):
-        if imp.time_ms is None:
-            out.append(False)
-            continue
-        out.append(imp.id_hash in seen and seen[imp.id_hash] >= log_time - s["dedupe_ms"])
-        seen[imp.id_hash] = log_time
-    return out
+def least_times(times: Sequence[int], agree: int) -> list[int]:
+    """The smallest time of each event's row; the end of the list ends a row too."""
+    return [min(times[n : n + agree]) for n in range(len(times))]
 
 
-def in_window(click: Click, imp: Impression, s: Settings) -> bool:
-    """Whether a click's time lies in the impression's window, both edges included."""
+def log_times(times: Sequence[int | None], agree: int) -> list[int | None]:
+    """The log time of each event; a dead record, which has no time, has no log time.
+
+    The end of the list ends a row: what more records would say of the last `agree` - 1 events is not known here.
+
+    >>> log_times([1000, 9000, 1010, None, 1005], agree=2)
+    [1000, 1010, 1010, None, 1010]
+    """
+    usable = [time for time in times if time is not None]
+    known = accumulate(least_times(usable, agree), max)
+    return [None if time is None else next(known) for time in times]
+
+
+def in_span(click: Click, imp: Impression, s: Settings) -> bool:
+    """Whether a click has the impression's id and a time in its span, both bounds included."""
     if click.time_ms is None or imp.time_ms is None or click.id_hash != imp.id_hash:
         return False
     return bool(imp.time_ms - s["skew_ms"] <= click.time_ms <= imp.time_ms + s["window_ms"])
+
+
+def label_by_definition(imp: Impression, clicks: Iterable[Click], click_cursor: int, s: Settings) -> float:
+    """The greatest value of the clicks in the impression's span that lie before the cursor of its tick, else 0."""
+    return max((c.value for c in clicks if c.offset < click_cursor and in_span(c, imp, s)), default=0.0)
+
+
+def first_tick_remembered(tick: int, s: Settings) -> int:
+    """H: a tick that repeats an id of this tick or a later one emits a duplicate.
+
+    >>> first_tick_remembered(100, {"dedupe_ms": 1700, "tick_ms": 100})  # k = 17, g = 3, T - k = 83
+    81
+    """
+    k = -(-s["dedupe_ms"] // s["tick_ms"])
+    g = -(-k // 8)
+    return int((tick - k) // g * g)
+
+
+# --- closing by log time ----------------------------------------------------------------------------------
+
+
+def marks_by_log_time(impressions: Sequence[Impression], clicks: Sequence[Click], s: Settings) -> list[Mark]:
+    """The marks where no clock is asked: one for each tick that emits impressions, and one for each run between."""
+    window, tick_ms, agree = s["window_ms"], s["tick_ms"], s["agree"]
+    shown = [(imp.offset, imp.time_ms) for imp in impressions if imp.time_ms is not None]
+    clicked = [(click.offset, click.time_ms) for click in clicks if click.time_ms is not None]
+    if min(len(shown), len(clicked)) < agree:
+        return []
+    passed = min(_passed(shown, agree) + window, _passed(clicked, agree))
+    last = passed // tick_ms - 1
+    # Only where the time of an impression falls behind end - window can the border move; tick 0 emits dead records.
+    ticks = {0} | {(time + window) // tick_ms for _, time in shown}
+    marks: list[Mark] = []
+    first = emitted = place = 0
+    for tick in sorted(t for t in ticks if t <= last):
+        place = _border(shown, place, (tick + 1) * tick_ms - window, agree)
+        border, before = shown[place][0], emitted
+        while impressions[emitted].offset < border:
+            emitted += 1
+        if emitted > before:
+            if first < tick:
+                marks.append(Mark(first, tick - 1, impressions[before].offset, _cursor(clicked, marks, tick, s)))
+            marks.append(Mark(tick, tick, border, _cursor(clicked, marks, tick + 1, s)))
+            first = tick + 1
+    if first <= last:
+        marks.append(Mark(first, last, shown[place][0], _cursor(clicked, marks, last + 1, s)))
+    return marks
+
+
+def _passed(events: Sequence[tuple[int, int]], agree: int) -> int:
+    """The last end that a complete row lies at or past."""
+    return max(min(time for _, time in events[n : n + agree]) for n in range(len(events) - agree + 1))
+
+
+def _border(shown: Sequence[tuple[int, int]], place: int, passed_ms: int, agree: int) -> int:
+    """The place of the first impression from `place` on whose row is complete and has only times that passed."""
+    return next(
+        n
+        for n in range(place, len(shown) - agree + 1)
+        if all(time >= passed_ms for _, time in shown[n : n + agree])
+    )
+
+
+def _cursor(clicked: Sequence[tuple[int, int]], marks: list[Mark], next_tick: int, s: Settings) -> int:
+    """The first click, at or after the last cursor, with which a row is complete that lies past the tick's end."""
+    end, agree = next_tick * s["tick_ms"], s["agree"]
+    last_cursor = marks[-1].click_cursor if marks else 0
+    begin = bisect_right(clicked, (last_cursor, BEFORE_ALL))
+    return next(
+        clicked[n][0]
+        for n in range(max(begin, agree - 1), len(clicked))
+        if all(time >= end for _, time in clicked[n - agree + 1 : n + 1])
+    )
+
+
+# --- record by record, by log time ------------------------------------------------------------------------
+
+
+class _Known(NamedTuple):
+    """A click, and when it is read and goes, in log time."""
+
+    click: Click
+    seen_ms: int  # log time when it has been read: the ticks that end at or before it have closed without the click
+    goes_ms: int  # it goes with the first tick that ends after this
+
+    def is_taken(self, end: int) -> bool:
+        return self.seen_ms < end
+
+    def is_gone(self, end: int) -> bool:
+        """Whether it went with a tick that ends at `end`, or with one before."""
+        return self.seen_ms < end and self.goes_ms < end
+
+
+def join_by_log_time(
+    impressions: Sequence[Impression], clicks: Sequence[Click], s: Settings, partition: int = 0
+) -> Joined:
+    """Examples of one partition, up to the last tick that the two logs close; no clock is asked.
+
+    A run of ticks that emit nothing is taken to have one mark, which decides which clicks are called late.
+    """
+    tick_ms, window, lateness = s["tick_ms"], s["window_ms"], s["lateness_ms"]
+    marks = marks_by_log_time(impressions, clicks, s)
+    last_tick = marks[-1].last_tick if marks else -1
+    known = _known_clicks(clicks, s)
+    word = _first_words(known, marks, s)
+    n_i: Counter[str] = Counter()
+    examples: list[Example] = []
+    tick_of_id: dict[int, int] = {}
+    clicks_of_id: dict[int, list[_Known]] = {}
+    for k in known:
+        clicks_of_id.setdefault(k.click.id_hash, []).append(k)
+    tick = 0
+    for imp, log_time in zip(impressions, log_times([i.time_ms for i in impressions], s["agree"]), strict=True):
+        tick = tick if log_time is None else (log_time + window) // tick_ms
+        if tick > last_tick:
+            break
+        n_i["read"] += 1
+        if imp.time_ms is None or log_time is None:
+            n_i["dead"] += 1
+            continue
+        start, end = tick * tick_ms, (tick + 1) * tick_ms
+        hits = [
+            k.click
+            for k in clicks_of_id.get(imp.id_hash, ())
+            if k.is_taken(end) and not k.is_gone(start) and in_span(k.click, imp, s)
+        ]
+        before = tick_of_id.get(imp.id_hash)
+        tick_of_id[imp.id_hash] = tick
+        if s["dedupe_ms"] and before is not None and before >= first_tick_remembered(tick, s):
+            n_i["duplicates"] += 1
+        elif imp.time_ms < start - window - lateness:
+            n_i["late"] += 1
+        elif s["dedupe_ms"] and any(word[c.offset] == "matched" for c in hits):
+            n_i["duplicates"] += 1
+        else:
+            word.update((c.offset, "matched") for c in hits if word[c.offset] in ("orphans", "late"))
+            label = max((c.value for c in hits), default=0.0)
+            example = _example_or_sampled_out(imp, log_time, tick, partition, label, s)
+            n_i["examples" if example else "sampled_out"] += 1
+            if example:
+                examples.append(example)
+                n_i["positives"] += label > 0
+    last_end = (last_tick + 1) * tick_ms
+    taken = [k for k in known if k.is_taken(last_end)] if marks else []
+    outcomes = {k.click.offset: word[k.click.offset] if k.is_gone(last_end) else "waiting" for k in taken}
+    n_c = Counter(outcomes.values())
+    n_c.update(read=len(taken))
+    return Joined(examples, n_i, n_c, outcomes)
+
+
+def _known_clicks(clicks: Sequence[Click], s: Settings) -> list[_Known]:
+    """When each click is read, which is when the row that ends with it is complete, and when it goes."""
+    lateness, memory = s["lateness_ms"], s["window_ms"] + s["skew_ms"] + s["lateness_ms"]
+    times = log_times([c.time_ms for c in clicks], s["agree"])
+    complete = [BEFORE_ALL] * (s["agree"] - 1) + [t for t in times if t is not None]
+    known, seen, goes, rank = [], BEFORE_ALL, BEFORE_ALL, 0
+    for click, log_time in zip(clicks, times, strict=True):
+        if click.time_ms is not None and log_time is not None:
+            seen = complete[rank]
+            goes = max(goes, min(click.time_ms, log_time + lateness) + memory)
+            rank += 1
+        known.append(_Known(click, seen, goes))
+    return known
+
+
+def _first_words(known: Sequence[_Known], marks: Sequence[Mark], s: Settings) -> dict[int, str]:
+    """What each click begins as, by its offset; clicks that no mark takes have no word."""
+    tick_ms, near = s["tick_ms"], s["window_ms"] + s["skew_ms"]
+    ends = [(m.last_tick + 1) * tick_ms for m in marks]
+    words: dict[int, str] = {}
+    earlier: dict[int, list[_Known]] = {}
+    for k in known:
+        number = bisect_right(ends, k.seen_ms)
+        if number == len(marks):
+            break
+        time, start = k.click.time_ms, marks[number].first_tick * tick_ms
+        if time is None:
+            words[k.click.offset] = "dead"
+            continue
+        same = earlier.setdefault(k.click.id_hash, [])
+        if any(not e.is_gone(start) and abs(time - (e.click.time_ms or 0)) <= near for e in same):
+            words[k.click.offset] = "duplicates"
+        else:
+            words[k.click.offset] = "late" if time < start else "orphans"
+        same.append(k)
+    return words
 
 
 def _example_or_sampled_out(
@@ -85,78 +275,101 @@ def _example_or_sampled_out(
     return Example(tick, partition, imp.offset, log_time, imp.id_hash, label, weight, imp.features)
 
 
-def join_by_log_time(
-    impressions: Sequence[Impression], clicks: Sequence[Click], s: Settings, partition: int = 0
-) -> Joined:
-    """Examples of one partition, up to the last tick that the two logs close; no clock is asked."""
-    window, skew, tick_ms = s["window_ms"], s["skew_ms"], s["tick_ms"]
-    log_i, log_c, repeated = log_times(impressions), log_times(clicks), seen_before(impressions, s)
-    last_end = min(log_c[-1], log_i[-1] + window) // tick_ms * tick_ms if log_i and log_c else 0
-    n_i: Counter[str] = Counter()
-    examples, matched = [], set()
-    clicks_of: dict[int, list[tuple[Click, int]]] = {}
-    for click, log_time in zip(clicks, log_c, strict=True):
-        clicks_of.setdefault(click.id_hash, []).append((click, log_time))
-    for imp, log_time, duplicate in zip(impressions, log_i, repeated, strict=True):
-        tick = (log_time + window) // tick_ms
-        start, end = tick * tick_ms, (tick + 1) * tick_ms
-        if end > last_end:
-            break
-        n_i["read"] += 1
-        if duplicate or imp.time_ms is None:
-            n_i["duplicates" if duplicate else "dead"] += 1
-            continue
-        label = 0.0
-        for click, click_log_time in clicks_of.get(imp.id_hash, ()):
-            read_in_time = click_log_time < end
-            remembered = click_log_time + skew + window >= start
-            if read_in_time and remembered and in_window(click, imp, s):
-                label = max(label, click.value)
-                matched.add(click.offset)
-        example = _example_or_sampled_out(imp, log_time, tick, partition, label, s)
-        n_i["examples" if example else "sampled_out"] += 1
-        if example:
-            examples.append(example)
-            n_i["positives"] += label > 0
-    outcomes, n_c = _click_outcomes(clicks, log_c, matched, last_end, s)
-    return Joined(examples, n_i, n_c, outcomes)
+# --- mark by mark -----------------------------------------------------------------------------------------
 
 
-def _click_outcomes(
-    clicks: Sequence[Click], log_c: list[int], matched: set[int], last_end: int, s: Settings
-) -> tuple[dict[int, str], Counter[str]]:
-    """What became of each click that was read before the end of the last tick."""
-    keep = s["window_ms"] + s["skew_ms"]
-    outcomes: dict[int, str] = {}
-    n: Counter[str] = Counter()
-    last_of: dict[int, int] = {}
-    for click, log_time in zip(clicks, log_c, strict=True):
-        if log_time >= last_end:
-            break
-        progress = log_time // s["tick_ms"] * s["tick_ms"]
-        if log_time + keep >= last_end:
-            outcome = "waiting"
-        elif click.time_ms is None:
-            outcome = "dead"
-        elif click.id_hash in last_of and last_of[click.id_hash] >= log_time - keep:
-            outcome = "duplicates"
-        elif click.offset in matched:
-            outcome = "matched"
-        else:
-            outcome = "late" if click.time_ms < progress else "orphans"
-        if click.time_ms is not None:
-            last_of[click.id_hash] = log_time
-        outcomes[click.offset] = outcome
-        n["read"] += 1
-        n[outcome] += 1
-    return outcomes, n
+class _Kept:
+    """A click that has been taken and is not gone; its place counts the clicks that are not dead."""
+
+    def __init__(self, click: Click, place: int, word: str) -> None:
+        self.click, self.place, self.word = click, place, word
 
 
-class _Entry:
-    """A click that has been read and not forgotten."""
+class _Replay:
+    """What is known of a partition after some marks."""
 
-    def __init__(self, click: Click, log_time: int, code: str) -> None:
-        self.click, self.log_time, self.code = click, log_time, code
+    def __init__(self, impressions: Sequence[Impression], clicks: Sequence[Click], s: Settings, partition: int) -> None:
+        self.impressions, self.clicks, self.s, self.partition = impressions, clicks, s, partition
+        self.shown = [(i.offset, i.time_ms) for i in impressions if i.time_ms is not None]
+        self.clicked = [(c.offset, c.time_ms) for c in clicks if c.time_ms is not None]
+        self.n_emitted = self.n_shown = self.n_taken = self.n_clicked = 0
+        self.kept: list[_Kept] = []
+        self.kept_of_id: dict[int, list[_Kept]] = {}
+        self.emitted_ticks: dict[int, list[int]] = {}
+        self.written_ms = self.gone_ms = BEFORE_ALL
+
+    def take_clicks(self, mark: Mark, n: Counter[str]) -> None:
+        near = self.s["window_ms"] + self.s["skew_ms"]
+        while self.n_taken < len(self.clicks) and self.clicks[self.n_taken].offset < mark.click_cursor:
+            click = self.clicks[self.n_taken]
+            self.n_taken += 1
+            n["read"] += 1
+            if click.time_ms is None:
+                self.kept.append(_Kept(click, self.n_clicked, "dead"))
+                continue
+            same = self.kept_of_id.setdefault(click.id_hash, [])
+            if any(abs(e.click.time_ms - click.time_ms) <= near for e in same if e.click.time_ms is not None):
+                word = "duplicates"
+            elif click.time_ms < mark.first_tick * self.s["tick_ms"]:
+                word = "late"
+            else:
+                word = "orphans"
+            self.kept.append(_Kept(click, self.n_clicked, word))
+            same.append(self.kept[-1])
+            self.n_clicked += 1
+
+    def emit_impressions(self, mark: Mark, n: Counter[str]) -> list[Example]:
+        s, tick, examples = self.s, mark.last_tick, []
+        floor = tick * s["tick_ms"] - s["window_ms"]
+        while self.n_emitted < len(self.impressions) and self.impressions[self.n_emitted].offset < mark.next_impression:
+            imp = self.impressions[self.n_emitted]
+            self.n_emitted += 1
+            n["read"] += 1
+            if imp.time_ms is None:
+                n["dead"] += 1
+                continue
+            row = self._row(self.shown, self.n_shown, mark.next_impression)
+            self.written_ms = max(self.written_ms, floor, min(row))
+            self.n_shown += 1
+            ticks = self.emitted_ticks.setdefault(imp.id_hash, [])
+            repeats = s["dedupe_ms"] != 0 and any(t >= first_tick_remembered(tick, s) for t in ticks[-1:])
+            ticks.append(tick)
+            hits = [e for e in self.kept_of_id.get(imp.id_hash, ()) if in_span(e.click, imp, s)]
+            if repeats:
+                n["duplicates"] += 1
+            elif imp.time_ms < floor - s["lateness_ms"]:
+                n["late"] += 1
+            elif s["dedupe_ms"] != 0 and any(e.word == "matched" for e in hits):
+                n["duplicates"] += 1
+            else:
+                for e in hits:
+                    e.word = "matched" if e.word in ("orphans", "late") else e.word
+                label = max((e.click.value for e in hits), default=0.0)
+                example = _example_or_sampled_out(imp, self.written_ms, tick, self.partition, label, s)
+                n["examples" if example else "sampled_out"] += 1
+                if example:
+                    examples.append(example)
+                    n["positives"] += label > 0
+        return examples
+
+    def let_clicks_go(self, mark: Mark) -> dict[int, str]:
+        s, gone = self.s, {}
+        end = (mark.last_tick + 1) * s["tick_ms"]
+        for e in self.kept:
+            if e.click.time_ms is not None:
+                log_time = max(self.gone_ms, min(self._row(self.clicked, e.place, mark.click_cursor)))
+                until = min(e.click.time_ms, log_time + s["lateness_ms"])
+                if until + s["window_ms"] + s["skew_ms"] + s["lateness_ms"] >= end:
+                    break
+                self.gone_ms = log_time
+                self.kept_of_id[e.click.id_hash].remove(e)
+            gone[e.click.offset] = e.word
+        del self.kept[: len(gone)]
+        return gone
+
+    def _row(self, events: list[tuple[int, int]], place: int, end_offset: int) -> list[int]:
+        """The times of an event's row, which also ends where no record may be looked at any more."""
+        return [time for offset, time in events[place : place + self.s["agree"]] if offset < end_offset]
 
 
 def replay(
@@ -167,58 +380,14 @@ def replay(
     partition: int = 0,
 ) -> list[Joined]:
     """What each mark stands for, as a pure function of the inputs and the marks up to it."""
-    window, skew, tick_ms = s["window_ms"], s["skew_ms"], s["tick_ms"]
-    waiting = deque(zip(impressions, log_times(impressions), seen_before(impressions, s), strict=True))
-    unread = deque(zip(clicks, log_times(clicks), strict=True))
-    pending: deque[_Entry] = deque()
-    out: list[Joined] = []
-
-    def expire(end: int, done: dict[int, str]) -> None:
-        while pending and pending[0].log_time + skew + window < end:
-            entry = pending.popleft()
-            done[entry.click.offset] = entry.code
-
-    for first_tick, last_tick, next_impression, click_cursor in marks:
-        examples: list[Example] = []
+    state, out = _Replay(impressions, clicks, s, partition), []
+    for mark in marks:
         n_i: Counter[str] = Counter()
         n_c: Counter[str] = Counter()
-        done: dict[int, str] = {}
-        # 1. Read the clicks in front of the cursor.
-        while unread and unread[0][0].offset < click_cursor:
-            click, log_time = unread.popleft()
-            same = [e for e in pending if e.click.id_hash == click.id_hash and e.click.time_ms is not None]
-            behind = max(first_tick, min(log_time // tick_ms, last_tick)) * tick_ms
-            if click.time_ms is None:
-                code = "dead"
-            elif any(e.log_time >= log_time - (window + skew) for e in same):
-                code = "duplicates"
-            else:
-                code = "late" if click.time_ms < behind else "orphans"
-            pending.append(_Entry(click, log_time, code))
-            n_c["read"] += 1
-        # 2. Forget what expired in the empty ticks of the run; what a single tick reads lives to its end.
-        if first_tick < last_tick:
-            expire(last_tick * tick_ms, done)
-        # 3. Emit the impressions in front of the mark's position.
-        while waiting and waiting[0][0].offset < next_impression:
-            imp, log_time, duplicate = waiting.popleft()
-            n_i["read"] += 1
-            if duplicate or imp.time_ms is None:
-                n_i["duplicates" if duplicate else "dead"] += 1
-                continue
-            same = [e for e in pending if e.click.id_hash == imp.id_hash]
-            hits = [e for e in same if in_window(e.click, imp, s)]
-            label = max([e.click.value for e in hits], default=0.0)
-            for e in hits:
-                e.code = "matched" if e.code in ("orphans", "late") else e.code
-            example = _example_or_sampled_out(imp, log_time, last_tick, partition, label, s)
-            n_i["examples" if example else "sampled_out"] += 1
-            if example:
-                examples.append(example)
-                n_i["positives"] += label > 0
-        # 4. Forget what expired with this tick.
-        expire((last_tick + 1) * tick_ms, done)
-        n_c.update(done.values())
-        n_c["waiting"] = len(pending)
-        out.append(Joined(examples, n_i, n_c, done))
+        state.take_clicks(mark, n_c)
+        examples = state.emit_impressions(mark, n_i)
+        gone = state.let_clicks_go(mark)
+        n_c.update(gone.values())
+        n_c["waiting"] = len(state.kept)
+        out.append(Joined(examples, n_i, n_c, gone))
     return out
