@@ -1,6 +1,6 @@
-"""Random worlds of one partition pair: what arrives when, of impressions and clicks, with all that goes wrong in a field.
+"""Random worlds of one partition pair: when impressions and clicks arrive, and all that goes wrong with them.
 
-In: a random generator. Out: a `World`: settings, and for each record when it arrives, its offset, its time and its bytes.
+In: a random generator. Out: a `World`: settings, and of each record when it arrives, its offset, its time, its bytes.
 Windows are a few ticks of a few milliseconds, so that every edge is near. This file must never know what a joiner does
 with the records; only which of them can be used.
 """
@@ -55,7 +55,9 @@ class World:
     def oracle_impressions(self) -> list[Impression]:
         """As the oracle reads them, all without features but the bias."""
         return [
-            Impression(a.offset, a.time_ms, *((0, 0.0) if a.time_ms is None else (hash_bytes(a.id.encode()), a.number)), ())
+            Impression(
+                a.offset, a.time_ms, *((0, 0.0) if a.time_ms is None else (hash_bytes(a.id.encode()), a.number)), ()
+            )
             for a in self.impressions
         ]
 
@@ -205,7 +207,12 @@ def _as_log(
         offset += rng.randrange(1, 4) if rng.random() < gap_share else 0
         time = max(time_ms, 0)
         timestamp = time if s["time"] is None else at
-        value: bytes | None = b'{"id":"%b","at":%d,"%b":%b}' % (name.encode(), time, number.encode(), repr(amount).encode())
+        value: bytes | None = b'{"id":"%b","at":%d,"%b":%b}' % (
+            name.encode(),
+            time,
+            number.encode(),
+            repr(amount).encode(),
+        )
         usable = time <= timestamp + s["max_skew_ms"]
         if rng.random() < dead_share:
             value, usable = rng.choice(BAD_VALUES), False

@@ -133,9 +133,7 @@ def _passed(events: Sequence[tuple[int, int]], agree: int) -> int:
 def _border(shown: Sequence[tuple[int, int]], place: int, passed_ms: int, agree: int) -> int:
     """The place of the first impression from `place` on whose row is complete and has only times that passed."""
     return next(
-        n
-        for n in range(place, len(shown) - agree + 1)
-        if all(time >= passed_ms for _, time in shown[n : n + agree])
+        n for n in range(place, len(shown) - agree + 1) if all(time >= passed_ms for _, time in shown[n : n + agree])
     )
 
 
