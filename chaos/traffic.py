@@ -25,14 +25,18 @@ def traffic_of(plan: Plan, now_ms: int) -> Scenario:
     if plan.by_clock:
         return _happening(plan, now_ms)
     made = scenario(plan.scenario, plan.partitions, seed=plan.traffic_seed)
-    topics = ([_repeated(part, plan.repeats) for part in topic] for topic in (made.impressions, made.clicks))
-    impressions, clicks = topics
+    impressions, clicks = (
+        [
+            _repeated(made.before_sentinels(part), plan.repeats) + part[len(made.before_sentinels(part)) :]
+            for part in topic
+        ]
+        for topic in (made.impressions, made.clicks)
+    )
     return replace(made, impressions=impressions, clicks=clicks)
 
 
-def _repeated(part: list[Message], repeats: tuple[tuple[float, float, float], ...]) -> list[Message]:
-    """The messages with some stretches once more, later on; the sentinel stays last."""
-    *body, sentinel = part
+def _repeated(body: list[Message], repeats: tuple[tuple[float, float, float], ...]) -> list[Message]:
+    """The messages with some stretches once more, later on."""
     size = len(body)
     again = sorted(((int(at * size), body[int(a * size) : int(b * size)]) for a, b, at in repeats), key=lambda r: r[0])
     out: list[Message] = []
@@ -40,7 +44,7 @@ def _repeated(part: list[Message], repeats: tuple[tuple[float, float, float], ..
     for at, stretch in again:
         out += [*body[done:at], *stretch]
         done = at
-    return [*out, *body[done:], sentinel]
+    return [*out, *body[done:]]
 
 
 def _happening(plan: Plan, now_ms: int) -> Scenario:

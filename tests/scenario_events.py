@@ -127,7 +127,8 @@ def history(
             impressions.append(Event(clock, time, f"bad-{number}", {}, raw, True))
         impressions.append(impression)
         if rng.random() < mix.repeat_share:
-            impressions.append(_again(impression, s["dedupe_ms"], mix, rng))
+            edges_ms = [s["dedupe_ms"] + beyond for beyond in (-1, 0, s["tick_ms"] - 1, s["tick_ms"], s["tick_ms"] + 1)]
+            impressions.append(_again(impression, edges_ms, mix, rng))
         if rng.random() < mix.click_share:
             clicks += _clicks_on(impression, mix, s, rng)
     impressions.sort(key=lambda event: event.arrival_ms)
@@ -145,11 +146,11 @@ def _an_id(number: int, rng: random.Random) -> str | int:
     return rng.choice(ids)
 
 
-def _again(event: Event, horizon_ms: int, mix: Mix, rng: random.Random) -> Event:
+def _again(event: Event, edges_ms: list[int], mix: Mix, rng: random.Random) -> Event:
     """The same event once more, about as far away as the rule for duplicates reaches, or soon."""
     wait = rng.randrange(1, 2_000)
     if rng.random() < mix.repeat_edge_share:
-        wait = max(0, horizon_ms + rng.choice([-1, 0, 1]))
+        wait = max(0, rng.choice(edges_ms))
     return event._replace(arrival_ms=event.arrival_ms + wait, time_ms=event.time_ms + wait)
 
 
@@ -172,7 +173,7 @@ def _clicks_on(impression: Event, mix: Mix, s: Settings, rng: random.Random) -> 
     click = Event(arrival, time, name, fields)
     out = [click]
     if rng.random() < mix.repeat_share:
-        out.append(_again(click, window + skew, mix, rng))
+        out.append(_again(click, [window + skew + beyond for beyond in (-1, 0, 1)], mix, rng))
     if rng.random() < mix.bad_share:
         out.append(Event(arrival, time, f"bad-{name}", {}, rng.choice(BAD_CLICKS), True))
     return out

@@ -1,11 +1,10 @@
 """Named inputs for end-to-end tests: what to send to both topics, and the settings that say what must come
 out.
 
-In: a name, a number of partitions, a function from key and number to partition. Out: a `Scenario`, whose
-every partition ends
-with a sentinel on both topics: an event of an id of its own and a time so late that, by log time alone,
-every window before it closes and every click before it expires. So the examples do not depend on the wall
-clock, and `expected()` says them.
+In: a name, a number of partitions, a function from key and number to partition. Out: a `Scenario`, whose partitions all
+end with sentinels on both topics, as many as must agree: events of ids of their own and a time so late that, by log
+time alone, every window before them closes and every click before them goes. So the examples do not depend on the wall
+clock, and `expected()` says them. Of the sentinels all clicks but the last are read, and wait.
 """
 
 from __future__ import annotations
@@ -47,6 +46,15 @@ class Scenario:
     @property
     def partitions(self) -> int:
         return len(self.impressions)
+
+    @property
+    def waiting(self) -> int:
+        """How many clicks wait in each partition in the end: the sentinels with which the last tick is passed."""
+        return int(self.settings["agree"]) - 1
+
+    def before_sentinels(self, part: list[Message]) -> list[Message]:
+        """A partition of either topic without what closes it."""
+        return part[: -self.settings["agree"]]
 
     def with_settings(self, **changes: Any) -> Scenario:
         """The same input under other settings."""
@@ -100,7 +108,7 @@ def _scenario(
     partitions: int,
     partition_of: PartitionOf,
 ) -> Scenario:
-    """Both topics spread over their partitions, each closed by a sentinel."""
+    """Both topics spread over their partitions, each closed by its sentinels."""
     topics: list[list[list[Message]]] = []
     for messages in (impressions, clicks):
         parts: list[list[Message]] = [[] for _ in range(partitions)]
@@ -108,11 +116,12 @@ def _scenario(
             parts[partition_of(message.key, partitions)].append(message)
         topics.append(parts)
     latest = max((m.timestamp_ms for parts in topics for part in parts for m in part), default=START_MS)
-    end_ms = latest + s["max_skew_ms"] + 3 * (s["window_ms"] + s["skew_ms"] + s["tick_ms"]) + s["dedupe_ms"]
+    memory_ms = s["window_ms"] + s["skew_ms"] + s["lateness_ms"]
+    end_ms = latest + s["max_skew_ms"] + 3 * (memory_ms + s["tick_ms"]) + s["dedupe_ms"]
     for parts, id_field, time_field in zip(topics, (s["id"], s["click_id"]), (s["time"], s["click_time"]), strict=True):
         for number, part in enumerate(parts):
-            event = Event(end_ms, end_ms, f"{SENTINEL}-{number}", {})
-            part.append(_message(event, id_field, time_field, s))
+            events = [Event(end_ms, end_ms, f"{SENTINEL}-{number}-{n}", {}) for n in range(s["agree"])]
+            part += [_message(event, id_field, time_field, s) for event in events]
     return Scenario(name, s, *topics)
 
 
@@ -151,12 +160,14 @@ def _disorder(seed: int) -> _Built:
         window_ms=8_000,
         skew_ms=200,
         dedupe_ms=20_000,
+        lateness_ms=5_000,
+        agree=2,
         categorical=("slot",),
         time="at",
         click_time="at",
         time_unit="us",
     )
-    mix = Mix(jitter_ms=4_000, step_share=0.03, pause_share=0.01, late_share=0.1, orphan_share=0.05)
+    mix = Mix(jitter_ms=4_000, step_share=0.03, pause_share=0.01, late_share=0.3, orphan_share=0.05)
     return _made(mix, s, seed)
 
 
@@ -168,7 +179,7 @@ def _duplicates(seed: int) -> _Built:
 
 def _late_and_orphans(seed: int) -> _Built:
     """Clicks that come after their window has closed, and clicks on nothing."""
-    s = settings(window_ms=3_000, tick_ms=250, categorical=("slot",))
+    s = settings(window_ms=3_000, tick_ms=250, agree=2, categorical=("slot",))
     return _made(Mix(late_share=0.4, orphan_share=0.2, click_share=0.6, jitter_ms=300), s, seed)
 
 
@@ -222,6 +233,8 @@ def _everything(seed: int) -> _Built:
         skew_ms=300,
         tick_ms=500,
         dedupe_ms=4_000,
+        lateness_ms=2_000,
+        agree=3,
         categorical=("slot",),
         time="at",
         click_time="at",

@@ -29,18 +29,23 @@ ODD = replace(DEMO, window_ms=4_000, bad_share=0.003)
 
 
 def joined(chunks: list[Chunk], model: TrafficModel, end_ms: int) -> tuple[oracle.Joined, oracle.Settings]:
-    """What the oracle makes of the chunks in one partition, closed by a sentinel."""
+    """What the oracle makes of the chunks in one partition, closed by a sentinel.
+
+    Each click has its word on log time, so that what the model means to be late is late.
+    """
     s = oracle.settings(
+        agree=1,
         window_ms=model.shape.window_ms,
         time="time",
         click_time="time",
         categorical=model.categorical,
         max_skew_ms=10**9,
     )
-    last = (end_ms + 10**6, b"end", b'{"id":"end","time":%d}' % (end_ms + 10**6))
+    last_ms = end_ms + 10**7
+    last = [(last_ms, b"end", b'{"id":"end-%d","time":%d}' % (n, last_ms)) for n in range(s["agree"])]
     topics: list[list[list[oracle.Record]]] = []
     for events in ([c.impressions for c in chunks], [c.clicks for c in chunks]):
-        flat = [event for part in events for event in part] + [last]
+        flat = [event for part in events for event in part] + last
         topics.append([[oracle.Record(o, at, value) for o, (at, _, value) in enumerate(flat)]])
     return oracle.join_topics(topics[0], topics[1], s)[0], s
 
