@@ -32,6 +32,11 @@ def problems(*settings: str) -> list[str]:
             ("join.window=2h", "topics.retention=4h"),
             "topics.retention: must be at least twice join.window (2h)",
         ),
+        (
+            ("join.max_skew=20m", "join.lateness=1199s"),
+            ("join.max_skew=20m", "join.lateness=20m"),
+            "join.lateness: must be at least join.max_skew (20m)",
+        ),
         (("learner.memory=16MiB",), ("learner.memory=17MiB",), "learner.memory: 16.0 MiB cannot hold"),
         (
             ("serve.tls_certificate=c.pem",),

@@ -37,6 +37,9 @@ def _join_rules(config: Config) -> Iterator[Problem]:
         yield "join.tick", f"must not be longer than join.window ({window})"
     if join.skew_ms > join.window_ms:
         yield "join.skew", f"must not be longer than join.window ({window})"
+    if join.lateness_ms < join.max_skew_ms:
+        skew = format_duration_ms(join.max_skew_ms)
+        yield "join.lateness", f"must be at least join.max_skew ({skew}): events may be that far apart"
     if config.topics.retention_ms < 2 * join.window_ms:
         yield "topics.retention", f"must be at least twice join.window ({window})"
     shards = config.snapshots.shards

@@ -117,6 +117,20 @@ class Join(Section):
         alias="max_skew",
         description="An event with a time field further ahead of its record's timestamp is a dead letter.",
     )
+    lateness_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
+        10 * MINUTE_MS,
+        alias="lateness",
+        description=(
+            "How far an event's time may lie behind those before it: a later impression is counted as late and not "
+            "learned. At least `max_skew`."
+        ),
+    )
+    agree: Annotated[int, counting(1, 256)] = Field(
+        16,
+        description=(
+            "How many events in a row must agree before time moves on, so that no single wrong clock moves it."
+        ),
+    )
     start: Start = Field(
         "earliest",
         description=(
