@@ -18,6 +18,7 @@ from stream_learner.errors import BrokerUnreachable, RetryLater
 from stream_learner.roles.accepted import Hint
 from stream_learner.roles.inputs import BadShare, InputPlan
 from stream_learner.roles.partition import PartitionJoiner, PartitionPlan, Start
+from stream_learner.roles.partition_clock import ClockRule
 
 if TYPE_CHECKING:
     from simulation.joining import World
@@ -33,6 +34,8 @@ STALE_SHARE = 0.05
 """How often a broker tells an older end of the training log."""
 STALE_IN_A_ROW = 2
 """So often one after the other, at most: a broker catches up."""
+LATENESS_MS, IDLE_AFTER_MS = 8, 6
+"""Short enough that the clock closes by every one of its rules in a history."""
 NO_LIMIT = BadShare(1.0, 1)
 _IMPRESSION_DECODER = ImpressionDecoder(IMPRESSION_EVENTS, FeatureSpec.from_dict({}))
 _CLICK_DECODER = ClickDecoder(CLICK_EVENTS)
@@ -70,7 +73,7 @@ class Process:
         self._stale_in_a_row = 0
         queries = Queries(self)
         self.appender = Appender(self)
-        self.ends = EndWatch(queries, lambda: max(world.now + self.clock_ahead_ms, 0))
+        self.ends = EndWatch(queries, self.wall_clock_ms)
         inputs = InputPlan(
             settings=self,  # type: ignore[arg-type]
             impressions_topic=IMPRESSIONS,
@@ -78,8 +81,8 @@ class Process:
             impression_decoder=_IMPRESSION_DECODER,
             click_decoder=_CLICK_DECODER,
             bad_share=NO_LIMIT,
-            grace_ms=world.grace_ms,
-            close_idle=world.close_idle,
+            clock=ClockRule(world.grace_ms, LATENESS_MS, IDLE_AFTER_MS) if world.close_idle else None,
+            clock_ms=self.wall_clock_ms,
             new_reader=Reader,  # type: ignore[arg-type]
         )
         self.plan = PartitionPlan(
@@ -102,6 +105,10 @@ class Process:
             clock_s=lambda: 1.0 + world.now * world.seconds_per_ms,
             new_attempt_id=self._new_attempt_id,
         )
+
+    def wall_clock_ms(self) -> int:
+        """The time by this process's own clock."""
+        return max(self.world.now + self.clock_ahead_ms, 0)
 
     def _new_attempt_id(self) -> int:
         attempt = self.rng.getrandbits(64) | 1

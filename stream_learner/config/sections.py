@@ -110,7 +110,18 @@ class Join(Section):
     )
     close_idle: bool = Field(
         True,
-        description="Whether the wall clock closes ticks at a topic's end; false waits for newer clicks.",
+        description=(
+            "Whether the wall clock closes ticks at a topic's end, while its records are live or none come; false "
+            "waits for newer clicks."
+        ),
+    )
+    idle_after_ms: Annotated[DurationMs, lasting("0", "1d")] = Field(
+        MINUTE_MS,
+        alias="idle_after",
+        description=(
+            "How long no record may have come before the wall clock closes ticks although the last ones were older "
+            "than `lateness`. Longer than any pause while old events are fed into a running joiner."
+        ),
     )
     max_skew_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         5 * MINUTE_MS,

@@ -11,15 +11,17 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from stream_learner.core.events import ClickDecoder, ImpressionDecoder
+from stream_learner.core.events import ClickDecoder, Clicks, ImpressionDecoder, Impressions
 from stream_learner.core.join import DeadRecord, PartitionJoin
 from stream_learner.core.reasons import Reason
 from stream_learner.edges.kafka import End, KafkaSettings, PartitionReader, Place, RawBatch
 from stream_learner.errors import RetryLater, TooManyBadRecords
+from stream_learner.roles.clock import wall_clock_ms
+from stream_learner.roles.partition_clock import ClockRule, PartitionClock, Votes
 
 READ_RECORDS = 2_000
 BAD_SHARE_RECORDS = 100
@@ -110,7 +112,11 @@ class RateLimit:
 
 @dataclass(frozen=True)
 class InputPlan:
-    """What the inputs of every partition of a joiner have in common. rate_limit: of impressions; None for none."""
+    """What the inputs of every partition of a joiner have in common.
+
+    clock: what the wall clock may close; None closes nothing by it. rate_limit: of impressions; None for none.
+    click_votes, impression_votes: how live each topic is, over all partitions.
+    """
 
     settings: KafkaSettings
     impressions_topic: str
@@ -118,9 +124,11 @@ class InputPlan:
     impression_decoder: ImpressionDecoder
     click_decoder: ClickDecoder
     bad_share: BadShare
-    grace_ms: int
-    close_idle: bool
+    clock: ClockRule | None
     rate_limit: RateLimit | None = None
+    clock_ms: Callable[[], int] = wall_clock_ms
+    impression_votes: Votes = field(default_factory=Votes)
+    click_votes: Votes = field(default_factory=Votes)
     new_reader: Callable[..., PartitionReader] = PartitionReader
 
 
@@ -150,6 +158,9 @@ class Inputs:
             name=f"clicks-{partition}",
         )
         self._dead: dict[tuple[str, int], tuple[int, bytes | None]] = {}
+        rule, now_ms = plan.clock, plan.clock_ms()
+        self._impression_clock = None if rule is None else PartitionClock(rule, now_ms, plan.impression_votes)
+        self._click_clock = None if rule is None else PartitionClock(rule, now_ms, plan.click_votes)
 
     def read(self, *, click_idle_ms: int | None = None) -> bool:
         """Read once of each input that the join wants; whether anything came. Brokers out of reach are waited for."""
@@ -168,6 +179,7 @@ class Inputs:
             clicks = self._plan.click_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
             self._keep_dead(self._plan.clicks_topic, batch, clicks.status)
             self._join.add_clicks(batch.offsets, clicks)
+            self._note(self._click_clock, clicks, self._join.click_log_time)
         self._join.set_click_position(self._clicks.position)
         return batch is not None
 
@@ -184,22 +196,26 @@ class Inputs:
             impressions = self._plan.impression_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
             self._keep_dead(self._plan.impressions_topic, batch, impressions.status)
             self._join.add_impressions(batch.offsets, impressions)
+            self._note(self._impression_clock, impressions, self._join.impression_log_time)
         self._join.set_impression_position(self._impressions.position)
         return batch is not None
 
+    def _note(self, clock: PartitionClock | None, events: Clicks | Impressions, log_time_ms: int) -> None:
+        if clock is not None:
+            clock.note(events.time_ms[events.status == 0], log_time_ms, self._plan.clock_ms())
+
     def idle_ms(self, ends: Mapping[Place, End]) -> tuple[int | None, int | None]:
         """Progress by the wall clock at the end of clicks and of impressions; None where the end is not reached."""
-        if not self._plan.close_idle:
-            return None, None
-        clicks = self._at_end(ends, self._plan.clicks_topic, self._clicks.position)
-        impressions = self._at_end(ends, self._plan.impressions_topic, self._impressions.position)
+        plan = self._plan
+        clicks = self._at_end(ends, plan.clicks_topic, self._clicks.position, self._click_clock)
+        impressions = self._at_end(ends, plan.impressions_topic, self._impressions.position, self._impression_clock)
         return clicks, impressions
 
-    def _at_end(self, ends: Mapping[Place, End], topic: str, position: int) -> int | None:
+    def _at_end(self, ends: Mapping[Place, End], topic: str, position: int, clock: PartitionClock | None) -> int | None:
         end = ends.get((topic, self._partition))
-        if end is None or position < end.high_watermark:
+        if clock is None or end is None or position < end.high_watermark:
             return None
-        return end.asked_at_ms - self._plan.grace_ms
+        return clock.progress(end.asked_at_ms, self._join.next_tick * self._join.spec.tick_ms)
 
     def dead_letters(self, impressions: list[DeadRecord], clicks: list[DeadRecord]) -> list[DeadLetter]:
         """The dead letters of a tick, with their bytes, which are then forgotten here."""

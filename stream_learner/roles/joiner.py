@@ -39,6 +39,7 @@ from stream_learner.roles.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner_report import OrphanShare, PartitionView, forget_partition, report_partition, view_of
 from stream_learner.roles.outage import Outage
 from stream_learner.roles.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan, Start
+from stream_learner.roles.partition_clock import ClockRule
 from stream_learner.roles.record_sizes import RecordSizes, example_record_bytes
 
 if TYPE_CHECKING:
@@ -163,8 +164,8 @@ class JoinerRole:
             impression_decoder=ImpressionDecoder(impression_spec, config.feature_spec()),
             click_decoder=ClickDecoder(click_spec),
             bad_share=BadShare(config.join.max_bad_share, config.join.bad_share_period_ms),
-            grace_ms=config.join.grace_ms,
-            close_idle=config.join.close_idle,
+            clock=_clock_rule(config),
+            clock_ms=self._clock_ms,
             rate_limit=RateLimit(config.join.max_rate, time.monotonic()) if config.join.max_rate else None,
         )
         return PartitionPlan(
@@ -384,3 +385,8 @@ class JoinerRole:
         if self._ends is not None:
             self._ends.stop()
         self._log.info("joiner_stopped")
+
+
+def _clock_rule(config: Config) -> ClockRule | None:
+    join = config.join
+    return ClockRule(join.grace_ms, join.lateness_ms, join.idle_after_ms) if join.close_idle else None

@@ -206,8 +206,7 @@ class _Audit:
             impression_decoder=ImpressionDecoder(impressions, config.feature_spec()),
             click_decoder=ClickDecoder(clicks),
             bad_share=BadShare(1.0, 1),
-            grace_ms=0,
-            close_idle=False,
+            clock=None,
         )
         return ExamplesAgain(place, AgainPlan(plan, topics, self._start(topics, place.partition)))
 
