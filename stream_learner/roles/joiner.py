@@ -360,6 +360,7 @@ class JoinerRole:
         self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
         self._metrics.set(names.JOINER_CLICKS_WAITING, sum(j.progress.clicks_waiting for j in joiners))
         self._metrics.set(names.JOINER_BUFFER_BYTES, sum(j.join.buffered_bytes for j in joiners if j.join))
+        self._metrics.set(names.JOINER_LETTER_BYTES, sum(j.letter_bytes for j in joiners))
         if self._plan is not None:
             self._metrics.set(names.JOINER_BAD_SHARE, self._plan.inputs.bad_share.share)
 
