@@ -234,8 +234,9 @@ class InputsChanged(Stop):
 class TooManyBadRecords(Stop):
     """More than `join.max_bad_share` of the records of an input topic within `join.bad_share_period` cannot be used.
 
-    Operator action: the message names the reasons, and where such a record lies. Mend the producer or the `input`
-    settings; raise `join.max_bad_share` only if the records are really to be dropped.
+    Operator action: the message names the reasons and one such record; those read so far are in the dead letters. Mend
+    the producer and start again: the joiner passes the bad records by itself once the newest ones are right. If they are
+    to be dropped before that, run it with `--set join.max_bad_share=1` until it has passed them.
     """
 
     exit_code = 53

@@ -26,7 +26,7 @@ from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 READ_RECORDS = 2_000
 BAD_SHARE_RECORDS = 100
 """Fewer records than this within a period say nothing about the share of bad ones."""
-NEWEST_RECORDS = 500
+NEWEST_RECORDS = 200
 """So many records at the end of a partition tell whether the bad ones before them are a thing of the past."""
 
 
