@@ -32,7 +32,7 @@ from stream_learner.core.training_log import RuleR
 from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
-from stream_learner.roles.accepted import Accepted, Hint, LogTail
+from stream_learner.roles.accepted import ANEW, Accepted, Hint, LogTail
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.inputs import InputPlan, Inputs
 from stream_learner.roles.partition_progress import Appended, Progress
@@ -45,6 +45,11 @@ MAX_LETTER_BYTES = 8 << 20
 """Of a longer dead record only this much is kept; the header `value_bytes` then says how long it was."""
 LETTERS_ON_THEIR_WAY_BYTES = 8 << 20
 """Of the letters of a partition, at most, or a quarter of its buffer; no record is read while more would be."""
+RECORDS_GONE = (
+    "Input records that the log was made from are gone, or were never like this: look at retention and at "
+    "`cleanup.policy` of the input topics, which must not be compact. What was joined is in the log and in the model. "
+    + ANEW
+)
 RETRY_S = 1.0
 LOOK_AGAIN = 3
 """So often the training log is looked at again, a rest before each, when it seems to have lost what is needed."""
@@ -266,7 +271,10 @@ class PartitionJoiner:
                 f"{where} was made with other settings of the join (window, skew, tick, dedupe or keep_negatives)"
             )
         if point.partitions != plan.partitions:
-            raise InputsChanged(f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}")
+            raise InputsChanged(
+                f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}",
+                action="Partitions cannot be taken away, and ids lie elsewhere since they were added. " + ANEW,
+            )
         pairs = (
             (plan.inputs.impressions_topic, point.impression_topic_id, plan.impression_topic_id),
             (plan.inputs.clicks_topic, point.click_topic_id, plan.click_topic_id),
@@ -295,7 +303,8 @@ class PartitionJoiner:
             for mark in known.since:
                 yield from self._make_tick_again(join, inputs, mark)
         except WrongResume as error:
-            raise InputsChanged(f"{self._plan.log_topic} partition {self.partition}: {error}") from error
+            where = f"{self._plan.log_topic} partition {self.partition}"
+            raise InputsChanged(f"{where} cannot be gone on with: {error}", action=RECORDS_GONE) from error
         self._log.info(
             "partition_resumed" if known.marks else "partition_begun",
             tick=join.next_tick,
@@ -342,7 +351,8 @@ class PartitionJoiner:
             raise InputsChanged(
                 f"the ticks {mark.first_tick} to {mark.last_tick} of {self._plan.log_topic} partition "
                 f"{self.partition} cannot be made again: the log counts {mark.counts}, the inputs now give "
-                f"{output.counts}"
+                f"{output.counts}",
+                action=RECORDS_GONE,
             )
 
     def _read_towards(self, join: PartitionJoin, inputs: Inputs, next_impression: int, click_cursor: int) -> bool:
