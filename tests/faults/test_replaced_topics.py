@@ -122,7 +122,9 @@ def test_input_that_retention_takes_from_a_running_joiner_stops_it(side: str, ma
         assert joiner.wait_ended() == LogTrimmed.exit_code
         assert topic in joiner.log and "Traceback" not in joiner.log
     log_end, marks = site.ends(site.config.examples_topic, 1), site.marks_seen()
-    assert topic in str(failure_of(site.joiner(), LogTrimmed))
+    error = failure_of(site.joiner(), LogTrimmed)
+    assert topic in str(error)
+    assert "backfill" in error.action and "lost" in error.action
     assert (site.ends(site.config.examples_topic, 1), site.marks_seen()) == (log_end, marks)
 
 
