@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from structlog.testing import capture_logs
 
 from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import Stop, TooManyBadRecords
@@ -228,3 +229,19 @@ def test_a_tolerable_share_of_bad_records_does_not_stop_the_joiner(make_site: Ma
     with running(site.joiner()):
         wait_until(site.closed, "every partition closed")
     assert_balance(site)
+
+
+def test_clicks_without_impressions_are_said_with_what_their_share_is_a_sign_of(make_site: MakeSite) -> None:
+    """Once a thousand are final: in a topic of one partition no partitioner is to blame."""
+    made = scenario("plain", 1)
+    site = make_site(made)
+    first = made.clicks[0][0]
+    site.send(site.clicks, 0, [first._replace(value=b'{"id": "nobody-%d"}' % number) for number in range(1_500)])
+    site.produce()
+    with capture_logs() as logged, running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+        wait_until(lambda: any(event["event"] == "many_orphans" for event in logged), "it says so")
+    (said,) = (event for event in logged if event["event"] == "many_orphans")
+    assert said["matched_share"] < 0.5
+    assert "murmur2" not in said["note"]
+    assert "join.window" in said["note"] or "other ids" in said["note"]
