@@ -92,19 +92,23 @@ def _do_not_watch(attempt: Attempt, offset: int) -> bool:
     return False
 
 
-def _letters_without_waiting() -> Any:
-    def append(self: PartitionJoiner, inputs: Any, output: Any) -> Iterator[bool]:
-        for letter in inputs.dead_letters(output.dead_impressions, output.dead_clicks):
-            self._append_dead_letter(letter)
-        self._letters_waiting = 0
-        return iter(())
-
-    return append
-
-
-def _without_letters(self: PartitionJoiner, inputs: Any, output: Any) -> Iterator[bool]:
-    inputs.dead_letters(output.dead_impressions, output.dead_clicks)
+def _no_wait(self: PartitionJoiner) -> Iterator[bool]:
     return iter(())
+
+
+def _without_letters(self: PartitionJoiner) -> None:
+    while (letter := self._letters.hand_over()) is not None:
+        self._letters.acknowledged(letter.nbytes)
+
+
+def _letters_of_an_attempt_only() -> Any:
+    right = PartitionJoiner._begin_attempt
+
+    def begin(self: PartitionJoiner) -> None:
+        _without_letters(self)
+        right(self)
+
+    return begin
 
 
 def _keep_attempt_on_error(self: PartitionJoiner) -> None:
@@ -125,7 +129,6 @@ def _do_not_compare() -> Any:
         while not join.covers(cut):
             yield self._read_towards(join, inputs, cut.next_impression, cut.click_cursor)
         join.emit(cut, self._rows)
-        inputs.forget_settled()
 
     return make
 
@@ -215,9 +218,10 @@ MUTATIONS = {
     "rule W 3: an attempt's id is used again": lambda: [(Process, "_new_attempt_id", _same_attempt)],
     "rule W 4: a mark does not name the one before it": lambda: [(Attempt, "stamp", _forget_predecessor())],
     "rule W 4: the offsets that come back are not watched": lambda: [(partition_module, "_is_foreign", _do_not_watch)],
-    "rule W 4: dead letters are not waited for": lambda: [
-        (PartitionJoiner, "_append_dead_letters", _letters_without_waiting())
+    "rule W 2: dead records read beyond the last mark are forgotten": lambda: [
+        (PartitionJoiner, "_begin_attempt", _letters_of_an_attempt_only())
     ],
+    "rule W 4: dead letters are not waited for": lambda: [(PartitionJoiner, "_wait_for_dead_letters", _no_wait)],
     "rule W 4: dead letters are not written": lambda: [(PartitionJoiner, "_append_dead_letters", _without_letters)],
     "rule W 5: another's mark is no reason to begin again": lambda: [(Attempt, "decide", _go_on())],
     "rule W 6: an error does not drop the attempt": lambda: [

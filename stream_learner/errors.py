@@ -82,9 +82,10 @@ class ConfigError(Stop):
 
 
 class TopicMissing(Stop):
-    """A topic that the role reads or writes does not exist.
+    """A topic that the role reads or writes does not exist, or lacks a partition.
 
-    Operator action: create the input topics; create the model's own with `stream-learner topics ensure`.
+    Operator action: create the input topics; create the model's own with `stream-learner topics ensure`. Where only a
+    partition is missing, give the topics that belong together the same number.
     """
 
     exit_code = 21
@@ -131,8 +132,8 @@ class TopicsDiffer(Stop):
 class TopicRecreated(Stop):
     """A topic was deleted and made again: its id differs from the one that positions were recorded for.
 
-    Operator action: if the new topic is meant, start a model under another name, or give `join.start` and
-    remove the old training log; if it is not, restore the topic.
+    Operator action: if the new topic is not meant, restore the old one. If it is, train a model under another name
+    (`stream-learner backfill`) and promote it; it knows only what the new topic holds.
     """
 
     exit_code = 26
@@ -141,8 +142,9 @@ class TopicRecreated(Stop):
 class LogTrimmed(Stop):
     """A position that is needed lies before the earliest record that a topic still holds.
 
-    Operator action: raise the topic's retention; then start again where the message says, or set
-    `join.start` to say from where.
+    Operator action: raise the topic's retention. A joiner or learner cannot go on behind the gap: train a model under
+    another name from what the topics still hold (`stream-learner backfill`) and promote it. What was deleted before it
+    was joined is lost to every model.
     """
 
     exit_code = 27
@@ -225,7 +227,8 @@ class NewerFormat(Stop):
 class InputsChanged(Stop):
     """The training log was begun with other inputs, another partition count, or another join.
 
-    Operator action: set back what was changed, or start under another `model` name.
+    Operator action: set back what was changed. If that cannot be, train a model under another name from what the topics
+    still hold (`stream-learner backfill`) and promote it; scorers serve the last version until then.
     """
 
     exit_code = 52
@@ -234,8 +237,9 @@ class InputsChanged(Stop):
 class TooManyBadRecords(Stop):
     """More than `join.max_bad_share` of the records of an input topic within `join.bad_share_period` cannot be used.
 
-    Operator action: the message names the reasons, and where such a record lies. Mend the producer or the `input`
-    settings; raise `join.max_bad_share` only if the records are really to be dropped.
+    Operator action: the message names the reasons and one such record; those read so far are in the dead letters. Mend
+    the producer and start again: the joiner passes the bad records by itself once the newest ones are right. If they
+    are to be dropped before that, run it with `--set join.max_bad_share=1` until it has passed them.
     """
 
     exit_code = 53

@@ -11,7 +11,7 @@ from stream_learner.config import Config
 from stream_learner.config.paths import leaves
 from stream_learner.core.reasons import Reason
 from stream_learner.edges.metric_names import CATALOGUE
-from stream_learner.errors import Stop, all_errors
+from stream_learner.errors import Stop, all_errors, operator_action
 
 PROJECT = Path(__file__).resolve().parent.parent
 PAGE = (PROJECT / "docs" / "runbook.md").read_text(encoding="utf-8")
@@ -43,6 +43,11 @@ def test_every_trouble_of_a_replica_has_its_row(module: str, count: int) -> None
     assert len(texts) == count
     for text in texts:
         assert re.sub(r"(?: of publication)?(?: {[^}]*})", " …", text).replace("… …", "…") in PAGE
+
+
+def test_no_error_asks_for_a_setting_that_would_have_no_effect() -> None:
+    """`join.start` counts for a model without a training log only: whoever reads an error has one."""
+    assert not [kind for kind in all_errors() if "join.start" in operator_action(kind)]
 
 
 def test_every_reason_of_a_dead_letter_is_listed() -> None:

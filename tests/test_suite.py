@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,24 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p xdist.plugin\n")
     (tmp_path / "test_passes.py").write_text(PASSES)
     return tmp_path
+
+
+def test_a_broker_that_is_given_and_does_not_answer_ends_the_run_before_any_test(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one line that names the variable and the address; no test is collected."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # taken, and not listened on
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setenv("KAFKA_BOOTSTRAP", address)
+        monkeypatch.setenv(waiting.SLOWNESS, "1")
+        ended = subprocess.run(
+            [sys.executable, "-m", "pytest"], cwd=project, capture_output=True, text=True, check=False
+        )
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR
+    (line,) = ended.stderr.strip().splitlines()
+    assert f"KAFKA_BOOTSTRAP={address}: no broker answers" in line
+    assert "test_passes" not in ended.stdout
 
 
 def unstable(project: Path) -> list[dict[str, str]]:

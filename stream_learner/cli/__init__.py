@@ -26,6 +26,7 @@ STARTERS = frozenset({"run", "join", "learn", "score", "serve"})
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
+    _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if os.getpid() == 1:  # in a container, where the kernel keeps from the first process what it does not listen to
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
@@ -35,6 +36,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _run(words)
     else:
         _run(words)
+
+
+def _open_what_is_closed() -> None:
+    """Let standard streams that this process was started without lead nowhere.
+
+    Else the next file or connection would get the number of one, and what is meant for it be written there.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def _run(words: list[str]) -> None:

@@ -13,7 +13,6 @@ import typer
 
 from stream_learner.cli.options import AsJson
 from stream_learner.cli.output import print_fields
-from stream_learner.errors import ConfigError
 
 
 class Role(str, Enum):
@@ -45,8 +44,6 @@ def compile_kernels(
     from stream_learner.edges.telemetry import configure_logging
     from stream_learner.roles.compiling import compile_ahead
 
-    if optimizer and not role:
-        raise ConfigError("--optimizer goes with --role", action="Name a role that folds: learner or backfill.")
     configure_logging()
     done = compile_ahead([one.value for one in role or ()], optimizer or ())
     print_fields({**done._asdict(), "seconds": round(done.seconds, 1)}, as_json=as_json)

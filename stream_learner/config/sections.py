@@ -154,7 +154,10 @@ class Join(Section):
     )
     max_bad_share: Share = Field(
         0.1,
-        description="The joiner stops if more than this share of an input topic's records in a period cannot be used.",
+        description=(
+            "The joiner stops if more than this share of an input topic's records in a period cannot be used, and the "
+            "newest ones are no better."
+        ),
     )
     bad_share_period_ms: Annotated[DurationMs, lasting("1s", "1d")] = Field(
         MINUTE_MS,

@@ -84,6 +84,10 @@ JOINER_LAG = _gauge(
     "partition",
 )
 JOINER_BUFFER_BYTES = _gauge("joiner_buffer_bytes", "Input read ahead and not emitted yet.")
+JOINER_LETTER_BYTES = _gauge(
+    "joiner_dead_letter_bytes",
+    "Memory of dead letters, from the reading of the record until the letter is in its topic.",
+)
 JOINER_BAD_SHARE = _gauge(
     "joiner_bad_share_ratio",
     "Share of dead letters in the current period, of the input that has more; see join.max_bad_share.",

@@ -20,6 +20,12 @@ from stream_learner.errors import LogTrimmed
 from stream_learner.roles.records import damaged
 
 READ_RECORDS = 500
+ANEW = (
+    "Train a model under another name from what the inputs still hold (`stream-learner backfill --as NAME --from "
+    "earliest`) and promote it: docs/backfill.md, docs/promotion.md. It knows nothing of records that were deleted; "
+    "scorers serve the last version of this one until then."
+)
+"""What is left to do where a training log cannot be gone on with."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +151,7 @@ class LogTail:
             before = f"; a mark at offset {hint.read_from} was expected" if hint else ""
             raise LogTrimmed(
                 f"{self.topic} partition {self.partition} holds no record (offsets {earliest} to {end}){before}",
-                action="If the log was trimmed or made anew on purpose, start a model under another name; "
-                "the joiner does not begin again by itself, since ticks would be missing or made twice.",
+                action="The joiner does not begin this log again, since ticks would be missing or made twice. " + ANEW,
             )
 
     def _from_hint(self, hint: Hint, end: int) -> Iterator[Accepted | None]:
@@ -214,7 +219,7 @@ class LogTail:
         except BrokenLog as error:
             raise LogTrimmed(
                 f"{self.topic} partition {self.partition} offset {offset}: {error.what}",
-                action="Records before this offset are missing. Restore the log, or start a model under another name.",
+                action="Records before this offset are missing: restore the log. If that cannot be: " + ANEW,
             ) from error
         except RecordError as error:
             raise damaged(error, self.topic, self.partition, offset) from error
@@ -223,5 +228,5 @@ class LogTail:
         return LogTrimmed(
             f"{self.topic} partition {self.partition} has lost its beginning and holds no resume point "
             f"(offsets {earliest} to {end})",
-            action="Raise the retention of the training log; start a model under another name to go on.",
+            action="Raise the retention of the training log. " + ANEW,
         )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stream_learner.core.kernels import MACHINE_CODE, missing
 from stream_learner.core.optimizers import OPTIMIZERS, Optimizer, sample_optimizer
-from stream_learner.core.warmup import every_part, parts_of
+from stream_learner.core.warmup import FOLD, ROLES, every_part, parts_of
 from stream_learner.errors import ConfigError
 from stream_learner.roles.kernels import load
 
@@ -28,8 +28,15 @@ class Compiled(NamedTuple):
 def compile_ahead(roles: Sequence[str], optimizers: Sequence[str]) -> Compiled:
     """Compile what these roles run, folding with these optimizers; without roles everything, with every optimizer.
 
-    Raises ConfigError for an optimizer that there is not, and where machine code cannot be kept.
+    Raises ConfigError for an optimizer that there is not, or that none of the roles would fold with, and where machine
+    code cannot be kept.
     """
+    if optimizers and not any(FOLD in ROLES[role] for role in roles):
+        folding = sorted(role for role, parts in ROLES.items() if FOLD in parts)
+        raise ConfigError(
+            f"no optimizer goes with {' and '.join(roles) or 'all roles'}: nothing is folded there",
+            action=f"Name a role that folds ({', '.join(folding)}), or leave --optimizer out.",
+        )
     chosen = [_optimizer(name) for name in optimizers]
     parts = parts_of(roles, chosen) if roles else every_part()
     began_s, before = time.monotonic(), missing()

@@ -1,43 +1,35 @@
 """The two inputs of one partition: read, decoded, and handed to its join.
 
 In: the impression and the click partition, from the offsets that the join names. Out: a join that has what it wants;
-progress at the end of the partitions; the bytes of dead records until they are dead-lettered.
-This file must never read further ahead than the join's buffer allows, and never claim an end that was not asked for.
+progress at the end of the partitions; letters for dead records as they are read.
+This file must never read further ahead than the join's buffer allows, nor while letters wait to be handed over, and
+never claim an end that was not asked for.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from stream_learner.core.events import ClickDecoder, Clicks, ImpressionDecoder, Impressions
-from stream_learner.core.join import DeadRecord, PartitionJoin
+from stream_learner.core.join import PartitionJoin
 from stream_learner.core.reasons import Reason
 from stream_learner.edges.kafka import End, KafkaSettings, PartitionReader, Place, RawBatch
 from stream_learner.errors import RetryLater, TooManyBadRecords
 from stream_learner.roles.clock import wall_clock_ms
+from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.partition_clock import ClockRule, PartitionClock, Votes
 
 READ_RECORDS = 2_000
 BAD_SHARE_RECORDS = 100
 """Fewer records than this within a period say nothing about the share of bad ones."""
-
-
-@dataclass(frozen=True)
-class DeadLetter:
-    """An input record that could not be used: its bytes, where it lies, and why."""
-
-    topic: str
-    partition: int
-    offset: int
-    time_ms: int
-    value: bytes | None
-    reason: str
+NEWEST_RECORDS = 200
+"""So many records at the end of a partition tell whether the bad ones before them are a thing of the past."""
 
 
 class BadShare:
@@ -80,6 +72,15 @@ class BadShare:
                 f"({reasons}), the latest in partition {partition} at offset {offsets[bad[-1]]}; "
                 f"join.max_bad_share allows {self._limit:.0%}"
             )
+
+    def allows(self, bad: int, read: int) -> bool:
+        """Whether so many bad ones of so many records, which are enough to tell, would be let through."""
+        return read >= BAD_SHARE_RECORDS and bad <= self._limit * read
+
+    def forget(self, topic: str) -> None:
+        """Begin anew with a topic: its bad records so far are a thing of the past."""
+        self._read.pop(topic, None)
+        self._bad.pop(topic, None)
 
 
 class RateLimit:
@@ -133,9 +134,22 @@ class InputPlan:
 
 
 class Inputs:
-    """Reads both inputs of one partition for a join. Used by one thread."""
+    """Reads both inputs of one partition for a join. Used by one thread.
 
-    def __init__(self, plan: InputPlan, partition: int, join: PartitionJoin, buffer_bytes: int) -> None:
+    letters: where dead records go; None where nobody writes letters, and none is kept. Of records before
+    `letters.begin` nothing is kept or counted: they are read only to make the join's state again.
+    too_many: the topic with more bad records than are allowed, and the error that says so. They have been added to the
+    join, and their letters to `letters`; whoever appends ticks is to stop, or to `excuse` them.
+    """
+
+    def __init__(
+        self,
+        plan: InputPlan,
+        partition: int,
+        join: PartitionJoin,
+        buffer_bytes: int,
+        letters: DeadLetters | None = None,
+    ) -> None:
         self._plan = plan
         self._partition = partition
         self._join = join
@@ -157,14 +171,21 @@ class Inputs:
             buffer_bytes=min(fetch_bytes, 4 << 20),
             name=f"clicks-{partition}",
         )
-        self._dead: dict[tuple[str, int], tuple[int, bytes | None]] = {}
         rule, now_ms = plan.clock, plan.clock_ms()
         self._impression_clock = None if rule is None else PartitionClock(rule, now_ms, plan.impression_votes)
         self._click_clock = None if rule is None else PartitionClock(rule, now_ms, plan.click_votes)
+        self._letters = letters
+        self._excused: dict[str, int] = {}
+        self.too_many: tuple[str, TooManyBadRecords] | None = None
 
     def read(self, *, click_idle_ms: int | None = None) -> bool:
-        """Read once of each input that the join wants; whether anything came. Brokers out of reach are waited for."""
+        """Read once of each input that the join wants; whether anything came. Brokers out of reach are waited for.
+
+        Reads nothing while letters wait to be handed over.
+        """
         came = False
+        if self._letters is not None and self._letters.wait:
+            return came
         with suppress(RetryLater):
             if self._join.wants_clicks(self._buffer_bytes):
                 came |= self.read_clicks()
@@ -177,7 +198,7 @@ class Inputs:
         batch = self._clicks.read(READ_RECORDS)
         if batch is not None:
             clicks = self._plan.click_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
-            self._keep_dead(self._plan.clicks_topic, batch, clicks.status)
+            self._note_dead(self._plan.clicks_topic, batch, clicks.status)
             self._join.add_clicks(batch.offsets, clicks)
             self._note(self._click_clock, clicks, self._join.click_log_time)
         self._join.set_click_position(self._clicks.position)
@@ -194,7 +215,7 @@ class Inputs:
             if limit is not None:
                 limit.took(len(batch.offsets))
             impressions = self._plan.impression_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
-            self._keep_dead(self._plan.impressions_topic, batch, impressions.status)
+            self._note_dead(self._plan.impressions_topic, batch, impressions.status)
             self._join.add_impressions(batch.offsets, impressions)
             self._note(self._impression_clock, impressions, self._join.impression_log_time)
         self._join.set_impression_position(self._impressions.position)
@@ -217,29 +238,52 @@ class Inputs:
             return None
         return clock.progress(end.asked_at_ms, self._join.next_tick * self._join.spec.tick_ms)
 
-    def dead_letters(self, impressions: list[DeadRecord], clicks: list[DeadRecord]) -> list[DeadLetter]:
-        """The dead letters of a tick, with their bytes, which are then forgotten here."""
+    def _note_dead(self, topic: str, batch: RawBatch, status: np.ndarray) -> None:
+        """Letters for the dead records of a batch, and their share: both for those only that no mark has counted."""
+        letters = self._letters
+        if letters is None:
+            return
+        new = int(np.searchsorted(batch.offsets, letters.begin[topic]))
+        for i in (np.flatnonzero(status[new:]) + new).tolist():
+            offset, time_ms = int(batch.offsets[i]), int(batch.record_times_ms[i])
+            reason = Reason(status[i]).text
+            letters.add(DeadLetter(topic, self._partition, offset, time_ms, batch.values[i], reason))
+        new = max(new, int(np.searchsorted(batch.offsets, self._excused.get(topic, 0))))
+        if new == len(status):
+            return
+        try:
+            self._plan.bad_share.note(topic, self._partition, batch.offsets[new:], status[new:])
+        except TooManyBadRecords as error:
+            self.too_many = self.too_many or (topic, error)
+
+    def newest_are_right(self, topic: str, stable_end: int) -> Generator[bool, None, int | None]:
+        """Read the last records of a topic's partition: the offset from which on they are right again, None if not.
+
+        Only records behind those read so far tell anything, and only if there are enough. `stable_end` is the last
+        stable offset. Yields while it reads. Raises RetryLater.
+        """
         plan = self._plan
-        found = [(plan.impressions_topic, record) for record in impressions]
-        found += [(plan.clicks_topic, record) for record in clicks]
-        return [self._letter(topic, record) for topic, record in found]
+        is_click = topic == plan.clicks_topic
+        first = max((self._clicks if is_click else self._impressions).position, stable_end - NEWEST_RECORDS)
+        decode = plan.click_decoder.decode if is_click else plan.impression_decoder.decode
+        bad = read = 0
+        reader = plan.new_reader(
+            plan.settings, topic, self._partition, first, buffer_bytes=1 << 20, name=f"newest-{self._partition}"
+        )
+        with reader:
+            while reader.position < stable_end:
+                batch = reader.read(NEWEST_RECORDS)
+                if batch is not None:
+                    status = decode(batch.data, batch.bounds, batch.record_times_ms).status
+                    bad, read = bad + int(np.count_nonzero(status)), read + len(status)
+                yield batch is not None
+        return first if plan.bad_share.allows(bad, read) else None
 
-    def forget_settled(self) -> None:
-        """Drop the bytes of dead records that a mark has counted already: they were read only to rebuild the join."""
-        settled = {
-            self._plan.impressions_topic: self._join.next_impression,
-            self._plan.clicks_topic: self._join.click_cursor,
-        }
-        self._dead = {at: kept for at, kept in self._dead.items() if at[1] >= settled[at[0]]}
-
-    def _letter(self, topic: str, record: DeadRecord) -> DeadLetter:
-        time_ms, value = self._dead.pop((topic, record.offset))
-        return DeadLetter(topic, self._partition, record.offset, time_ms, value, record.reason.text)
-
-    def _keep_dead(self, topic: str, batch: RawBatch, status: np.ndarray) -> None:
-        self._plan.bad_share.note(topic, self._partition, batch.offsets, status)
-        for i in np.flatnonzero(status).tolist():
-            self._dead[topic, int(batch.offsets[i])] = (int(batch.record_times_ms[i]), batch.values[i])
+    def excuse(self, topic: str, before: int) -> None:
+        """Go on over the bad records: those of the topic before this offset count as bad no more."""
+        self._excused[topic] = before
+        self._plan.bad_share.forget(topic)
+        self.too_many = None
 
     def close(self) -> None:
         """Give both consumers back."""

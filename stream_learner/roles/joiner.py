@@ -32,15 +32,23 @@ from stream_learner.edges.kafka import (
     TopicWatch,
 )
 from stream_learner.edges.telemetry import get_logger
-from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater
+from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.roles.accepted import Hint
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.inputs import BadShare, InputPlan, RateLimit
-from stream_learner.roles.joiner_report import OrphanShare, PartitionView, forget_partition, report_partition, view_of
+from stream_learner.roles.joiner_report import (
+    OrphanShare,
+    PartitionView,
+    forget_partition,
+    likely_causes,
+    report_partition,
+    view_of,
+)
 from stream_learner.roles.outage import Outage
 from stream_learner.roles.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan, Start
 from stream_learner.roles.partition_clock import ClockRule
 from stream_learner.roles.record_sizes import RecordSizes, example_record_bytes
+from stream_learner.roles.resume_age import resume_within_s
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -52,8 +60,6 @@ RETRY_S = 1.0
 STUCK_S = 30.0
 """A record that waits so long for its acknowledgement is worth a word; the brokers may lack in-sync replicas."""
 MIN_PARTITION_BUFFER_BYTES = 1 << 20
-RESUMES_PER_RETENTION = 4
-DEFAULT_RETENTION_MS = 7 * 86_400_000
 
 
 class JoinerRole:
@@ -136,19 +142,23 @@ class JoinerRole:
         self._membership = Membership(
             self._settings, impressions.name, clicks.name, instance_id=config.join.instance_id
         )
-        self._log.info("joiner_started", partitions=impressions.partitions, group=config.group, log=log.name)
+        self._log.info(
+            "joiner_started",
+            partitions=impressions.partitions,
+            group=config.group,
+            log=log.name,
+            resume_points_every_s=self._plan.resume_within_s,
+        )
 
     def _check_topics(self, admin: Admin) -> tuple[TopicInfo, TopicInfo, TopicInfo]:
         config = self._config
         topics = [config.input.impressions.topic, config.input.clicks.topic, config.examples_topic]
         found = admin.require([*topics, config.dead_letters_topic])
-        self._topics = TopicWatch(admin, found.values())
+        self._topics = TopicWatch(admin, found.values(), counted=topics)
         impressions, clicks, log = (found[name] for name in topics)
         if not impressions.partitions == clicks.partitions == log.partitions:
             counts = ", ".join(f"{info.name} has {info.partitions}" for info in (impressions, clicks, log))
             raise PartitionCountsDiffer(f"these topics must have the same number of partitions: {counts}")
-        if not admin.is_mock():
-            log = admin.describe([log.name], with_configs=True)[log.name]
         return impressions, clicks, log
 
     def _partition_plan(self, admin: Admin, impressions: TopicInfo, clicks: TopicInfo, log: TopicInfo) -> PartitionPlan:
@@ -156,7 +166,6 @@ class JoinerRole:
         impression_spec, click_spec = config.event_specs()
         assert self._appender is not None and self._ends is not None
         sizes = self._sizes
-        retention_ms = int(log.configs.get("retention.ms", DEFAULT_RETENTION_MS))
         inputs = InputPlan(
             settings=self._settings,
             impressions_topic=impressions.name,
@@ -183,8 +192,9 @@ class JoinerRole:
             partitions=impressions.partitions,
             record_bytes=example_record_bytes(sizes, log.name, config.join.record_bytes, config.features.max_features),
             letter_bytes=sizes.fitting(config.dead_letters_topic, MAX_LETTER_BYTES, "of a dead letter"),
-            resume_within_s=(retention_ms if retention_ms > 0 else DEFAULT_RETENTION_MS)
-            / (RESUMES_PER_RETENTION * 1000),
+            resume_within_s=resume_within_s(
+                admin, config.join_spec(), log.name, impressions.name, clicks.name, self._log
+            ),
             log=self._log,
             until_tick=self._until_tick,
         )
@@ -214,8 +224,9 @@ class JoinerRole:
         first = self._turns % len(joiners) if joiners else 0
         try:
             return [joiner.turn() for joiner in joiners[first:] + joiners[:first]]
-        except LogTrimmed:
-            # A topic that was made anew also lacks the offset, and is the thing to say.
+        except (LogTrimmed, TopicMissing):
+            # A topic that was made anew also lacks the offset, and one beside which others have grown the partition:
+            # these are the things to say.
             assert self._topics is not None
             self._topics.check_now()
             raise
@@ -260,6 +271,9 @@ class JoinerRole:
             if self._outage.report(str(error)):
                 self._metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
             return
+        except PartitionCountsDiffer:
+            self._topics.check_now()
+            raise
         for event in events:
             self._log.info(type(event).__name__.lower(), partitions=sorted(event.partitions))
             if isinstance(event, Assigned):
@@ -336,14 +350,12 @@ class JoinerRole:
         self._report()
 
     def _warn_of_orphans(self, joiner: PartitionJoiner) -> None:
-        found = [self._orphans.note(counts) for counts in joiner.progress.unreported]
-        if any(found):
-            self._log.warning(
-                "many_orphans",
-                partition=joiner.partition,
-                note="most clicks find no impression with their id in their partition: do both producers key by id "
-                "and use the same partitioner? Java's default is murmur2, librdkafka's is CRC32",
-            )
+        assert self._plan is not None
+        for counts in joiner.progress.unreported:
+            matched = self._orphans.note(counts)
+            if matched is not None:
+                causes = likely_causes(matched, self._plan.partitions)
+                self._log.warning("many_orphans", matched_share=round(matched, 3), note=causes)
 
     def _note_stuck(self) -> None:
         """Say once that the brokers take no records: every append is tried again for as long as it takes."""
@@ -361,6 +373,7 @@ class JoinerRole:
         self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
         self._metrics.set(names.JOINER_CLICKS_WAITING, sum(j.progress.clicks_waiting for j in joiners))
         self._metrics.set(names.JOINER_BUFFER_BYTES, sum(j.join.buffered_bytes for j in joiners if j.join))
+        self._metrics.set(names.JOINER_LETTER_BYTES, sum(j.letter_bytes for j in joiners))
         if self._plan is not None:
             self._metrics.set(names.JOINER_BAD_SHARE, self._plan.inputs.bad_share.share)
 

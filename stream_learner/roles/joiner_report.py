@@ -15,6 +15,8 @@ from stream_learner.edges import metric_names as names
 from stream_learner.edges.metrics import Metrics
 from stream_learner.roles.partition import PartitionJoiner
 
+HARDLY_ANY = 0.01
+"""Of all clicks; so few match by chance."""
 _IMPRESSIONS = attrgetter(*(f"impressions.{f.name}" for f in fields(ImpressionCounts)))
 _CLICKS = attrgetter(*(f"clicks.{f.name}" for f in fields(ClickCounts)))
 
@@ -119,7 +121,7 @@ def _report_counts(metrics: Metrics, counts: TickCounts) -> None:
 
 
 class OrphanShare:
-    """Notices when most clicks find no impression, as they do when the topics' partitioners differ."""
+    """Notices when most clicks find no impression, over all partitions of a joiner."""
 
     LIMIT = 0.5
     LEAST_CLICKS = 1_000
@@ -127,13 +129,31 @@ class OrphanShare:
     def __init__(self) -> None:
         self._clicks = self._orphans = 0
 
-    def note(self, counts: TickCounts) -> bool:
-        """Count the clicks that became final; True, and begin anew, when too many of them were orphans."""
+    def note(self, counts: TickCounts) -> float | None:
+        """Count the clicks that became final; the share that was matched, and begin anew, when too many were not."""
         clicks = counts.clicks
         self._clicks += clicks.matched + clicks.orphans
         self._orphans += clicks.orphans
         if self._clicks < self.LEAST_CLICKS:
-            return False
-        high = self._orphans > self.LIMIT * self._clicks
+            return None
+        share = 1 - self._orphans / self._clicks
         self._clicks = self._orphans = 0
-        return high
+        return share if share < 1 - self.LIMIT else None
+
+
+def likely_causes(matched_share: float, partitions: int) -> str:
+    """Why so few clicks find their impression, as far as their share tells. partitions: of each input."""
+    if partitions > 1 and 0.5 < matched_share * partitions < 1.5:
+        return (
+            f"about one click in {partitions}, the number of partitions, finds its impression, as when the producers "
+            "of the two topics use different partitioners: Java's default is murmur2, librdkafka's is CRC32"
+        )
+    if matched_share < HARDLY_ANY:
+        return (
+            "hardly any click finds an impression with its id: other ids in the two topics, topics not keyed by id, "
+            "times in another unit than input.time_unit, or impressions that are gone or came before the model began"
+        )
+    return (
+        "most clicks find no impression with their id in their partition: clicks later than join.window, impressions "
+        "that are gone or came before the model began, or one producer of several with other ids or partitioner"
+    )

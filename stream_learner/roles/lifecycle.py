@@ -188,8 +188,9 @@ def _wait_for(threads: Sequence[threading.Thread], opened: Sequence[threading.Ev
             starting.end()
 
 
-def end_where_starting(stopping: Stopping, started: Callable[[], bool]) -> None:
-    """From now on, a process that is told to stop and has not started ends, whatever it waits for.
+def end_where_starting(stopping: Stopping, started: Callable[[], bool], *, say: bool = True) -> None:
+    """From now on, a process that is told to stop and has not started ends, whatever it waits for; `say` as of
+    `starting.end`.
 
     For what waits in the main thread; `run_roles` sees to it by itself.
     """
@@ -199,7 +200,7 @@ def end_where_starting(stopping: Stopping, started: Callable[[], bool]) -> None:
             pass
         time.sleep(OPENING_S)
         if not started():
-            starting.end()
+            starting.end(say=say)
 
     threading.Thread(target=watch, name="starting-watch", daemon=True).start()
 

@@ -2,7 +2,7 @@
 
 In: a partition that the group has given to this process. Out: its ticks, appended to the training log.
 This file must never append a tick that does not follow the last accepted mark, nor before the tick's dead letters
-are in their topic.
+are in their topic; nor write letters in step 2, for records that marks have counted.
 
 | a crash after                    | leaves                                 | the next owner                          |
 |----------------------------------|----------------------------------------|-----------------------------------------|
@@ -32,8 +32,9 @@ from stream_learner.core.training_log import RuleR
 from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
-from stream_learner.roles.accepted import Accepted, Hint, LogTail
-from stream_learner.roles.inputs import DeadLetter, InputPlan, Inputs
+from stream_learner.roles.accepted import ANEW, Accepted, Hint, LogTail
+from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
+from stream_learner.roles.inputs import InputPlan, Inputs
 from stream_learner.roles.partition_progress import Appended, Progress
 
 RESUME_SHARE = 0.05
@@ -42,6 +43,13 @@ MAX_OUTSTANDING = 64
 """Records appended and not acknowledged, at most, before the next tick is made."""
 MAX_LETTER_BYTES = 8 << 20
 """Of a longer dead record only this much is kept; the header `value_bytes` then says how long it was."""
+LETTERS_ON_THEIR_WAY_BYTES = 8 << 20
+"""Of the letters of a partition, at most, or a quarter of its buffer; no record is read while more would be."""
+RECORDS_GONE = (
+    "Input records that the log was made from are gone, or were never like this: look at retention and at "
+    "`cleanup.policy` of the input topics, which must not be compact. What was joined is in the log and in the model. "
+    + ANEW
+)
 RETRY_S = 1.0
 LOOK_AGAIN = 3
 """So often the training log is looked at again, a rest before each, when it seems to have lost what is needed."""
@@ -141,10 +149,10 @@ class PartitionJoiner:
         self._rows = ExampleScratch()
         self._inputs: Inputs | None = None
         self._join: PartitionJoin | None = None
+        self._letters = DeadLetters({}, 0)
         self._attempt: Attempt | None = None
         self._accepted: Accepted | None = None
         self._deliveries: deque[Delivery] = deque()
-        self._letters_waiting = 0
         self._bytes_since_resume = 0
         self._resumed_at_s = 0.0
         self._appended: deque[Appended] = deque()
@@ -157,6 +165,11 @@ class PartitionJoiner:
     def join(self) -> PartitionJoin | None:
         """The state of the join, None before step 2 has made it."""
         return self._join
+
+    @property
+    def letter_bytes(self) -> int:
+        """Memory of dead letters that are not in their topic yet, about, bytes."""
+        return self._letters.nbytes
 
     @property
     def done(self) -> bool:
@@ -182,8 +195,8 @@ class PartitionJoiner:
         attempt = self._attempt
         while attempt is not None and self._deliveries:
             delivery = self._deliveries.popleft()
-            _, of, in_log = delivery.tag
-            if of is not attempt or not in_log:
+            _, of, letter_bytes = delivery.tag
+            if of is not attempt or letter_bytes is not None:
                 continue
             if delivery.error is not None or attempt.acknowledged(delivery.offset) is Ack.FOREIGN:
                 return
@@ -260,11 +273,14 @@ class PartitionJoiner:
             )
         if point.join_fingerprint != plan.spec.fingerprint:
             raise InputsChanged(
-                f"{where} was made with other settings of the join (window, skew, tick, dedupe, keep_negatives, lateness "
-                "or agree)"
+                f"{where} was made with other settings of the join (window, skew, tick, dedupe, keep_negatives, "
+                "lateness or agree)"
             )
         if point.partitions != plan.partitions:
-            raise InputsChanged(f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}")
+            raise InputsChanged(
+                f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}",
+                action="Partitions cannot be taken away, and ids lie elsewhere since they were added. " + ANEW,
+            )
         pairs = (
             (plan.inputs.impressions_topic, point.impression_topic_id, plan.impression_topic_id),
             (plan.inputs.clicks_topic, point.click_topic_id, plan.click_topic_id),
@@ -284,16 +300,17 @@ class PartitionJoiner:
         known = self._known
         join = self._fresh_join() if known.resume is None else self._resumed_join(known.resume)
         self._join = join
-        inputs = Inputs(self._plan.inputs, self.partition, join, self._buffer_bytes)
+        self._letters = self._new_letters(join)
+        inputs = Inputs(self._plan.inputs, self.partition, join, self._buffer_bytes, self._letters)
         self._inputs = inputs
         try:
             while not join.rebuilt:
                 yield self._read_towards(join, inputs, join.next_impression, join.click_cursor)
-            inputs.forget_settled()
             for mark in known.since:
                 yield from self._make_tick_again(join, inputs, mark)
         except WrongResume as error:
-            raise InputsChanged(f"{self._plan.log_topic} partition {self.partition}: {error}") from error
+            where = f"{self._plan.log_topic} partition {self.partition}"
+            raise InputsChanged(f"{where} cannot be gone on with: {error}", action=RECORDS_GONE) from error
         self._log.info(
             "partition_resumed" if known.marks else "partition_begun",
             tick=join.next_tick,
@@ -321,6 +338,15 @@ class PartitionJoiner:
     def _resumed_join(self, mark: Mark) -> PartitionJoin:
         return PartitionJoin.resume(self._plan.spec, mark, until_tick=self._plan.until_tick)
 
+    def _new_letters(self, join: PartitionJoin) -> DeadLetters:
+        """No letter yet: none is needed for what the accepted marks have counted."""
+        known, inputs = self._known, self._plan.inputs
+        impressions, clicks = join.next_impression, join.click_cursor
+        if known.since:
+            impressions, clicks = known.since[-1].next_impression, known.since[-1].click_cursor
+        limit_bytes = min(max(self._buffer_bytes // 4, 1 << 20), LETTERS_ON_THEIR_WAY_BYTES)
+        return DeadLetters({inputs.impressions_topic: impressions, inputs.clicks_topic: clicks}, limit_bytes)
+
     def _make_tick_again(self, join: PartitionJoin, inputs: Inputs, mark: Mark) -> Generator[bool, None, None]:
         """Make a tick of an accepted mark once more and compare; what it holds is in the log already."""
         cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
@@ -331,9 +357,9 @@ class PartitionJoiner:
             raise InputsChanged(
                 f"the ticks {mark.first_tick} to {mark.last_tick} of {self._plan.log_topic} partition "
                 f"{self.partition} cannot be made again: the log counts {mark.counts}, the inputs now give "
-                f"{output.counts}"
+                f"{output.counts}",
+                action=RECORDS_GONE,
             )
-        inputs.forget_settled()
 
     def _read_towards(self, join: PartitionJoin, inputs: Inputs, next_impression: int, click_cursor: int) -> bool:
         came = False
@@ -348,7 +374,6 @@ class PartitionJoiner:
     def _begin_attempt(self) -> None:
         known = self._known
         self._deliveries.clear()
-        self._letters_waiting = 0
         self._resumed_at_s = 0.0 if known.resume is None else self._plan.clock_s()
         self._bytes_since_resume = 0
         self.progress.attempts += 1
@@ -376,29 +401,46 @@ class PartitionJoiner:
                 continue
             click_idle, impression_idle = inputs.idle_ms(self._plan.ends.snapshot)
             came = inputs.read(click_idle_ms=click_idle)
+            self._append_dead_letters()
+            if inputs.too_many is not None:
+                yield from self._refuse_bad_records(inputs, *inputs.too_many)
+                continue
             made = False
             while attempt.outstanding < MAX_OUTSTANDING:
                 alone = not came or self._silent_s() > EMPTY_AFTER_S
                 cut = join.next_cut(click_idle, impression_idle, allow_empty=alone)
                 if cut is None:
                     break
-                output = join.emit(cut, self._rows)
-                yield from self._append_dead_letters(inputs, output)
-                self._append(attempt, join, output)
+                yield from self._wait_for_dead_letters()
+                self._append(attempt, join, join.emit(cut, self._rows))
                 made = True
             yield came or made
 
     def _silent_s(self) -> float:
         return self._plan.clock_s() - self._appended_at_s
 
-    def _append_dead_letters(self, inputs: Inputs, output: TickOutput) -> Generator[bool, None, None]:
-        """Append the tick's dead letters and wait for them: they must be there before the tick that counts them."""
-        letters = inputs.dead_letters(output.dead_impressions, output.dead_clicks)
-        for letter in letters:
+    def _append_dead_letters(self) -> None:
+        """Hand over letters of what was read, as many as may be on their way."""
+        while (letter := self._letters.hand_over()) is not None:
             self._append_dead_letter(letter)
-        while self._letters_waiting:
+
+    def _wait_for_dead_letters(self) -> Generator[bool, None, None]:
+        """Until the letters of all that was read are there: no tick may be appended that counts a record before."""
+        while not self._letters.are_there:
             yield False
             yield from self._take_deliveries(self._attempt)
+            self._append_dead_letters()
+
+    def _refuse_bad_records(self, inputs: Inputs, topic: str, error: Stop) -> Generator[bool, None, None]:
+        """Stop, with the letters where the message says; or go on, where the newest records are right again."""
+        place = (topic, self.partition)
+        stable_end = self._plan.queries.last_stable_offsets([place])[place]
+        right_from = yield from inputs.newest_are_right(topic, stable_end)
+        if right_from is None:
+            yield from self._wait_for_dead_letters()
+            raise error
+        self._log.warning("bad_records_passed", topic=topic, right_from_offset=right_from, reason=str(error))
+        inputs.excuse(topic, right_from)
 
     def _append_dead_letter(self, letter: DeadLetter) -> None:
         headers: list[tuple[str, str | bytes | None]] = [
@@ -418,9 +460,8 @@ class PartitionJoiner:
             value,
             key=f"{letter.topic}/{letter.partition}/{letter.offset}".encode(),
             headers=headers,
-            tag=(self, self._attempt, False),
+            tag=(self, self._attempt, letter.nbytes),
         )
-        self._letters_waiting += 1
 
     def _append(self, attempt: Attempt, join: PartitionJoin, output: TickOutput) -> None:
         resume = self._resume_point(join)
@@ -436,7 +477,7 @@ class PartitionJoiner:
             resume=resume,
         )
         for value in records:
-            self._plan.appender.append(self._plan.log_topic, self.partition, value, tag=(self, attempt, True))
+            self._plan.appender.append(self._plan.log_topic, self.partition, value, tag=(self, attempt, None))
         size = sum(map(len, records))
         self._bytes_since_resume += size
         self.progress.log_bytes += size
@@ -458,12 +499,12 @@ class PartitionJoiner:
         """Watch what comes back. An error drops the attempt; a foreign offset means that somebody else wrote."""
         while self._deliveries:
             delivery = self._deliveries.popleft()
-            _, of, in_log = delivery.tag
+            _, of, letter_bytes = delivery.tag
             if of is not attempt or attempt is None:
                 continue
             _refuse_error(delivery)
-            if not in_log:
-                self._letters_waiting -= 1
+            if letter_bytes is not None:
+                self._letters.acknowledged(letter_bytes)
             else:
                 if _is_foreign(attempt, delivery.offset):
                     yield from self._decide(attempt)
@@ -501,6 +542,7 @@ class PartitionJoiner:
 
     def _drop_attempt(self) -> None:
         self._attempt = self._join = None
+        self._letters = DeadLetters({}, 0)
         if self._inputs is not None:
             self._inputs.close()
             self._inputs = None

@@ -33,12 +33,17 @@ class Right:
 
 _Row = tuple[str, str, str, str, str]
 
+_RETENTION = "how long it is kept: how often a mark is a resume point"
+_NOT_KNOWN = (
+    "retention of that input is left out where it is decided how often a mark is a resume point, and the log says so"
+)
 _JOINER: tuple[_Row, ...] = (
     ("Read", TOPIC, "{impressions}", "the impressions", ""),
     ("Read", TOPIC, "{clicks}", "the clicks", ""),
     ("Read", TOPIC, "{examples}", "which tick was accepted last", ""),
     ("Write", TOPIC, "{examples}", "ticks", ""),
-    ("DescribeConfigs", TOPIC, "{examples}", "how long the log is kept: how often a mark is a resume point", ""),
+    ("DescribeConfigs", TOPIC, "{examples}", _RETENTION, ""),
+    ("DescribeConfigs", TOPIC, "{inputs}", _RETENTION, _NOT_KNOWN),
     ("Write", TOPIC, "{dead_letters}", "records that cannot be used", ""),
     ("Read", GROUP, "{group}", "sharing the partitions", ""),
 )

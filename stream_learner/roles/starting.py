@@ -52,14 +52,20 @@ def over() -> None:
         start.give_back_signals()
 
 
-def end() -> None:
-    """Say that the role was stopped while it started, and end the process with exit code 0."""
+def end(*, say: bool = True) -> None:
+    """End the process with exit code 0: the role was stopped while it started. say: in the log; a child leaves that to
+    its parent."""
+    if say:
+        _say()
+    os._exit(0)
+
+
+def _say() -> None:
     from stream_learner.edges.telemetry import configure_logging, get_logger, is_configured
 
     if not is_configured():
         configure_logging()
     get_logger("process").info("stopped_while_starting")
-    os._exit(0)
 
 
 class _Start:

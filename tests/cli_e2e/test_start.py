@@ -131,7 +131,21 @@ def test_workers_that_start_are_stopped_with_their_parent(nowhere: World, tmp_pa
         assert answers(nowhere, "/readyz", 503)
         assert said(command, "compiling_kernels") == 1  # where that one ends first, the other may begin
         ended = command.stop()
-    assert ended.code == 0 and said(ended, STOPPED) >= 1, ended.err
+    assert (ended.code, said(ended, STOPPED)) == (0, 1), ended.err
+
+
+def test_a_role_without_standard_streams_runs_as_others_do(nowhere: World) -> None:
+    """Started with all three closed: what it would write goes nowhere, no file or connection of its own has their
+    numbers, and it ends with the exit code that it would have had.
+    """
+    words = [sys.executable, "-m", "stream_learner", "join", "-c", str(nowhere.file)]
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words, "--set"]
+    with subprocess.Popen([*closed, f"telemetry.http_port={nowhere.port}"], env=environment()) as process:
+        wait_until(lambda: has_kernels(nowhere), "its kernels are loaded")
+        streams = [Path(f"/proc/{process.pid}/fd/{number}").readlink() for number in range(3)]
+        process.terminate()
+        assert (process.wait(), streams) == (0, [Path(os.devnull)] * 3)
+    assert subprocess.run([*closed, "join.windw=1s"], env=environment(), check=False).returncode == 10
 
 
 FIRST_OF_TWO = """
@@ -226,10 +240,16 @@ def test_compiling_ahead_fails_where_nothing_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--role", "learner", "--optimizer", "adagard"), ("--optimizer", "adagrad")], ids=["unknown", "alone"]
+    "arguments",
+    [
+        ("--role", "learner", "--optimizer", "adagard"),
+        ("--optimizer", "adagrad"),
+        ("--role", "joiner", "--optimizer", "adagrad"),
+    ],
+    ids=["unknown", "alone", "of a role that folds nothing"],
 )
 def test_what_cannot_be_compiled_is_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """An optimizer that there is not, and one without a role."""
+    """An optimizer that there is not, one without a role, and one of a role that would not use it."""
     ended = compiled(*arguments, cache=tmp_path)
     assert ended.returncode == 10 and "optimizer" in ended.stderr
     assert list(tmp_path.iterdir()) == []

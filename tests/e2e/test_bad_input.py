@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from structlog.testing import capture_logs
 
+from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import Stop, TooManyBadRecords
 from tests import oracle
+from tests.cli_e2e.scraped import values_of
 from tests.e2e.checks import assert_balance, assert_log_equals, balance_of
 from tests.e2e.conftest import MakeSite
+from tests.e2e.processes import process_of
 from tests.e2e.site import Site, failure_of, running, wait_until
 from tests.scenarios import Message, Scenario, records, scenario
 
 LIMIT_BYTES = 4_000
+MANY = 2_000
+MANY_BYTES = 100_000
 
 
 def spoilt(made: Scenario, seed: int) -> Scenario:
@@ -129,15 +136,90 @@ def set_topic(site: Site, topic: str, name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["impressions", "clicks"])
-def test_too_many_bad_records_stop_the_joiner(side: str, make_site: MakeSite) -> None:
-    """A topic of something else is not drained into the dead letters: the joiner stops and says how many, and where."""
-    site = make_site(scenario("plain"), join={"max_bad_share": 0.1})
+def test_dead_records_flow_through_a_joiner_without_being_held(side: str, make_site: MakeSite) -> None:
+    """200 MB of them, which no mark counts before all are read: memory grows by a fraction of that, each has its letter
+    and is counted; a joiner that begins again needs no more, and writes no letter twice.
+    """
+    site = make_site(scenario("plain", 1), join={"buffer": "4MiB"})
     topic = getattr(site, side)
-    site.append(topic, 0, *[b"something else"] * 400)  # in front: what is behind the other side is not read yet
-    site.produce(0, 0.3)
-    error = failure_of(site.joiner(), TooManyBadRecords)
-    assert topic in str(error)
-    assert "10%" in str(error)
+    with process_of(site, "join") as joiner:
+        joiner.wait_for("partition_begun")
+        before = peak_rss(joiner.pid)
+        for first in range(0, MANY, 200):
+            site.append(topic, 0, *[b"%06d" % number + b"x" * MANY_BYTES for number in range(first, first + 200)])
+        site.produce()
+        wait_until(site.closed, "every partition closed")
+        assert peak_rss(joiner.pid) - before < MANY * MANY_BYTES / 2
+    assert getattr(balance_of(site), side).dead == MANY
+    assert letters_of(site) == [(topic, 0, offset) for offset in range(MANY)]
+    with process_of(site, "join") as joiner:
+        joiner.wait_for("partition_resumed")
+        assert peak_rss(joiner.pid) - before < MANY * MANY_BYTES / 2
+    metrics = Metrics(site.model)
+    with running(site.joiner(metrics=metrics)):
+        wait_until(lambda: values_of(metrics.text().decode()).get(("joiner_attempts_total", "")), "an attempt")
+    assert values_of(metrics.text().decode())["joiner_dead_letter_bytes", ""] == 0
+    assert len(letters_of(site)) == MANY
+
+
+def peak_rss(pid: int) -> int:
+    """The most memory that a process has had so far, bytes."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) << 10
+
+
+def letters_of(site: Site) -> list[tuple[str, int, int]]:
+    """Of which records there are letters: topic, partition, offset, rising; as often as there are."""
+    keys = [
+        key.decode().rsplit("/", 2)
+        for partition in range(site.partitions)
+        for _, key, _, _ in site.records(site.config.dead_letters_topic, partition)
+    ]
+    return sorted((topic, int(partition), int(offset)) for topic, partition, offset in keys)
+
+
+@pytest.mark.parametrize("side", ["impressions", "clicks"])
+def test_too_many_bad_records_stop_the_joiner_again_and_again(side: str, make_site: MakeSite) -> None:
+    """A topic of something else is not drained into the dead letters: the joiner stops and says how many, and where;
+    the letters are there when it does, and those of what it read after that are not. To drop the records all the same
+    takes `join.max_bad_share`.
+    """
+    site = make_site(scenario("plain", 1), join={"max_bad_share": 0.1})
+    topic = getattr(site, side)
+    site.append(topic, 0, *[b"something else"] * 5_000)
+    site.produce(0, 0.05)  # too few good ones to tell that the bad ones are over
+    errors = [failure_of(site.joiner(), TooManyBadRecords) for _ in range(2)]
+    for error in errors:
+        assert topic in str(error)
+        assert "10%" in str(error)
+        assert "max_bad_share" in error.action
+    latest = int(str(errors[0]).partition(" at offset ")[2].partition(";")[0])
+    assert {offset for _, _, offset in letters_of(site)} >= set(range(latest + 1))
+    assert len(set(letters_of(site))) < 5_000
+    site.produce(0.05, 1)
+    with running(site.joiner(site.changed(join={"max_bad_share": 1.0}))):
+        wait_until(site.closed, "every partition closed")
+    assert getattr(balance_of(site), side).dead == 5_000
+    assert set(letters_of(site)) == {(topic, 0, offset) for offset in range(5_000)}
+
+
+@pytest.mark.parametrize("side", ["impressions", "clicks"])
+def test_once_the_producer_is_mended_the_bad_records_before_are_passed(side: str, make_site: MakeSite) -> None:
+    """The joiner stops while the newest records are bad. Started again when they are right, it goes on by itself: each
+    bad one is counted and has its letter, and the rest is as the oracle says.
+    """
+    made = scenario("plain", 1)
+    site = make_site(made, join={"max_bad_share": 0.1})
+    topic = getattr(site, side)
+    site.append(topic, 0, *[b"something else"] * 5_000)
+    failure_of(site.joiner(), TooManyBadRecords)
+    site.produce()
+    with running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+    assert getattr(balance_of(site), side).dead == 5_000
+    assert set(letters_of(site)) == {(topic, 0, offset) for offset in range(5_000)}
+    examples = sum(len(log.examples()) for log in site.logs())
+    assert examples == sum(len(joined.examples) for joined in made.expected())
 
 
 def test_a_tolerable_share_of_bad_records_does_not_stop_the_joiner(make_site: MakeSite) -> None:
@@ -147,3 +229,19 @@ def test_a_tolerable_share_of_bad_records_does_not_stop_the_joiner(make_site: Ma
     with running(site.joiner()):
         wait_until(site.closed, "every partition closed")
     assert_balance(site)
+
+
+def test_clicks_without_impressions_are_said_with_what_their_share_is_a_sign_of(make_site: MakeSite) -> None:
+    """Once a thousand are final: in a topic of one partition no partitioner is to blame."""
+    made = scenario("plain", 1)
+    site = make_site(made)
+    first = made.clicks[0][0]
+    site.send(site.clicks, 0, [first._replace(value=b'{"id": "nobody-%d"}' % number) for number in range(1_500)])
+    site.produce()
+    with capture_logs() as logged, running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+        wait_until(lambda: any(event["event"] == "many_orphans" for event in logged), "it says so")
+    (said,) = (event for event in logged if event["event"] == "many_orphans")
+    assert said["matched_share"] < 0.5
+    assert "murmur2" not in said["note"]
+    assert "join.window" in said["note"] or "other ids" in said["note"]

@@ -158,7 +158,9 @@ def test_a_state_directory_in_use_is_refused(joined: Site) -> None:
 def test_a_training_log_trimmed_away_stops_joiner_and_learner(joined: Site) -> None:
     """Nothing begins again by itself where marks are known to be gone."""
     delete_before(joined, joined.config.examples_topic, 0, joined.log(0).position)
-    assert f"{joined.config.examples_topic} partition 0" in str(failure_of(joined.joiner(), LogTrimmed))
+    error = failure_of(joined.joiner(), LogTrimmed)
+    assert f"{joined.config.examples_topic} partition 0" in str(error)
+    assert "backfill" in error.action
     assert f"{joined.config.examples_topic} partition 0" in str(failure_of(joined.learner(), LogTrimmed))
 
 

@@ -6,9 +6,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewPartitions
 
 from stream_learner.edges.kafka import Admin, TopicInfo
-from stream_learner.errors import LogTrimmed, TopicMissing, TopicRecreated
+from stream_learner.errors import InputsChanged, LogTrimmed, PartitionCountsDiffer, TopicMissing, TopicRecreated
 from stream_learner.roles.model_fold import ModelFold
 from tests.e2e.processes import process_of
 from tests.e2e.site import Running, Site, failure_of, running, wait_until
@@ -67,6 +68,44 @@ def test_a_log_that_is_made_anew_while_a_learner_starts_stops_it(
     assert site.config.examples_topic in str(failure_of(site.learner(), TopicRecreated))
 
 
+def test_partitions_that_are_added_under_a_joiner_stop_it(make_site: MakeSite) -> None:
+    """Whether to one of its three topics or to all, and when it is started again: it says which topic had how many, or
+    which counts differ, and what to do. Not one tick more is made.
+    """
+    grown = {name: (name,) for name in ("impressions", "clicks", "examples")}
+    grown["inputs"] = ("impressions", "clicks")
+    grown["all"] = ("impressions", "clicks", "examples")
+    sites = {name: make_site(scenario("plain", 1)) for name in grown}
+    with ExitStack() as stack:
+        them = {name: Running([site.joiner()]) for name, site in sites.items()}
+        for role in them.values():
+            stack.callback(role.stop)
+        for site in sites.values():
+            site.produce(0, 0.5)
+        wait_until(lambda: all(site.marks_seen() for site in sites.values()), "every log grows")
+        for name, site in sites.items():
+            for topic in grown[name]:
+                add_partition(site, topic_of(site, topic))
+        wait_until(lambda: all(role.error is not None for role in them.values()), "every role has stopped")
+        for name, role in them.items():
+            assert isinstance(role.error, PartitionCountsDiffer), (name, role.error)
+            topics = [topic_of(sites[name], topic) for topic in grown[name]]
+            assert any(f"{topic} while in use: it had 1, now it has 2" in str(role.error) for topic in topics)
+            assert "backfill" in role.error.action
+    for name, site in sites.items():
+        seen = site.marks_seen()
+        error = failure_of(site.joiner(), InputsChanged if name == "all" else PartitionCountsDiffer)
+        assert error.action
+        assert ("backfill" in error.action) == (name == "all")
+        assert site.marks_seen() == seen
+
+
+def add_partition(site: Site, topic: str) -> None:
+    """Give a topic of one partition a second one."""
+    for answer in site.plain_admin.create_partitions([NewPartitions(topic, 2)]).values():
+        answer.result()
+
+
 @pytest.mark.parametrize("side", ["impressions", "clicks"])
 def test_input_that_retention_takes_from_a_running_joiner_stops_it(side: str, make_site: MakeSite) -> None:
     """It stands still while records come and go: it does not go on behind the gap, and accepts not one tick more."""
@@ -83,7 +122,9 @@ def test_input_that_retention_takes_from_a_running_joiner_stops_it(side: str, ma
         assert joiner.wait_ended() == LogTrimmed.exit_code
         assert topic in joiner.log and "Traceback" not in joiner.log
     log_end, marks = site.ends(site.config.examples_topic, 1), site.marks_seen()
-    assert topic in str(failure_of(site.joiner(), LogTrimmed))
+    error = failure_of(site.joiner(), LogTrimmed)
+    assert topic in str(error)
+    assert "backfill" in error.action and "lost" in error.action
     assert (site.ends(site.config.examples_topic, 1), site.marks_seen()) == (log_end, marks)
 
 

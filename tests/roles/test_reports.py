@@ -13,7 +13,7 @@ from stream_learner.core.learner import Learner
 from stream_learner.core.marks import ClickCounts, ImpressionCounts, MarkId, TickCounts
 from stream_learner.core.optimizers import make_optimizer
 from stream_learner.edges.metrics import Metrics
-from stream_learner.roles.joiner_report import OrphanShare, forget_partition, report_partition
+from stream_learner.roles.joiner_report import OrphanShare, forget_partition, likely_causes, report_partition
 from stream_learner.roles.learner_report import LearnerReport
 from stream_learner.roles.partition_progress import Appended, Progress
 from tests.cli_e2e.scraped import values_of
@@ -103,12 +103,36 @@ def test_a_partition_is_reported_once() -> None:
 
 
 def test_many_orphans_are_noticed() -> None:
-    """More than half of a thousand clicks without an impression, and again with the next thousand."""
+    """More than half of a thousand clicks without an impression, and again with the next thousand; it says which share
+    was matched."""
     share, orphan = OrphanShare(), TickCounts(clicks=ClickCounts(orphans=300))
     matched = TickCounts(clicks=ClickCounts(matched=300))
-    assert [share.note(orphan) for _ in range(8)] == [False, False, False, True] * 2
-    assert [share.note(counts) for counts in (orphan, matched, orphan, matched)] == [False] * 4
-    assert not share.note(TickCounts(clicks=ClickCounts(late=5_000, duplicates=5_000)))
+    assert [share.note(orphan) for _ in range(8)] == [None, None, None, 0.0] * 2
+    assert [share.note(counts) for counts in (orphan, matched, orphan, matched)] == [None] * 4
+    assert [share.note(counts) for counts in (orphan, orphan, orphan, matched)] == [None] * 3 + [0.25]
+    assert share.note(TickCounts(clicks=ClickCounts(late=5_000, duplicates=5_000))) is None
+
+
+@pytest.mark.parametrize(
+    ("matched_share", "partitions", "says"),
+    [
+        (0.26, 4, "about one click in 4"),
+        (0.005, 200, "about one click in 200"),
+        (0.0, 4, "hardly any click"),
+        (0.0, 1, "hardly any click"),
+        (0.45, 4, "most clicks"),
+        (0.45, 1, "most clicks"),
+    ],
+)
+def test_partitioners_are_blamed_only_where_the_share_is_theirs(
+    matched_share: float, partitions: int, says: str
+) -> None:
+    """With a partitioner that differs one id in so many lies in the same partition all the same; any other share has
+    other causes, which are named."""
+    text = likely_causes(matched_share, partitions)
+    assert text.startswith(says)
+    assert ("murmur2" in text) == says.startswith("about one")
+    assert says.startswith("about one") or "before the model began" in text
 
 
 def example(label: float) -> ExampleRecord:

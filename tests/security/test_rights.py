@@ -96,6 +96,23 @@ def test_a_role_stops_without_any_one_of_its_rights(role: str, site: Site, roles
                 assert_names(failure_of(getattr(roles, role)(), NotAuthorised), role, right)
 
 
+def test_a_joiner_without_the_right_to_an_inputs_retention_goes_on_and_says_so(
+    site: Site, roles: Roles, secured: Secured
+) -> None:
+    """It joins; its log names the right that it would need, once for each input."""
+    rights = rights_of(site.config, "joiner")
+    for right in (right for right in rights if right.without):
+        with without(secured, right, rights, "joiner"), capture_logs() as logged:
+            joiner = roles.joiner()
+            with running(joiner):
+                wait_until(lambda joiner=joiner: not joiner.why_not_ready and joiner.partitions, "it joins")
+            (said,) = (event for event in logged if event["event"] == "retention_not_known")
+        assert said["topic"] == right.name
+        assert f"joiner lacks the right: DescribeConfigs on topic {right.name}" in said["reason"]
+    with running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+
+
 def test_a_standby_stops_without_the_right_to_the_lease_and_a_plain_learner_goes_on(
     site: Site, roles: Roles, secured: Secured
 ) -> None:

@@ -27,6 +27,7 @@ HUNTED_FROM = {
     "publication 4: it is used again, and every try has the same attempt": 320,
     "replica: a torn attempt counts, and its number is used again": 584,
     "replica: pages need not be there": 176,
+    "resume point: the impressions' log time is not taken from it": 145,
 }
 """Where the hunt begins for what few histories notice. From any other seed it only takes longer."""
 

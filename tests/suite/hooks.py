@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tests.kafka_broker.lender import Lender
 from tests.suite.times import seconds_by_file
-from tests.waiting import SLOWNESS, slowness
+from tests.waiting import SLOWNESS, patience, slowness
 
 RESULTS = "TEST_RESULTS"
 """The variable that names the file of results."""
 OF_ONE_PROCESS = ("tests/security/",)
 """Folders whose session fixtures cost more than running their files side by side would save."""
+BOOTSTRAP_S = 5.0
+"""How long a broker that is given may take to answer, on an idle machine."""
 SUMMARY_CHARACTERS = 1_000
 _lender = pytest.StashKey[Lender]()
 _scheduler = pytest.StashKey[Any]()
@@ -39,8 +43,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """Measure the machine once for all processes of the run, and lend them a broker."""
     config.addinivalue_line("markers", "thorough: takes long and guards what few changes touch; see tests/suite")
     os.environ.setdefault(SLOWNESS, f"{slowness():.2f}")
+    if not hasattr(config, "workerinput"):
+        refuse_dead_bootstrap()
     if is_director(config):
         config.stash[_lender] = Lender()
+
+
+def refuse_dead_bootstrap() -> None:
+    """End the run with one line, before any test, where `KAFKA_BOOTSTRAP` is set and nobody answers there."""
+    given = os.environ.get("KAFKA_BOOTSTRAP")
+    if not given:
+        return
+    try:
+        AdminClient({"bootstrap.servers": given, "log_level": 0}).list_topics(timeout=patience(BOOTSTRAP_S))
+    except KafkaException as error:
+        why = f"KAFKA_BOOTSTRAP={given}: no broker answers ({error.args[0].str()})"
+        raise pytest.UsageError(f"{why}; start it, or unset the variable to have the tests start one") from None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

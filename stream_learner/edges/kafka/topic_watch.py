@@ -1,4 +1,4 @@
-"""Notices that a topic was deleted, or deleted and made again.
+"""Notices that a topic was deleted, or deleted and made again, or given more partitions.
 
 In: topics as they were at the start. Out: an error once the brokers describe them otherwise.
 This file must never wait for an answer unless told to, and never take a single odd answer for the truth.
@@ -13,11 +13,16 @@ from concurrent.futures import Future
 from confluent_kafka.admin import TopicDescription  # type: ignore[attr-defined]
 
 from stream_learner.edges.kafka.admin import Admin, TopicInfo
-from stream_learner.errors import RetryLater, StreamLearnerError, TopicMissing, TopicRecreated
+from stream_learner.errors import PartitionCountsDiffer, RetryLater, StreamLearnerError, TopicMissing, TopicRecreated
 
 PERIOD_S = 5.0
 ANSWERS = 2
 """A topic counts as missing after so many answers in a row: a broker may be behind with its metadata."""
+
+ADDED = (
+    "Partitions cannot be taken away, and ids lie elsewhere from then on. Give the other input topic as many, then "
+    "train a model under another name from that moment on (`stream-learner backfill`) and promote it."
+)
 
 
 class TopicWatch:
@@ -25,6 +30,7 @@ class TopicWatch:
 
     A reader goes on silently in a topic that was made again and has grown past its position: offsets of the old one
     mean nothing there. On the mock cluster, which has no topic ids, nothing is compared.
+    counted: the topics of which the number of partitions must stay; others may be given more.
     """
 
     def __init__(
@@ -32,11 +38,13 @@ class TopicWatch:
         admin: Admin,
         topics: Iterable[TopicInfo],
         *,
+        counted: Iterable[str] = (),
         period_s: float = PERIOD_S,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._admin = admin
         self._topics = {topic.name: topic for topic in topics}
+        self._counted = frozenset(counted)
         self._period_s = period_s
         self._clock_s = clock_s
         self._next_s = clock_s() + period_s
@@ -48,7 +56,7 @@ class TopicWatch:
     def check(self) -> None:
         """Ask when it is time, take answers that have come; never waits.
 
-        Raises TopicMissing, TopicRecreated, NotAuthorised, AuthenticationFailed.
+        Raises TopicMissing, TopicRecreated, PartitionCountsDiffer, NotAuthorised, AuthenticationFailed.
         """
         if self._answers:
             if all(answer.done() for answer in self._answers.values()):
@@ -84,5 +92,11 @@ class TopicWatch:
         if found is not None and found.id != known.id:
             return TopicRecreated(
                 f"topic {known.name} was deleted and made again: its id was {known.id.hex()}, it is {found.id.hex()}"
+            )
+        if found is not None and found.partitions != known.partitions and known.name in self._counted:
+            return PartitionCountsDiffer(
+                f"partitions were added to topic {known.name} while in use: it had {known.partitions}, now it has "
+                f"{found.partitions}",
+                action=ADDED,
             )
         return None

@@ -131,7 +131,6 @@ class ExamplesAgain:
             self._place.fail(EXAMPLES_AGAIN, f"cannot be made again: {error}", offset, mark.last_tick)
             self._drop()
             return None
-        inputs.forget_settled()
         return output
 
     def _read(self, join: PartitionJoin, inputs: Inputs, cut: Cut) -> None:

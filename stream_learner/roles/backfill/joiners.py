@@ -100,7 +100,7 @@ def join() -> None:
     telemetry = config.telemetry
     configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
     if not load_kernels(["joiner"], stop=parent.stopping):
-        starting.end()
+        starting.end(say=False)
     role = JoinerRole(config, Metrics(config.model), until_tick=parent.message["until_tick"], leave=True)
     threading.Thread(target=_report, args=(role, parent), daemon=True).start()
     try:

@@ -218,10 +218,10 @@ def work() -> None:
     try:
         with socket.socket(fileno=parent.message["socket_fd"]) as listening:
             process = ServingProcess(config, listening, parent.stopping)
-            end_where_starting(parent.stopping, lambda: process.started)
+            end_where_starting(parent.stopping, lambda: process.started, say=False)
             process.run(("127.0.0.1", 0), parent.report, accept_late=parent.message["accept_late"])
         if not process.started:
-            starting.end()
+            starting.end(say=False)
     except StreamLearnerError as error:
         get_logger("serve").error("worker_failed", reason=error.message, action=error.action)
         sys.exit(error.exit_code)
