@@ -105,7 +105,7 @@ class FeatureSpec:
         object.__setattr__(self, "crosses", tuple(_cross(names) for names in self.crosses))
         _check_limit("max_features", self.max_features, MAX_FEATURES_LIMIT)
         _check_limit("max_value_bytes", self.max_value_bytes, MAX_VALUE_BYTES_LIMIT)
-        if self.key_rule not in KEY_RULES or isinstance(self.key_rule, bool):
+        if type(self.key_rule) is not int or self.key_rule not in KEY_RULES:
             raise ValueError(f"key_rule must be one of {', '.join(map(str, KEY_RULES))}, not {self.key_rule!r}")
         self._check_names()
         self._check_fields()

@@ -5,8 +5,10 @@ This file must never know where a table came from.
 
 | a column of | becomes, for each of its values |
 |---|---|
-| numbers | key `XXH64("name")`, value the number, or its logarithm or bucket, as the specification says |
-| texts | key `XXH64("name=text")`, value 1; so do whole numbers of a categorical column |
+| numbers | key `XXH64("N")`, value the number, or its logarithm or bucket, as the specification says |
+| texts | key `XXH64("N=text")`, value 1; so do whole numbers of a categorical column |
+
+`N` is the name of the column, as `feature_keys` writes it.
 
 A row may have several values of a column, or none; then it has its missing indicator, if that is asked for.
 """
