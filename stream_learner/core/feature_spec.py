@@ -154,6 +154,8 @@ class FeatureSpec:
     def differences(self, other: FeatureSpec) -> list[str]:
         """The settings in which the other makes other features, or refuses other events; empty if none.
 
+        A field's kind and edges are `fields.name`, the missing indicators of all fields and their order `indicators`.
+
         >>> FeatureSpec(exclude=("a",)).differences(FeatureSpec(fields={"b": FieldSpec("log")}))
         ['exclude', 'fields.b']
         """
