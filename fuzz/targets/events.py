@@ -35,7 +35,7 @@ from tests.core import decode_oracle
 NOW_MS = 1_700_000_000_000
 TIMES_MS = (NOW_MS, -1, 0, 1_000, 253_402_300_799_999, 253_402_300_800_000, 2**62, -(2**63))
 FEATURES: tuple[dict[str, Any], ...] = (
-    {},
+    {"key_rule": 2},
     {"categorical": ["a", "n", "f.x"], "crosses": [["a", "b"], ["b", "c", "user.kind"]]},
     {
         "exclude": ["skipped", "user.secret"],
@@ -43,12 +43,14 @@ FEATURES: tuple[dict[str, Any], ...] = (
             "log": {"kind": "log"},
             "bucket": {"kind": "bucket", "edges": [-1.5, 0.0, 10.0, 1e6], "missing": "indicator"},
             "a": {"kind": "auto", "missing": "indicator"},
+            "a=b": {"kind": "bucket", "edges": [0.5], "missing": "indicator"},
             "e": {"kind": "ignore"},
         },
         "crosses": [["bucket", "a"]],
         "bias": False,
+        "key_rule": 2,
     },
-    {"include": ["user", "d.e", "f", "a"], "categorical": ["user.x"]},
+    {"include": ["user", "d.e", "f", "a", "a=b"], "categorical": ["user.x", "a=b"], "key_rule": 2},
     {"max_features": 3, "max_value_bytes": 20, "crosses": [["a", "b"]]},
     {"fields": {"a": {"kind": "category"}, "b": {"kind": "number"}}, "max_value_bytes": 40},
 )

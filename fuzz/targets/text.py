@@ -127,14 +127,15 @@ class CsvLines(_Lines):
     """CSV text with crosses, buckets, logarithms and missing indicators."""
 
     name = "csv-text"
-    names = ("y", "site", "age", "w", "a name that is longer than thirty-two bytes", "size", "x", "skipped")
+    names = ("y", "site", "age", "w", "a name that is longer than thirty-two bytes", "size", "x=", "skipped")
     spec: dict[str, Any] = {  # noqa: RUF012 - never changed
-        "categorical": ["x"],
+        "categorical": ["x="],
         "fields": {
             "size": {"kind": "bucket", "edges": [0.0, 1.5, 100.0], "missing": "indicator"},
             "age": {"kind": "log", "edges": [], "missing": "skip"},
         },
-        "crosses": [["site", "x"], ["age", "size"]],
+        "crosses": [["site", "x="], ["age", "size"]],
+        "key_rule": 2,
     }
 
     def make_parser(self) -> LineParser:

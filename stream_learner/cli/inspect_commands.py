@@ -35,7 +35,9 @@ def weights(
 def feature(
     name: Annotated[
         str,
-        typer.Argument(help="A feature as `name=value`, a number's `name`, or a key as 16 hex digits after 0x."),
+        typer.Argument(
+            help="A feature's text as it is hashed, `name=value` or a number's `name`; or a key, 0x and 16 hex digits."
+        ),
     ],
     config: ConfigFile = None,
     overrides: Overrides = None,

@@ -231,6 +231,15 @@ class Features(Section):
     max_value_bytes: Annotated[SizeBytes, sized("1", "1MiB")] = Field(
         4 * KIB, description="An impression with a longer name or text as a feature is a dead letter."
     )
+    key_rule: Literal[1, 2] = Field(
+        2,
+        description=(
+            "How names of fields stand in the texts that are hashed. 2: no two features share a text; 1: names as "
+            "they are. A model and its training log keep the rule they began with: set 1 for those begun before this "
+            "setting was there. Only names that are empty, end in `:missing`, or have `=` or a backslash in them "
+            "differ."
+        ),
+    )
 
 
 class Learner(Section):

@@ -247,6 +247,7 @@ class Config(Section):
             max_features=features.max_features,
             max_value_bytes=features.max_value_bytes,
             categorical=tuple(features.categorical),
+            key_rule=features.key_rule,
         )
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stream_learner.core import decode_layout as lay
 from stream_learner.core.decode_keys import key_hash, look_up
 from stream_learner.core.decode_plan import FieldPlan, Plan, Role
+from stream_learner.core.feature_keys import longest_text
 from stream_learner.core.hashing import address_of, hash_texts
 
 MAX_ROWS = 4_096
@@ -122,7 +123,7 @@ class FieldMemory:
         room = max(longest, TEXT_ROOM) + lay.PADDING
         widest = max((len(names) for names in spec.crosses), default=0) if spec else 0
         table = 1 << (2 * most).bit_length()
-        self._text = np.zeros(TEXT_FRONT + room + 2 * longest + 4 * lay.PADDING, np.uint8)
+        self._text = np.zeros(TEXT_FRONT + room + longest_text(longest) + 4 * lay.PADDING, np.uint8)
         self._stack = np.zeros(max(3 * (lay.MAX_DEPTH + 1), widest), np.int64)
         self._recent = np.zeros(lay.RECENT_BYTES, np.uint8)
         self._links = np.zeros(most, np.int64)
@@ -137,7 +138,7 @@ class FieldMemory:
 
     def _set_watched(self) -> None:
         absent = self._plan.indicators()
-        keys = hash_texts([f"{name}:missing".encode() for name in absent])
+        keys = hash_texts([f"{self._plan.of(name).in_keys}:missing".encode() for name in absent])
         crosses = self._plan.features.crosses if self._plan.features else ()
         words = [word for names in crosses for word in (len(names), *(self._slots[name] for name in names))]
         self._slot_words = np.zeros((len(self._slots) + 1, 2), np.int64)
@@ -228,9 +229,9 @@ class FieldMemory:
         if plan.feature:
             string, number = lay.TAKE_CATEGORY, _TAKES[plan.settings.kind]
         enter = lay.TAKE_INSIDE if plan.below or plan.role_below else lay.SKIP_INSIDE
-        prefix = f"{plan.name}=".encode()
+        prefix = f"{plan.in_keys}=".encode()
         whole = len(prefix) & ~7
-        keys = hash_texts([plan.name.encode(), prefix + b"true", prefix + b"false"])
+        keys = hash_texts([plan.in_keys.encode(), prefix + b"true", prefix + b"false"])
         self._put(row, lay.ROW_STRING, string)
         self._put(row, lay.ROW_NUMBER, number)
         self._put(row, lay.ROW_ROLE, plan.role)
@@ -246,7 +247,7 @@ class FieldMemory:
 
     def _put_buckets(self, row: int, plan: FieldPlan) -> None:
         edges = np.array(plan.settings.edges)
-        keys = hash_texts([f"{plan.name}=b{i}".encode() for i in range(len(edges) + 1)])
+        keys = hash_texts([f"{plan.in_keys}=b{i}".encode() for i in range(len(edges) + 1)])
         self._put(row, lay.ROW_EDGE_COUNT, len(edges))
         self._put(row, lay.ROW_EDGES, self._pooled(edges.tobytes() + np.array(keys, np.uint64).tobytes()))
 

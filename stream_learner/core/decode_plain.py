@@ -150,7 +150,7 @@ def _read_features(plan: Plan, event: dict[str, Any]) -> tuple[list[int], list[f
             watched.setdefault(name, []).append(len(found))
         found.append(_occurrence(field_plan, value, spec.max_value_bytes))
     absent = [name for name in plan.indicators() if name not in watched]
-    found += [(f"{name}:missing".encode(), 1.0) for name in absent]
+    found += [(f"{spec.in_keys(name)}:missing".encode(), 1.0) for name in absent]
     _check_count(len(found), spec.max_features)
     keys = hash_texts([text for text, _ in found])
     values = [value for _, value in found]
@@ -167,17 +167,17 @@ def _occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence
         text = value.encode()
         if len(text) > max_value_bytes:
             raise Refused(Reason.VALUE_TOO_LONG)
-        return plan.name.encode() + b"=" + text, 1.0
+        return plan.in_keys.encode() + b"=" + text, 1.0
     if isinstance(value, bool):
-        return f"{plan.name}={'true' if value else 'false'}".encode(), 1.0
+        return f"{plan.in_keys}={'true' if value else 'false'}".encode(), 1.0
     if isinstance(value, int) and kind == "category":
-        return f"{plan.name}={value}".encode(), 1.0
+        return f"{plan.in_keys}={value}".encode(), 1.0
     number = float(value)
     if kind == "bucket":
-        return f"{plan.name}=b{bisect_right(plan.settings.edges, number)}".encode(), 1.0
+        return f"{plan.in_keys}=b{bisect_right(plan.settings.edges, number)}".encode(), 1.0
     if kind == "log":
         number = math.copysign(float(log1p(abs(number))), number)
-    return plan.name.encode(), number
+    return plan.in_keys.encode(), number
 
 
 def _add_crosses(plan: Plan, watched: dict[str, list[int]], keys: list[int], values: list[float]) -> None:

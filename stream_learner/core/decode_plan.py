@@ -31,11 +31,13 @@ class Role(IntEnum):
 class FieldPlan:
     """Treatment of one field.
 
-    feature: its strings, booleans and numbers become features. below: it or a field inside it may give features.
+    in_keys: the name as it stands in the texts that are hashed. feature: its strings, booleans and numbers become
+    features. below: it or a field inside it may give features.
     role_below: a role's field may lie inside. watched: a cross or a missing indicator asks for it.
     """
 
     name: str
+    in_keys: str
     role: Role
     feature: bool
     below: bool
@@ -92,6 +94,7 @@ class Plan:
         spec = None if covered(name, self.ignore) else self.features
         return FieldPlan(
             name=name,
+            in_keys=name if spec is None else spec.in_keys(name),
             role=self.roles.get(name, Role.NONE),
             feature=spec is not None and spec.takes(name),
             below=spec is not None and spec.takes_below(name),

@@ -1,15 +1,18 @@
 """Impressions and clicks: from the bytes of Kafka records to columns.
 
 In: records back to back (`data`), their `bounds` i64[n+1], their Kafka timestamps i64[n] in epoch ms.
-A record without a value is an empty slice. Out: columns, with a `Reason` for every record that cannot be used.
+A record without a value is an empty slice. Out: columns, with a `Reason` for every record that cannot be used; the
+fingerprint of what decides them.
 This file must never drop, reorder or raise for a record.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 from stream_learner.core.decode_engine import BatchDecoder
 from stream_learner.core.decode_plan import Plan, Role
 from stream_learner.core.feature_spec import FeatureSpec
+from stream_learner.core.hashing import xxh64
 from stream_learner.core.reasons import Reason
 
 __all__ = ["ClickDecoder", "Clicks", "EventSpec", "ImpressionDecoder", "Impressions", "Reason", "TimeUnit"]
@@ -62,7 +66,7 @@ class Clicks:
         return len(self.status)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EventSpec:
     """Where an event keeps what every event has. Paths are names as in `feature_spec`: `user.id` is `id` in `user`.
 
@@ -97,6 +101,31 @@ class EventSpec:
             for other in (*paths[:i], *paths[i + 1 :]):
                 if path == other or path.startswith(other + "."):
                     raise ValueError(f"id, time, weight and value need fields of their own: {path!r} and {other!r}")
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """u64 that differs where two specifications read another id, time, weight or value from some event, or refuse
+        another. It does not where they differ in what has no use, such as the unit of a time that is not there."""
+        text = json.dumps(self._meaning(), sort_keys=True, separators=(",", ":"))
+        return xxh64(f"events 1: {text}".encode())
+
+    def differences(self, other: EventSpec) -> list[str]:
+        """The settings by which the other reads events otherwise, or refuses others; empty if none.
+
+        >>> EventSpec(time="t", max_weight=9.0).differences(EventSpec(time="t", time_unit="s"))
+        ['time_unit']
+        """
+        mine, theirs = self._meaning(), other._meaning()
+        return [name for name in self.__dataclass_fields__ if mine.get(name) != theirs.get(name)]
+
+    def _meaning(self) -> dict[str, Any]:
+        """The settings that have a use, with one form for what is the same, JSON-able."""
+        found = {"id": self.id, "value": self.value, "max_event_bytes": self.max_event_bytes}
+        if self.time is not None:
+            found |= {"time": self.time, "time_unit": self.time_unit, "max_skew_ms": self.max_skew_ms}
+        if self.weight is not None:
+            found |= {"weight": self.weight, "max_weight": repr(float(self.max_weight))}
+        return found
 
     def paths(self) -> tuple[str, ...]:
         """The paths that are set; none of them is ever a feature."""

@@ -38,7 +38,7 @@ def _explained(event: bytes, spec: FeatureSpec) -> Iterator[tuple[int, str]]:
     for cross in spec.crosses:
         alone = FeatureEncoder(replace(spec, crosses=(cross,))).encode_one(event)
         yield from ((key, " x ".join(cross)) for key in alone.keys.tolist())
-    texts = [(f"{name}:missing", name) for name in spec.fields]
+    texts = [(f"{spec.in_keys(name)}:missing", name) for name in spec.fields]
     for name, value in walk(fields, lambda _: True):
         texts += [(text, name) for text in _texts(name, value, spec)]
     yield from zip(hash_texts([text.encode() for text, _ in texts]), (name for _, name in texts), strict=True)
@@ -46,11 +46,12 @@ def _explained(event: bytes, spec: FeatureSpec) -> Iterator[tuple[int, str]]:
 
 def _texts(name: str, value: Any, spec: FeatureSpec) -> list[str]:
     """What a field may be hashed as, whatever its kind."""
+    text = spec.in_keys(name)
     if isinstance(value, bool):
-        return [f"{name}={'true' if value else 'false'}"]
+        return [f"{text}={'true' if value else 'false'}"]
     if isinstance(value, str):
-        return [f"{name}={value}"]
+        return [f"{text}={value}"]
     if not isinstance(value, int | float):
         return []
     edges = spec.of(name).edges
-    return [name, f"{name}={value}", f"{name}=b{int(np.searchsorted(edges, value, side='right'))}"]
+    return [text, f"{text}={value}", f"{text}=b{int(np.searchsorted(edges, value, side='right'))}"]

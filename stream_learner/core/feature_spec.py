@@ -1,6 +1,6 @@
 """Which fields of an event become features, and how: the part of the configuration that a scorer must share.
 
-In: names of fields and settings. Out: a checked, immutable, JSON-able specification.
+In: names of fields and settings. Out: a checked, immutable, JSON-able specification, and its fingerprint.
 This file must never look at an event: it only says what is wanted.
 
 Names are the fields' own; inside objects they are joined with `.`, so `{"user": {"age": 3}}` has the field
@@ -10,10 +10,15 @@ the field and everything below it.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, get_args
+
+from stream_learner.core.feature_keys import FIRST_RULE, KEY_RULES, NEWEST_RULE, name_in_keys
+from stream_learner.core.hashing import xxh64
 
 Kind = Literal["auto", "category", "number", "log", "bucket", "ignore"]
 Missing = Literal["skip", "indicator"]
@@ -66,7 +71,7 @@ class FieldSpec:
         return cls(**{**settings, "edges": tuple(settings.get("edges", ()))})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FeatureSpec:
     """What of an event becomes features.
 
@@ -76,6 +81,7 @@ class FeatureSpec:
     crosses: tuples of two or more field names; a cross exists where each of its fields gives a feature.
     bias: add the constant feature. max_features: most features of an event, counted before repeats are
     summed, crosses and indicators included, bias not. max_value_bytes: longest name or string value, in UTF-8.
+    key_rule: how names stand in the texts of keys, see `feature_keys`.
     Raises ValueError, naming the field, where settings contradict each other.
     """
 
@@ -87,6 +93,7 @@ class FeatureSpec:
     max_features: int = 1_000
     max_value_bytes: int = 4_096
     categorical: tuple[str, ...] = ()
+    key_rule: int = NEWEST_RULE
 
     def __post_init__(self) -> None:
         for attribute in ("include", "exclude", "categorical"):
@@ -98,6 +105,8 @@ class FeatureSpec:
         object.__setattr__(self, "crosses", tuple(_cross(names) for names in self.crosses))
         _check_limit("max_features", self.max_features, MAX_FEATURES_LIMIT)
         _check_limit("max_value_bytes", self.max_value_bytes, MAX_VALUE_BYTES_LIMIT)
+        if type(self.key_rule) is not int or self.key_rule not in KEY_RULES:
+            raise ValueError(f"key_rule must be one of {', '.join(map(str, KEY_RULES))}, not {self.key_rule!r}")
         self._check_names()
         self._check_fields()
         self._check_crosses()
@@ -128,9 +137,62 @@ class FeatureSpec:
             return FieldSpec("category", (), settings.missing)
         return settings
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able form, as it is published with a model; `from_dict` is its inverse."""
+    def in_keys(self, name: str) -> str:
+        """The name of a field as it stands in the texts that are hashed."""
+        return name_in_keys(name, self.key_rule)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """u64 that differs where two specifications make other features of some event, or refuse another.
+
+        It does not differ where they only say the same in other words: a default written out, a name listed twice or
+        in another place of a list without order, `categorical` in place of the kind.
+        """
+        text = json.dumps(self._meaning(), sort_keys=True, separators=(",", ":"))
+        return xxh64(f"features 1: {text}".encode())
+
+    def differences(self, other: FeatureSpec) -> list[str]:
+        """The settings in which the other makes other features, or refuses other events; empty if none.
+
+        A field's kind and edges are `fields.name`, the missing indicators of all fields and their order `indicators`.
+
+        >>> FeatureSpec(exclude=("a",)).differences(FeatureSpec(fields={"b": FieldSpec("log")}))
+        ['exclude', 'fields.b']
+        """
+        mine, theirs = self._meaning(), other._meaning()
+        own, foreign = mine.pop("fields"), theirs.pop("fields")
+        found = [name for name in mine if mine[name] != theirs[name]]
+        return found + [f"fields.{name}" for name in sorted({*own, *foreign}) if own.get(name) != foreign.get(name)]
+
+    def _meaning(self) -> dict[str, Any]:
+        """The settings with one form for what is the same: what the fingerprint is made of, JSON-able.
+
+        `exclude` has the ignored fields too; `fields` the kinds that are not `auto`, `indicators` in their order.
+        """
+        names = [name for name in dict.fromkeys((*self.fields, *self.categorical)) if self.takes(name)]
+        treated = {name: self.of(name) for name in names}
         return {
+            "include": _highest(self.include),
+            "exclude": _highest(self.left_out()),
+            "fields": {
+                name: [settings.kind, *(edge + 0.0 for edge in settings.edges)]
+                for name, settings in treated.items()
+                if settings.kind not in ("auto", "number")
+            },
+            "indicators": [name for name, settings in self.fields.items() if settings.missing == "indicator"],
+            "crosses": [list(names) for names in self.crosses],
+            "bias": bool(self.bias),
+            "max_features": self.max_features,
+            "max_value_bytes": self.max_value_bytes,
+            "key_rule": self.key_rule,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form, as it is published with a model; `from_dict` is its inverse.
+
+        Rule 1 of keys is not written, so that a model of that rule is described as it was before there was another.
+        """
+        form = {
             "include": list(self.include),
             "exclude": list(self.exclude),
             "fields": {name: settings.to_dict() for name, settings in self.fields.items()},
@@ -140,13 +202,14 @@ class FeatureSpec:
             "max_value_bytes": self.max_value_bytes,
             "categorical": list(self.categorical),
         }
+        return form if self.key_rule == FIRST_RULE else {**form, "key_rule": self.key_rule}
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> FeatureSpec:
-        """From the form `to_dict` gives; what is left out takes its default. Raises ValueError."""
+        """From the form `to_dict` gives; what is left out takes its default, `key_rule` 1. Raises ValueError."""
         _refuse_unknown(spec, tuple(cls.__dataclass_fields__))
         fields = {name: _field_of(name, settings) for name, settings in spec.get("fields", {}).items()}
-        return cls(**{**spec, "fields": fields})
+        return cls(**{"key_rule": FIRST_RULE, **spec, "fields": fields})
 
     def _check_names(self) -> None:
         names = [*self.include, *self.exclude, *self.fields, *self.categorical]
@@ -193,6 +256,12 @@ def covered(name: str, names: Iterable[str]) -> bool:
     (True, False)
     """
     return any(name == other or name.startswith(other + ".") for other in names)
+
+
+def _highest(names: Iterable[str]) -> list[str]:
+    """These names, rising, without those that lie below another of them, and each once."""
+    distinct = set(names)
+    return sorted(name for name in distinct if not covered(name, distinct - {name}))
 
 
 def _cross(names: Any) -> tuple[str, ...]:

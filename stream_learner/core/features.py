@@ -5,13 +5,15 @@ This file must never give an event other features than the joiner's decoder does
 
 | in the event | becomes |
 |---|---|
-| string, boolean, or integer of a categorical field | key `XXH64("name=value")`, value 1 (`true`, `false`, decimals) |
-| number | key `XXH64("name")`, value the number, or sgn(x) log1p(abs(x)); as bucket: `XXH64("name=b<i>")`, value 1 |
+| string, boolean, or integer of a categorical field | key `XXH64("N=value")`, value 1 (`true`, `false`, decimals) |
+| number | key `XXH64("N")`, value the number, or sgn(x) log1p(abs(x)); as bucket: `XXH64("N=b<i>")`, value 1 |
 | list | one feature per element; lists and objects inside are taken apart likewise |
 | object | its fields, names joined with `.` |
-| null, empty list, empty object | nothing; `XXH64("name:missing")`, value 1, where the indicator is asked for |
+| null, empty list, empty object | nothing; `XXH64("N:missing")`, value 1, where the indicator is asked for |
 | cross of a and b | key `XXH64(key_a || key_b)`, little-endian, value the product, for all combinations |
 | always | the bias: key `XXH64("")`, value 1 |
+
+`N` is the name of the field, as `feature_keys` writes it.
 
 Order: as the fields occur, depth first; then missing indicators, then crosses, in the order of the specification;
 the bias last. Equal keys are summed at the place of the first; what is then 0 is left out. The hash 0 becomes 1.

@@ -85,7 +85,7 @@ def _last_whole(config: Config) -> LastPublished:
 
 
 def _key(name: str) -> int:
-    """The key that a name stands for: the hash of `name=value` or `name`, or the key itself as 0x and hex digits."""
+    """The key that a text stands for: the hash of `name=value` or `name`; or the key itself, 0x and hex digits."""
     if not name.startswith("0x"):
         return hash_texts([name.encode()])[0]
     try:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stream_learner.core.feature_keys import FIRST_RULE
 from stream_learner.core.learner import Learner
 from stream_learner.core.pages import PagePolicy
 from stream_learner.edges import metric_names as names
@@ -20,6 +21,7 @@ from stream_learner.roles.checkpoint_copies import CheckpointCopies, copies_of
 from stream_learner.roles.checkpoints import Checkpoints
 from stream_learner.roles.control.topic import require_control
 from stream_learner.roles.disk_room import DiskRoom
+from stream_learner.roles.last_published import LastPublished
 from stream_learner.roles.leadership import Leadership, TakeOver
 from stream_learner.roles.learner_report import LearnerReport
 from stream_learner.roles.log_follower import LogFollower, LogPosition
@@ -207,7 +209,7 @@ class ModelFold:
     def lead(self) -> None:
         """Fence whoever published before; publish from now on, beyond the last version there is.
 
-        Raises what `Publication.begin` raises.
+        Raises what `Publication.begin` raises, and ConfigError where keys were made by another rule.
         """
         assert self._admin is not None
         sizes = RecordSizes(self._admin, self._log)
@@ -224,7 +226,7 @@ class ModelFold:
         began_s = time.monotonic()
         try:
             # The publisher first: whoever copies and is fenced takes it for a sign that it is fenced there too.
-            publication.begin()
+            _check_key_rule(self.config, publication.begin())
             self._begin_copies()
             self._fence_s = time.monotonic() - began_s
         except BaseException:
@@ -486,6 +488,21 @@ class ModelFold:
                 part.close()
         self._leadership.leave()
         self._log.info("learner_stopped", tick=self.tick, digest=f"{self.learner.digest():016x}")
+
+
+def _check_key_rule(config: Config, last: LastPublished) -> None:
+    """Raise ConfigError where the model was published with another rule of keys than is configured.
+
+    Its weights, and the examples it was learned from, are of that rule.
+    """
+    if last.model is None:
+        return
+    found, configured = last.model.content["features"].get("key_rule", FIRST_RULE), config.features.key_rule
+    if found != configured:
+        raise ConfigError(
+            f"{config.snapshots_topic} was published with key rule {found}, features.key_rule is {configured}",
+            action=f"Set features.key_rule to {found} for joiners and learner alike, or begin another model.",
+        )
 
 
 def _is_time(since_s: float, interval_ms: int) -> bool:

@@ -47,8 +47,21 @@ def below(name: str, names) -> bool:
     return any(".".join(parts[:i]) in names for i in range(1, len(parts) + 1))
 
 
+def written(name: str, rule: int) -> str:
+    """A field's name in the text of a key, letter by letter."""
+    if rule == 1:
+        return name
+    out = ""
+    for i, letter in enumerate(name):
+        if letter in "\\=" or name[i:] == ":missing":
+            out += "\\"
+        out += letter
+    return out or "\\e"
+
+
 def row(event: dict, spec: dict, ignore: tuple[str, ...] = ()) -> tuple[list[int], list[float]]:
     """Keys and values of an event. spec: the JSON form of a feature specification."""
+    rule = spec.get("key_rule", 1)
     fields = spec.get("fields", {})
     left_out = {*spec.get("exclude", ()), *ignore, *(n for n, f in fields.items() if f.get("kind") == "ignore")}
     found: list[tuple[str, int, float]] = []
@@ -71,22 +84,22 @@ def row(event: dict, spec: dict, ignore: tuple[str, ...] = ()) -> tuple[list[int
         if name in spec.get("categorical", ()):
             kind = "category"
         if value is True or value is False:
-            return h(f"{name}={str(value).lower()}"), 1.0
+            return h(f"{written(name, rule)}={str(value).lower()}"), 1.0
         if isinstance(value, str) or (isinstance(value, int) and kind == "category"):
-            return h(f"{name}={value}"), 1.0
+            return h(f"{written(name, rule)}={value}"), 1.0
         x = float(value)
         if kind == "bucket":
-            return h(f"{name}=b{sum(edge <= x for edge in fields[name]['edges'])}"), 1.0
+            return h(f"{written(name, rule)}=b{sum(edge <= x for edge in fields[name]['edges'])}"), 1.0
         if kind == "log":
             x = -log1p(-x) if x < 0 else log1p(x)
-        return h(name), x
+        return h(written(name, rule)), x
 
     for key, value in event.items():
         visit(key, value)
     own = list(found)
     for name, settings in fields.items():
         if settings.get("missing") == "indicator" and not any(n == name for n, _, _ in own):
-            found.append(("", h(f"{name}:missing"), 1.0))
+            found.append(("", h(f"{written(name, rule)}:missing"), 1.0))
     for names in spec.get("crosses", ()):
         for parts in product(*[[o for o in own if o[0] == name] for name in names]):
             x = 1.0

@@ -27,6 +27,17 @@ SPECS: list[dict[str, Any]] = [
         },
         "crosses": [["a", "b"], ["d.e", "a", "b"], ["b", "b"]],
     },
+    {"key_rule": 2},
+    {
+        "categorical": ["d=.e"],
+        "fields": {
+            "": {"kind": "bucket", "edges": [0, 2], "missing": "indicator"},
+            "a\\": {"kind": "log", "missing": "indicator"},
+            "a:missing": {"missing": "indicator"},
+        },
+        "crosses": [["", "a\\"], ["d=.e", "a:missing"]],
+        "key_rule": 2,
+    },
 ]
 SCALARS = st.one_of(
     st.none(),
@@ -37,9 +48,12 @@ SCALARS = st.one_of(
     st.sampled_from(["", "x", "y", "é", "a=b", "日本", "longer than thirty-two bytes together"]),
 )
 VALUES = st.recursive(
-    SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.sampled_from("abe"), v, max_size=3), max_leaves=6
+    SCALARS,
+    lambda v: st.lists(v, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "e", "="]), v, max_size=3),
+    max_leaves=6,
 )
-EVENTS = st.dictionaries(st.sampled_from(["a", "b", "c", "d", "d.e", "e", ""]), VALUES, max_size=6)
+NAMES = ["a", "b", "c", "d", "d.e", "e", "", "d=", "a=b", "a:missing", "a\\", "="]
+EVENTS = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6)
 
 
 def encode(spec: FeatureSpec, *events: dict[str, Any]) -> EncodedRows:
@@ -146,6 +160,16 @@ def test_a_specification_survives_json() -> None:
     assert again == spec
     assert list(again.fields) == ["b", "a", "c", "d.e"]
     assert hash(again) == hash(spec)
+    newest = FeatureSpec(include=("a",))
+    assert FeatureSpec.from_dict(json.loads(json.dumps(newest.to_dict()))) == newest
+
+
+def test_a_specification_without_a_rule_of_keys_is_of_the_first() -> None:
+    """Models published before there was a second have none, and are published without one as they go on."""
+    old = FeatureSpec().to_dict()
+    assert old.pop("key_rule") == 2
+    assert FeatureSpec.from_dict(old) == FeatureSpec(key_rule=1)
+    assert FeatureSpec.from_dict(old).to_dict() == old
 
 
 @pytest.mark.parametrize(
@@ -171,6 +195,8 @@ def test_a_specification_survives_json() -> None:
         ({"include": ["\ud800"]}, "not valid Unicode"),
         ({"max_features": 0}, "max_features must be a whole number from 1"),
         ({"max_value_bytes": True}, "max_value_bytes must be a whole number from 1"),
+        ({"key_rule": 3}, "key_rule must be one of 1, 2, not 3"),
+        ({"key_rule": True}, "key_rule must be one of 1, 2, not True"),
         ({"fuatures": 1}, "unknown setting 'fuatures'"),
     ],
 )

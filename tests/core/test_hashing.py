@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_learner.core import hashing
+from stream_learner.core.feature_keys import KEY_RULES, name_in_keys
 from stream_learner.core.features import FeatureEncoder, FeatureSpec
 
 VECTORS = Path(__file__).parents[2] / "docs" / "hash-vectors.md"
@@ -70,6 +71,14 @@ def test_published_vectors_of_texts_hold() -> None:
     for text, digits in rows:
         assert f"{xxhash.xxh64_intdigest(text.encode()):016x}" == digits
         assert f"{hashing.xxh64(text.encode()):016x}" == digits
+
+
+def test_published_names_hold() -> None:
+    """Every name of docs/hash-vectors.md stands in texts as it is printed beside it, by either rule."""
+    rows = re.findall(r"^\| `(.*)` \| `(.*)` \| `(.*)` \|$", VECTORS.read_text(encoding="utf-8"), re.M)
+    assert len(rows) >= 9
+    for name, first, second in rows:
+        assert [name_in_keys(name, rule) for rule in KEY_RULES] == [first, second]
 
 
 def test_published_vectors_of_events_hold() -> None:

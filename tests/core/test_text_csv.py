@@ -14,15 +14,16 @@ from stream_learner.core.text.csv import CsvText, column_place, csv_names
 from tests.core import text_oracle
 from tests.core.test_text_libsvm import numbers
 
-NAMES = ["y", "site", "age", "w", "a name that is longer than thirty-two bytes", "size", "x", "skipped"]
+NAMES = ["y", "site", "age", "w", "a name that is longer than thirty-two bytes =", "s=ize", "\\x", "skipped"]
 SPEC: dict[str, Any] = {
-    "categorical": ["x"],
+    "categorical": ["\\x"],
     "exclude": ["skipped"],
     "fields": {
-        "size": {"kind": "bucket", "edges": [0.0, 1.5, 100.0], "missing": "indicator"},
+        "s=ize": {"kind": "bucket", "edges": [0.0, 1.5, 100.0], "missing": "indicator"},
         "age": {"kind": "log", "edges": [], "missing": "skip"},
     },
-    "crosses": [["site", "x"], ["age", "size"]],
+    "crosses": [["site", "\\x"], ["age", "s=ize"]],
+    "key_rule": 2,
 }
 PARSER = CsvText(NAMES, label="y", weight="w", features=FeatureSpec.from_dict(SPEC), header=False)
 

@@ -17,6 +17,7 @@ from stream_learner.errors import (
     TopicMissing,
     TopicRecreated,
 )
+from stream_learner.roles.last_published import LastPublished, last_published
 from tests import waiting
 from tests.e2e.checks import assert_balance, assert_log_equals
 from tests.e2e.conftest import MakeSite
@@ -140,6 +141,28 @@ def test_the_state_of_another_model_is_refused(joined: Site, make_site: MakeSite
     assert "optimizer" in str(failure_of(joined.learner(other), StateOfAnotherModel))
     stranger = make_site(joined.scenario, learner={"state_dir": str(joined.config.state_dir)})
     assert joined.model in str(failure_of(stranger.learner(), StateOfAnotherModel))
+
+
+def test_a_model_keeps_the_rule_of_its_keys(joined: Site) -> None:
+    """What was published by rule 1 is not gone on with by rule 2, and a learner told of rule 1 goes on with it.
+
+    A configuration from before the setting is one that says nothing of it: what it published says nothing either.
+    """
+    old = joined.changed(features={"key_rule": 1})
+
+    def published() -> LastPublished:
+        return last_published(joined.settings, joined.admin.offsets, old.snapshots_topic, old.snapshots.shards)
+
+    with running(joined.learner(old)):
+        wait_until(lambda: published().is_whole, "a version")
+    first = published()
+    assert first.model is not None
+    assert "key_rule" not in first.model.content["features"]
+    error = failure_of(joined.learner(), ConfigError)
+    assert "published with key rule 1, features.key_rule is 2" in str(error)
+    with running(joined.joiner(old), joined.learner(old)):
+        joined.produce(0.5, 1)
+        wait_until(lambda: published().complete_up_to > first.complete_up_to, "the next version")
 
 
 def test_a_state_directory_in_use_is_refused(joined: Site) -> None:

@@ -30,8 +30,8 @@ SCHEMA = pa.schema(
         ("y", pa.float64()),
         ("site", pa.string()),
         ("kind", pa.dictionary(pa.int8(), pa.string())),
-        ("age", pa.int64()),
-        ("size", pa.float64()),
+        ("a=ge", pa.int64()),
+        ("size:missing", pa.float64()),
         ("shown", pa.bool_()),
         ("tags", pa.list_(pa.string())),
         ("user", pa.struct([("id", pa.int32()), ("words", pa.large_list(pa.large_string()))])),
@@ -46,8 +46,8 @@ ROWS = st.lists(
             "y": st.none() | st.sampled_from([0.0, 1.0, -1.0, 0.25]),
             "site": st.none() | texts,
             "kind": st.none() | st.sampled_from(["u", "v", ""]),
-            "age": st.none() | whole,
-            "size": st.none() | floats,
+            "a=ge": st.none() | whole,
+            "size:missing": st.none() | floats,
             "shown": st.none() | st.booleans(),
             "tags": st.none() | st.lists(st.none() | texts, max_size=3),
             "user": st.none()
@@ -65,12 +65,13 @@ ROWS = st.lists(
 )
 SPEC: dict[str, Any] = {
     "exclude": ["skipped"],
-    "categorical": ["age", "user.id"],
+    "categorical": ["a=ge", "user.id"],
     "fields": {
-        "size": {"kind": "bucket", "edges": [-1.0, 0.0, 100.5], "missing": "indicator"},
+        "size:missing": {"kind": "bucket", "edges": [-1.0, 0.0, 100.5], "missing": "indicator"},
         "pairs.a": {"kind": "log"},
     },
-    "crosses": [["site", "shown"], ["tags", "kind", "age"]],
+    "key_rule": 2,
+    "crosses": [["site", "shown"], ["tags", "kind", "a=ge"]],
 }
 
 

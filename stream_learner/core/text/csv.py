@@ -5,9 +5,11 @@ This file must never guess what a column means: it is the label, the weight, lef
 
 | a cell | becomes |
 |---|---|
-| a number | key `XXH64("name")`, value the number, or its logarithm or bucket, as the specification says |
-| anything else, and any cell of a categorical column | key `XXH64("name=text")`, value 1 |
+| a number | key `XXH64("N")`, value the number, or its logarithm or bucket, as the specification says |
+| anything else, and any cell of a categorical column | key `XXH64("N=text")`, value 1 |
 | empty | nothing, or the missing indicator |
+
+`N` is the name of the column, as `feature_keys` writes it.
 
 Crosses and bias are those of the specification; so the features are those that the joiner makes of the JSON object
 with the same fields, where text that looks like a number is written as one. A number has a sign, a point and an

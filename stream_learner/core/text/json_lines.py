@@ -111,7 +111,8 @@ class _NumberField:
             return
         spec = FeatureSpec(include=(name,), fields={name: FieldSpec(missing="indicator")}, bias=False, max_features=1)
         self._decoder = BatchDecoder(Plan({}, spec))
-        written = [name, f"{name}:missing", *(f"{name}={text}" for text in texts)]
+        field = spec.in_keys(name)
+        written = [field, f"{field}:missing", *(f"{field}={text}" for text in texts)]
         self._number, self._missing, *keys = hash_texts([text.encode() for text in written])
         self._texts = dict(zip(keys, texts.values(), strict=True))
 

@@ -5,8 +5,10 @@ This file must never know where a table came from.
 
 | a column of | becomes, for each of its values |
 |---|---|
-| numbers | key `XXH64("name")`, value the number, or its logarithm or bucket, as the specification says |
-| texts | key `XXH64("name=text")`, value 1; so do whole numbers of a categorical column |
+| numbers | key `XXH64("N")`, value the number, or its logarithm or bucket, as the specification says |
+| texts | key `XXH64("N=text")`, value 1; so do whole numbers of a categorical column |
+
+`N` is the name of the column, as `feature_keys` writes it.
 
 A row may have several values of a column, or none; then it has its missing indicator, if that is asked for.
 """
@@ -142,19 +144,19 @@ class TableRows:
         plan = self._plan.of(name)
         if not plan.feature:
             return
-        kind, row = plan.settings.kind, self._row(name)
-        keys = np.array(hash_texts([name.encode()]), np.uint64)
+        kind, row, text = plan.settings.kind, self._row(name), plan.in_keys
+        keys = np.array(hash_texts([text.encode()]), np.uint64)
         values = numbers.astype(np.float64)
         if kind == "category":
             whole = np.ones(len(values), bool) if numbers.dtype.kind in "iu" else values == np.floor(values)
             distinct, index = np.unique(numbers[whole], return_inverse=True)
             keys = np.repeat(keys, len(values))
-            texts = [f"{name}={int(number)}".encode() for number in distinct.tolist()]
+            texts = [f"{text}={int(number)}".encode() for number in distinct.tolist()]
             keys[whole] = np.array(hash_texts(texts), np.uint64)[index]
             values[whole] = 1.0
         elif kind == "bucket":
             edges = plan.settings.edges
-            buckets = np.array(hash_texts([f"{name}=b{i}".encode() for i in range(len(edges) + 1)]), np.uint64)
+            buckets = np.array(hash_texts([f"{text}=b{i}".encode() for i in range(len(edges) + 1)]), np.uint64)
             keys, values = buckets[np.searchsorted(edges, values, "right")], np.where(np.isfinite(values), 1.0, values)
         elif kind == "log":
             _log_of(values)

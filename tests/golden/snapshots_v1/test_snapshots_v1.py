@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stream_learner.core.features import FeatureEncoder, FeatureSpec
 from stream_learner.core.pages import PageState, Prefix
 from stream_learner.core.rows import StateRows, WeightRows
 from stream_learner.core.snapshots import (
@@ -62,6 +63,18 @@ GOLDEN: dict[str, tuple[bytes, Callable[[], bytes]]] = {
 }
 
 
+UNUSUAL = {"": 5, "a=b": 1, "a:missing": 2, "a\\": "x", "site": "news"}
+"""An event whose names a later rule writes otherwise, and one that it does not."""
+UNUSUAL_ROW = {
+    0xEF46DB3751D8E999: 6.0,
+    0x78C2980B3F84E8DF: 1.0,
+    0xF19A5CE32D821E32: 2.0,
+    0x6E4162FAF1D29144: 1.0,
+    0x028349D7C5929EA6: 1.0,
+}
+"""Its keys and values for a model whose record has no `key_rule`; the first is the bias, which is 5 too much."""
+
+
 def golden(name: str) -> Record:
     return decode(GOLDEN[name][0], (FOLDER / name).read_bytes())
 
@@ -77,6 +90,14 @@ def test_the_model_record_is_read() -> None:
     record = golden("model.bin")
     assert isinstance(record, ModelRecord) and record.stamp == FIRST
     assert record.content == {**CONTENT, "format": 1, "shards": 2, "digest": "0123456789abcdef"}
+
+
+def test_events_are_encoded_as_the_model_was_learned() -> None:
+    """A record from before there was a second rule of keys: names as they are, though two features share one key."""
+    record = golden("model.bin")
+    assert isinstance(record, ModelRecord)
+    row = FeatureEncoder(FeatureSpec.from_dict(record.content["features"])).encode([UNUSUAL])
+    assert dict(zip(row.keys.tolist(), row.values.tolist(), strict=True)) == UNUSUAL_ROW
 
 
 def test_the_version_record_is_read() -> None:
