@@ -18,7 +18,7 @@ import numpy as np
 from stream_learner.core.events import ClickDecoder, ImpressionDecoder
 from stream_learner.core.join import DeadRecord, PartitionJoin
 from stream_learner.core.reasons import Reason
-from stream_learner.edges.kafka import End, KafkaSettings, PartitionReader, Place, RawBatch
+from stream_learner.edges.kafka import End, KafkaSettings, PartitionReader, Place, RawBatch, Reader
 from stream_learner.errors import RetryLater, TooManyBadRecords
 
 READ_RECORDS = 2_000
@@ -121,7 +121,7 @@ class InputPlan:
     grace_ms: int
     close_idle: bool
     rate_limit: RateLimit | None = None
-    new_reader: Callable[..., PartitionReader] = PartitionReader
+    new_reader: Callable[..., Reader] = PartitionReader
 
 
 class Inputs:
@@ -132,22 +132,11 @@ class Inputs:
         self._partition = partition
         self._join = join
         self._buffer_bytes = buffer_bytes
-        fetch_bytes = max(buffer_bytes // 4, 1 << 20)
         self._impressions = plan.new_reader(
-            plan.settings,
-            plan.impressions_topic,
-            partition,
-            join.next_impression_to_read,
-            buffer_bytes=min(fetch_bytes, 16 << 20),
-            name=f"impressions-{partition}",
+            plan.settings, plan.impressions_topic, partition, join.next_impression_to_read, name="impressions"
         )
         self._clicks = plan.new_reader(
-            plan.settings,
-            plan.clicks_topic,
-            partition,
-            join.next_click_to_read,
-            buffer_bytes=min(fetch_bytes, 4 << 20),
-            name=f"clicks-{partition}",
+            plan.settings, plan.clicks_topic, partition, join.next_click_to_read, name="clicks"
         )
         self._dead: dict[tuple[str, int], tuple[int, bytes | None]] = {}
 
@@ -226,6 +215,6 @@ class Inputs:
             self._dead[topic, int(batch.offsets[i])] = (int(batch.record_times_ms[i]), batch.values[i])
 
     def close(self) -> None:
-        """Give both consumers back."""
+        """Give both readers back."""
         self._impressions.close()
         self._clicks.close()

@@ -28,6 +28,7 @@ from stream_learner.edges.kafka import (
     KafkaSettings,
     Lost,
     Membership,
+    ReaderPools,
     TopicInfo,
     TopicWatch,
 )
@@ -51,6 +52,8 @@ RETRY_S = 1.0
 STUCK_S = 30.0
 """A record that waits so long for its acknowledgement is worth a word; the brokers may lack in-sync replicas."""
 MIN_PARTITION_BUFFER_BYTES = 1 << 20
+MOST_FETCHED_IMPRESSIONS_BYTES, MOST_FETCHED_CLICKS_BYTES = 64 << 20, 16 << 20
+"""What may be fetched ahead of a topic, all partitions together; no more than a quarter of `join.buffer` each."""
 RESUMES_PER_RETENTION = 4
 DEFAULT_RETENTION_MS = 7 * 86_400_000
 
@@ -156,6 +159,14 @@ class JoinerRole:
         assert self._appender is not None and self._ends is not None
         sizes = self._sizes
         retention_ms = int(log.configs.get("retention.ms", DEFAULT_RETENTION_MS))
+        fetched_bytes = config.join.buffer_bytes // 4
+        pools = ReaderPools(
+            impressions.partitions,
+            {
+                impressions.name: min(fetched_bytes, MOST_FETCHED_IMPRESSIONS_BYTES),
+                clicks.name: min(fetched_bytes, MOST_FETCHED_CLICKS_BYTES),
+            },
+        )
         inputs = InputPlan(
             settings=self._settings,
             impressions_topic=impressions.name,
@@ -166,6 +177,7 @@ class JoinerRole:
             grace_ms=config.join.grace_ms,
             close_idle=config.join.close_idle,
             rate_limit=RateLimit(config.join.max_rate, time.monotonic()) if config.join.max_rate else None,
+            new_reader=pools.open,
         )
         return PartitionPlan(
             settings=self._settings,
