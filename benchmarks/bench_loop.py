@@ -96,9 +96,11 @@ class Site:
         impressions, clicks = self.inputs
         for first in range(0, count, CHUNK):
             data, bounds = benchmark_impressions(CHUNK, first=first)
-            _send(producer, impressions, data, bounds, np.arange(first, first + CHUNK), self.partitions)
+            numbers = np.arange(first, first + CHUNK)
+            _send(producer, impressions, data, bounds, numbers, numbers % self.partitions)
             data, bounds, index = benchmark_clicks(CHUNK, first=first)
-            _send(producer, clicks, data, bounds, first + index + PER_S, self.partitions)
+            numbers = first + index
+            _send(producer, clicks, data, bounds, numbers + PER_S, numbers % self.partitions)
             producer.poll(0)
         end_ms = START_MS + count * 1000 // PER_S + 60_000
         for partition in range(self.partitions):
@@ -154,13 +156,12 @@ def row(name: str, count: int, figures: dict[str, float]) -> dict[str, Any]:
 
 
 def _send(
-    producer: Producer, topic: str, data: bytes, bounds: np.ndarray, places: np.ndarray, partition_count: int
+    producer: Producer, topic: str, data: bytes, bounds: np.ndarray, places: np.ndarray, partitions: np.ndarray
 ) -> None:
-    """Record i belongs to the impression at `places[i]`, whose number tells its partition and time."""
+    """Record i goes to a partition, with the time of the impression at `places[i]`."""
     times = (START_MS + places * 1000 // PER_S).tolist()
-    partitions = (places % partition_count).tolist()
     edges = bounds.tolist()
-    for i, (time_ms, partition) in enumerate(zip(times, partitions, strict=True)):
+    for i, (time_ms, partition) in enumerate(zip(times, partitions.tolist(), strict=True)):
         while True:
             try:
                 producer.produce(topic, data[edges[i] : edges[i + 1]], partition=partition, timestamp=time_ms)

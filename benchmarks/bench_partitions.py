@@ -79,7 +79,7 @@ class _Watched:
         while not self._over.wait(LOOK_S):
             try:
                 found = self._look()
-            except OSError:  # it has ended
+            except (OSError, KeyError):  # it has ended
                 return
             self.most = {what: max(self.most[what], value) for what, value in found.items()}
 
@@ -97,6 +97,6 @@ class _Watched:
 def _target(link: Path) -> str:
     """What an open file is, "" if it was closed meanwhile."""
     try:
-        return os.readlink(link)
+        return str(link.readlink())
     except OSError:
         return ""

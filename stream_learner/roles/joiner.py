@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from stream_learner.core.events import ClickDecoder, ImpressionDecoder
 from stream_learner.edges import metric_names as names
+from stream_learner.edges import open_files
 from stream_learner.edges.kafka import (
     NO_TOPIC_ID,
     Admin,
@@ -54,6 +55,8 @@ STUCK_S = 30.0
 MIN_PARTITION_BUFFER_BYTES = 1 << 20
 MOST_FETCHED_IMPRESSIONS_BYTES, MOST_FETCHED_CLICKS_BYTES = 64 << 20, 16 << 20
 """What may be fetched ahead of a topic, all partitions together; no more than a quarter of `join.buffer` each."""
+CLIENTS = 7
+"""Two for administration, the group member, the producer, and a consumer of each topic that is read."""
 RESUMES_PER_RETENTION = 4
 DEFAULT_RETENTION_MS = 7 * 86_400_000
 
@@ -126,6 +129,7 @@ class JoinerRole:
         # Step 1: check that the topics exist and belong together.
         config = self._config
         admin = Admin(self._settings)
+        open_files.expect(admin.files_of(CLIENTS), "the joiner's connections to the brokers", self._log)
         impressions, clicks, log = self._check_topics(admin)
         self._sizes = RecordSizes(admin, self._log)
         batch_bytes = self._sizes.batch_bytes(log.name, config.dead_letters_topic)
