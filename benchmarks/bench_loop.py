@@ -59,7 +59,8 @@ def kafka() -> Iterator[str]:
 class Site:
     """A model on a broker, over its own input topics or another's."""
 
-    def __init__(self, bootstrap: str, folder: Path, like: Site | None = None) -> None:
+    def __init__(self, bootstrap: str, folder: Path, like: Site | None = None, partitions: int = PARTITIONS) -> None:
+        self.partitions = partitions
         self.model = f"bench-{uuid.uuid4().hex[:8]}"
         self.inputs = like.inputs if like else (f"{self.model}-impressions", f"{self.model}-clicks")
         self.file = folder / f"{self.model}.yaml"
@@ -75,10 +76,10 @@ class Site:
         self.config = load_config(self.file)
         self.settings = KafkaSettings({"bootstrap.servers": bootstrap})
         admin = Admin(self.settings)
-        own = plans(self.config, PARTITIONS)
+        own = plans(self.config, partitions)
         if like is None:
             keep = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**62)}
-            own += [TopicPlan(name, PARTITIONS, configs=keep) for name in self.inputs]
+            own += [TopicPlan(name, partitions, configs=keep) for name in self.inputs]
         admin.create(own)
 
     def produce(self, count: int) -> None:
@@ -95,35 +96,38 @@ class Site:
         impressions, clicks = self.inputs
         for first in range(0, count, CHUNK):
             data, bounds = benchmark_impressions(CHUNK, first=first)
-            _send(producer, impressions, data, bounds, np.arange(first, first + CHUNK))
+            numbers = np.arange(first, first + CHUNK)
+            _send(producer, impressions, data, bounds, numbers, numbers % self.partitions)
             data, bounds, index = benchmark_clicks(CHUNK, first=first)
-            _send(producer, clicks, data, bounds, first + index + PER_S)
+            numbers = first + index
+            _send(producer, clicks, data, bounds, numbers + PER_S, numbers % self.partitions)
             producer.poll(0)
         end_ms = START_MS + count * 1000 // PER_S + 60_000
-        for partition in range(PARTITIONS):
+        for partition in range(self.partitions):
             for topic in self.inputs:
                 producer.produce(topic, b'{"id":"end-%d"}' % partition, partition=partition, timestamp=end_ms)
         assert producer.flush(120) == 0
 
     def measure_join(self, count: int) -> dict[str, Any]:
         """The joiner on one core, the topics already full."""
-        figures = _result(self._start("join", count, core=0))
-        return _row("join from Kafka JSON to training log, one core", count, figures)
+        figures = result_of(self.start("join", count, core=0))
+        return row("join from Kafka JSON to training log, one core", count, figures)
 
     def measure_learn(self, count: int) -> dict[str, Any]:
         """The learner on one core, the training log already full."""
-        figures = _result(self._start("learn", count, core=0))
-        return _row("learn from training log, one core", count, figures)
+        figures = result_of(self.start("learn", count, core=0))
+        return row("learn from training log, one core", count, figures)
 
     def measure_both(self, count: int) -> dict[str, Any]:
         """Joiner and learner side by side, from the first impression to the last example folded."""
-        learner, joiner = self._start("learn", count), self._start("join", count)
-        joined, learned = _result(joiner), _result(learner)
+        learner, joiner = self.start("learn", count), self.start("join", count)
+        joined, learned = result_of(joiner), result_of(learner)
         seconds = max(joined["ended_at"], learned["ended_at"]) - joined["began_at"]
         cpu = joined["cpu_seconds"] + learned["cpu_seconds"]
-        return _row("whole loop, broker included", count, {"seconds": seconds, "cpu_seconds": cpu})
+        return row("whole loop, broker included", count, {"seconds": seconds, "cpu_seconds": cpu})
 
-    def _start(self, role: str, count: int, core: int | None = None) -> subprocess.Popen[str]:
+    def start(self, role: str, count: int, core: int | None = None) -> subprocess.Popen[str]:
+        """A process of `loop_process`, which is ready to begin."""
         command = [sys.executable, "-m", "benchmarks.loop_process", role, str(self.file), str(count)]
         command += [] if core is None else [str(core)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -131,7 +135,8 @@ class Site:
         return process
 
 
-def _result(process: subprocess.Popen[str]) -> dict[str, float]:
+def result_of(process: subprocess.Popen[str]) -> dict[str, float]:
+    """The figures of a process of `loop_process`, waited for."""
     output, _ = process.communicate(timeout=600)
     if process.returncode:
         raise RuntimeError(f"{process.args} ended with {process.returncode}")
@@ -139,7 +144,8 @@ def _result(process: subprocess.Popen[str]) -> dict[str, float]:
     return found
 
 
-def _row(name: str, count: int, figures: dict[str, float]) -> dict[str, Any]:
+def row(name: str, count: int, figures: dict[str, float]) -> dict[str, Any]:
+    """A row about so many impressions."""
     cpu_ns = figures["cpu_seconds"] / count * 1e9
     return {
         "name": name,
@@ -149,12 +155,13 @@ def _row(name: str, count: int, figures: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _send(producer: Producer, topic: str, data: bytes, bounds: np.ndarray, places: np.ndarray) -> None:
-    """Record i belongs to the impression at `places[i]`, whose number tells its partition and time."""
+def _send(
+    producer: Producer, topic: str, data: bytes, bounds: np.ndarray, places: np.ndarray, partitions: np.ndarray
+) -> None:
+    """Record i goes to a partition, with the time of the impression at `places[i]`."""
     times = (START_MS + places * 1000 // PER_S).tolist()
-    partitions = (places % PARTITIONS).tolist()
     edges = bounds.tolist()
-    for i, (time_ms, partition) in enumerate(zip(times, partitions, strict=True)):
+    for i, (time_ms, partition) in enumerate(zip(times, partitions.tolist(), strict=True)):
         while True:
             try:
                 producer.produce(topic, data[edges[i] : edges[i + 1]], partition=partition, timestamp=time_ms)

@@ -84,6 +84,7 @@ class Process:
             clock=ClockRule(world.grace_ms, LATENESS_MS, IDLE_AFTER_MS) if world.close_idle else None,
             clock_ms=self.wall_clock_ms,
             new_reader=Reader,  # type: ignore[arg-type]
+            new_reader_beside=Reader,  # type: ignore[arg-type]
         )
         self.plan = PartitionPlan(
             settings=self,  # type: ignore[arg-type]

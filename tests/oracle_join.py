@@ -206,7 +206,7 @@ def join_by_log_time(
         elif s["dedupe_ms"] and any(word[c.offset] == "matched" for c in hits):
             n_i["duplicates"] += 1
         else:
-            word.update((c.offset, "matched") for c in hits if word[c.offset] in ("orphans", "late"))
+            word.update((c.offset, "matched") for c in hits)
             label = max((c.value for c in hits), default=0.0)
             example = _example_or_sampled_out(imp, log_time, tick, partition, label, s)
             n_i["examples" if example else "sampled_out"] += 1
@@ -357,7 +357,7 @@ class _Replay:
                 n["duplicates"] += 1
             else:
                 for e in hits:
-                    e.word = "matched" if e.word in ("orphans", "late") else e.word
+                    e.word = "matched"
                 label = max((e.click.value for e in hits), default=0.0)
                 example = _example_or_sampled_out(imp, self.written_ms, tick, self.partition, label, s)
                 n["examples" if example else "sampled_out"] += 1

@@ -97,7 +97,7 @@ def test_soft_labels_take_the_highest_value_and_zero_matches_too() -> None:
     joined = join_by_log_time(impressions_of((1000, 1), (1000, 2)), clicks, SMALL)
     assert labels(joined) == {0: 0.75, 1: 0.0}
     assert joined.impressions["positives"] == 1
-    assert joined.outcome_of_click == {0: "matched", 1: "duplicates", 2: "matched"}
+    assert joined.outcome_of_click == {0: "matched", 1: "matched", 2: "matched"}
 
 
 def test_negatives_that_are_kept_weigh_more_and_positives_stay() -> None:
@@ -334,10 +334,10 @@ def test_clicks_of_one_id_within_window_and_skew_are_duplicates(second: int, out
     assert joined.outcome_of_click == {0: "orphans", 1: outcome}
 
 
-def test_a_duplicate_click_makes_a_label_and_stays_a_duplicate() -> None:
+def test_a_duplicate_click_that_makes_a_label_is_matched() -> None:
     """The span begins at 1650: only the second click, 550 ms after the first, lies in it."""
     joined = join_by_log_time(impressions_of((1700, 1)), clicks_of((1200, 1), (1750, 1), (2301, 1)), SMALL)
-    assert joined.outcome_of_click == {0: "orphans", 1: "duplicates", 2: "orphans"}
+    assert joined.outcome_of_click == {0: "orphans", 1: "matched", 2: "orphans"}
     assert labels(joined) == {0: 1}
 
 

@@ -356,11 +356,11 @@ def _match(
 
 @kernel
 def _set_matched(blocks: int, block_mask: int, first: int, number: int, earliest: int, latest: int) -> None:
-    """Every click of a chain in `earliest..latest` that was unmatched or late is matched."""
+    """Every click of a chain in `earliest..latest` is matched, whatever it was."""
     while number >= first:
         click = _click_address(blocks, block_mask, number)
         word = load_i64(click + _CODE)
-        if earliest <= load_i64(click + _TIME) <= latest and word & 255 <= LATE:
+        if earliest <= load_i64(click + _TIME) <= latest:
             store_i64(click + _CODE, (word & -256) | MATCHED)
         if word >> 8 == 0:
             break

@@ -15,7 +15,7 @@ from stream_learner.core.mark_codec import decode_mark
 from stream_learner.core.marks import GENESIS, Mark, MarkId
 from stream_learner.core.record_header import Kind, peek
 from stream_learner.core.training_log import AcceptedTick, RuleR, find_chain
-from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader
+from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
 from stream_learner.errors import LogTrimmed
 from stream_learner.roles.records import damaged
 
@@ -99,14 +99,14 @@ class LogTail:
         topic: str,
         partition: int,
         *,
-        new_reader: Callable[..., PartitionReader] = PartitionReader,
+        new_reader: Callable[..., Reader] = PartitionReader,
     ) -> None:
         self._settings = settings
         self._new_reader = new_reader
         self._queries = queries
         self.topic = topic
         self.partition = partition
-        self._reader: PartitionReader | None = None
+        self._reader: Reader | None = None
 
     def find(self, hint: Hint | None) -> Iterator[Accepted | None]:
         """Yields None while there is more to read, then the `Accepted` as of the high watermark, once.
@@ -141,7 +141,7 @@ class LogTail:
         accepted.position = reader.position
 
     def close(self) -> None:
-        """Give the consumer back."""
+        """Give the reader back."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -204,7 +204,7 @@ class LogTail:
                     raise damaged(error, self.topic, self.partition, offset) from error
             yield found
 
-    def _reader_at(self, offset: int) -> PartitionReader:
+    def _reader_at(self, offset: int) -> Reader:
         if self._reader is None:
             self._reader = self._new_reader(
                 self._settings, self.topic, self.partition, offset, isolation=READ_UNCOMMITTED, name="log-tail"

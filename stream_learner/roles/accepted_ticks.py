@@ -13,7 +13,7 @@ from stream_learner.core.mark_codec import decode_mark
 from stream_learner.core.marks import Mark
 from stream_learner.core.record_header import Kind, peek
 from stream_learner.core.training_log import AcceptedTick, RuleR, find_chain
-from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader
+from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
 from stream_learner.errors import LogTrimmed
 from stream_learner.roles.records import damaged
 
@@ -41,7 +41,7 @@ def accepted_ticks(
     topic: str,
     partition: int,
     *,
-    new_reader: Callable[..., PartitionReader] = PartitionReader,
+    new_reader: Callable[..., Reader] = PartitionReader,
 ) -> Generator[AcceptedTick, None, None]:
     """The accepted ticks up to the high watermark of now.
 
@@ -64,7 +64,7 @@ def accepted_ticks(
                 yield tick
 
 
-def _rule_within(reader: PartitionReader, end: int) -> RuleR | None:
+def _rule_within(reader: Reader, end: int) -> RuleR | None:
     """Rule R after the first mark that surely counts, and the reader there; None where no mark is in sight."""
     first = find_chain(list(_marks(reader, end)))
     if first is None:
@@ -73,7 +73,7 @@ def _rule_within(reader: PartitionReader, end: int) -> RuleR | None:
     return RuleR(first[1].id, partition=reader.partition)
 
 
-def _marks(reader: PartitionReader, end: int) -> Iterator[tuple[int, Mark]]:
+def _marks(reader: Reader, end: int) -> Iterator[tuple[int, Mark]]:
     for offset, value in records_up_to(reader, end):
         try:
             header = peek(value or b"")
@@ -83,7 +83,7 @@ def _marks(reader: PartitionReader, end: int) -> Iterator[tuple[int, Mark]]:
             raise damaged(error, reader.topic, reader.partition, offset) from error
 
 
-def records_up_to(reader: PartitionReader, end: int) -> Iterator[tuple[int, bytes | None]]:
+def records_up_to(reader: Reader, end: int) -> Iterator[tuple[int, bytes | None]]:
     """Offsets and values from the reader's position to before `end`."""
     while reader.position < end:
         batch = reader.read(READ_RECORDS, WAIT_S)

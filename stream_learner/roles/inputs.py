@@ -19,7 +19,7 @@ import numpy as np
 from stream_learner.core.events import ClickDecoder, Clicks, ImpressionDecoder, Impressions
 from stream_learner.core.join import PartitionJoin
 from stream_learner.core.reasons import Reason
-from stream_learner.edges.kafka import End, KafkaSettings, PartitionReader, Place, RawBatch
+from stream_learner.edges.kafka import End, KafkaSettings, PartitionReader, Place, RawBatch, Reader
 from stream_learner.errors import RetryLater, TooManyBadRecords
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
@@ -116,7 +116,8 @@ class InputPlan:
     """What the inputs of every partition of a joiner have in common.
 
     clock: what the wall clock may close; None closes nothing by it. rate_limit: of impressions; None for none.
-    click_votes, impression_votes: how live each topic is, over all partitions.
+    click_votes, impression_votes: how live each topic is, over all partitions. new_reader opens a partition of a topic
+    once; new_reader_beside looks at one that is open already.
     """
 
     settings: KafkaSettings
@@ -130,7 +131,8 @@ class InputPlan:
     clock_ms: Callable[[], int] = wall_clock_ms
     impression_votes: Votes = field(default_factory=Votes)
     click_votes: Votes = field(default_factory=Votes)
-    new_reader: Callable[..., PartitionReader] = PartitionReader
+    new_reader: Callable[..., Reader] = PartitionReader
+    new_reader_beside: Callable[..., Reader] = PartitionReader
 
 
 class Inputs:
@@ -154,22 +156,11 @@ class Inputs:
         self._partition = partition
         self._join = join
         self._buffer_bytes = buffer_bytes
-        fetch_bytes = max(buffer_bytes // 4, 1 << 20)
         self._impressions = plan.new_reader(
-            plan.settings,
-            plan.impressions_topic,
-            partition,
-            join.next_impression_to_read,
-            buffer_bytes=min(fetch_bytes, 16 << 20),
-            name=f"impressions-{partition}",
+            plan.settings, plan.impressions_topic, partition, join.next_impression_to_read, name="impressions"
         )
         self._clicks = plan.new_reader(
-            plan.settings,
-            plan.clicks_topic,
-            partition,
-            join.next_click_to_read,
-            buffer_bytes=min(fetch_bytes, 4 << 20),
-            name=f"clicks-{partition}",
+            plan.settings, plan.clicks_topic, partition, join.next_click_to_read, name="clicks"
         )
         rule, now_ms = plan.clock, plan.clock_ms()
         self._impression_clock = None if rule is None else PartitionClock(rule, now_ms, plan.impression_votes)
@@ -267,8 +258,8 @@ class Inputs:
         first = max((self._clicks if is_click else self._impressions).position, stable_end - NEWEST_RECORDS)
         decode = plan.click_decoder.decode if is_click else plan.impression_decoder.decode
         bad = read = 0
-        reader = plan.new_reader(
-            plan.settings, topic, self._partition, first, buffer_bytes=1 << 20, name=f"newest-{self._partition}"
+        reader = plan.new_reader_beside(
+            plan.settings, topic, self._partition, first, buffer_bytes=1 << 20, name="newest"
         )
         with reader:
             while reader.position < stable_end:
@@ -286,6 +277,6 @@ class Inputs:
         self.too_many = None
 
     def close(self) -> None:
-        """Give both consumers back."""
+        """Give both readers back."""
         self._impressions.close()
         self._clicks.close()

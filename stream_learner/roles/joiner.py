@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from stream_learner.core.events import ClickDecoder, ImpressionDecoder
 from stream_learner.edges import metric_names as names
+from stream_learner.edges import open_files
 from stream_learner.edges.kafka import (
     NO_TOPIC_ID,
     Admin,
@@ -28,6 +29,7 @@ from stream_learner.edges.kafka import (
     KafkaSettings,
     Lost,
     Membership,
+    ReaderPools,
     TopicInfo,
     TopicWatch,
 )
@@ -60,6 +62,10 @@ RETRY_S = 1.0
 STUCK_S = 30.0
 """A record that waits so long for its acknowledgement is worth a word; the brokers may lack in-sync replicas."""
 MIN_PARTITION_BUFFER_BYTES = 1 << 20
+MOST_FETCHED_IMPRESSIONS_BYTES, MOST_FETCHED_CLICKS_BYTES = 64 << 20, 16 << 20
+"""What may be fetched ahead of a topic, all partitions together; no more than a quarter of `join.buffer` each."""
+CLIENTS = 7
+"""Two for administration, the group member, the producer, and a consumer of each topic that is read."""
 
 
 class JoinerRole:
@@ -130,6 +136,7 @@ class JoinerRole:
         # Step 1: check that the topics exist and belong together.
         config = self._config
         admin = Admin(self._settings)
+        open_files.expect(admin.files_of(CLIENTS), "the joiner's connections to the brokers", self._log)
         impressions, clicks, log = self._check_topics(admin)
         self._sizes = RecordSizes(admin, self._log)
         batch_bytes = self._sizes.batch_bytes(log.name, config.dead_letters_topic)
@@ -166,6 +173,14 @@ class JoinerRole:
         impression_spec, click_spec = config.event_specs()
         assert self._appender is not None and self._ends is not None
         sizes = self._sizes
+        fetched_bytes = config.join.buffer_bytes // 4
+        pools = ReaderPools(
+            impressions.partitions,
+            {
+                impressions.name: min(fetched_bytes, MOST_FETCHED_IMPRESSIONS_BYTES),
+                clicks.name: min(fetched_bytes, MOST_FETCHED_CLICKS_BYTES),
+            },
+        )
         inputs = InputPlan(
             settings=self._settings,
             impressions_topic=impressions.name,
@@ -176,6 +191,7 @@ class JoinerRole:
             clock=_clock_rule(config),
             clock_ms=self._clock_ms,
             rate_limit=RateLimit(config.join.max_rate, time.monotonic()) if config.join.max_rate else None,
+            new_reader=pools.open,
         )
         return PartitionPlan(
             settings=self._settings,

@@ -23,11 +23,11 @@ from stream_learner.core.snapshots import (
     decode,
     stamp_of,
 )
-from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, PartitionReader
+from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, PartitionReader, Reader
 from stream_learner.errors import StateOfAnotherModel
 from stream_learner.roles.records import damaged
 
-OpenAt: TypeAlias = Callable[[int, int], PartitionReader]
+OpenAt: TypeAlias = Callable[[int, int], Reader]
 Records: TypeAlias = dict[bytes, VersionRecord | ModelRecord]
 
 FIRST_LOOK_RECORDS = 64
@@ -71,7 +71,7 @@ def last_published(
     topic: str,
     shards: int,
     *,
-    new_reader: Callable[..., PartitionReader] = PartitionReader,
+    new_reader: Callable[..., Reader] = PartitionReader,
 ) -> LastPublished:
     """Read the end of every partition. Raises DamagedLog, NewerFormat, StateOfAnotherModel (another shard count)."""
     places = [(topic, shard) for shard in range(shards)]
@@ -105,7 +105,7 @@ def _several(open_at: OpenAt, topic: str, spans: Sequence[tuple[int, int, int]])
 
 
 def _last_records(
-    open_at: OpenAt, topic: str, shard: int, earliest: int, end: int, reader: PartitionReader | None
+    open_at: OpenAt, topic: str, shard: int, earliest: int, end: int, reader: Reader | None
 ) -> tuple[Records, int]:
     """The last version record of a partition, and in the first one the last model record: looking back further and
     further, since markers take offsets and compaction leaves gaps. And the number of a torn publication, 0 for none.
@@ -124,7 +124,7 @@ def _last_records(
     return found, torn
 
 
-def _read(reader: PartitionReader, topic: str, shard: int, end: int, wanted: set[bytes]) -> tuple[Records, int]:
+def _read(reader: Reader, topic: str, shard: int, end: int, wanted: set[bytes]) -> tuple[Records, int]:
     raw: dict[bytes, tuple[int, bytes]] = {}
     torn = 0
     while reader.position < end:

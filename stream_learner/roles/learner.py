@@ -29,8 +29,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stream_learner.edges import metric_names as names
+from stream_learner.edges import open_files
 from stream_learner.edges.container import available_bytes
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicWatch
+from stream_learner.edges.store_database import OPEN_FILES
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, RetryLater
 from stream_learner.roles.clock import wall_clock_ms
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
     from stream_learner.core.learner import Learner
     from stream_learner.edges.metrics import Metrics
 
+COMMON_CLIENTS, MODEL_CLIENTS = 5, 10
+"""All models: administration, the control topic, the training log. Each: the lease, two producers, and at the start
+readers of what was published last."""
 FOLD_FOR_S = 0.05
 REPORT_EVERY_S = 1.0
 SETTLE_S = 5.0
@@ -142,6 +147,7 @@ class LearnerRole:
         check_memory([model.config for model in self.models], available_bytes())
         admin, config = Admin(first.settings), first.config
         log = admin.require([config.examples_topic])[config.examples_topic]
+        self._expect_files(admin)
         for model in self.models:
             model.connect(admin)
         if any(model.config.learner.publish for model in self.models):
@@ -168,6 +174,11 @@ class LearnerRole:
             self._catch_up_to = {partition: offset for (_, partition), offset in ends.items()}
         for model in self.models:
             model.note_start()
+
+    def _expect_files(self, admin: Admin) -> None:
+        clients = COMMON_CLIENTS + MODEL_CLIENTS * len(self.models)
+        files = admin.files_of(clients) + OPEN_FILES * len(self.models)
+        open_files.expect(files, "the learner's connections to the brokers, and its state on disk", self._log)
 
     def turn(self) -> bool:
         """Steps 3 to 6, once. False if there was nothing to do."""

@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from stream_learner.core.marks import GENESIS, MarkId
 from stream_learner.core.training_log import AcceptedTick, RuleR
-from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, PartitionReader
+from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, Reader, ReaderPool
 from stream_learner.roles.accepted_ticks import take
 
 READ_RECORDS = 200
+MOST_FETCHED_BYTES = 64 << 20
+"""What may be fetched ahead, all partitions together; no more than half of the buffer."""
 
 
 class LogPosition(NamedTuple):
@@ -33,27 +35,17 @@ LOG_BEGINNING = LogPosition(0, GENESIS)
 class _PartitionLog:
     """One partition: its reader, rule R, and the accepted ticks that are not folded yet."""
 
-    def __init__(
-        self, settings: KafkaSettings, topic: str, partition: int, start: LogPosition, buffer_bytes: int
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
+    def __init__(self, reader: Reader, start: LogPosition) -> None:
+        self.topic = reader.topic
+        self.partition = reader.partition
         self.folded = start
         self.waiting: deque[AcceptedTick] = deque()
         self.waiting_bytes = 0
         self.read_bytes = 0
         known = None if start.mark == GENESIS else start.mark
-        self.rule = RuleR(known, partition=partition)
+        self.rule = RuleR(known, partition=self.partition)
         self._sizes: deque[int] = deque()
-        self._reader = PartitionReader(
-            settings,
-            topic,
-            partition,
-            start.offset,
-            isolation=READ_UNCOMMITTED,
-            buffer_bytes=buffer_bytes,
-            name=f"log-{partition}",
-        )
+        self._reader = reader
 
     @property
     def passed(self) -> int:
@@ -115,8 +107,16 @@ class LogFollower:
         share = max(buffer_bytes // (2 * len(start)), 1 << 20)
         self._limit_bytes = share
         self._until_tick = sys.maxsize if until_tick is None else until_tick
+        pool = ReaderPool(
+            settings,
+            topic,
+            isolation=READ_UNCOMMITTED,
+            buffer_bytes=min(buffer_bytes // 2, MOST_FETCHED_BYTES),
+            partitions=len(start),
+            name="log",
+        )
         self._logs = [
-            _PartitionLog(settings, topic, partition, start[partition], min(share, 8 << 20))
+            _PartitionLog(pool.open(partition, start[partition].offset), start[partition])
             for partition in sorted(start)
         ]
 
@@ -176,6 +176,6 @@ class LogFollower:
         return sum(log.waiting_bytes for log in self._logs)
 
     def close(self) -> None:
-        """Give the consumers back."""
+        """Give the consumer back."""
         for log in self._logs:
             log.close()

@@ -13,11 +13,13 @@ from collections.abc import Callable
 
 from stream_learner.core.errors import RecordError
 from stream_learner.core.replica import Replica
-from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader, TopicWatch
+from stream_learner.edges.kafka import Admin, KafkaSettings, ReaderPool, TopicWatch
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import BrokenInvariant, BrokerUnreachable, RetryLater, StreamLearnerError
 
 READ_RECORDS = 500
+FETCHED_BYTES = 32 << 20
+"""What may be fetched ahead, all shards together."""
 IDLE_S = 0.02
 """How long the reader rests when nothing came; it takes the interpreter from threads that predict when it looks."""
 GRACE_S = 0.0005
@@ -51,12 +53,10 @@ class SnapshotReader:
         self._topic = topic
         self._log = log
         self._on_version = on_version
-        self._readers = [
-            PartitionReader(
-                settings, topic, shard, starts[place], with_keys=True, buffer_bytes=4 << 20, name=f"shard-{shard}"
-            )
-            for shard, place in enumerate(places)
-        ]
+        pool = ReaderPool(
+            settings, topic, with_keys=True, buffer_bytes=FETCHED_BYTES, partitions=shards, name="snapshots"
+        )
+        self._readers = [pool.open(shard, starts[place]) for shard, place in enumerate(places)]
         self.replica = Replica([ends[place] for place in places], topic=topic, pause=lambda: time.sleep(GRACE_S))
         self.applied_at_s = time.monotonic()
         self.failure: StreamLearnerError | None = None
@@ -73,7 +73,7 @@ class SnapshotReader:
         return self
 
     def stop(self) -> None:
-        """End the thread and give the consumers back; the replica goes on answering."""
+        """End the thread and give the consumer back; the replica goes on answering."""
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()

@@ -207,7 +207,7 @@ class PlainJoin:
         if spec.dedupe_ms and any(e.code == "matched" for e in hits):
             return "duplicates", 0.0
         for e in hits:
-            e.code = "matched" if e.code in ("orphans", "late") else e.code
+            e.code = "matched"
         label = max((e.record.number for e in hits), default=0.0)
         if label == 0 and spec.keep_negatives < 1 and is_sampled_out(r.key, spec.keep_negatives):
             return "sampled_out", label

@@ -91,16 +91,11 @@ def expected_labels(traffic: Traffic, outputs: list[TickOutput]) -> dict[int, fl
         found.append((int(traffic.click_offsets[k]), int(c.time_ms[k]), float(c.value[k])))
     labels: dict[int, float] = {}
     seen: dict[int, int] = {}
-    first_of: set[int] = set()  # clicks that were the first of their id within the span: those may be matched
     matched: set[int] = set()
     k, steps = 20, 3  # the ticks of `dedupe`, and of its eighth
     row = cursor = first_click = 0
     for output in outputs:
         tick = output.cut.last_tick
-        for offset, key, time in taken(traffic, cursor, output.cut.click_cursor):
-            near = [t for o, t, _ in clicks[key] if first_click <= o < offset and abs(t - time) <= SPEC.span_ms]
-            if not near:
-                first_of.add(offset)
         cursor = output.cut.click_cursor
         while row < IMPRESSIONS and traffic.offsets[row] < output.cut.next_impression:
             time, key = int(i.time_ms[row]), int(i.id_hash[row])
@@ -116,19 +111,10 @@ def expected_labels(traffic: Traffic, outputs: list[TickOutput]) -> dict[int, fl
             ]
             if repeats or any(offset in matched for offset, _ in hits):
                 continue
-            matched.update(offset for offset, _ in hits if offset in first_of)
+            matched.update(offset for offset, _ in hits)
             labels[row - 1] = max((value for _, value in hits), default=0.0)
         first_click = output.first_click
     return labels
-
-
-def taken(traffic: Traffic, begin: int, end: int) -> list[tuple[int, int, int]]:
-    """Offset, id and time of the good clicks between two offsets."""
-    a, b = np.searchsorted(traffic.click_offsets, (begin, end))
-    c = traffic.clicks
-    return [
-        (int(traffic.click_offsets[k]), int(c.id_hash[k]), int(c.time_ms[k])) for k in range(a, b) if not c.status[k]
-    ]
 
 
 @pytest.fixture(scope="module")

@@ -149,7 +149,7 @@ def test_where_too_many_are_connected_the_longest_idle_go(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many as there are too many, also when all come at once."""
-    monkeypatch.setattr("stream_learner.edges.serving.server.allow_connections", lambda: 5)
+    monkeypatch.setattr("stream_learner.edges.serving.server.allow_connections", lambda wanted: 5)
     server = Server(config_of(published.world, keep_alive="1m"))
     clients = [connect(server) for _ in range(60)]
     server.start()

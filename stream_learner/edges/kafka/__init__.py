@@ -12,8 +12,10 @@ from stream_learner.edges.kafka.lease import Lease, holder_of
 from stream_learner.edges.kafka.mock_broker import EmbeddedBroker
 from stream_learner.edges.kafka.publisher import Record, TransactionalPublisher
 from stream_learner.edges.kafka.raw_batch import RawBatch
-from stream_learner.edges.kafka.reader import READ_COMMITTED, READ_UNCOMMITTED, PartitionReader
+from stream_learner.edges.kafka.reader import PartitionReader
+from stream_learner.edges.kafka.reader_pool import READ_COMMITTED, READ_UNCOMMITTED, ReaderPool, ReaderPools
 from stream_learner.edges.kafka.settings import KafkaSettings
+from stream_learner.edges.kafka.shared_reader import Reader
 from stream_learner.edges.kafka.topic_watch import TopicWatch
 
 __all__ = [
@@ -39,6 +41,9 @@ __all__ = [
     "PartitionReader",
     "Place",
     "RawBatch",
+    "Reader",
+    "ReaderPool",
+    "ReaderPools",
     "Record",
     "Revoked",
     "TopicInfo",

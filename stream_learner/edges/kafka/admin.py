@@ -34,6 +34,8 @@ REQUEST_TIMEOUT_S = 15.0
 LOOK_S = 1.0
 NO_TOPIC_ID = bytes(16)
 MOCK_CLUSTER = "mockCluster"
+CLIENT_FILES, BROKER_FILES = 6, 3
+"""What a client has open, by itself and for each broker: a connection, and the pipe that wakes its thread."""
 
 T = TypeVar("T")
 
@@ -89,6 +91,7 @@ class Admin:
         self._reports = Reports(self._doing("reach the cluster"))
         self._connect()
         self._mock: bool | None = None
+        self._brokers = 1
         self.offsets = OffsetQueries(settings, request_timeout_s=request_timeout_s)
 
     def _connect(self) -> None:
@@ -128,12 +131,19 @@ class Admin:
             self._mock = self._cluster_id().startswith(MOCK_CLUSTER)
         return self._mock
 
+    def files_of(self, clients: int) -> int:
+        """How many files so many clients take, each connected to every broker that there was at the first question."""
+        self.is_mock()
+        return clients * (CLIENT_FILES + BROKER_FILES * self._brokers)
+
     def _cluster_id(self) -> str:
         """Ask until somebody answers or the time is up; refused credentials end it at once."""
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             try:
-                return self._admin.list_topics(timeout=min(LOOK_S, self._timeout_s)).cluster_id or ""
+                cluster = self._admin.list_topics(timeout=min(LOOK_S, self._timeout_s))
+                self._brokers = max(len(cluster.brokers), 1)
+                return cluster.cluster_id or ""
             except KafkaException as error:
                 self._admin.poll(0)
                 found = self._fault(error, self._doing("reach the cluster"))

@@ -7,11 +7,11 @@ never close a connection that still waits for its answer.
 from __future__ import annotations
 
 import math
-import resource
 import socket
 
 from stream_learner.config.sections import Serve
 from stream_learner.edges import metric_names as names
+from stream_learner.edges import open_files
 from stream_learner.edges.http import HttpThread, listen, server_config
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.serving.app import Limits, make_app
@@ -20,6 +20,7 @@ from stream_learner.edges.serving.models import Shelf
 from stream_learner.edges.serving.tls import Certificate
 from stream_learner.edges.serving.token import Token
 from stream_learner.edges.serving.work import Workbench
+from stream_learner.edges.telemetry import get_logger
 
 BACKLOG = 4096
 OTHER_FILES = 256
@@ -28,13 +29,14 @@ REFRESH_S = 1
 _CLOSE_S = 5.0
 
 
-def allow_connections() -> int:
-    """Raise this process's limit of open files as far as it may; how many clients may be connected at once."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
-    files = soft if soft != resource.RLIM_INFINITY else 1 << 20
+def allow_connections(wanted: int) -> int:
+    """Raise this process's limit of open files as far as it may; how many clients may be connected at once.
+
+    wanted: the least that is of use.
+    """
+    needed = wanted + OTHER_FILES - open_files.OTHERS
+    open_files.expect(needed, "serve.max_concurrency clients, and connections to the brokers", get_logger("serve"))
+    files = open_files.raise_limit()
     return max(files - OTHER_FILES, files // 2)
 
 
@@ -52,7 +54,8 @@ class PredictionServer:
         self._bench = Workbench()
         limits = Limits(serve.max_body_bytes, serve.max_instances, serve.max_concurrency, self._request_s)
         self._app = make_app(shelf, metrics, self._token, limits, self._bench, version)
-        connections = ConnectionLimits(serve.keep_alive_ms / 1000, self._request_s, allow_connections())
+        most = allow_connections(serve.max_concurrency)
+        connections = ConnectionLimits(serve.keep_alive_ms / 1000, self._request_s, most)
         config = server_config(
             self._app,
             http=connection_class(connections),
