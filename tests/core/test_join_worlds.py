@@ -1,4 +1,4 @@
-"""The join of one partition against the oracle of docs/join.md, in random worlds with all that goes wrong in a field."""
+"""The join of one partition against the oracle of docs/join.md, in random worlds with all that goes wrong."""
 
 from __future__ import annotations
 
