@@ -44,7 +44,7 @@ def full(kafka_settings: KafkaSettings, topics: MakeTopic) -> str:
 
 def fill(settings: KafkaSettings, topic: str, counts: dict[int, int]) -> None:
     """So many records of a kilobyte in each partition."""
-    producer = Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 5})
+    producer = Producer(settings.producer(linger__ms=5))
     for partition, count in counts.items():
         for offset in range(count):
             producer.produce(topic, value_at(partition, offset), partition=partition)
