@@ -27,14 +27,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import fault
 from stream_learner.edges.kafka.settings import KafkaSettings
-from stream_learner.edges.kafka.shared_reader import SILENCE_S, SharedReader
+from stream_learner.edges.kafka.shared_reader import RECORD_BYTES, SILENCE_S, SharedReader
 from stream_learner.errors import BrokerUnreachable
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
 DEFAULT_BUFFER_BYTES = 8 << 20
 MIN_BUFFER_BYTES = 1 << 20
-POLL_RECORDS = 2_000
+POLL_RECORDS, FEWEST_RECORDS = 2_000, 16
+"""How many records are taken from the common queue at once: as many as the memory has room for, between these."""
+MESSAGE_BYTES = "1000000"
+"""librdkafka's own default of `message.max.bytes`; it takes no `fetch.max.bytes` below."""
 MIN_FETCH_BYTES, MAX_FETCH_BYTES = 16 << 10, 4 << 20
 
 
@@ -69,6 +72,7 @@ class ReaderPool:
         self._limit_bytes = buffer_bytes // 2
         self._properties = lambda: self._consumer_properties(isolation, buffer_bytes, partitions, name)
         self._doing = settings.doing("read", topic, right="Read")
+        self._mean_bytes = 1_000
         self._readers: dict[int, SharedReader] = {}
         self._consumer: Consumer | None = None
         self._credentials = 0
@@ -111,7 +115,7 @@ class ReaderPool:
             "fetch.queue.backoff.ms": "20",
             "fetch.wait.max.ms": "100",
             "fetch.message.max.bytes": str(min(max(of_each, MIN_FETCH_BYTES), MAX_FETCH_BYTES)),
-            "fetch.max.bytes": str(buffer_bytes // 8),
+            "fetch.max.bytes": str(max(buffer_bytes // 8, int(self.settings.get("message.max.bytes", MESSAGE_BYTES)))),
         }
         ours = self.settings.consumer(
             client__id=self.settings.client_id(name),
@@ -178,15 +182,20 @@ class ReaderPool:
 
     def poll(self, timeout_s: float) -> bool:
         """Take what the common queue has and share it out; whether anything came. Waits only for the first."""
-        messages = self._consume(POLL_RECORDS, 0.0)
+        count = min(max((self._limit_bytes - self.held_bytes) // self._mean_bytes, FEWEST_RECORDS), POLL_RECORDS)
+        messages = self._consume(count, 0.0)
         if not messages and timeout_s > 0:
             messages = self._consume(1, timeout_s)
-            messages += self._consume(POLL_RECORDS - 1, 0.0) if messages else []
+            messages += self._consume(count - 1, 0.0) if messages else []
+        if not messages:
+            return False
+        before_bytes = self.held_bytes
         for partition, run in groupby(messages, Message.partition):
             self._share_out(partition, list(run))
+        self._mean_bytes = max((self.held_bytes - before_bytes) // len(messages), RECORD_BYTES)
         if self.held_bytes > self._limit_bytes:
             self._set_aside()
-        return bool(messages)
+        return True
 
     def _consume(self, count: int, timeout_s: float) -> list[Message]:
         try:
