@@ -231,7 +231,7 @@ class Features(Section):
     max_value_bytes: Annotated[SizeBytes, sized("1", "1MiB")] = Field(
         4 * KIB, description="An impression with a longer name or text as a feature is a dead letter."
     )
-    key_rule: Literal[1, 2] = Field(
+    key_rule: Annotated[int, counting(1, 2)] = Field(
         2,
         description=(
             "How names of fields stand in the texts that are hashed. 2: no two features share a text; 1: names as "
