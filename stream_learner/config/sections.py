@@ -123,6 +123,13 @@ class Join(Section):
             "than `lateness`. Longer than any pause while old events are fed into a running joiner."
         ),
     )
+    hold_on_silence: bool = Field(
+        True,
+        description=(
+            "Whether the wall clock stops closing ticks when clicks stop although impressions go on, for longer than "
+            "their usual rate explains, until one comes. false for sites with hardly any clicks."
+        ),
+    )
     max_skew_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         5 * MINUTE_MS,
         alias="max_skew",
