@@ -26,12 +26,14 @@ class Arrivals:
         self._topics = impressions_topic, clicks_topic
         self._before: dict[int, tuple[End, End]] = {}
         self._at_ms = -1
+        self._seen: Mapping[Place, End] = {}
 
     def look(self, ends: Mapping[Place, End]) -> Arrived | None:
-        """What came since the last look; None if nothing was asked since."""
-        at_ms = max((end.asked_at_ms for end in ends.values()), default=-1)
-        if at_ms <= self._at_ms:
+        """What came since the last look; None if nothing was asked since, and the ends are the same object."""
+        if not ends or ends is self._seen:
             return None
+        self._seen = ends
+        at_ms = max(end.asked_at_ms for end in ends.values())
         before_ms, self._at_ms = self._at_ms, at_ms
         before, self._before = self._before, self._pairs(ends)
         impressions = clicks = 0

@@ -219,8 +219,9 @@ def test_arrivals_are_counted_over_all_partitions_from_the_first_look_on() -> No
     arrivals = Arrivals("i", "c")
     assert arrivals.look({}) is None
     assert arrivals.look(ends(1, (100, 50))) == Arrived(1, 0, 0)
-    assert arrivals.look(ends(2, (110, 51), (700, 70))) == Arrived(2, 10, 1)
-    assert arrivals.look(ends(2, (110, 51), (700, 70))) is None
+    second = ends(2, (110, 51), (700, 70))
+    assert arrivals.look(second) == Arrived(2, 10, 1)
+    assert arrivals.look(second) is None
     assert arrivals.look(ends(3, (111, 51), (705, 72))) == Arrived(3, 6, 2)
     assert arrivals.look(ends(4, (115, 51))) == Arrived(4, 4, 0)
 
@@ -232,6 +233,13 @@ def test_impressions_do_not_count_while_nobody_knows_of_the_clicks() -> None:
     assert arrivals.look(ends(2, (50, 0), clicks_at_ms=1)) == Arrived(2, 0, 0)
     assert arrivals.look(ends(3, (90, 4), clicks_at_ms=3)) == Arrived(3, 0, 4)
     assert arrivals.look(ends(4, (95, 4))) == Arrived(4, 5, 0)
+
+
+def test_clicks_are_seen_though_the_clock_was_set_back() -> None:
+    """By an hour: or they would not end a hold for so long."""
+    arrivals = Arrivals("i", "c")
+    arrivals.look(ends(7_200_000, (0, 0)))
+    assert arrivals.look(ends(3_600_000, (5, 3))) == Arrived(3_600_000, 5, 3)
 
 
 def test_a_log_that_got_shorter_has_no_arrivals() -> None:
