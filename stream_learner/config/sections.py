@@ -152,7 +152,8 @@ class Join(Section):
     start: Start = Field(
         "earliest",
         description=(
-            "Where a model without a training log begins: earliest, latest, or a moment, in ISO 8601 with its zone."
+            "Where a model without a training log begins: earliest, latest, or a moment, in ISO 8601 with its zone. "
+            "Impressions older than the clicks that are still in their topic are left out."
         ),
     )
     keep_negatives: Annotated[float, Field(gt=0, le=1)] = Field(

@@ -34,11 +34,12 @@ from stream_learner.edges.kafka import (
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater
 from stream_learner.roles.accepted import Hint
+from stream_learner.roles.beginning import Start
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner_report import OrphanShare, PartitionView, forget_partition, report_partition, view_of
 from stream_learner.roles.outage import Outage
-from stream_learner.roles.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan, Start
+from stream_learner.roles.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan
 from stream_learner.roles.partition_clock import ClockRule
 from stream_learner.roles.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.silence_watch import SilenceWatch
