@@ -5,6 +5,7 @@ In: nothing. Out: `MUTATIONS`: for each name, what to patch. This file must neve
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -53,14 +54,23 @@ def _whole_batch(self: PartitionJoin, end_ms: int) -> int:
     return self._ahead.position
 
 
-def _end_without_position(self: Inputs, ends: Any, topic: str, position: int) -> int | None:
-    end = ends.get((topic, self._partition))
-    return None if end is None else end.asked_at_ms - self._plan.grace_ms
+def _end_without_position() -> Any:
+    right = Inputs._at_end
+
+    def at_end(self: Inputs, ends: Any, topic: str, position: int, clock: Any) -> int | None:
+        return right(self, ends, topic, sys.maxsize, clock)
+
+    return at_end
 
 
-def _end_without_grace(self: Inputs, ends: Any, topic: str, position: int) -> int | None:
-    end = ends.get((topic, self._partition))
-    return None if end is None or position < end.high_watermark else end.asked_at_ms
+def _end_without_grace() -> Any:
+    right = Inputs._at_end
+
+    def at_end(self: Inputs, ends: Any, topic: str, position: int, clock: Any) -> int | None:
+        found = right(self, ends, topic, position, clock)
+        return None if found is None else found + self._plan.clock.grace_ms
+
+    return at_end
 
 
 def _clock_after_the_answer(self: EndWatch) -> Any:
@@ -129,8 +139,8 @@ MUTATIONS = {
         (join_clicks, "running_log_time", _raw_times),
         (join_impressions, "running_log_time", _raw_times),
     ],
-    "closing: the position need not have reached the end": lambda: [(Inputs, "_at_end", _end_without_position)],
-    "closing: no grace": lambda: [(Inputs, "_at_end", _end_without_grace)],
+    "closing: the position need not have reached the end": lambda: [(Inputs, "_at_end", _end_without_position())],
+    "closing: no grace": lambda: [(Inputs, "_at_end", _end_without_grace())],
     "closing: the clock is read after the answer": lambda: [
         (EndWatch, "ask", _clock_after_the_answer),
         (process, "END_DELAY_SHARE", 0.9),  # not of the mutation itself: more of the trouble in question

@@ -16,8 +16,9 @@ from stream_learner.core.feature_spec import FeatureSpec
 from stream_learner.edges.kafka import EndWatch, Place
 from stream_learner.errors import BrokerUnreachable, RetryLater
 from stream_learner.roles.accepted import Hint
+from stream_learner.roles.beginning import Start
 from stream_learner.roles.inputs import BadShare, InputPlan
-from stream_learner.roles.partition import PartitionJoiner, PartitionPlan, Start
+from stream_learner.roles.partition import PartitionJoiner, PartitionPlan
 from stream_learner.roles.partition_clock import ClockRule
 
 if TYPE_CHECKING:

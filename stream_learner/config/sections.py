@@ -123,6 +123,13 @@ class Join(Section):
             "than `lateness`. Longer than any pause while old events are fed into a running joiner."
         ),
     )
+    hold_on_silence: bool = Field(
+        True,
+        description=(
+            "Whether the wall clock stops closing ticks when clicks stop although impressions go on, for longer than "
+            "their usual rate explains, until one comes. false for sites with hardly any clicks."
+        ),
+    )
     max_skew_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         5 * MINUTE_MS,
         alias="max_skew",
@@ -145,7 +152,8 @@ class Join(Section):
     start: Start = Field(
         "earliest",
         description=(
-            "Where a model without a training log begins: earliest, latest, or a moment, in ISO 8601 with its zone."
+            "Where a model without a training log begins: earliest, latest, or a moment, in ISO 8601 with its zone. "
+            "Impressions older than the clicks that are still in their topic are left out."
         ),
     )
     keep_negatives: Annotated[float, Field(gt=0, le=1)] = Field(

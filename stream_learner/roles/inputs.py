@@ -24,6 +24,7 @@ from stream_learner.errors import RetryLater, TooManyBadRecords
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.partition_clock import ClockRule, PartitionClock, Votes
+from stream_learner.roles.silence_watch import SilenceWatch
 
 READ_RECORDS = 2_000
 BAD_SHARE_RECORDS = 100
@@ -117,7 +118,8 @@ class InputPlan:
 
     clock: what the wall clock may close; None closes nothing by it. rate_limit: of impressions; None for none.
     click_votes, impression_votes: how live each topic is, over all partitions. new_reader opens a partition of a topic
-    once; new_reader_beside looks at one that is open already.
+    once; new_reader_beside looks at one that is open already. silence: says when the join is
+    held.
     """
 
     settings: KafkaSettings
@@ -131,6 +133,7 @@ class InputPlan:
     clock_ms: Callable[[], int] = wall_clock_ms
     impression_votes: Votes = field(default_factory=Votes)
     click_votes: Votes = field(default_factory=Votes)
+    silence: SilenceWatch | None = None
     new_reader: Callable[..., Reader] = PartitionReader
     new_reader_beside: Callable[..., Reader] = PartitionReader
 
@@ -164,6 +167,7 @@ class Inputs:
         )
         rule, now_ms = plan.clock, plan.clock_ms()
         self._impression_clock = None if rule is None else PartitionClock(rule, now_ms, plan.impression_votes)
+        self._held_until_ms = -1
         self._click_clock = None if rule is None else PartitionClock(rule, now_ms, plan.click_votes)
         self._letters = letters
         self._excused: dict[str, int] = {}
@@ -217,11 +221,26 @@ class Inputs:
             clock.note(events.time_ms[events.status == 0], log_time_ms, self._plan.clock_ms())
 
     def idle_ms(self, ends: Mapping[Place, End]) -> tuple[int | None, int | None]:
-        """Progress by the wall clock at the end of clicks and of impressions; None where the end is not reached."""
+        """Progress by the wall clock at the end of clicks and of impressions; None where the end is not reached.
+
+        None for clicks too while they are silent and the join is held.
+        """
         plan = self._plan
-        clicks = self._at_end(ends, plan.clicks_topic, self._clicks.position, self._click_clock)
+        clicks = None
+        if not self._is_held():
+            clicks = self._at_end(ends, plan.clicks_topic, self._clicks.position, self._click_clock)
         impressions = self._at_end(ends, plan.impressions_topic, self._impressions.position, self._impression_clock)
         return clicks, impressions
+
+    def _is_held(self) -> bool:
+        """Whether the join is held; lets the clock of the clicks go on slowly when that has ended."""
+        silence, clock = self._plan.silence, self._click_clock
+        if silence is None or clock is None:
+            return False
+        if silence.ended_ms > self._held_until_ms:
+            self._held_until_ms = silence.ended_ms
+            clock.let_go(silence.ended_ms)
+        return silence.held
 
     def _at_end(self, ends: Mapping[Place, End], topic: str, position: int, clock: PartitionClock | None) -> int | None:
         end = ends.get((topic, self._partition))
