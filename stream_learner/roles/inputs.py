@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -29,8 +29,6 @@ from stream_learner.roles.silence_watch import SilenceWatch
 READ_RECORDS = 2_000
 BAD_SHARE_RECORDS = 100
 """Fewer records than this within a period say nothing about the share of bad ones."""
-NEWEST_RECORDS = 200
-"""So many records at the end of a partition tell whether the bad ones before them are a thing of the past."""
 
 
 class BadShare:
@@ -47,6 +45,7 @@ class BadShare:
         self._until_s = 0.0
         self._read: Counter[str] = Counter()
         self._bad: defaultdict[str, Counter[Reason]] = defaultdict(Counter)
+        self._excused: dict[tuple[str, int], int] = {}
 
     @property
     def share(self) -> float:
@@ -54,7 +53,11 @@ class BadShare:
         return max((self._bad[topic].total() / read for topic, read in self._read.items()), default=0.0)
 
     def note(self, topic: str, partition: int, offsets: np.ndarray, status: np.ndarray) -> None:
-        """Count the records of a batch. Raises TooManyBadRecords above the limit."""
+        """Count the records of a batch that are not excused. Raises TooManyBadRecords above the limit."""
+        first = int(np.searchsorted(offsets, self._excused.get((topic, partition), 0)))
+        offsets, status = offsets[first:], status[first:]
+        if not len(status):
+            return
         now_s = self._clock_s()
         if now_s > self._until_s:
             self._until_s = now_s + self._period_s
@@ -78,10 +81,11 @@ class BadShare:
         """Whether so many bad ones of so many records, which are enough to tell, would be let through."""
         return read >= BAD_SHARE_RECORDS and bad <= self._limit * read
 
-    def forget(self, topic: str) -> None:
-        """Begin anew with a topic: its bad records so far are a thing of the past."""
+    def excuse(self, topic: str, before: Mapping[int, int]) -> None:
+        """Begin anew with a topic: of these partitions, what lies before these offsets is a thing of the past."""
         self._read.pop(topic, None)
         self._bad.pop(topic, None)
+        self._excused.update({(topic, partition): offset for partition, offset in before.items()})
 
 
 class RateLimit:
@@ -118,8 +122,7 @@ class InputPlan:
 
     clock: what the wall clock may close; None closes nothing by it. rate_limit: of impressions; None for none.
     click_votes, impression_votes: how live each topic is, over all partitions. new_reader opens a partition of a topic
-    once; new_reader_beside looks at one that is open already. silence: says when the join is
-    held.
+    once; new_reader_beside looks at one that is open already. silence: says when the join is held.
     """
 
     settings: KafkaSettings
@@ -144,7 +147,7 @@ class Inputs:
     letters: where dead records go; None where nobody writes letters, and none is kept. Of records before
     `letters.begin` nothing is kept or counted: they are read only to make the join's state again.
     too_many: the topic with more bad records than are allowed, and the error that says so. They have been added to the
-    join, and their letters to `letters`; whoever appends ticks is to stop, or to `excuse` them.
+    join, and their letters to `letters`; whoever appends ticks is to stop, or to set it to None and go on.
     """
 
     def __init__(
@@ -170,7 +173,6 @@ class Inputs:
         self._held_until_ms = -1
         self._click_clock = None if rule is None else PartitionClock(rule, now_ms, plan.click_votes)
         self._letters = letters
-        self._excused: dict[str, int] = {}
         self.too_many: tuple[str, TooManyBadRecords] | None = None
 
     def read(self, *, click_idle_ms: int | None = None) -> bool:
@@ -258,42 +260,14 @@ class Inputs:
             offset, time_ms = int(batch.offsets[i]), int(batch.record_times_ms[i])
             reason = Reason(status[i]).text
             letters.add(DeadLetter(topic, self._partition, offset, time_ms, batch.values[i], reason))
-        new = max(new, int(np.searchsorted(batch.offsets, self._excused.get(topic, 0))))
-        if new == len(status):
-            return
         try:
             self._plan.bad_share.note(topic, self._partition, batch.offsets[new:], status[new:])
         except TooManyBadRecords as error:
             self.too_many = self.too_many or (topic, error)
 
-    def newest_are_right(self, topic: str, stable_end: int) -> Generator[bool, None, int | None]:
-        """Read the last records of a topic's partition: the offset from which on they are right again, None if not.
-
-        Only records behind those read so far tell anything, and only if there are enough. `stable_end` is the last
-        stable offset. Yields while it reads. Raises RetryLater.
-        """
-        plan = self._plan
-        is_click = topic == plan.clicks_topic
-        first = max((self._clicks if is_click else self._impressions).position, stable_end - NEWEST_RECORDS)
-        decode = plan.click_decoder.decode if is_click else plan.impression_decoder.decode
-        bad = read = 0
-        reader = plan.new_reader_beside(
-            plan.settings, topic, self._partition, first, buffer_bytes=1 << 20, name="newest"
-        )
-        with reader:
-            while reader.position < stable_end:
-                batch = reader.read(NEWEST_RECORDS)
-                if batch is not None:
-                    status = decode(batch.data, batch.bounds, batch.record_times_ms).status
-                    bad, read = bad + int(np.count_nonzero(status)), read + len(status)
-                yield batch is not None
-        return first if plan.bad_share.allows(bad, read) else None
-
-    def excuse(self, topic: str, before: int) -> None:
-        """Go on over the bad records: those of the topic before this offset count as bad no more."""
-        self._excused[topic] = before
-        self._plan.bad_share.forget(topic)
-        self.too_many = None
+    def position(self, topic: str) -> int:
+        """How far an input topic has been read."""
+        return (self._clicks if topic == self._plan.clicks_topic else self._impressions).position
 
     def close(self) -> None:
         """Give both readers back."""

@@ -36,6 +36,7 @@ from stream_learner.roles.accepted import ANEW, Accepted, Hint, LogTail
 from stream_learner.roles.beginning import Start
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.inputs import InputPlan, Inputs
+from stream_learner.roles.newest_records import right_again
 from stream_learner.roles.partition_progress import Appended, Progress
 
 RESUME_SHARE = 0.05
@@ -417,14 +418,17 @@ class PartitionJoiner:
 
     def _refuse_bad_records(self, inputs: Inputs, topic: str, error: Stop) -> Generator[bool, None, None]:
         """Stop, with the letters where the message says; or go on, where the newest records are right again."""
-        place = (topic, self.partition)
-        stable_end = self._plan.queries.last_stable_offsets([place])[place]
-        right_from = yield from inputs.newest_are_right(topic, stable_end)
+        plan = self._plan
+        right_from = yield from right_again(
+            plan.inputs, plan.queries, topic, plan.partitions, self.partition, inputs.position(topic)
+        )
         if right_from is None:
             yield from self._wait_for_dead_letters()
             raise error
-        self._log.warning("bad_records_passed", topic=topic, right_from_offset=right_from, reason=str(error))
-        inputs.excuse(topic, right_from)
+        offset = right_from[self.partition]
+        self._log.warning("bad_records_passed", topic=topic, right_from_offset=offset, reason=str(error))
+        plan.inputs.bad_share.excuse(topic, right_from)
+        inputs.too_many = None
 
     def _append_dead_letter(self, letter: DeadLetter) -> None:
         headers: list[tuple[str, str | bytes | None]] = [
