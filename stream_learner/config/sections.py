@@ -98,7 +98,10 @@ class Join(Section):
     dedupe_ms: Annotated[DurationMs, lasting("0", "7d")] = Field(
         5 * MINUTE_MS,
         alias="dedupe",
-        description="An impression whose id was seen within this time before it is a duplicate; 0 keeps all.",
+        description=(
+            "An impression whose id was emitted within this time before it is a duplicate; 0 keeps all. One that comes "
+            "later is too, if a click on it has been counted."
+        ),
     )
     grace_ms: Annotated[DurationMs, lasting("0", "1d")] = Field(
         2 * SECOND_MS,
