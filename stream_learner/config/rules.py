@@ -35,11 +35,8 @@ def doubtful(config: Config) -> Iterator[Problem]:
     join = config.join
     window = format_duration_ms(join.window_ms)
     if "dedupe_ms" in join.model_fields_set and 0 < join.dedupe_ms < join.window_ms:
-        yield (
-            "join.dedupe",
-            f"is shorter than join.window ({window}): an impression that is sent again later than dedupe counts as a "
-            "second negative, unless a click on it has been counted",
-        )
+        what = "an impression that is sent again later than that counts as a second negative, unless a click on it has"
+        yield "join.dedupe", f"is shorter than join.window ({window}): {what} been counted"
     if join.agree == 1:
         yield "join.agree", "is 1: a single event with a wrong clock closes ticks for all others of its partition"
     if join.dedupe_ms == 0:

@@ -19,6 +19,7 @@ from stream_learner.core.examples import ExampleBatch, ImpressionCounts
 from stream_learner.core.id_table import IdTable
 from stream_learner.core.join_clicks import ClickMemory
 from stream_learner.core.join_columns import NO_LOG_TIME, DeadRecord, LogTime, column, dead_records
+from stream_learner.core.join_crowded import crowded_labels
 from stream_learner.core.join_kernel import (
     DEAD_IMPRESSIONS,
     DUPLICATES,
@@ -36,6 +37,8 @@ from stream_learner.core.join_kernel import (
 )
 from stream_learner.core.join_rows import ExampleScratch, ImpressionRows, KeptRows, gather
 from stream_learner.core.join_spec import JoinSpec
+
+_NO_LABELS = np.zeros(0)
 
 
 @dataclass(slots=True)
@@ -286,6 +289,7 @@ def _label(
             spec.dedupe_ms > 0,
             spec.keep_negatives,
             spec.keep_below,
+            _NO_LABELS if spec.dedupe_ms else crowded_labels(rows, stop, late_before_ms, clicks, spec),
             scratch.kept[at:],
             scratch.label[at:],
             scratch.weight[at:],
