@@ -17,6 +17,7 @@ the median, and after 100 ms where another fetch was waiting for records.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from itertools import groupby
@@ -79,6 +80,8 @@ class ReaderPool:
         self._reported: KafkaError | None = None
         self._unreachable: KafkaError | None = None
         self._asked_s = 0.0
+        self._place = re.compile(rf"{re.escape(topic)} \[(\d+)\]: ")
+        self._errors: list[tuple[int, KafkaError]] = []
 
     def open(self, partition: int, offset: int) -> SharedReader:
         """A reader of a partition that is not open, from this offset on.
@@ -187,15 +190,21 @@ class ReaderPool:
         if not messages and timeout_s > 0:
             messages = self._consume(1, timeout_s)
             messages += self._consume(count - 1, 0.0) if messages else []
-        if not messages:
-            return False
+        if messages:
+            self._take_in(messages)
+        for partition, error in self._errors:
+            if partition in self._readers:
+                self._readers[partition].take_error(error)
+        self._errors.clear()
+        return bool(messages)
+
+    def _take_in(self, messages: list[Message]) -> None:
         before_bytes = self.held_bytes
         for partition, run in groupby(messages, Message.partition):
             self._share_out(partition, list(run))
         self._mean_bytes = max((self.held_bytes - before_bytes) // len(messages), RECORD_BYTES)
         if self.held_bytes > self._limit_bytes:
             self._set_aside()
-        return True
 
     def _consume(self, count: int, timeout_s: float) -> list[Message]:
         try:
@@ -264,8 +273,14 @@ class ReaderPool:
             raise fault(found.error, reader.doing)
 
     def _on_error(self, error: KafkaError) -> None:
-        """librdkafka's own reports, which come with no record. Single connections that break are not errors."""
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        """librdkafka's own reports, which come with no record. Single connections that break are not errors.
+
+        Some are of one partition, which only their words tell: "topic [7]: ...".
+        """
+        placed = self._place.match(error.str())
+        if placed is not None:
+            self._errors.append((int(placed[1]), error))
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable = error
         elif not isinstance(fault(error, self._doing), BrokerUnreachable):
             self._reported = self._reported or error

@@ -138,8 +138,12 @@ class SharedReader:
                 self.fetched = max(self.fetched, message.offset() or 0)
                 self._pieces.append(message.offset() or 0)
             elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                self._pieces.append(error)
+                self.take_error(error)
         return taken + self._hold(messages[first:])
+
+    def take_error(self, error: KafkaError) -> None:
+        """Raise this once the records in front of it are read."""
+        self._pieces.append(error)
 
     def _hold(self, records: list[Message]) -> int:
         if not records:
