@@ -190,30 +190,32 @@ class ReaderPool:
 
     def poll(self, timeout_s: float) -> bool:
         """Take what the common queue has and share it out; whether anything came. Waits only for the first."""
-        count = self._fitting(self._limit_bytes)
-        messages = self._consume(count, 0.0)
-        if not messages and timeout_s > 0:
-            messages = self._consume(1, timeout_s)
-            messages += self._consume(count - 1, 0.0) if messages else []
-        if messages:
-            self._take_in(messages)
+        came = self._take(self._fitting(self._limit_bytes), 0.0)
+        if not came and timeout_s > 0:
+            came = self._take(1, timeout_s)
+            if came:
+                self._take(self._fitting(self._limit_bytes), 0.0)
         if self.held_bytes > self._limit_bytes:
             self._set_aside()
         for partition, error in self._errors:
             if partition in self._readers:
                 self._readers[partition].take_error(error)
         self._errors.clear()
-        return bool(messages)
+        return came
 
     def _fitting(self, limit_bytes: int) -> int:
         """How many records of the usual size fit below a limit."""
         return min(max((limit_bytes - self.held_bytes) // self._mean_bytes, FEWEST_RECORDS), POLL_RECORDS)
 
-    def _take_in(self, messages: list[Message]) -> None:
+    def _take(self, count: int, timeout_s: float) -> bool:
+        """Take so many messages from the common queue, at most; whether any came."""
+        messages = self._consume(count, timeout_s)
         before_bytes = self.held_bytes
         for partition, run in groupby(messages, Message.partition):
             self._share_out(partition, list(run))
-        self._mean_bytes = max((self.held_bytes - before_bytes) // len(messages), RECORD_BYTES)
+        if self.held_bytes > before_bytes:
+            self._mean_bytes = max((self.held_bytes - before_bytes) // len(messages), RECORD_BYTES)
+        return bool(messages)
 
     def _consume(self, count: int, timeout_s: float) -> list[Message]:
         try:
@@ -245,14 +247,13 @@ class ReaderPool:
         What is in the common queue of them would be fetched again: it is taken first, as far as memory goes.
         """
         most_bytes = self._limit_bytes * 3 // 2
-        while self.held_bytes < most_bytes and (messages := self._consume(self._fitting(most_bytes), 0.0)):
-            self._take_in(messages)
+        while self.held_bytes < most_bytes and self._take(self._fitting(most_bytes), 0.0):
+            pass
         share = self._limit_bytes // len(self._readers)
         self.unassign([reader for reader in self._readers.values() if reader.held_bytes > share])
 
-    def gave(self, reader: SharedReader, size: int) -> None:
-        """So many bytes of a reader are no longer held; one that was set aside comes back in time."""
-        self.held_bytes -= size
+    def bring_back(self, reader: SharedReader) -> None:
+        """Fetch a partition that was set aside once most of what is held of it is read."""
         if not reader.assigned and reader.held_bytes <= self._limit_bytes // (4 * len(self._readers)):
             self.assign([reader])
 

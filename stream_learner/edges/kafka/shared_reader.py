@@ -99,6 +99,7 @@ class SharedReader:
         of a pool is raised once, by the first of them that is read and has no record.
         """
         self._pool.renew_if_outdated()
+        self._pool.bring_back(self)
         came = self._gather(max_records, timeout_s)
         records = self._take(max_records)
         if records:
@@ -190,7 +191,7 @@ class SharedReader:
         self._records -= count
         size = batch.size_bytes + RECORD_BYTES * count
         self.held_bytes -= size
-        self._pool.gave(self, size)
+        self._pool.dropped(size)
         return batch
 
     def _raise_what_is_wrong(self) -> None:
