@@ -35,7 +35,7 @@ STALE_SHARE = 0.05
 """How often a broker tells an older end of the training log."""
 STALE_IN_A_ROW = 2
 """So often one after the other, at most: a broker catches up."""
-LATENESS_MS, IDLE_AFTER_MS = 8, 6
+LATENESS_MS, IDLE_AFTER_MS = 30, 6
 """Short enough that the clock closes by every one of its rules in a history."""
 NO_LIMIT = BadShare(1.0, 1)
 _IMPRESSION_DECODER = ImpressionDecoder(IMPRESSION_EVENTS, FeatureSpec.from_dict({}))
