@@ -57,7 +57,7 @@ JOINER_PARTITIONS = _gauge("joiner_partitions", "Partitions this joiner writes."
 JOINER_READ = _counter("joiner_read_total", "Records read; input is impressions or clicks.", "input")
 JOINER_IMPRESSIONS = _counter(
     "joiner_impressions_total",
-    "Impressions whose outcome is final: example, duplicate, sampled_out or dead_lettered.",
+    "Impressions whose outcome is final: example, duplicate, late, sampled_out or dead_lettered.",
     "outcome",
 )
 JOINER_CLICKS = _counter(
