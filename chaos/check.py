@@ -71,11 +71,11 @@ def count_differences(where: str, found: Sequence[Counts], wanted: Sequence[Coun
             yield f"{where}: {side}: {told}"
 
 
-def balance_differences(balance: Balance, impressions_read: int, clicks_read: int) -> Iterator[str]:
-    """From the training log alone: every record was read, and ended in one outcome."""
+def balance_differences(balance: Balance, impressions_read: int, clicks_read: int, waiting: int) -> Iterator[str]:
+    """From the training log alone: every record was read, and ended in one outcome; so many clicks wait."""
     yield from (f"balance: {problem}" for problem in balance.problems)
     i, c = balance.impressions, balance.clicks
-    ends_i = i.examples + i.duplicates + i.sampled_out + i.dead
+    ends_i = i.examples + i.duplicates + i.late + i.sampled_out + i.dead
     ends_c = c.matched + c.duplicates + c.orphans + c.late + c.dead + c.waiting
     for what, read, wanted, ends in (
         ("impressions", i.read, impressions_read, ends_i),
@@ -85,8 +85,8 @@ def balance_differences(balance: Balance, impressions_read: int, clicks_read: in
             yield f"balance: {read} {what} read, {wanted} were sent"
         if read != ends:
             yield f"balance: {read} {what} read, {ends} accounted for"
-    if c.waiting:
-        yield f"balance: {c.waiting} clicks still wait"
+    if c.waiting != waiting:
+        yield f"balance: {c.waiting} clicks wait, not {waiting}"
 
 
 def model_differences(who: str, state: State, digest: str, wanted: oracle.Fold) -> Iterator[str]:

@@ -85,15 +85,17 @@ def _input_differences(site: Site) -> list[str]:
 
 def _by_log_time(site: Site) -> tuple[list[oracle.Joined], list[str]]:
     """The log beside what log time alone makes of the inputs."""
-    joined = site.scenario.expected()
+    made = site.scenario
+    joined = made.expected()
     problems: list[str] = []
     for log, expected in zip(site.logs(), joined, strict=True):
         problems += check.log_differences(log.partition, log.examples(), plain_examples(expected.examples))
         balance = balance_of([log.marks])
         ours = asdict(balance.impressions), asdict(balance.clicks)
         problems += check.count_differences(f"partition {log.partition}", ours, counts_of(expected))
-    sizes = [sum(len(part) - 1 for part in parts) for parts in (site.scenario.impressions, site.scenario.clicks)]
-    problems += check.balance_differences(balance_of(site.marks()), sizes[0], sizes[1])
+    sizes = [sum(len(made.before_sentinels(part)) for part in parts) for parts in (made.impressions, made.clicks)]
+    waiting = made.partitions * made.waiting
+    problems += check.balance_differences(balance_of(site.marks()), sizes[0], sizes[1] + waiting, waiting)
     return joined, problems
 
 
@@ -114,7 +116,7 @@ def _by_clock(site: Site) -> tuple[list[oracle.Joined], list[str]]:
             where = f"partition {log.partition} tick {mark.last_tick}"
             problems += check.count_differences(where, ours, counts_of(joined))
     sizes = [sum(map(len, parts)) for parts in (site.scenario.impressions, site.scenario.clicks)]
-    problems += check.balance_differences(balance_of(marks), sizes[0], sizes[1])
+    problems += check.balance_differences(balance_of(marks), sizes[0], sizes[1], waiting=0)
     return [joined for of_partition in replayed for joined in of_partition], problems
 
 

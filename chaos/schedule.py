@@ -45,7 +45,9 @@ SECTIONS: dict[str, Any] = {
     "learner": LEARNER,
 }
 BOUNDED: dict[str, Any] = {"learner": {**LEARNER, "memory": "64MiB"}}
-BY_CLOCK: dict[str, Any] = {"join": {"close_idle": True, "grace": "300ms", "max_bad_share": 1.0}}
+BY_CLOCK: dict[str, Any] = {
+    "join": {"close_idle": True, "grace": "300ms", "idle_after": "2s", "max_bad_share": 1.0},
+}
 
 
 class Unfinished(Exception):
@@ -291,12 +293,12 @@ class _Run:
         return self._feed.sent == sum(map(len, (*self._site.scenario.impressions, *self._site.scenario.clicks)))
 
     def _close_by_clock(self) -> None:
-        """Wait until the clock has closed every window, and stop the joiners, which would go on with empty ticks."""
+        """Wait until every click has gone by the clock; stop the joiners, which would go on with empty ticks."""
         scenario, s = self._site.scenario, self._site.scenario.settings
         impressions, clicks = self._feed.sent_of(scenario)
         self._site.scenario = type(scenario)(scenario.name, s, impressions, clicks)
         latest_ms = max(m.timestamp_ms for part in (*impressions, *clicks) for m in part)
-        end_ms = latest_ms + 2 * (s["window_ms"] + s["skew_ms"]) + 2 * s["tick_ms"]
+        end_ms = latest_ms + s["window_ms"] + s["skew_ms"] + s["lateness_ms"] + 2 * s["tick_ms"]
         self._wait(lambda: self._site.last_tick() * s["tick_ms"] > end_ms, self._missing_ticks)
         self._fleet.stop_all([name for name in self._fleet.slots if name.startswith("joiner")])
 

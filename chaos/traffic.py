@@ -26,10 +26,7 @@ def traffic_of(plan: Plan, now_ms: int) -> Scenario:
         return _happening(plan, now_ms)
     made = scenario(plan.scenario, plan.partitions, seed=plan.traffic_seed)
     impressions, clicks = (
-        [
-            _repeated(made.before_sentinels(part), plan.repeats) + part[len(made.before_sentinels(part)) :]
-            for part in topic
-        ]
+        [_repeated(made.before_sentinels(part), plan.repeats) + made.sentinels(part) for part in topic]
         for topic in (made.impressions, made.clicks)
     )
     return replace(made, impressions=impressions, clicks=clicks)
@@ -48,7 +45,16 @@ def _repeated(body: list[Message], repeats: tuple[tuple[float, float, float], ..
 
 
 def _happening(plan: Plan, now_ms: int) -> Scenario:
-    s = settings(window_ms=3_000, skew_ms=200, tick_ms=250, dedupe_ms=5_000, categorical=("slot",))
+    s = settings(
+        window_ms=3_000,
+        skew_ms=200,
+        tick_ms=250,
+        dedupe_ms=5_000,
+        lateness_ms=5_000,
+        max_skew_ms=5_000,
+        agree=4,
+        categorical=("slot",),
+    )
     impressions, clicks = history(NOW, s, plan.traffic_seed)
     shift_ms = now_ms - START_MS - LEAD_MS
     topics = []

@@ -50,8 +50,10 @@ def requests() -> dict[str, bytes]:
 
 
 def log_records() -> dict[str, bytes]:
-    """One of every kind, as the golden files of the format have them."""
-    return {file.stem: file.read_bytes() for file in sorted((GOLDEN / "training_log_v1").glob("*.bin"))}
+    """One of every kind and version, as the golden files of the format have them."""
+    first = {file.stem: file.read_bytes() for file in sorted((GOLDEN / "training_log_v1").glob("*.bin"))}
+    marks = {f"{file.stem}_v2": file.read_bytes() for file in sorted((GOLDEN / "training_log_v2").glob("*.bin"))}
+    return first | marks
 
 
 def rule_r() -> dict[str, bytes]:

@@ -1,5 +1,5 @@
-"""Records of the training log, read slowly: from the tables in the docstrings of `record_header`, `examples` and
-`mark_codec`, with `struct` and lists.
+"""Records of the training log, read slowly: from docs/formats.md and the tables in the docstrings of `record_header`,
+`examples` and `mark_codec`, with `struct` and lists.
 
 In: the bytes of a record. Out: what it holds as plain tuples, or the name of the error that it is.
 This file must never import the code under test, nor be made to agree with it without a sentence in those tables.
@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 FOREIGN, NEWER, DAMAGED = "ForeignRecord", "NewerVersion", "DamagedRecord"
 EXAMPLES, MARK, CODES = 1, 2, 3
+NEWEST = {EXAMPLES: 1, MARK: 2, CODES: 1}
+MOST_STEPS = 64
 
 
 class Bad(Exception):
@@ -32,8 +34,9 @@ class Header(NamedTuple):
 
 
 class SlowMark(NamedTuple):
-    """A mark. numbers: first tick, next impression, first click, click cursor, then the thirteen counts. resume: None,
-    or topic ids, fingerprint, log time, dedupe, log time, number of codes, partitions. codes: those inside."""
+    """A mark. numbers: first tick, next impression, first click, click cursor, then the fourteen counts. resume: None,
+    or topic ids, fingerprint, log time, dedupe, log time, number of codes, partitions, the numbers of the steps one
+    after the other, the version. codes: those inside."""
 
     header: Header
     predecessor: tuple[int, int]
@@ -63,15 +66,17 @@ def header_of(value: bytes) -> Header:
     if len(value) < 6 or value[:4] != b"SLTL":
         raise Bad(FOREIGN)
     version = int.from_bytes(value[4:6], "little")
-    if version > 1:
+    if version > max(NEWEST.values()):
         raise Bad(NEWER)
     if version < 1 or len(value) < 40:
         raise Bad(DAMAGED)
     if int.from_bytes(value[32:36], "little") != zlib.crc32(value[:32]):
         raise Bad(DAMAGED)
     _, _, kind, flags, partition, sequence, attempt, tick = struct.unpack("<4sHBBIIQq", value[:32])
-    if kind not in (EXAMPLES, MARK, CODES):
+    if kind not in NEWEST:
         raise Bad(DAMAGED)
+    if version > NEWEST[kind]:
+        raise Bad(NEWER)
     return Header(kind, flags, partition, sequence, attempt, tick)
 
 
@@ -89,7 +94,7 @@ def body_of(header: Header, value: bytes) -> SlowExamples | SlowMark | list[int]
         if header.kind == EXAMPLES:
             return _examples(header, value)
         if header.kind == MARK:
-            return _mark(header, value)
+            return _mark(header, value, int.from_bytes(value[4:6], "little"))
         (count,) = struct.unpack("<Q", value[40:48])
         return _codes(value[48:], count)
     except struct.error:
@@ -141,23 +146,36 @@ def _examples(header: Header, value: bytes) -> SlowExamples:
     return SlowExamples(header, times, ids, label, weight, keys, indices, lengths, positions, values)
 
 
-def _mark(header: Header, value: bytes) -> SlowMark:
+def _mark(header: Header, value: bytes, version: int) -> SlowMark:
     _need(header.flags in (0, 1, 3))
-    pred_attempt, pred_tick, *numbers = struct.unpack("<Qq17q", value[40:192])
+    end = 200 if version == 2 else 192
+    pred_attempt, pred_tick, *numbers = struct.unpack("<Qq18q" if version == 2 else "<Qq17q", value[40:end])
+    if version == 1:
+        numbers.insert(10, 0)  # No impression was late.
     resume, codes, ahead = None, [], 0
     if header.flags:
-        fields = struct.unpack("<16s16sQqqqQI", value[192:268])
-        resume = fields
+        fields, packed = _resume(value, version)
+        resume = (*fields, version)
         inside = 0 if header.flags & 2 else fields[6]
         ahead = fields[6] - inside
-        codes = _codes(value[268:], inside)
+        codes = _codes(packed, inside)
     else:
-        _need(len(value) == 192)
+        _need(len(value) == end)
     first_tick, _, first_click, cursor = numbers[:4]
     _need(0 <= first_tick <= header.tick and pred_tick >= -1)
     _need(min(numbers) >= 0 and first_click <= cursor)
     _need(len(codes) + ahead <= cursor - first_click)
     return SlowMark(header, (pred_attempt, pred_tick), tuple(numbers), resume, codes, ahead)
+
+
+def _resume(value: bytes, version: int) -> tuple[tuple[Any, ...], bytes]:
+    """The fields of a resume point, the numbers of its steps as the last of them, and the bytes behind it."""
+    if version == 1:
+        return (*struct.unpack("<16s16sQqqqQI", value[192:268]), ()), value[268:]
+    *fields, count = struct.unpack("<16s16sQqqqQII", value[200:280])
+    _need(count <= MOST_STEPS)
+    end = 280 + 16 * count
+    return (*fields, struct.unpack(f"<{2 * count}q", value[280:end])), value[end:]
 
 
 def _codes(packed: bytes, count: int) -> list[int]:

@@ -56,6 +56,10 @@ class Scenario:
         """A partition of either topic without what closes it."""
         return part[: -self.settings["agree"]]
 
+    def sentinels(self, part: list[Message]) -> list[Message]:
+        """What closes a partition of either topic."""
+        return part[-self.settings["agree"] :]
+
     def with_settings(self, **changes: Any) -> Scenario:
         """The same input under other settings."""
         return replace(self, settings=settings(**{**self.settings, **changes}))
@@ -161,6 +165,7 @@ def _disorder(seed: int) -> _Built:
         skew_ms=200,
         dedupe_ms=20_000,
         lateness_ms=5_000,
+        max_skew_ms=5_000,
         agree=2,
         categorical=("slot",),
         time="at",
@@ -234,6 +239,7 @@ def _everything(seed: int) -> _Built:
         tick_ms=500,
         dedupe_ms=4_000,
         lateness_ms=2_000,
+        max_skew_ms=2_000,
         agree=3,
         categorical=("slot",),
         time="at",

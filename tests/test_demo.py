@@ -41,7 +41,7 @@ FIRST_START_S = 240
 """Compiling the kernels on a busy machine included."""
 
 COUNTS = Counts(
-    ImpressionCounts(read=900, examples=880, positives=90, duplicates=15, sampled_out=0, dead=5),
+    ImpressionCounts(read=900, examples=880, positives=90, duplicates=12, sampled_out=0, dead=5, late=3),
     ClickCounts(read=100, matched=60, duplicates=4, orphans=6, late=3, dead=2, waiting=25),
 )
 SCORE = Score(880, 0.3, 0.28, 0.9, 0.84, 1.01, 0.8)
@@ -144,7 +144,7 @@ def test_it_runs_on_a_cluster(kafka: str, tmp_path: Path) -> None:
 def test_the_object_has_the_promised_shape(run: dict[str, Any]) -> None:
     """--json prints these names, in these groups, with numbers."""
     assert {name: list(value) if isinstance(value, dict) else None for name, value in run.items()} == {
-        "impressions": ["read", "examples", "duplicates", "sampled_out", "dead_lettered", "waiting"],
+        "impressions": ["read", "examples", "duplicates", "late", "sampled_out", "dead_lettered", "waiting"],
         "clicks": ["read", "matched", "duplicates", "orphans", "late", "dead_lettered", "waiting"],
         "model": ["name", "version", "features", "nonzero", "digest"],
         "metrics": ["log_loss", "best_log_loss", "normalized_entropy", "auc", "calibration"],

@@ -200,9 +200,10 @@ def _tick(attempt: int, predecessor: tuple[int, int], tick: int, count: int) -> 
     )
     records = encode_examples(PARTITION, tick, attempt, batch, max_bytes=130)
     codes = np.arange(6 + tick, dtype=np.uint8) % 4
-    resume = ResumePoint(bytes(16), bytes(range(16)), 4, 99, 5, 6, 7, codes) if tick % 2 == 0 else None
+    steps = tuple((number, 10 * number) for number in range(tick))
+    resume = ResumePoint(bytes(16), bytes(range(16)), 4, 99, 5, 6, 7, codes, steps=steps) if tick % 2 == 0 else None
     counts = TickCounts(
-        ImpressionCounts(read=count, examples=count, positives=count // 2), ClickCounts(read=1, orphans=1)
+        ImpressionCounts(read=count + 1, examples=count, positives=count // 2, late=1), ClickCounts(read=1, orphans=1)
     )
     mark = Mark(
         PARTITION, attempt, tick, tick, 10 * tick + count, tick, tick + 40, len(records), *predecessor, counts, resume

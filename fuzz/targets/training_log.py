@@ -25,7 +25,8 @@ from stream_learner.core.examples import ExampleRecord, decode, encode_examples,
 from stream_learner.core.marks import Mark
 from stream_learner.core.record_header import HEADER_BYTES
 
-_BODY_COUNTS = 40, 44, 48, 52
+_BODY_COUNTS = 40, 44, 48, 52, 276
+"""Where numbers stand of what follows: the first four in examples and codes, the last in a resume point."""
 
 
 class LogRecords(Target):
@@ -123,6 +124,8 @@ def plain_mark(mark: Mark) -> SlowMark:
             resume.click_log_time,
             resume.detached or len(resume.codes),
             resume.partitions,
+            tuple(number for step in resume.steps for number in step),
+            resume.rules,
         )
     numbers = (mark.first_tick, mark.next_impression, mark.first_click, mark.click_cursor)
     counts = astuple(mark.counts.impressions) + astuple(mark.counts.clicks)
@@ -175,6 +178,6 @@ def _resized(rng: Random, value: bytes) -> bytes:
     if len(changed) >= at + 4:
         count = int.from_bytes(changed[at : at + 4], "little") + rng.choice((-1, 1, 1, 2))
         changed[at : at + 4] = (count % 2**32).to_bytes(4, "little")
-        by = rng.choice((-8, -4, -2, -1, 1, 2, 4, 8))
+        by = rng.choice((-16, -8, -4, -2, -1, 1, 2, 4, 8, 16))
         changed = changed[:by] if by < 0 else changed + bytes(rng.randrange(3) for _ in range(by))
     return bytes(changed)

@@ -22,6 +22,8 @@ from stream_learner.traffic import DEMO, Field, TrafficModel, TrafficShape
 TICK_MS = 200
 GRACE_MS = 1_000
 DEDUPE_MS = 10_000
+LATENESS_MS = 3_000
+"""Short, since clicks wait for so long before their outcome counts; the traffic comes far less out of order."""
 MOST_PARTITIONS = 64
 CONFIG_FILE = "demo.yaml"
 CLUSTER_ONLY_ENVIRONMENT = f"{ENVIRONMENT_PREFIX}KAFKA__"
@@ -113,6 +115,8 @@ def _tree(plan: DemoPlan, model: str, bootstrap: str, directory: Path) -> Mappin
             "tick": f"{TICK_MS}ms",
             "dedupe": f"{DEDUPE_MS}ms",
             "grace": f"{GRACE_MS}ms",
+            "lateness": f"{LATENESS_MS}ms",
+            "max_skew": f"{LATENESS_MS}ms",
         },
         "features": {"categorical": list(make_traffic(plan, window_ms).categorical)},
         "learner": {

@@ -36,6 +36,7 @@ def balance(moment: Moment) -> dict[str, dict[str, int]]:
             "read": moment.sent_impressions,
             "examples": impressions.examples,
             "duplicates": impressions.duplicates,
+            "late": impressions.late,
             "sampled_out": impressions.sampled_out,
             "dead_lettered": impressions.dead,
             "waiting": moment.sent_impressions - impressions.read,

@@ -178,7 +178,7 @@ def _flow(moment: Moment, rates: tuple[float, float, float]) -> Table:
     counts = balance(moment)
     impressions, clicks = counts["impressions"], counts["clicks"]
     table = _table("", "per s", "sent", "joined", "duplicates", "orphans", "late", "dead", "waiting")
-    of_impressions = ("read", "examples", "duplicates", None, None, "dead_lettered", "waiting")
+    of_impressions = ("read", "examples", "duplicates", None, "late", "dead_lettered", "waiting")
     of_clicks = ("read", "matched", "duplicates", "orphans", "late", "dead_lettered", "waiting")
     table.add_row("impressions", f"{rates[0]:,.0f}", *_cells(impressions, of_impressions))
     table.add_row("clicks", f"{rates[1]:,.0f}", *_cells(clicks, of_clicks))

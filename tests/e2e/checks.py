@@ -38,15 +38,16 @@ def assert_log_equals(site: Site, joined: list[oracle.Joined]) -> None:
 
 
 def assert_balance(site: Site) -> None:
-    """From the training log alone: every record up to the sentinels was read, and ended in one outcome."""
-    balance = balance_of(site)
+    """From the training log alone: every record up to the sentinels was read, and ended in one outcome; no click waits
+    but sentinels."""
+    balance, made = balance_of(site), site.scenario
     assert balance.problems == []
     i, c = balance.impressions, balance.clicks
-    assert i.read == sum(len(part) - 1 for part in site.scenario.impressions)
-    assert i.read == i.examples + i.duplicates + i.sampled_out + i.dead
-    assert c.read == sum(len(part) - 1 for part in site.scenario.clicks)
-    assert c.read == c.matched + c.duplicates + c.orphans + c.late + c.dead
-    assert c.waiting == 0
+    assert i.read == sum(len(made.before_sentinels(part)) for part in made.impressions)
+    assert i.read == i.examples + i.duplicates + i.late + i.sampled_out + i.dead
+    assert c.waiting == made.partitions * made.waiting
+    assert c.read - c.waiting == sum(len(made.before_sentinels(part)) for part in made.clicks)
+    assert c.read - c.waiting == c.matched + c.duplicates + c.orphans + c.late + c.dead
 
 
 def balance_of(site: Site) -> Balance:

@@ -63,6 +63,8 @@ def _join(s: Settings) -> Tree:
         "tick": f"{s['tick_ms']}ms",
         "dedupe": f"{s['dedupe_ms']}ms",
         "max_skew": f"{s['max_skew_ms']}ms",
+        "lateness": f"{s['lateness_ms']}ms",
+        "agree": s["agree"],
         "keep_negatives": s["keep_negatives"],
         "close_idle": False,
         "max_bad_share": 1.0,

@@ -48,11 +48,11 @@ def spoilt(made: Scenario, seed: int) -> Scenario:
 
     def mixed(part: list[Message]) -> list[Message]:
         out: list[Message] = []
-        for message in part[:-1]:
+        for message in made.before_sentinels(part):
             if rng.random() < 0.2:
                 out.append(message._replace(value=bad(message)))
             out.append(message)
-        return [*out, part[-1]]
+        return [*out, *made.sentinels(part)]
 
     return replace(made, impressions=[*map(mixed, made.impressions)], clicks=[*map(mixed, made.clicks)])
 

@@ -67,10 +67,10 @@ def late(make_site: MakeSite) -> tuple[Site, Config, int]:
         wait_until(lambda: site.last_tick() >= end_tick, "the clock has closed every tick")
     run_until_done(role(site.config, until_tick=end_tick))
     site.send(site.clicks, 1, [shown[1][7]._replace(timestamp_ms=shown[1][7].timestamp_ms + 100)])
-    sentinel = Message(now[0] + 3 * s["window_ms"], b"end", b'{"id":"end"}')
+    sentinels = [Message(now[0] + 3 * s["window_ms"], b"end", b'{"id":"end-%d"}' % n) for n in range(s["agree"])]
     for topic in (site.impressions, site.clicks):
         for partition in range(2):
-            site.send(topic, partition, [sentinel])
+            site.send(topic, partition, sentinels)
     again = second_model(site, "again", join={"close_idle": False})
     join_again(site, again, end_tick)
     return site, again, end_tick

@@ -60,11 +60,12 @@ class Stepped:
         wait_until(lambda: self.site.last_tick() >= (self.now_ms - GRACE_MS) // tick_ms - 1, f"closed at {self.now_ms}")
 
     def times(self, steps: int) -> list[int]:
-        """Times of steps: a step for an equal share of the messages each, and one after all windows."""
+        """Times of steps: a step for an equal share of the messages each, and one with which the last click goes."""
         arrivals = sorted(at for topic in self._arrivals for part in topic for at in part)
         s = self.site.scenario.settings
         shares = [arrivals[len(arrivals) * n // steps] for n in range(1, steps)]
-        return [*shares, arrivals[-1], arrivals[-1] + 3 * (s["window_ms"] + s["skew_ms"] + s["tick_ms"]) + GRACE_MS]
+        memory_ms = s["window_ms"] + s["skew_ms"] + s["lateness_ms"]
+        return [*shares, arrivals[-1], arrivals[-1] + 3 * (memory_ms + s["tick_ms"]) + GRACE_MS]
 
 
 def _arrivals(part: list[Message]) -> list[int]:
@@ -147,7 +148,7 @@ def test_a_click_that_comes_after_its_tick_has_closed_is_late(make_site: MakeSit
         now[0] = at + s["window_ms"] + s["tick_ms"] + GRACE_MS
         wait_until(lambda: site.last_tick() >= (at + s["window_ms"]) // s["tick_ms"], "the example's tick closed")
         site.send(site.clicks, 0, [click])
-        now[0] += 2 * s["window_ms"] + s["tick_ms"]
+        now[0] += 2 * s["window_ms"] + s["lateness_ms"] + s["tick_ms"]
         wait_until(lambda: site.last_tick() >= (now[0] - GRACE_MS) // s["tick_ms"] - 1, "the click has expired")
     assert [label for _, _, _, label, _, _ in site.log(0).examples()] == [0.0]
     assert sum(mark.counts.clicks.late for mark in site.log(0).marks) == 1
@@ -155,11 +156,14 @@ def test_a_click_that_comes_after_its_tick_has_closed_is_late(make_site: MakeSit
 
 
 def test_a_quiet_topic_closes_by_the_clock_of_this_machine(make_site: MakeSite) -> None:
-    """Nothing comes after one impression and its click: window and grace later the example is there."""
-    made = scenario("plain", partitions=1).with_settings(window_ms=1_000, tick_ms=200)
+    """Nothing comes after one impression and its click: a while later the example is there, and the click has gone."""
+    made = scenario("plain", partitions=1).with_settings(
+        window_ms=1_000, tick_ms=200, lateness_ms=1_000, max_skew_ms=1_000
+    )
     now_ms = time.time_ns() // 1_000_000
     one = Message(now_ms, b"x", b'{"id":"x"}')
-    site = make_site(replace(made, impressions=[[one]], clicks=[[one]]), join={"close_idle": True, "grace": "200ms"})
+    closing = {"close_idle": True, "grace": "200ms", "idle_after": "1s"}
+    site = make_site(replace(made, impressions=[[one]], clicks=[[one]]), join=closing)
     site.produce()
     with running(site.joiner()):
         wait_until(lambda: bool(site.log(0).examples()), "the example")
@@ -172,6 +176,8 @@ def _emptied(made: Scenario, impressions: tuple[int, ...], clicks: tuple[int, ..
     """The scenario with some partitions left without a record, and no sentinels."""
     return replace(
         made,
-        impressions=[[] if p in impressions else part[:-1] for p, part in enumerate(made.impressions)],
-        clicks=[[] if p in clicks else part[:-1] for p, part in enumerate(made.clicks)],
+        impressions=[
+            [] if p in impressions else made.before_sentinels(part) for p, part in enumerate(made.impressions)
+        ],
+        clicks=[[] if p in clicks else made.before_sentinels(part) for p, part in enumerate(made.clicks)],
     )

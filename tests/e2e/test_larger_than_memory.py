@@ -32,7 +32,8 @@ def with_many_features() -> Scenario:
         event = {**json.loads(message.value), "tag": [f"t{tag}" for tag in tags]}
         return message._replace(value=json.dumps(event).encode())
 
-    return replace(plain, impressions=[[widened(m) for m in part[:-1]] + part[-1:] for part in plain.impressions])
+    impressions = [[*map(widened, plain.before_sentinels(p)), *plain.sentinels(p)] for p in plain.impressions]
+    return replace(plain, impressions=impressions)
 
 
 def assert_scorer_has_the_weights(site: Site, learner: Learner) -> None:
@@ -50,7 +51,8 @@ def assert_scorer_has_the_weights(site: Site, learner: Learner) -> None:
 
 def tick_of_last_impression(site_scenario: Scenario) -> int:
     """Examples of the last impressions come later: more rows than may change before the next checkpoint."""
-    last_ms = max(message.timestamp_ms for part in site_scenario.impressions for message in part[:-1])
+    parts = map(site_scenario.before_sentinels, site_scenario.impressions)
+    last_ms = max(message.timestamp_ms for part in parts for message in part)
     return int(last_ms // site_scenario.settings["tick_ms"])
 
 
