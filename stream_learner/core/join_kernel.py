@@ -135,7 +135,7 @@ def written_log_times(
         if status[i] == 0:
             out[i] = _slide(state, agree, times[i])
         else:
-            out[i] = 0
+            out[i] = log_time
     for i in range(len(times)):
         log_time = max(log_time, out[i])
         out[i] = log_time
