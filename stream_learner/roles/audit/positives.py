@@ -3,9 +3,9 @@
 In: the sums of one partition. Out: a finding, or nothing.
 This file must never call a difference wrong that repeated ids or late clicks can explain.
 
-A click that matched has made at least one example positive, and a positive example has had at least one click: one of
-those counted as matched, or a repeat of one (a duplicate), which may still label another impression of its id. Clicks
-count when they expire, examples when they close; so those that wait at either end of the range may be on one side only.
+Where ids are remembered, each positive example has had one click that counts as matched, and each of those has made
+one example positive. Clicks count when they expire, examples when they close; so those that wait at either end of the
+range may be on one side only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class Bounds(NamedTuple):
 
 def bounds(
     matched: int,
-    duplicates: int,
     late: int,
     opening: Mark | None,
     last: Mark,
@@ -36,16 +35,15 @@ def bounds(
 ) -> Bounds:
     """How many positives a range may have whose expired clicks are these.
 
-    ids_repeat: whether two impressions with one id may both count for one click (dedupe is shorter than window + skew).
-    clicks_have_values: whether a click may leave its example at 0.
+    ids_repeat: whether two impressions with one id may both count for one click (dedupe is 0). clicks_have_values: whether a click may leave its example at 0.
 
     >>> last = Mark(0, 1, 0, 4, 10, 3, 5, 1, 0, -1)
-    >>> bounds(7, 2, 0, None, last, ids_repeat=False, clicks_have_values=False)
-    Bounds(fewest=7, most=9)
+    >>> bounds(7, 0, None, last, ids_repeat=False, clicks_have_values=False)
+    Bounds(fewest=7, most=7)
     """
     before, after = _matched_waiting(opening), _matched_waiting(last)
     fewest = matched - before[1] + after[0] - late
-    most = matched - before[0] + after[1] + duplicates
+    most = matched - before[0] + after[1]
     return Bounds(None if clicks_have_values else max(fewest, 0), None if ids_repeat else most)
 
 
@@ -57,5 +55,4 @@ def _matched_waiting(mark: Mark | None) -> tuple[int, int]:
     if point is None:
         return 0, mark.counts.clicks.waiting
     matched = int(np.count_nonzero(point.codes == ClickCode.MATCHED))
-    repeats = int(np.count_nonzero(point.codes == ClickCode.DUPLICATE))
-    return matched, matched + repeats
+    return matched, matched

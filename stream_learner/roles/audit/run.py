@@ -248,11 +248,10 @@ class _Audit:
             clicks = sums.balances[0].clicks
             found = bounds(
                 clicks.matched,
-                clicks.duplicates,
                 clicks.late,
                 sums.opening,
                 sums.last,
-                ids_repeat=config.join.dedupe_ms < config.join_spec().keep_ms,
+                ids_repeat=config.join.dedupe_ms == 0,
                 clicks_have_values=config.input.clicks.value is not None,
             )
             findings.held(POSITIVES, sums.positives)
