@@ -20,7 +20,6 @@ from tests.oracle_events import Click, Impression, hash_bytes
 from tests.oracle_join import (
     Example,
     first_tick_remembered,
-    in_span,
     label_by_definition,
     least_times,
     log_times,

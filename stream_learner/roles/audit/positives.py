@@ -35,7 +35,8 @@ def bounds(
 ) -> Bounds:
     """How many positives a range may have whose expired clicks are these.
 
-    ids_repeat: whether two impressions with one id may both count for one click (dedupe is 0). clicks_have_values: whether a click may leave its example at 0.
+    ids_repeat: whether two impressions with one id may both count for one click (dedupe is 0).
+    clicks_have_values: whether a click may leave its example at 0.
 
     >>> last = Mark(0, 1, 0, 4, 10, 3, 5, 1, 0, -1)
     >>> bounds(7, 0, None, last, ids_repeat=False, clicks_have_values=False)
