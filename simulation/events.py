@@ -17,8 +17,6 @@ from tests.oracle_events import Click, Impression, Record, read_click, read_impr
 IMPRESSION_EVENTS = EventSpec(weight="w")
 CLICK_EVENTS = EventSpec(value="v")
 BEGINNING_MS = 1000
-STEP_BACK_SHARE = 0.15
-"""In how many partitions times step back after a pause in which everything has expired."""
 BAD_VALUES = (b"not json", b"{}", None, b'{"id":null}')
 
 
@@ -45,59 +43,82 @@ def random_spec(rng: random.Random) -> JoinSpec:
         tick_ms=rng.choice((1, 2, 5)),
         dedupe_ms=rng.choice((0, 4, 20)),
         keep_negatives=rng.choice((1.0, 1.0, 0.3)),
+        lateness_ms=rng.choice((0, 3, 8, 40)),
+        agree=rng.choice((1, 1, 2, 3, 4, 6)),
     )
 
 
+class _Field:
+    """The habits of one partition's clients, chosen once, and the records that follow from them."""
+
+    def __init__(self, rng: random.Random, spec: JoinSpec) -> None:
+        self.rng, self.spec = rng, spec
+        self.ids = rng.randrange(1, 20)
+        self.bad = rng.choice((0.0, 0.1, 0.3))
+        self.ahead, self.behind = (rng.choice((0.0, 0.0, 0.1, 0.3)) for _ in range(2))
+        self.wrong = rng.choice((0.0, 0.0, 0.03, 0.2))  # the share of wrong clocks
+        self.burst = rng.choice((0.0, 0.2, 0.6))
+        self.resend = rng.choice((0.0, 0.1, 0.3))
+        self.slow = rng.choice((4, 4, 13, 40))
+        self.old = rng.choice((0, 0, 0, 0, 25, 60))  # old events, fed into a running joiner: from a moment on, or all
+        self.old_from = rng.choice((0, BEGINNING_MS + 20))
+        self.pauses = rng.choice((0.05, 0.05, 0.2))
+
+    def traffic(self) -> Traffic:
+        rng, now = self.rng, BEGINNING_MS
+        impressions: list[Arrival] = []
+        clicks: list[Arrival] = []
+        for _ in range(rng.randrange(25)):
+            now += 0 if rng.random() < self.burst else rng.choice((0, 1, 1, 2))
+            now += rng.choice((9, 40, self.spec.keep_ms + 20)) if rng.random() < self.pauses else 0
+            key, time_ms = rng.randrange(self.ids), self._clock(now)
+            impressions.append(self._impression(now + rng.randrange(self.slow), time_ms, key))
+            if rng.random() < self.resend:
+                again = rng.choice((0, 1, 5, self.spec.dedupe_ms + rng.choice((-1, 0, 1, self.spec.tick_ms))))
+                impressions.append(self._impression(now + max(again, 0), time_ms + rng.choice((0, 1)), key))
+            while rng.random() < 0.4:
+                clicks.append(self._click(now, time_ms, key))
+        return Traffic(*(sorted(side, key=lambda arrival: arrival.at) for side in (impressions, clicks)))
+
+    def _clock(self, now: int) -> int:
+        """What a client's clock says."""
+        rng = self.rng
+        time_ms = now - (self.old if now >= self.old_from else 0)
+        time_ms += rng.choice((3, 9, 25)) if rng.random() < self.ahead else 0
+        time_ms -= rng.choice((1, 3, 25)) if rng.random() < self.behind else 0
+        return self._wrong(time_ms)
+
+    def _wrong(self, time_ms: int) -> int:
+        return time_ms + self.rng.choice((-100, -60, 60, 100, 300)) if self.rng.random() < self.wrong else time_ms
+
+    def _impression(self, at: int, time_ms: int, key: int) -> Arrival:
+        value = b'{"id":"u%d","w":%d,"x":"y%d"}' % (key, self.rng.randrange(1, 4), self.rng.randrange(3))
+        return Arrival(at, time_ms, self._or_bad(value))
+
+    def _click(self, now: int, time_ms: int, key: int) -> Arrival:
+        """Near both ends of the impression's span; sometimes there before it."""
+        rng, window, skew = self.rng, self.spec.window_ms, self.spec.skew_ms
+        after = rng.choice((-skew - 1, -skew, 0, 1, 2, 5, 9, window - 1, window, window + 1, 31))
+        known = key if rng.random() < 0.9 else 99
+        value = b'{"id":"u%d","v":%s}' % (known, rng.choice((b"1", b"1", b"0.5", b"0")))
+        late = rng.choice((0, 0, 1, 4, 12)) if rng.random() < 0.9 else -after - rng.choice((1, 5, 20))
+        return Arrival(max(now + after + late, BEGINNING_MS), self._wrong(time_ms + after), self._or_bad(value))
+
+    def _or_bad(self, value: bytes) -> bytes | None:
+        return self.rng.choice(BAD_VALUES) if self.rng.random() < self.bad else value
+
+
 def random_traffic(rng: random.Random, spec: JoinSpec) -> Traffic:
-    """Up to 24 impressions with their clicks: out of order, repeated, late, bad, of unknown ids."""
-    impressions, clicks = [], []
-    now, ids, bad = BEGINNING_MS, rng.randrange(1, 20), rng.choice((0.0, 0.1))
-    for _ in range(rng.randrange(25)):
-        now += rng.choice((0, 0, 1, 1, 2, rng.choice((1, 1, 9, 40))))
-        key = rng.randrange(ids)
-        time_ms = max(now - rng.choice((0, 0, 0, 1, 3, rng.choice((0, 0, 25)))), 0)
-        value = b'{"id":"u%d","w":%d,"x":"y%d"}' % (key, rng.randrange(1, 4), rng.randrange(3))
-        impressions.append(Arrival(now + rng.randrange(4), time_ms, _or_bad(rng, value, bad)))
-        while rng.random() < 0.4:
-            time_ms = max(now + rng.choice((-2, 0, 1, 2, 5, 9, 10, 11, 31)), 0)
-            known = key if rng.random() < 0.9 else 99
-            value = b'{"id":"u%d","v":%s}' % (known, rng.choice((b"1", b"1", b"0.5")))
-            clicks.append(Arrival(time_ms + rng.choice((0, 0, 1, 4, 12)), time_ms, _or_bad(rng, value, bad)))
-    if rng.random() < STEP_BACK_SHARE:
-        _step_back(rng, spec, impressions, clicks)
-    return Traffic(_good_first(impressions), _good_first(clicks))
-
-
-def _step_back(rng: random.Random, spec: JoinSpec, impressions: list[Arrival], clicks: list[Arrival]) -> None:
-    """A last click, a pause in which every click is forgotten, then records with times before that click's.
-
-    The second of the late clicks is a duplicate of the first only by log time: their own times lie further apart than
-    clicks are remembered. A joiner that goes on from a resume point in the pause has read no click that tells it.
-    """
-    last = max((arrival.at for side in (impressions, clicks) for arrival in side), default=BEGINNING_MS)
-    clicks.append(Arrival(last, last, b'{"id":"last"}'))
-    at = last + spec.memory_ms + 2 * spec.tick_ms + rng.randrange(6, 20)
-    back = rng.randrange(1, spec.memory_ms + 2)
-    for time_ms in (last - back, last - back + spec.memory_ms + rng.randrange(1, back + 1)):
-        clicks.append(Arrival(at, time_ms, b'{"id":"back","v":1}'))
-    impressions.append(Arrival(at, last - rng.randrange(back + 1), b'{"id":"back","w":1,"x":"y0"}'))
+    """Up to 24 impressions and their clicks: out of order, sent again, late, bad, of unknown ids, by wrong clocks."""
+    return _Field(rng, spec).traffic()
 
 
 def with_sentinels(traffic: Traffic, spec: JoinSpec) -> Traffic:
-    """The same with a last record in both inputs, so late that log time closes every tick before it."""
-    last = max((arrival.at for side in traffic for arrival in side), default=BEGINNING_MS) + 3 * spec.memory_ms + 10
-    end = Arrival(last, last, b'{"id":"end"}')
-    return Traffic([*traffic.impressions, end], [*traffic.clicks, end])
-
-
-def _good_first(side: list[Arrival]) -> list[Arrival]:
-    """In order; the first can be used, since no rule speaks of log time before the first that can."""
-    side.sort(key=lambda arrival: arrival.at)
-    return [side[0]._replace(value=b'{"id":"first"}'), *side[1:]] if side else side
-
-
-def _or_bad(rng: random.Random, value: bytes, share: float) -> bytes | None:
-    return rng.choice(BAD_VALUES) if share and rng.random() < share else value
+    """The same with `agree` last events in both inputs, so late that log time closes every tick before them."""
+    times = [time for side in traffic for arrival in side for time in (arrival.at, arrival.time_ms)]
+    last = max(times, default=BEGINNING_MS) + 3 * spec.keep_ms + 3 * spec.tick_ms + 10
+    ends = [Arrival(last, last, b'{"id":"end%d"}' % n) for n in range(spec.agree)]
+    return Traffic([*traffic.impressions, *ends], [*traffic.clicks, *ends])
 
 
 def oracle_settings(spec: JoinSpec) -> dict[str, Any]:
@@ -107,6 +128,8 @@ def oracle_settings(spec: JoinSpec) -> dict[str, Any]:
         skew_ms=spec.skew_ms,
         tick_ms=spec.tick_ms,
         dedupe_ms=spec.dedupe_ms,
+        lateness_ms=spec.lateness_ms,
+        agree=spec.agree,
         keep_negatives=spec.keep_negatives,
         weight="w",
         value="v",

@@ -11,6 +11,7 @@ import random
 from collections import Counter, deque
 from dataclasses import replace
 from itertools import count, pairwise
+from typing import NamedTuple
 
 from simulation.events import (
     BEGINNING_MS,
@@ -22,7 +23,6 @@ from simulation.events import (
 from simulation.kafka import Appender, Log, Waiting
 from simulation.oracle import accepted_marks, chain_is_sure
 from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Died, Process
-from stream_learner.core import join_impressions
 from stream_learner.core.marks import Mark
 from stream_learner.edges.kafka import Place
 from stream_learner.errors import LogTrimmed, RetryLater, Stop
@@ -48,6 +48,13 @@ def _of_nobody(hint: str) -> str:
     return f"{hint.split(':')[0]}:abc:3"
 
 
+class Writer(NamedTuple):
+    """The process that began an attempt, and when, in the world's time."""
+
+    process: Process
+    began: int
+
+
 class World:
     """Input topics, a training log, a group, processes, and the trouble between them."""
 
@@ -70,6 +77,7 @@ class World:
         self.until_tick = BEGINNING_MS // self.spec.tick_ms + rng.randrange(1, 30) if rng.random() < 0.05 else None
         self.landing_share = rng.choice((0.3, 0.6, 0.9))
         self.transactional = rng.random() < 0.3
+        self.pace = rng.choice((4, 4, 12, 30))
         self.fault_share = rng.choice((0.05, 0.15, 0.3))
         self.lost = ""
         self.topic_ids = {IMPRESSIONS: b"i" * 16, CLICKS: b"c" * 16}
@@ -82,15 +90,15 @@ class World:
         self.logs[LETTERS, 0] = Log(order)
         self.sentinel_ms: dict[int, int] = {}
         self.on_the_way = {place: deque(side) for place, side in self._traffic().items()}
-        arrivals = [arrival.at for side in self.on_the_way.values() for arrival in side]
-        self.horizon = max(arrivals, default=BEGINNING_MS) + 3 * self.spec.memory_ms + 2 * self.spec.tick_ms + 12
+        times = [t for side in self.on_the_way.values() for arrival in side for t in (arrival.at, arrival.time_ms)]
+        self.horizon = max(times, default=BEGINNING_MS) + 3 * self.spec.keep_ms + 2 * self.spec.tick_ms + 12
         self.hints: dict[int, list[str]] = {p: [] for p in range(self.partitions)}
-        self.clock_ahead_of: dict[int, int] = {}
+        self.idle_after_ms = rng.choice((2, 6, 40))
+        self.writers: dict[int, Writer] = {}
         self.ghosts: list[deque[Waiting]] = []
         self.processes: list[Process] = []
         self.owner: dict[int, Process] = {}
         self.stops: list[Stop] = []
-        join_impressions.SAMPLE_EVERY = rng.choice((1, 3, 4096))
         partition_module.MAX_OUTSTANDING = rng.choice((2, 64))
         self.marks_when_lost = 0
         self.start_process()
@@ -118,7 +126,7 @@ class World:
         self.now += ms
         for place, side in self.on_the_way.items():
             while side and side[0].at <= self.now:
-                self._arrive(self.logs[place], side.popleft(), is_last=not side)
+                self._arrive(self.logs[place], side.popleft(), is_last=len(side) < self.spec.agree)
             if not side and self.logs[place].open:
                 self._finish(self.logs[place], commit=True)
 
@@ -138,6 +146,11 @@ class World:
         self.seen["input transactions committed" if commit else "input transactions aborted"] += 1
         for transaction in list(log.open):
             log.finish(transaction, commit=commit)
+
+    def note_writer(self, process: Process, attempt: int) -> None:
+        """A process has begun an attempt."""
+        self.seen["attempts"] += 1
+        self.writers[attempt] = Writer(process, self.now)
 
     # The group
 
@@ -377,7 +390,7 @@ class World:
         rng = self.rng
         for _ in range(rng.randrange(10, 90)):
             if rng.random() < 0.7:
-                self.pass_time(rng.randrange(4))
+                self.pass_time(rng.randrange(self.pace))
             self.trouble()
             self.step()
             if not self.processes:

@@ -5,6 +5,7 @@ In: nothing. Out: `MUTATIONS`: for each name, what to patch. This file must neve
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -12,21 +13,28 @@ from typing import Any
 import numpy as np
 
 from simulation import kafka, process
-from stream_learner.core import join_clicks, join_impressions
+from stream_learner.core import join_impressions
 from stream_learner.core.join import PartitionJoin
-from stream_learner.core.join_clicks import ClickMemory
+from stream_learner.core.join_clicks import ClickMemory, ClickRows
+from stream_learner.core.join_columns import LogTime
 from stream_learner.core.join_impressions import ImpressionBuffer
-from stream_learner.core.join_spec import JoinSpec
+from stream_learner.core.join_kernel import BLOCK, DEAD, UNMATCHED, expire_clicks
+from stream_learner.core.join_rows import ImpressionRows
+from stream_learner.core.join_spec import Cut, JoinSpec
 from stream_learner.core.marks import Mark
 from stream_learner.edges.kafka import End, EndWatch, Place
 from stream_learner.roles.inputs import Inputs
+from stream_learner.roles.partition import PartitionJoiner
+from stream_learner.roles.partition_clock import ClockRule, PartitionClock
+
+FOR_EVER_MS = 10**9
 
 
 def _forget_late(by: int) -> Any:
     right = ClickMemory.forget
 
-    def forget(self: ClickMemory, before_ms: int, outcomes: Any) -> None:
-        right(self, before_ms + by * self._tick_ms, outcomes)
+    def forget(self: ClickMemory, end_ms: int, outcomes: Any) -> None:
+        right(self, end_ms + by * self._spec.tick_ms, outcomes)
 
     return forget
 
@@ -35,7 +43,7 @@ def _no_wait_for_impressions() -> Any:
     right = PartitionJoin.next_cut
 
     def next_cut(self: PartitionJoin, click_idle: Any = None, impression_idle: Any = None, **kw: Any) -> Any:
-        return right(self, click_idle, 10**9, **kw)
+        return right(self, click_idle, FOR_EVER_MS, **kw)
 
     return next_cut
 
@@ -53,14 +61,23 @@ def _whole_batch(self: PartitionJoin, end_ms: int) -> int:
     return self._ahead.position
 
 
-def _end_without_position(self: Inputs, ends: Any, topic: str, position: int) -> int | None:
-    end = ends.get((topic, self._partition))
-    return None if end is None else end.asked_at_ms - self._plan.grace_ms
+def _end_without_position() -> Any:
+    right = Inputs._at_end
+
+    def at_end(self: Inputs, ends: Any, topic: str, position: int, clock: Any) -> int | None:
+        return right(self, ends, topic, sys.maxsize, clock)
+
+    return at_end
 
 
-def _end_without_grace(self: Inputs, ends: Any, topic: str, position: int) -> int | None:
-    end = ends.get((topic, self._partition))
-    return None if end is None or position < end.high_watermark else end.asked_at_ms
+def _end_without_grace() -> Any:
+    right = Inputs._at_end
+
+    def at_end(self: Inputs, ends: Any, topic: str, position: int, clock: Any) -> int | None:
+        found = right(self, ends, topic, position, clock)
+        return None if found is None else found + self._plan.clock.grace_ms
+
+    return at_end
 
 
 def _clock_after_the_answer(self: EndWatch) -> Any:
@@ -84,8 +101,123 @@ def _old_answer_for_new() -> Any:
     return ask
 
 
-def _raw_times(offsets: Any, status: Any, times: Any, position: int, log_time: int) -> Any:
-    return times.copy()
+def _whole_buffer(self: ImpressionBuffer, time_ms: int) -> int:
+    return self.position
+
+
+def _own_word() -> Any:
+    """Log time of both inputs, where every clock is believed."""
+    right = LogTime.__init__
+
+    def begin(self: LogTime, agree: int, log_time: int) -> None:
+        right(self, 1, log_time)
+
+    return begin
+
+
+def _with_spec(of: type, **changes: Any) -> Any:
+    """Some class of the join, made with other settings; their fingerprint stays."""
+    right = of.__init__  # type: ignore[misc]
+
+    def begin(self: Any, spec: JoinSpec, *args: Any, **kwargs: Any) -> None:
+        other = replace(spec, **changes)
+        vars(other)["fingerprint"] = spec.fingerprint
+        right(self, other, *args, **kwargs)
+
+    return begin
+
+
+def _with_rule(**changes: Any) -> Any:
+    right = PartitionClock.__init__
+
+    def begin(self: PartitionClock, rule: ClockRule, *args: Any) -> None:
+        right(self, replace(rule, **changes), *args)
+
+    return begin
+
+
+def _always_follow(self: PartitionClock, now_ms: int, closed_ms: int) -> bool:
+    return True
+
+
+def _all_is_live() -> Any:
+    right = PartitionClock.note
+
+    def note(self: PartitionClock, times_ms: Any, log_time_ms: int, now_ms: int) -> None:
+        right(self, np.maximum(times_ms, now_ms), log_time_ms, now_ms)
+
+    return note
+
+
+def _nobody_is_late() -> Any:
+    right = join_impressions._label
+
+    def label(rows: ImpressionRows, stop: int, late_before_ms: int, *args: Any) -> int:
+        return right(rows, stop, -FOR_EVER_MS, *args)
+
+    return label
+
+
+def _run_as_one_tick(self: ClickRows, time_ms: int, stop: int) -> int:
+    return stop
+
+
+def _look_again_for(cursor: bool) -> Any:
+    """A tick made again where its cursor, or else its border, would lie by what has been read now."""
+
+    def make(self: PartitionJoiner, join: PartitionJoin, inputs: Inputs, mark: Mark) -> Any:
+        cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
+        while not join.covers(cut):
+            yield self._read_towards(join, inputs, cut.next_impression, cut.click_cursor)
+        end_ms = (mark.last_tick + 1) * join.spec.tick_ms
+        if cursor:
+            cut = cut._replace(click_cursor=join._cursor_at(end_ms))
+        elif mark.first_tick == mark.last_tick:
+            border = join._impressions.end_of_those_before(end_ms - join.spec.window_ms)
+            cut = cut._replace(next_impression=border)
+        join.emit(cut, self._rows)
+
+    return make
+
+
+def _rows_beyond_the_border() -> Any:
+    """The log times that are written, where rows end with what has been read."""
+    right = ImpressionBuffer._write_log_times
+
+    def write(self: ImpressionBuffer, slices: Any, floor: int, scratch: Any) -> None:
+        read = sum(stop - rows.start for rows, stop in slices)
+        everything = [(rows, len(rows.offsets)) for rows in self._rows]
+        scratch.reserve_rows(sum(stop - rows.start for rows, stop in everything))
+        right(self, everything, floor, scratch)
+        self.written_log_time = int(scratch.read_log_time[read - 1]) if read else self.written_log_time
+
+    return write
+
+
+def _rows_beyond_the_cursor() -> Any:
+    """What clicks are kept by, where rows end with what has been read: clicks ahead are lent to the memory."""
+    right = PartitionJoin.emit
+
+    def emit(self: PartitionJoin, *args: Any) -> Any:
+        self._clicks.ahead = self._ahead  # type: ignore[attr-defined]
+        return right(self, *args)
+
+    def forget(self: ClickMemory, end_ms: int, outcomes: Any) -> None:
+        spec, end = self._spec, self.end
+        for rows in self.ahead._rows:  # type: ignore[attr-defined]
+            for i in range(rows.start, len(rows.offsets)):
+                self._make_room(end + 1)
+                block, place = self._held[end // BLOCK - self._first_block], 4 * (end % BLOCK)
+                code = UNMATCHED if rows.status[i] == 0 else DEAD
+                block[place : place + 4] = rows.offsets[i], rows.time_ms[i], 0, code
+                end += 1
+        places = (self.blocks, self.block_mask, self.first, end, self.forgotten_log_time)
+        self.first, self.forgotten_log_time = expire_clicks(
+            *places, spec.agree, spec.lateness_ms, end_ms - spec.keep_ms, outcomes
+        )
+        self.first = min(self.first, self.end)
+
+    return [(PartitionJoin, "emit", emit), (ClickMemory, "forget", forget)]
 
 
 def _read_uncommitted() -> Any:
@@ -98,21 +230,17 @@ def _read_uncommitted() -> Any:
     return begin
 
 
-def _no_dedupe_point(self: ImpressionBuffer) -> tuple[int, int]:
-    return self.next, self._emitted_log_time
-
-
-def _point_without(name: str) -> Any:
+def _point_without(**nothing: Any) -> Any:
     right = PartitionJoin.resume_point
-    return lambda self, *args: replace(right(self, *args), **{name: -1})
+    return lambda self, *args: replace(right(self, *args), **nothing)
 
 
-def _resume_without(name: str) -> Any:
+def _resume_without(**nothing: Any) -> Any:
     right = PartitionJoin.resume
 
     def resume(spec: JoinSpec, mark: Mark, **kw: Any) -> PartitionJoin:
         assert mark.resume is not None
-        return right(spec, replace(mark, resume=replace(mark.resume, **{name: -1})), **kw)
+        return right(spec, replace(mark, resume=replace(mark.resume, **nothing)), **kw)
 
     return resume
 
@@ -125,12 +253,15 @@ MUTATIONS = {
         (PartitionJoin, "next_cut", _no_wait_for_clicks())
     ],
     "closing: clicks count however far was read": lambda: [(PartitionJoin, "_cursor_at", _whole_batch)],
-    "closing: times instead of log time": lambda: [
-        (join_clicks, "running_log_time", _raw_times),
-        (join_impressions, "running_log_time", _raw_times),
+    "closing: impressions are emitted however far was read": lambda: [
+        (ImpressionBuffer, "end_of_those_before", _whole_buffer)
     ],
-    "closing: the position need not have reached the end": lambda: [(Inputs, "_at_end", _end_without_position)],
-    "closing: no grace": lambda: [(Inputs, "_at_end", _end_without_grace)],
+    "closing: every clock is believed": lambda: [(LogTime, "__init__", _own_word())],
+    "closing: every clock is believed, of clicks that are kept as well": lambda: [
+        (PartitionJoin, "__init__", _with_spec(PartitionJoin, agree=1))
+    ],
+    "closing: the position need not have reached the end": lambda: [(Inputs, "_at_end", _end_without_position())],
+    "closing: no grace": lambda: [(Inputs, "_at_end", _end_without_grace())],
     "closing: the clock is read after the answer": lambda: [
         (EndWatch, "ask", _clock_after_the_answer),
         (process, "END_DELAY_SHARE", 0.9),  # not of the mutation itself: more of the trouble in question
@@ -142,24 +273,49 @@ MUTATIONS = {
         (process, "END_ERROR_SHARE", 0.8),  # not of the mutation itself: more of the trouble in question
         (kafka, "PARTIAL_READS", 1),
     ],
+    "clock: it always closes": lambda: [(PartitionClock, "_may_follow", _always_follow)],
+    "clock: old events are live": lambda: [(PartitionClock, "note", _all_is_live())],
+    "clock: every moment without an event is quiet": lambda: [
+        (PartitionClock, "__init__", _with_rule(idle_after_ms=0))
+    ],
+    "clock: ticks have always closed to within lateness of it": lambda: [
+        (PartitionClock, "__init__", _with_rule(lateness_ms=FOR_EVER_MS))
+    ],
+    "runs: clicks are taken as in one tick": lambda: [(ClickRows, "end_of_those_before", _run_as_one_tick)],
+    "impressions: none is late": lambda: [(join_impressions, "_label", _nobody_is_late())],
     "inputs: records that are not committed are read": lambda: [(kafka.Reader, "__init__", _read_uncommitted())],
     "clicks: forgotten a tick late": lambda: [(ClickMemory, "forget", _forget_late(-1))],
     "clicks: forgotten a tick early": lambda: [(ClickMemory, "forget", _forget_late(1))],
-    "clicks: remembered without the skew": lambda: [(JoinSpec, "memory_ms", property(lambda spec: spec.window_ms))],
+    "clicks: kept without the skew": lambda: [
+        (JoinSpec, "keep_ms", property(lambda spec: spec.window_ms + spec.lateness_ms))
+    ],
+    "clicks: kept without the lateness": lambda: [(ClickMemory, "__init__", _with_spec(ClickMemory, lateness_ms=0))],
+    "clicks: rows do not end at the cursor": _rows_beyond_the_cursor,
+    "made again: the cursor is looked for again": lambda: [
+        (PartitionJoiner, "_make_tick_again", _look_again_for(cursor=True))
+    ],
+    "made again: the border is looked for again": lambda: [
+        (PartitionJoiner, "_make_tick_again", _look_again_for(cursor=False))
+    ],
+    "made again: rows do not end at the border": lambda: [
+        (ImpressionBuffer, "_write_log_times", _rows_beyond_the_border())
+    ],
+    "resume point: without steps": lambda: [(PartitionJoin, "resume_point", _point_without(steps=()))],
+    "resume point: steps are not taken from it": lambda: [(PartitionJoin, "resume", _resume_without(steps=()))],
     "resume point: nothing is read again for duplicates": lambda: [
-        (ImpressionBuffer, "dedupe_point", _no_dedupe_point)
+        (ImpressionBuffer, "remembered_from", property(lambda self: self.next))
     ],
     "resume point: without the clicks' log time": lambda: [
-        (PartitionJoin, "resume_point", _point_without("click_log_time"))
+        (PartitionJoin, "resume_point", _point_without(click_log_time=-1))
     ],
     "resume point: without the impressions' log time": lambda: [
-        (PartitionJoin, "resume_point", _point_without("impression_log_time"))
+        (PartitionJoin, "resume_point", _point_without(impression_log_time=-1))
     ],
     "resume point: the clicks' log time is not taken from it": lambda: [
-        (PartitionJoin, "resume", _resume_without("click_log_time"))
+        (PartitionJoin, "resume", _resume_without(click_log_time=-1))
     ],
     "resume point: the impressions' log time is not taken from it": lambda: [
-        (PartitionJoin, "resume", _resume_without("impression_log_time"))
+        (PartitionJoin, "resume", _resume_without(impression_log_time=-1))
     ],
     "resume point: no click was matched": lambda: [(ClickMemory, "codes", lambda self: np.zeros(len(self), np.uint8))],
     "resume point: clicks that wait are not read again": lambda: [

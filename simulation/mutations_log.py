@@ -60,7 +60,7 @@ def _no_empty_log(self: LogTail, hint: Hint | None, earliest: int, end: int) -> 
 
 
 def _same_attempt(self: Process) -> int:
-    self.world.clock_ahead_of[77 + self.instance] = self.clock_ahead_ms
+    self.world.note_writer(self, 77 + self.instance)
     return 77 + self.instance
 
 

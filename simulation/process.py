@@ -6,7 +6,8 @@ This file must never look into a record, nor repair what a joiner did.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simulation.events import CLICK_EVENTS, IMPRESSION_EVENTS
@@ -14,10 +15,11 @@ from simulation.kafka import Appender, Queries, Reader
 from stream_learner.core.events import ClickDecoder, ImpressionDecoder
 from stream_learner.core.feature_spec import FeatureSpec
 from stream_learner.edges.kafka import EndWatch, Place
-from stream_learner.errors import BrokerUnreachable, RetryLater
+from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
 from stream_learner.roles.accepted import Hint
+from stream_learner.roles.beginning import Start
 from stream_learner.roles.inputs import BadShare, InputPlan
-from stream_learner.roles.partition import PartitionJoiner, PartitionPlan, Start
+from stream_learner.roles.partition import PartitionJoiner, PartitionPlan
 from stream_learner.roles.partition_clock import ClockRule
 
 if TYPE_CHECKING:
@@ -34,8 +36,6 @@ STALE_SHARE = 0.05
 """How often a broker tells an older end of the training log."""
 STALE_IN_A_ROW = 2
 """So often one after the other, at most: a broker catches up."""
-LATENESS_MS, IDLE_AFTER_MS = 8, 6
-"""Short enough that the clock closes by every one of its rules in a history."""
 NO_LIMIT = BadShare(1.0, 1)
 _IMPRESSION_DECODER = ImpressionDecoder(IMPRESSION_EVENTS, FeatureSpec.from_dict({}))
 _CLICK_DECODER = ClickDecoder(CLICK_EVENTS)
@@ -57,6 +57,24 @@ class _Silent:
     warning = info
 
 
+class _Questions(Queries):
+    """Notes when the process asked where a partition ends, if it was told."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process)
+        self._process = process
+
+    def high_watermarks_known(
+        self, places: Iterable[Place]
+    ) -> tuple[dict[Place, int], dict[Place, StreamLearnerError]]:
+        """As ever."""
+        asked = self._process.world.now
+        known, failed = super().high_watermarks_known(places)
+        for place in known:
+            self._process.asked[place].append(asked)
+        return known, failed
+
+
 class Process:
     """One joiner process: the role's loop over its partitions, and its clients."""
 
@@ -71,7 +89,8 @@ class Process:
         self.paused = False
         self.fragile = 0.0
         self._stale_in_a_row = 0
-        queries = Queries(self)
+        self.asked: defaultdict[Place, list[int]] = defaultdict(list)
+        queries = _Questions(self)
         self.appender = Appender(self)
         self.ends = EndWatch(queries, self.wall_clock_ms)
         inputs = InputPlan(
@@ -81,7 +100,7 @@ class Process:
             impression_decoder=_IMPRESSION_DECODER,
             click_decoder=_CLICK_DECODER,
             bad_share=NO_LIMIT,
-            clock=ClockRule(world.grace_ms, LATENESS_MS, IDLE_AFTER_MS) if world.close_idle else None,
+            clock=self._clock_rule(),
             clock_ms=self.wall_clock_ms,
             new_reader=Reader,  # type: ignore[arg-type]
             new_reader_beside=Reader,  # type: ignore[arg-type]
@@ -107,14 +126,17 @@ class Process:
             new_attempt_id=self._new_attempt_id,
         )
 
+    def _clock_rule(self) -> ClockRule | None:
+        world = self.world
+        return ClockRule(world.grace_ms, world.spec.lateness_ms, world.idle_after_ms) if world.close_idle else None
+
     def wall_clock_ms(self) -> int:
         """The time by this process's own clock."""
         return max(self.world.now + self.clock_ahead_ms, 0)
 
     def _new_attempt_id(self) -> int:
         attempt = self.rng.getrandbits(64) | 1
-        self.world.seen["attempts"] += 1
-        self.world.clock_ahead_of[attempt] = self.clock_ahead_ms
+        self.world.note_writer(self, attempt)
         return attempt
 
     def edge(self, name: str) -> None:

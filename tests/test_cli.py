@@ -92,7 +92,25 @@ def test_a_configuration_that_can_work_is_ok(run: Run) -> None:
     """config check says ok and ends with 0."""
     assert run("config", "check", "-c", MINIMAL) == Ended(0, "ok\n", "")
     ended = run("config", "check", "-c", MINIMAL, "--json")
-    assert json.loads(ended.out) == {"ok": True, "problems": []}
+    assert json.loads(ended.out) == {"ok": True, "problems": [], "warnings": []}
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("join.dedupe=29m", "join.dedupe is shorter than join.window (30m)"),
+        ("join.dedupe=0", "join.dedupe is 0: "),
+        ("join.agree=1", "join.agree is 1: "),
+        ("join.dedupe=30m", ""),
+    ],
+)
+def test_config_check_warns_of_what_was_hardly_meant(run: Run, setting: str, says: str) -> None:
+    """On stderr, or in the JSON object; it is no failure."""
+    ended = run("config", "check", "-c", MINIMAL, "--set", setting)
+    assert (ended.code, ended.out) == (0, "ok\n")
+    assert ended.err.startswith(f"warning: {says}") if says else ended.err == ""
+    (warning,) = json.loads(run("config", "check", "-c", MINIMAL, "--set", setting, "--json").out)["warnings"] or [""]
+    assert warning.startswith(says) and bool(warning) == bool(says)
 
 
 def test_all_findings_are_shown(run: Run) -> None:

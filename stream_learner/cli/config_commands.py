@@ -14,6 +14,7 @@ import yaml
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load
 from stream_learner.cli.output import print_error, print_json
 from stream_learner.config import Config
+from stream_learner.config.rules import doubtful
 from stream_learner.errors import ConfigError
 
 config_app = typer.Typer(help="Check, describe and show the configuration.", no_args_is_help=True)
@@ -31,18 +32,21 @@ NoSecrets = Annotated[
 def check(
     config: ConfigFile = None, overrides: Overrides = None, no_secrets: NoSecrets = False, as_json: AsJson = False
 ) -> None:
-    """Check everything that can be known without a broker, and name every finding."""
+    """Check everything that can be known without a broker, and name every finding; warn of what was hardly meant."""
     try:
-        load(config, overrides, secrets=not no_secrets)
+        checked = load(config, overrides, secrets=not no_secrets)
     except ConfigError as error:
         if as_json:
-            print_json({"ok": False, "problems": list(error.problems or (error.message,))})
+            print_json({"ok": False, "problems": list(error.problems or (error.message,)), "warnings": []})
             raise typer.Exit(error.exit_code) from None
         raise typer.Exit(print_error(error)) from None
+    warnings = [f"{path} {message}" for path, message in doubtful(checked)]
     if as_json:
-        print_json({"ok": True, "problems": []})
-    else:
-        typer.echo("ok")
+        print_json({"ok": True, "problems": [], "warnings": warnings})
+        return
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    typer.echo("ok")
 
 
 @config_app.command("schema")

@@ -1,7 +1,7 @@
 """Rules between settings: each is right by itself, together they cannot work.
 
-In: a configuration whose settings are each valid. Out: (path, message) for every rule broken.
-This file must never stop at the first.
+In: a configuration whose settings are each valid. Out: (path, message) for every rule broken, and for what works but
+was hardly meant. This file must never stop at the first.
 """
 
 from __future__ import annotations
@@ -28,6 +28,19 @@ def broken_rules(config: Config) -> Iterator[Problem]:
     yield from _size_rules(config)
     yield from _topic_rules(config)
     yield from _serve_rules(config)
+
+
+def doubtful(config: Config) -> Iterator[Problem]:
+    """Every setting that works, and that whoever wrote it may regret, as (path, message)."""
+    join = config.join
+    window = format_duration_ms(join.window_ms)
+    if "dedupe_ms" in join.model_fields_set and 0 < join.dedupe_ms < join.window_ms:
+        what = "an impression that is sent again later than that counts as a second negative, unless a click on it has"
+        yield "join.dedupe", f"is shorter than join.window ({window}): {what} been counted"
+    if join.agree == 1:
+        yield "join.agree", "is 1: a single event with a wrong clock closes ticks for all others of its partition"
+    if join.dedupe_ms == 0:
+        yield "join.dedupe", "is 0: impressions that are sent again count again, and their clicks with them"
 
 
 def _join_rules(config: Config) -> Iterator[Problem]:

@@ -98,7 +98,10 @@ class Join(Section):
     dedupe_ms: Annotated[DurationMs, lasting("0", "7d")] = Field(
         5 * MINUTE_MS,
         alias="dedupe",
-        description="An impression whose id was seen within this time before it is a duplicate; 0 keeps all.",
+        description=(
+            "An impression whose id was emitted within this time before it is a duplicate; 0 keeps all. One that comes "
+            "later is too, if a click on it has been counted."
+        ),
     )
     grace_ms: Annotated[DurationMs, lasting("0", "1d")] = Field(
         2 * SECOND_MS,
@@ -123,6 +126,13 @@ class Join(Section):
             "than `lateness`. Longer than any pause while old events are fed into a running joiner."
         ),
     )
+    hold_on_silence: bool = Field(
+        True,
+        description=(
+            "Whether the wall clock stops closing ticks when clicks stop although impressions go on, for longer than "
+            "their usual rate explains, until one comes. false for sites with hardly any clicks."
+        ),
+    )
     max_skew_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         5 * MINUTE_MS,
         alias="max_skew",
@@ -145,7 +155,8 @@ class Join(Section):
     start: Start = Field(
         "earliest",
         description=(
-            "Where a model without a training log begins: earliest, latest, or a moment, in ISO 8601 with its zone."
+            "Where a model without a training log begins: earliest, latest, or a moment, in ISO 8601 with its zone. "
+            "Impressions older than the clicks that are still in their topic are left out."
         ),
     )
     keep_negatives: Annotated[float, Field(gt=0, le=1)] = Field(
@@ -231,7 +242,7 @@ class Features(Section):
     max_value_bytes: Annotated[SizeBytes, sized("1", "1MiB")] = Field(
         4 * KIB, description="An impression with a longer name or text as a feature is a dead letter."
     )
-    key_rule: Literal[1, 2] = Field(
+    key_rule: Annotated[int, counting(1, 2)] = Field(
         2,
         description=(
             "How names of fields stand in the texts that are hashed. 2: no two features share a text; 1: names as "

@@ -19,7 +19,7 @@ indicator of `a`, and the number field with the empty name the bias. All other n
 One feature on purpose, by both rules: a field by its joined name, so that `{"a.b": 1}` and `{"a": {"b": 1}}` are one,
 as they are in `include`, `fields` and crosses; the elements of a list and the list's field; a category by its text, so
 that true is "true", 7 of a categorical field is "7", and bucket 3 is the string "b3" of the same field. A cross hashes
-keys, not a text: two crosses agree only where hashes do.
+the bytes of its keys, not a text: it agrees with another cross, or with a text, no sooner than any two hashes do.
 """
 
 from __future__ import annotations

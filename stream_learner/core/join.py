@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from stream_learner.core.events import Clicks, Impressions
 from stream_learner.core.examples import ExampleBatch
 from stream_learner.core.join_clicks import ClickAhead, ClickMemory
-from stream_learner.core.join_columns import NO_LOG_TIME, DeadRecord
+from stream_learner.core.join_columns import NO_LOG_TIME
 from stream_learner.core.join_impressions import ImpressionBuffer
 from stream_learner.core.join_kernel import DEAD, DUPLICATE, LATE, MATCHED, UNMATCHED
 from stream_learner.core.join_rows import ExampleScratch
@@ -32,7 +32,6 @@ from stream_learner.core.marks import RULES, ClickCounts, Mark, ResumePoint, Tic
 
 __all__ = [
     "Cut",
-    "DeadRecord",
     "ExampleScratch",
     "JoinSpec",
     "NotRead",
@@ -61,16 +60,12 @@ class TickOutput:
     """What a cut emits.
 
     first_click: offset of the first click not expired, `cut.click_cursor` if there is none.
-    dead_impressions, dead_clicks: to be dead-lettered before the tick is appended; impressions where they are
-    counted, clicks when they are read (they are counted when they expire).
     """
 
     cut: Cut
     examples: ExampleBatch
     counts: TickCounts
     first_click: int
-    dead_impressions: list[DeadRecord]
-    dead_clicks: list[DeadRecord]
 
 
 class PartitionJoin:
@@ -292,14 +287,14 @@ class PartitionJoin:
         """
         self._check(cut)
         impressions, outcomes = self._impressions, np.zeros(5, np.int64)
-        dead_clicks, read = self._take_clicks(cut, outcomes)
+        read = self._take_clicks(cut, outcomes)
         impressions.forget_before(cut.last_tick)
         emitted = impressions.emit(cut.last_tick, cut.next_impression, self._clicks, scratch or ExampleScratch())
         self._clicks.forget(self._end_of(cut.last_tick), outcomes)
         self.next_tick = cut.last_tick + 1
         impressions.forget_before(self.next_tick)
         counts = TickCounts(emitted.counts, self._click_counts(read, outcomes))
-        return TickOutput(cut, emitted.examples, counts, self._first_click(), emitted.dead, dead_clicks)
+        return TickOutput(cut, emitted.examples, counts, self._first_click())
 
     @property
     def resume_bytes(self) -> int:
@@ -366,13 +361,11 @@ class PartitionJoin:
                 f" and clicks up to {self._ahead.position}"
             )
 
-    def _take_clicks(self, cut: Cut, outcomes: NDArray[np.int64]) -> tuple[list[DeadRecord], int]:
-        """Take the clicks before the cursor: in a run of ticks as if they were made one by one."""
+    def _take_clicks(self, cut: Cut, outcomes: NDArray[np.int64]) -> int:
+        """Take the clicks before the cursor, in a run of ticks as if they were made one by one; how many."""
         before = self._clicks.end
-        dead: list[DeadRecord] = []
         tick = cut.first_tick
         for rows, stop in self._ahead.take_until(cut.click_cursor):
-            dead += rows.dead(stop)
             while rows.start < stop:
                 end = stop if tick >= cut.last_tick else rows.end_of_those_before(self._end_of(tick), stop)
                 self._clicks.take(rows, end, tick * self.spec.tick_ms)
@@ -380,7 +373,7 @@ class PartitionJoin:
                     tick = min(int(rows.passed[rows.start]) // self.spec.tick_ms, cut.last_tick)
                     self._clicks.forget(tick * self.spec.tick_ms, outcomes)
         self._click_cursor = cut.click_cursor
-        return dead, self._clicks.end - before
+        return self._clicks.end - before
 
     def _click_counts(self, read: int, outcomes: NDArray[np.int64]) -> ClickCounts:
         return ClickCounts(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.events import Clicks
 from stream_learner.core.id_table import IdTable
-from stream_learner.core.join_columns import DeadRecord, LogTime, column, dead_records
+from stream_learner.core.join_columns import LogTime, column
 from stream_learner.core.join_kernel import (
     BLOCK,
     CLICK_BYTES,
@@ -51,10 +51,6 @@ class ClickRows:
     def end_of_those_before(self, time_ms: int, stop: int) -> int:
         """The first row from `start` on with which log time has come to `time_ms`, at most `stop`."""
         return min(max(int(np.searchsorted(self.passed, time_ms)), self.start), stop)
-
-    def dead(self, stop: int) -> list[DeadRecord]:
-        """The rows from `start` to before `stop` that could not be used."""
-        return dead_records(self.offsets, self.status, self.start, stop)
 
 
 class ClickMemory:

@@ -1,4 +1,4 @@
-"""What both inputs of the join have in common: columns as kernels want them, log time, records that are dead.
+"""What both inputs of the join have in common: columns as kernels want them, and log time.
 
 In: decoded columns in offset order. Out: the same, checked, and how far log time has come with each record.
 This file must never know impressions from clicks.
@@ -6,25 +6,17 @@ This file must never know impressions from clicks.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.join_kernel import NEGATIVE_TIME, OUT_OF_ORDER, log_time_of, log_times, new_state
-from stream_learner.core.reasons import Reason
 
 NO_LOG_TIME = -1
 """Log time where no good record has been read yet. Times are never negative."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-class DeadRecord(NamedTuple):
-    """An input record that could not be used: its offset, and why."""
-
-    offset: int
-    reason: Reason
 
 
 def column(array: NDArray[Any], dtype: type[Scalar]) -> NDArray[Scalar]:
@@ -66,9 +58,3 @@ class LogTime:
         if wrong == NEGATIVE_TIME:
             raise ValueError("a good record has a negative time")
         return out
-
-
-def dead_records(offsets: NDArray[np.int64], status: NDArray[np.uint8], start: int, stop: int) -> list[DeadRecord]:
-    """The rows `start..stop-1` that could not be used."""
-    rows = np.flatnonzero(status[start:stop]) + start
-    return [DeadRecord(int(offsets[i]), Reason(status[i])) for i in rows]

@@ -18,7 +18,8 @@ from stream_learner.core.events import Impressions
 from stream_learner.core.examples import ExampleBatch, ImpressionCounts
 from stream_learner.core.id_table import IdTable
 from stream_learner.core.join_clicks import ClickMemory
-from stream_learner.core.join_columns import NO_LOG_TIME, DeadRecord, LogTime, column, dead_records
+from stream_learner.core.join_columns import NO_LOG_TIME, LogTime, column
+from stream_learner.core.join_crowded import crowded_labels
 from stream_learner.core.join_kernel import (
     DEAD_IMPRESSIONS,
     DUPLICATES,
@@ -37,6 +38,8 @@ from stream_learner.core.join_kernel import (
 from stream_learner.core.join_rows import ExampleScratch, ImpressionRows, KeptRows, gather
 from stream_learner.core.join_spec import JoinSpec
 
+_NO_LABELS = np.zeros(0)
+
 
 @dataclass(slots=True)
 class Emitted:
@@ -44,7 +47,6 @@ class Emitted:
 
     examples: ExampleBatch
     counts: ImpressionCounts
-    dead: list[DeadRecord]
 
 
 class ImpressionBuffer:
@@ -151,7 +153,6 @@ class ImpressionBuffer:
         self._open_step(tick, until)
         tally = np.zeros(7, np.int64)
         parts: list[KeptRows] = []
-        dead: list[DeadRecord] = []
         n = before = 0
         for rows, stop in slices:
             start, late_before_ms = rows.start, floor - self._spec.lateness_ms
@@ -161,12 +162,10 @@ class ImpressionBuffer:
                 parts.append(KeptRows(rows, scratch.kept[n : n + got], before - start))
             n += got
             before += stop - start
-            if tally[DEAD_IMPRESSIONS] > len(dead):
-                dead += dead_records(rows.offsets, rows.status, start, stop)
             self._let_go(rows, stop)
         self.next = until
         self._due = None
-        return Emitted(gather(parts, n, int(tally[FEATURES]), scratch), _counts(read, tally), dead)
+        return Emitted(gather(parts, n, int(tally[FEATURES]), scratch), _counts(read, tally))
 
     def _find_due(self) -> int:
         first = self._rows[0]
@@ -286,6 +285,7 @@ def _label(
             spec.dedupe_ms > 0,
             spec.keep_negatives,
             spec.keep_below,
+            _NO_LABELS if spec.dedupe_ms else crowded_labels(rows, stop, late_before_ms, clicks, spec),
             scratch.kept[at:],
             scratch.label[at:],
             scratch.weight[at:],

@@ -4,8 +4,9 @@ In: columns of decoded events, the addresses of an `IdTable` and of the blocks i
 Out: the same, changed; columns of examples.
 This file must never decide which records a tick takes: `join` does. It allocates nothing.
 
-A remembered click is 32 bytes: offset, time, value (float64 bits), and one word with its code in the low 8 bits and
-above them how many clicks back the one before with the same id lies (0: none). Clicks are numbered from 0 in the order
+A remembered click is 32 bytes: offset, time, value (float64 bits), and one word with its code in the low 8 bits, above
+them in 8 bits how many clicks of its id there are up to it (at most `CROWDED`), and above those how many clicks back
+the one before with the same id lies (0: none). Clicks are numbered from 0 in the order
 they are taken; number `n` lies in block `n // BLOCK` modulo the number of blocks. The id table holds the newest number
 of each id, and numbers below `first` are forgotten.
 """
@@ -37,8 +38,12 @@ CLICK_BYTES = 32
 UNMATCHED, LATE, MATCHED, DUPLICATE, DEAD = range(5)
 OUT_OF_ORDER, NEGATIVE_TIME = -1, -2
 
+TIME, VALUE, WORD = 8, 16, 24
+"""Where a remembered click keeps its time, its value and its word."""
+CROWDED = 255
+"""So many clicks of an id, or more, are remembered, as far as its newest one knows."""
 _BLOCK_BITS = 12
-_TIME, _VALUE, _CODE = 8, 16, 24
+_BACK = 16
 _AHEAD = 16
 _SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15)  # keeps the choice apart from other uses of the id's hash
 
@@ -130,7 +135,7 @@ def written_log_times(
         if status[i] == 0:
             out[i] = _slide(state, agree, times[i])
         else:
-            out[i] = 0
+            out[i] = log_time
     for i in range(len(times)):
         log_time = max(log_time, out[i])
         out[i] = log_time
@@ -201,9 +206,27 @@ def find_duplicates(
 
 
 @kernel
-def _click_address(blocks: int, block_mask: int, number: int) -> int:
+def click_address(blocks: int, block_mask: int, number: int) -> int:
     block = load_i64(blocks + 8 * ((number >> _BLOCK_BITS) & block_mask))
     return block + CLICK_BYTES * (number & (BLOCK - 1))
+
+
+@kernel
+def crowd_of(word: int) -> int:
+    """How many clicks of its id there are up to the click with this word, at most `CROWDED`."""
+    return (word >> 8) & 255
+
+
+@kernel
+def back_of(word: int) -> int:
+    """How many clicks back the one before with the same id lies, 0 for none."""
+    return word >> _BACK
+
+
+@kernel
+def matched_word(word: int) -> int:
+    """The word of a click that has been matched."""
+    return (word & -256) | MATCHED
 
 
 @kernel
@@ -211,10 +234,10 @@ def _is_repeated(blocks: int, block_mask: int, first: int, newest: int, time: in
     """Whether a remembered click of the chain that begins with `newest` has a time within `span_ms` of `time`."""
     number = newest
     while number >= first:
-        click = _click_address(blocks, block_mask, number)
-        if abs(load_i64(click + _TIME) - time) <= span_ms:
+        click = click_address(blocks, block_mask, number)
+        if abs(load_i64(click + TIME) - time) <= span_ms:
             return True
-        back = load_i64(click + _CODE) >> 8
+        back = load_i64(click + WORD) >> _BACK
         if back == 0:
             return False
         number -= back
@@ -246,7 +269,7 @@ def take_clicks(
     """
     given = len(codes) > 0
     for i in range(start, len(offsets)):
-        code, back = DEAD, 0
+        code, back, crowd = DEAD, 0, 1
         if status[i] == 0:
             entry = find_entry(table, ids[i])
             newest = load_i64(entry + 8) - 1
@@ -254,17 +277,18 @@ def take_clicks(
                 return i
             if newest >= first:
                 back = number - newest
+                crowd = min(crowd_of(load_i64(click_address(blocks, block_mask, newest) + WORD)) + 1, CROWDED)
             if given:
                 code = np.int64(codes[i])
             elif back != 0 and _is_repeated(blocks, block_mask, first, newest, times[i], span_ms):
                 code = DUPLICATE
             else:
                 code = LATE if times[i] < late_before_ms else UNMATCHED
-        click = _click_address(blocks, block_mask, number)
+        click = click_address(blocks, block_mask, number)
         store_i64(click, offsets[i])
-        store_i64(click + _TIME, times[i])
-        store_i64(click + _VALUE, bits_of_float(values[i]))
-        store_i64(click + _CODE, (back << 8) | code)
+        store_i64(click + TIME, times[i])
+        store_i64(click + VALUE, bits_of_float(values[i]))
+        store_i64(click + WORD, (back << _BACK) | (crowd << 8) | code)
         number += 1
     return len(offsets)
 
@@ -272,13 +296,13 @@ def take_clicks(
 @kernel
 def _least_of_clicks(blocks: int, block_mask: int, number: int, end: int, agree: int) -> int:
     """The least time of the row of a click that is not dead, where the clicks end at `end`."""
-    least = load_i64(_click_address(blocks, block_mask, number) + _TIME)
+    least = load_i64(click_address(blocks, block_mask, number) + TIME)
     left = agree - 1
     while left > 0 and number + 1 < end:
         number += 1
-        click = _click_address(blocks, block_mask, number)
-        if load_i64(click + _CODE) & 255 != DEAD:
-            least = min(least, load_i64(click + _TIME))
+        click = click_address(blocks, block_mask, number)
+        if load_i64(click + WORD) & 255 != DEAD:
+            least = min(least, load_i64(click + TIME))
             left -= 1
     return least
 
@@ -301,11 +325,11 @@ def expire_clicks(
     remembered, `end` if none, and the log time of those forgotten now and before.
     """
     while first < end:
-        click = _click_address(blocks, block_mask, first)
-        code = load_i64(click + _CODE) & 255
+        click = click_address(blocks, block_mask, first)
+        code = load_i64(click + WORD) & 255
         if code != DEAD:
             reached = max(log_time, _least_of_clicks(blocks, block_mask, first, end, agree))
-            if min(load_i64(click + _TIME), reached + lateness_ms) >= before_ms:
+            if min(load_i64(click + TIME), reached + lateness_ms) >= before_ms:
                 break
             log_time = reached
         outcomes[code] += 1
@@ -316,14 +340,14 @@ def expire_clicks(
 @kernel
 def click_offset(blocks: int, block_mask: int, number: int) -> int:
     """Offset of a remembered click."""
-    return load_i64(_click_address(blocks, block_mask, number))
+    return load_i64(click_address(blocks, block_mask, number))
 
 
 @kernel
 def click_codes(blocks: int, block_mask: int, first: int, out: NDArray[np.uint8]) -> None:
     """The codes of remembered clicks from `first` on, as many as `out` takes; that of a dead one is unmatched."""
     for i in range(len(out)):
-        code = load_i64(_click_address(blocks, block_mask, first + i) + _CODE) & 255
+        code = load_i64(click_address(blocks, block_mask, first + i) + WORD) & 255
         out[i] = UNMATCHED if code == DEAD else code
 
 
@@ -339,16 +363,16 @@ def _match(
     newest = load_i64(find_entry(table, key) + 8) - 1
     number = newest
     while number >= first:
-        click = _click_address(blocks, block_mask, number)
-        word = load_i64(click + _CODE)
-        if earliest <= load_i64(click + _TIME) <= latest:
-            label = max(label, float_of_bits(load_i64(click + _VALUE)))
+        click = click_address(blocks, block_mask, number)
+        word = load_i64(click + WORD)
+        if earliest <= load_i64(click + TIME) <= latest:
+            label = max(label, float_of_bits(load_i64(click + VALUE)))
             if dedupe and word & 255 == MATCHED:
                 return -1.0
             matched = True
-        if word >> 8 == 0:
+        if word >> _BACK == 0:
             break
-        number -= word >> 8
+        number -= word >> _BACK
     if matched:
         _set_matched(blocks, block_mask, first, newest, earliest, latest)
     return label
@@ -358,13 +382,13 @@ def _match(
 def _set_matched(blocks: int, block_mask: int, first: int, number: int, earliest: int, latest: int) -> None:
     """Every click of a chain in `earliest..latest` is matched, whatever it was."""
     while number >= first:
-        click = _click_address(blocks, block_mask, number)
-        word = load_i64(click + _CODE)
-        if earliest <= load_i64(click + _TIME) <= latest:
-            store_i64(click + _CODE, (word & -256) | MATCHED)
-        if word >> 8 == 0:
+        click = click_address(blocks, block_mask, number)
+        word = load_i64(click + WORD)
+        if earliest <= load_i64(click + TIME) <= latest:
+            store_i64(click + WORD, matched_word(word))
+        if word >> _BACK == 0:
             break
-        number -= word >> 8
+        number -= word >> _BACK
 
 
 @kernel
@@ -392,6 +416,7 @@ def label_rows(
     dedupe: bool,
     keep_negatives: float,
     keep_below: np.uint64,
+    given: NDArray[np.float64],
     kept: NDArray[np.int64],
     label: NDArray[np.float64],
     weight: NDArray[np.float64],
@@ -399,7 +424,8 @@ def label_rows(
 ) -> int:
     """Label rows `start..stop-1`: which of them are examples into `kept`, with `label` and `weight`; their number.
 
-    A time before `late_before_ms` makes an impression late. With `dedupe` a click counts for one impression only.
+    given: labels that are known already, below 0 where not; may be empty. A time before `late_before_ms` makes an
+    impression late. With `dedupe` a click counts for one impression only.
     `keep_below` is ceil(keep_negatives * 2^64); not used where `keep_negatives` is 1. `tally` is added to.
     """
     k = 0
@@ -415,7 +441,10 @@ def label_rows(
         if times[i] < late_before_ms:
             tally[LATE_IMPRESSIONS] += 1
             continue
-        y = _match(table, blocks, block_mask, first, ids[i], times[i] - skew_ms, times[i] + window_ms, dedupe)
+        if i < len(given) and given[i] >= 0.0:
+            y = given[i]
+        else:
+            y = _match(table, blocks, block_mask, first, ids[i], times[i] - skew_ms, times[i] + window_ms, dedupe)
         if y < 0.0:
             tally[DUPLICATES] += 1
             continue
@@ -513,6 +542,7 @@ def warm() -> None:
         True,
         0.5,
         np.uint64(0),
+        real,
         one.copy(),
         real.copy(),
         real,

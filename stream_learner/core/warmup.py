@@ -61,10 +61,11 @@ def _event() -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def _join() -> None:
-    from stream_learner.core import id_table, join_kernel
+    from stream_learner.core import id_table, join_crowded, join_kernel
 
     id_table.warm()
     join_kernel.warm()
+    join_crowded.warm()
 
 
 def _training_log() -> None:

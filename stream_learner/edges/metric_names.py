@@ -92,6 +92,10 @@ JOINER_BAD_SHARE = _gauge(
     "joiner_bad_share_ratio",
     "Share of dead letters in the current period, of the input that has more; see join.max_bad_share.",
 )
+JOINER_HELD = _gauge(
+    "joiner_held",
+    "1 while no click comes although impressions go on, and the wall clock closes no tick; see join.hold_on_silence.",
+)
 JOINER_ATTEMPTS = _counter("joiner_attempts_total", "Attempts begun: one for each assignment or recovery.")
 JOINER_ATTEMPTS_LOST = _counter(
     "joiner_attempts_lost_total",

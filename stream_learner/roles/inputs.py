@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -24,12 +24,11 @@ from stream_learner.errors import RetryLater, TooManyBadRecords
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.partition_clock import ClockRule, PartitionClock, Votes
+from stream_learner.roles.silence_watch import SilenceWatch
 
 READ_RECORDS = 2_000
 BAD_SHARE_RECORDS = 100
 """Fewer records than this within a period say nothing about the share of bad ones."""
-NEWEST_RECORDS = 200
-"""So many records at the end of a partition tell whether the bad ones before them are a thing of the past."""
 
 
 class BadShare:
@@ -46,6 +45,7 @@ class BadShare:
         self._until_s = 0.0
         self._read: Counter[str] = Counter()
         self._bad: defaultdict[str, Counter[Reason]] = defaultdict(Counter)
+        self._excused: dict[tuple[str, int], int] = {}
 
     @property
     def share(self) -> float:
@@ -53,7 +53,11 @@ class BadShare:
         return max((self._bad[topic].total() / read for topic, read in self._read.items()), default=0.0)
 
     def note(self, topic: str, partition: int, offsets: np.ndarray, status: np.ndarray) -> None:
-        """Count the records of a batch. Raises TooManyBadRecords above the limit."""
+        """Count the records of a batch that are not excused. Raises TooManyBadRecords above the limit."""
+        first = int(np.searchsorted(offsets, self._excused.get((topic, partition), 0)))
+        offsets, status = offsets[first:], status[first:]
+        if not len(status):
+            return
         now_s = self._clock_s()
         if now_s > self._until_s:
             self._until_s = now_s + self._period_s
@@ -77,10 +81,11 @@ class BadShare:
         """Whether so many bad ones of so many records, which are enough to tell, would be let through."""
         return read >= BAD_SHARE_RECORDS and bad <= self._limit * read
 
-    def forget(self, topic: str) -> None:
-        """Begin anew with a topic: its bad records so far are a thing of the past."""
+    def excuse(self, topic: str, before: Mapping[int, int]) -> None:
+        """Begin anew with a topic: of these partitions, what lies before these offsets is a thing of the past."""
         self._read.pop(topic, None)
         self._bad.pop(topic, None)
+        self._excused.update({(topic, partition): offset for partition, offset in before.items()})
 
 
 class RateLimit:
@@ -117,7 +122,7 @@ class InputPlan:
 
     clock: what the wall clock may close; None closes nothing by it. rate_limit: of impressions; None for none.
     click_votes, impression_votes: how live each topic is, over all partitions. new_reader opens a partition of a topic
-    once; new_reader_beside looks at one that is open already.
+    once; new_reader_beside looks at one that is open already. silence: says when the join is held.
     """
 
     settings: KafkaSettings
@@ -131,6 +136,7 @@ class InputPlan:
     clock_ms: Callable[[], int] = wall_clock_ms
     impression_votes: Votes = field(default_factory=Votes)
     click_votes: Votes = field(default_factory=Votes)
+    silence: SilenceWatch | None = None
     new_reader: Callable[..., Reader] = PartitionReader
     new_reader_beside: Callable[..., Reader] = PartitionReader
 
@@ -141,7 +147,7 @@ class Inputs:
     letters: where dead records go; None where nobody writes letters, and none is kept. Of records before
     `letters.begin` nothing is kept or counted: they are read only to make the join's state again.
     too_many: the topic with more bad records than are allowed, and the error that says so. They have been added to the
-    join, and their letters to `letters`; whoever appends ticks is to stop, or to `excuse` them.
+    join, and their letters to `letters`; whoever appends ticks is to stop, or to set it to None and go on.
     """
 
     def __init__(
@@ -164,9 +170,9 @@ class Inputs:
         )
         rule, now_ms = plan.clock, plan.clock_ms()
         self._impression_clock = None if rule is None else PartitionClock(rule, now_ms, plan.impression_votes)
+        self._held_until_ms = -1
         self._click_clock = None if rule is None else PartitionClock(rule, now_ms, plan.click_votes)
         self._letters = letters
-        self._excused: dict[str, int] = {}
         self.too_many: tuple[str, TooManyBadRecords] | None = None
 
     def read(self, *, click_idle_ms: int | None = None) -> bool:
@@ -217,11 +223,26 @@ class Inputs:
             clock.note(events.time_ms[events.status == 0], log_time_ms, self._plan.clock_ms())
 
     def idle_ms(self, ends: Mapping[Place, End]) -> tuple[int | None, int | None]:
-        """Progress by the wall clock at the end of clicks and of impressions; None where the end is not reached."""
+        """Progress by the wall clock at the end of clicks and of impressions; None where the end is not reached.
+
+        None for clicks too while they are silent and the join is held.
+        """
         plan = self._plan
-        clicks = self._at_end(ends, plan.clicks_topic, self._clicks.position, self._click_clock)
+        clicks = None
+        if not self._is_held():
+            clicks = self._at_end(ends, plan.clicks_topic, self._clicks.position, self._click_clock)
         impressions = self._at_end(ends, plan.impressions_topic, self._impressions.position, self._impression_clock)
         return clicks, impressions
+
+    def _is_held(self) -> bool:
+        """Whether the join is held; lets the clock of the clicks go on slowly when that has ended."""
+        silence, clock = self._plan.silence, self._click_clock
+        if silence is None or clock is None:
+            return False
+        if silence.ended_ms > self._held_until_ms:
+            self._held_until_ms = silence.ended_ms
+            clock.let_go(silence.ended_ms)
+        return silence.held
 
     def _at_end(self, ends: Mapping[Place, End], topic: str, position: int, clock: PartitionClock | None) -> int | None:
         end = ends.get((topic, self._partition))
@@ -239,42 +260,14 @@ class Inputs:
             offset, time_ms = int(batch.offsets[i]), int(batch.record_times_ms[i])
             reason = Reason(status[i]).text
             letters.add(DeadLetter(topic, self._partition, offset, time_ms, batch.values[i], reason))
-        new = max(new, int(np.searchsorted(batch.offsets, self._excused.get(topic, 0))))
-        if new == len(status):
-            return
         try:
             self._plan.bad_share.note(topic, self._partition, batch.offsets[new:], status[new:])
         except TooManyBadRecords as error:
             self.too_many = self.too_many or (topic, error)
 
-    def newest_are_right(self, topic: str, stable_end: int) -> Generator[bool, None, int | None]:
-        """Read the last records of a topic's partition: the offset from which on they are right again, None if not.
-
-        Only records behind those read so far tell anything, and only if there are enough. `stable_end` is the last
-        stable offset. Yields while it reads. Raises RetryLater.
-        """
-        plan = self._plan
-        is_click = topic == plan.clicks_topic
-        first = max((self._clicks if is_click else self._impressions).position, stable_end - NEWEST_RECORDS)
-        decode = plan.click_decoder.decode if is_click else plan.impression_decoder.decode
-        bad = read = 0
-        reader = plan.new_reader_beside(
-            plan.settings, topic, self._partition, first, buffer_bytes=1 << 20, name="newest"
-        )
-        with reader:
-            while reader.position < stable_end:
-                batch = reader.read(NEWEST_RECORDS)
-                if batch is not None:
-                    status = decode(batch.data, batch.bounds, batch.record_times_ms).status
-                    bad, read = bad + int(np.count_nonzero(status)), read + len(status)
-                yield batch is not None
-        return first if plan.bad_share.allows(bad, read) else None
-
-    def excuse(self, topic: str, before: int) -> None:
-        """Go on over the bad records: those of the topic before this offset count as bad no more."""
-        self._excused[topic] = before
-        self._plan.bad_share.forget(topic)
-        self.too_many = None
+    def position(self, topic: str) -> int:
+        """How far an input topic has been read."""
+        return (self._clicks if topic == self._plan.clicks_topic else self._impressions).position
 
     def close(self) -> None:
         """Give both readers back."""

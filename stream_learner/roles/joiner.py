@@ -36,6 +36,7 @@ from stream_learner.edges.kafka import (
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.roles.accepted import Hint
+from stream_learner.roles.beginning import Start
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner_report import (
@@ -47,10 +48,11 @@ from stream_learner.roles.joiner_report import (
     view_of,
 )
 from stream_learner.roles.outage import Outage
-from stream_learner.roles.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan, Start
+from stream_learner.roles.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan
 from stream_learner.roles.partition_clock import ClockRule
 from stream_learner.roles.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.resume_age import resume_within_s
+from stream_learner.roles.silence_watch import SilenceWatch
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -102,12 +104,20 @@ class JoinerRole:
         self._ends: EndWatch | None = None
         self._topics: TopicWatch | None = None
         self._orphans = OrphanShare()
+        self._silence = self._silence_watch()
         self._given: set[int] = set()
         self._turns = 0
         self._retry_s = 0.0
         self._committed_at_s = 0.0
         self._outage = Outage(self._log, "group_unreachable", "group_reachable")
         self._stuck = 0.0
+
+    def _silence_watch(self) -> SilenceWatch | None:
+        """None where clicks may be silent, or the wall clock closes nothing in any case."""
+        join, topics = self._config.join, self._config.input
+        if not (join.close_idle and join.hold_on_silence):
+            return None
+        return SilenceWatch(topics.impressions.topic, topics.clicks.topic, self._log)
 
     @property
     def why_not_ready(self) -> str:
@@ -190,6 +200,7 @@ class JoinerRole:
             bad_share=BadShare(config.join.max_bad_share, config.join.bad_share_period_ms),
             clock=_clock_rule(config),
             clock_ms=self._clock_ms,
+            silence=self._silence,
             rate_limit=RateLimit(config.join.max_rate, time.monotonic()) if config.join.max_rate else None,
             new_reader=pools.open,
         )
@@ -248,10 +259,15 @@ class JoinerRole:
             raise
 
     def _check_surroundings(self) -> None:
-        """Stop when a topic was deleted or made anew, or when the brokers refuse to say where partitions end."""
+        """Stop when a topic was deleted or made anew, or when the brokers refuse to say where partitions end.
+
+        Notice when clicks fall silent.
+        """
         assert self._topics is not None and self._ends is not None
         self._topics.check()
         self._ends.check()
+        if self._silence is not None:
+            self._silence.look(self._ends.snapshot)
 
     def _deliver(self) -> bool:
         """Hand what the brokers acknowledged to the partitions that appended it."""
@@ -327,12 +343,15 @@ class JoinerRole:
         buffer_bytes = max(self._config.join.buffer_bytes // held, MIN_PARTITION_BUFFER_BYTES)
         for partition in sorted(self._given):
             try:
-                hint = Hint.from_text(self._membership.committed(partition).metadata)
+                metadata = self._membership.committed(partition).metadata
             except (BrokerUnreachable, RetryLater) as error:
                 self._log.warning("hint_not_known_yet", partition=partition, reason=str(error))
                 self._retry_s = time.monotonic() + RETRY_S
                 return
             self._given.discard(partition)
+            if self._silence is not None:
+                self._silence.recall(metadata)
+            hint = Hint.from_text(metadata)
             self.partitions[partition] = PartitionJoiner(self._plan, partition, hint, buffer_bytes)
 
     def _drop(self, partitions: frozenset[int]) -> None:
@@ -359,8 +378,9 @@ class JoinerRole:
         for partition, joiner in self.partitions.items():
             progress = joiner.progress
             if self._outage.since_s is None and progress.last is not None and progress.hint is not None:
-                last = progress.last
-                self._membership.commit(partition, last.next_impression, last.click_cursor, progress.hint.to_text())
+                last, hint = progress.last, progress.hint.to_text()
+                note = hint if self._silence is None else self._silence.with_hint(hint)
+                self._membership.commit(partition, last.next_impression, last.click_cursor, note)
             self._warn_of_orphans(joiner)
             report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
         self._report()
@@ -390,6 +410,7 @@ class JoinerRole:
         self._metrics.set(names.JOINER_CLICKS_WAITING, sum(j.progress.clicks_waiting for j in joiners))
         self._metrics.set(names.JOINER_BUFFER_BYTES, sum(j.join.buffered_bytes for j in joiners if j.join))
         self._metrics.set(names.JOINER_LETTER_BYTES, sum(j.letter_bytes for j in joiners))
+        self._metrics.set(names.JOINER_HELD, float(self._silence is not None and self._silence.held))
         if self._plan is not None:
             self._metrics.set(names.JOINER_BAD_SHARE, self._plan.inputs.bad_share.share)
 

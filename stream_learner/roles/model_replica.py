@@ -22,7 +22,7 @@ from stream_learner.core.reasons import Reason
 from stream_learner.core.replica import Replica
 from stream_learner.edges.kafka import KafkaSettings
 from stream_learner.edges.telemetry import Logger
-from stream_learner.errors import NotReady, StreamLearnerError
+from stream_learner.errors import NewerFormat, NotReady, StreamLearnerError
 from stream_learner.roles.snapshot_reader import SnapshotReader
 
 
@@ -199,6 +199,13 @@ class ModelReplica:
             raise NotReady(f"model {self.model} has no version yet: {self.why_not_ready}")
         return encoding
 
+    def _spec_of(self, features: dict[str, Any]) -> FeatureSpec:
+        """The published specification. Raises NewerFormat for settings that this program does not know."""
+        try:
+            return FeatureSpec.from_dict(features)
+        except ValueError as error:
+            raise NewerFormat(f"model {self.model} has features that this program cannot make: {error}") from error
+
     def _note(self, version: int) -> None:
         model = self._replica.model
         known = self._encoding
@@ -206,7 +213,7 @@ class ModelReplica:
             self._encoding = _Encoding(
                 model["features"],
                 model["inputs"],
-                FeatureSpec.from_dict(model["features"]),
+                self._spec_of(model["features"]),
                 tuple(model["inputs"]["ignored_fields"]),
                 int(model["tick_ms"]),
             )

@@ -33,8 +33,10 @@ from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettin
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
 from stream_learner.roles.accepted import ANEW, Accepted, Hint, LogTail
+from stream_learner.roles.beginning import Start
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.inputs import InputPlan, Inputs
+from stream_learner.roles.newest_records import right_again
 from stream_learner.roles.partition_progress import Appended, Progress
 
 RESUME_SHARE = 0.05
@@ -84,25 +86,6 @@ class PartitionPlan:
     clock_s: Callable[[], float] = time.monotonic
     new_attempt_id: Callable[[], int] = _new_attempt_id
     letter_bytes: int = MAX_LETTER_BYTES
-
-
-class Start:
-    """Where a partition without a training log begins: `earliest`, `latest`, or a time in ms."""
-
-    def __init__(self, queries: OffsetQueries, where: str | int) -> None:
-        self._queries = queries
-        self._where = where
-
-    def offset(self, topic: str, partition: int) -> int:
-        """The offset to begin at, asked of the brokers."""
-        place = (topic, partition)
-        if self._where == "earliest":
-            return self._queries.earliest([place])[place]
-        if isinstance(self._where, int):
-            found = self._queries.at_time([place], self._where)[place]
-            if found >= 0:
-                return found
-        return self._queries.high_watermarks([place])[place]
 
 
 class _Dropped(Exception):
@@ -328,10 +311,12 @@ class PartitionJoiner:
                 f"{plan.log_topic} partition {self.partition} begins with tick {first.first_tick} "
                 "and without a resume point: it was not written by this program"
             )
+        beginning = start.of(plan.inputs.impressions_topic, plan.inputs.clicks_topic, self.partition)
+        beginning.say(self._log)
         return PartitionJoin(
             plan.spec,
-            impression_start=start.offset(plan.inputs.impressions_topic, self.partition),
-            click_start=start.offset(plan.inputs.clicks_topic, self.partition),
+            impression_start=beginning.impression,
+            click_start=beginning.click,
             until_tick=plan.until_tick,
         )
 
@@ -433,14 +418,17 @@ class PartitionJoiner:
 
     def _refuse_bad_records(self, inputs: Inputs, topic: str, error: Stop) -> Generator[bool, None, None]:
         """Stop, with the letters where the message says; or go on, where the newest records are right again."""
-        place = (topic, self.partition)
-        stable_end = self._plan.queries.last_stable_offsets([place])[place]
-        right_from = yield from inputs.newest_are_right(topic, stable_end)
+        plan = self._plan
+        right_from = yield from right_again(
+            plan.inputs, plan.queries, topic, plan.partitions, self.partition, inputs.position(topic)
+        )
         if right_from is None:
             yield from self._wait_for_dead_letters()
             raise error
-        self._log.warning("bad_records_passed", topic=topic, right_from_offset=right_from, reason=str(error))
-        inputs.excuse(topic, right_from)
+        offset = right_from[self.partition]
+        self._log.warning("bad_records_passed", topic=topic, right_from_offset=offset, reason=str(error))
+        plan.inputs.bad_share.excuse(topic, right_from)
+        inputs.too_many = None
 
     def _append_dead_letter(self, letter: DeadLetter) -> None:
         headers: list[tuple[str, str | bytes | None]] = [

@@ -99,11 +99,12 @@ class PartitionClock:
             self._log_time_ms = log_time_ms
             self._reached_ms = now_ms
 
-    def let_go(self, now_ms: int) -> None:
-        """The join has been held until now: what was held back may come first, old and new, for `idle_after`."""
+    def let_go(self, ended_ms: int) -> None:
+        """The join was held until then: what was held back may come first, old and new, for `idle_after`."""
         self._votes.clear()
-        self._came_ms = self._reached_ms = now_ms
-        self._log_time_until_ms = now_ms + self._rule.idle_after_ms
+        self._came_ms = max(self._came_ms, ended_ms)
+        self._reached_ms = max(self._reached_ms, ended_ms)
+        self._log_time_until_ms = ended_ms + self._rule.idle_after_ms
 
     def progress(self, now_ms: int, closed_ms: int) -> int | None:
         """How far time has come, at the end of the partition as of `now_ms`; None if nothing is known of it.

@@ -7,7 +7,9 @@ what a learner would not.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +27,8 @@ Weights = dict[int, float]
 class Published:
     """Publishes versions of the model of a `World`."""
 
-    def __init__(self, world: World) -> None:
-        """Makes the snapshot topic."""
+    def __init__(self, world: World, features: Mapping[str, Any] | None = None) -> None:
+        """Makes the snapshot topic. features: the published form of the specification, None for that configured."""
         self.world = world
         self.topic = world.config.snapshots_topic
         self.weights: Weights = {}
@@ -38,7 +40,7 @@ class Published:
         self._content = {
             "name": world.model,
             "tick_ms": world.config.join.tick_ms,
-            "features": world.config.feature_spec().to_dict(),
+            "features": world.config.feature_spec().to_dict() if features is None else dict(features),
             "optimizer": {},
             "inputs": {"ignored_fields": list(impressions.paths())},
             "metrics": {},

@@ -180,6 +180,31 @@ def test_a_model_goes_on_where_it_was_saved(tmp_path: Path, evaluate: Evaluate) 
     assert other.code == 10 and "is a model of ftrl_proximal" in other.err
 
 
+def test_a_saved_model_keeps_the_rule_of_its_keys(tmp_path: Path, evaluate: Evaluate) -> None:
+    """By rule 1 the number `a=b` is the category `b` of `a`, and a model of that rule goes on so; a configuration of
+    another rule is refused. The file of a model of rule 1 says nothing of it, as none did before there was another."""
+    config, train, ask = tmp_path / "m.yaml", tmp_path / "train.json", tmp_path / "ask.json"
+    config.write_text(
+        "model: ctr\nkafka: {bootstrap.servers: 'localhost:1'}\ninput: {impressions: {topic: a}, clicks: {topic: b}}\n"
+    )
+    train.write_text('{"label":1,"a":"b"}\n{"label":0,"c":1}\n' * 20)
+    ask.write_text('{"a":"b"}\n{"a=b":1}\n{}\n')
+    chances = {}
+    for rule in (1, 2):
+        folder = tmp_path / str(rule)
+        saved = evaluate(train, "-c", config, "--set", f"features.key_rule={rule}", "--save", folder)
+        assert saved.code == 0, saved.err
+        model, asked = folder / "1-ftrl_proximal.slm", folder / "asked.txt"
+        assert read_model(model)[0].get("key_rule") == (None if rule == 1 else 2)
+        evaluate(ask, "--load", model, "--test", "--predictions", asked)
+        chances[rule] = asked.read_text().split()
+        other = evaluate(ask, "--load", model, "--test", "-c", config, "--set", f"features.key_rule={3 - rule}")
+        assert other.code == 10 and f"saved with key rule {rule}, features.key_rule is {3 - rule}" in other.err
+    (category, number, nothing), by_2 = chances[1], chances[2]
+    assert category == number != nothing
+    assert by_2 == [category, nothing, nothing]
+
+
 def test_predictions_of_a_model_that_is_only_tested(tmp_path: Path, evaluate: Evaluate) -> None:
     """A line each, with its tag; the lines need no label; the model stays as it was."""
     examples = generated(40)
@@ -427,4 +452,5 @@ def test_an_interruption_ends_it_cleanly(tmp_path: Path) -> None:
             process.stdin.write(b"1 |a b\n" * 20_000)
         process.send_signal(signal.SIGINT)
         assert process.wait(patience()) == 130
-        assert process.stderr.read() == b""
+        said = process.stderr.read().splitlines()
+        assert [line for line in said if not line.startswith(b"compiling")] == []  # where nothing was compiled before

@@ -15,7 +15,7 @@ from stream_learner.core.hashing import BIAS_KEY, hash_texts
 from stream_learner.core.reasons import Reason
 from stream_learner.edges.kafka import TopicWatch
 from stream_learner.edges.metrics import Metrics
-from stream_learner.errors import ConfigError, NotReady, TopicMissing
+from stream_learner.errors import ConfigError, NewerFormat, NotReady, TopicMissing
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published, p_click
 from tests.cli_e2e.scraped import values_of
@@ -151,6 +151,32 @@ def test_a_callback_that_fails_does_not_end_the_following(make_world: MakeWorld)
         assert values["scorer_version", ""] == 6
         assert values["scorer_ready", ""] == 1
         assert values["scorer_load_seconds_count", ""] == 1
+    model.close()
+
+
+@pytest.mark.parametrize(("features", "shared"), [({}, True), ({"key_rule": 1}, True), ({"key_rule": 2}, False)])
+def test_a_model_is_scored_by_the_rule_of_its_keys(
+    make_world: MakeWorld, features: dict[str, int], shared: bool
+) -> None:
+    """By rule 1, and where the record has none, `a=b` as a number is the category `b` of `a`; by rule 2 it is not."""
+    model = Published(make_world(), features)
+    (category,) = hash_texts([b"a=b"])
+    model.publish(5, {BIAS_KEY: -1.0, category: 2.0})
+    with scorer_of(model) as scorer:
+        scorer.wait_ready(patience())
+        found = scorer.predict_many([{"a": "b"}, {"a=b": 1}, {"": 1}]).p_click
+    weights = [BIAS_KEY, category]
+    expected = [weights, weights, [BIAS_KEY, BIAS_KEY]] if shared else [weights, [BIAS_KEY], [BIAS_KEY]]
+    assert found.tolist() == pytest.approx([p_click(model.weights, keys) for keys in expected], abs=1e-12)
+    model.close()
+
+
+def test_a_rule_of_keys_that_is_not_known_is_refused(make_world: MakeWorld) -> None:
+    """A model of a newer program is never scored by an older rule."""
+    model = Published(make_world(), {"key_rule": 3})
+    model.publish(5, WEIGHTS)
+    with scorer_of(model) as scorer, pytest.raises(NewerFormat, match="key_rule must be one of 1, 2, not 3"):
+        scorer.wait_ready(patience())
     model.close()
 
 

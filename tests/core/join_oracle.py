@@ -34,8 +34,6 @@ class PlainTick:
     counts: Counter[str]
     waiting: int
     first_click: int
-    dead_impressions: list[int]
-    dead_clicks: list[int]
 
 
 def row_of(offset: int) -> list[tuple[int, float]]:
@@ -170,15 +168,14 @@ class PlainJoin:
     def emit(self, cut: Cut) -> PlainTick:
         """The outcome of a cut, by its definition as a pure function."""
         n: Counter[str] = Counter()
-        dead_clicks = self._take_clicks(cut, n)
-        examples, dead = [], []
+        self._take_clicks(cut, n)
+        examples = []
         going = [r for r in self.impressions if self.next_impression <= r.offset < cut.next_impression]
         floor = cut.last_tick * self.spec.tick_ms - self.spec.window_ms
         for r, log_time in zip(going, log_times_of(going, self.spec.agree), strict=True):
             n["read"] += 1
             if r.time is None:
                 n["dead"] += 1
-                dead.append(r.offset)
                 continue
             self.written = max(self.written, log_time, floor)
             outcome, label = self._judge(r, cut.last_tick, floor)
@@ -190,7 +187,7 @@ class PlainJoin:
         self._let_go((cut.last_tick + 1) * self.spec.tick_ms, n)
         self.next_tick, self.next_impression, self.cursor = cut.last_tick + 1, cut.next_impression, cut.click_cursor
         first = self.pending[0].record.offset if self.pending else self.cursor
-        return PlainTick(examples, +n, len(self.pending), first, dead, dead_clicks)
+        return PlainTick(examples, +n, len(self.pending), first)
 
     def _judge(self, r: Record, tick: int, floor: int) -> tuple[str, float]:
         """What becomes of an impression that is not dead, and its label."""
@@ -213,9 +210,9 @@ class PlainJoin:
             return "sampled_out", label
         return "examples", label
 
-    def _take_clicks(self, cut: Cut, n: Counter[str]) -> list[int]:
+    def _take_clicks(self, cut: Cut, n: Counter[str]) -> None:
         """In a run of ticks, each click belongs to the first whose end log time has not passed with it."""
-        dead, tick = [], cut.first_tick
+        tick = cut.first_tick
         for r, passed in zip(self.clicks, passed_with(self.clicks, self.spec.agree), strict=True):
             if not self.cursor <= r.offset < cut.click_cursor:
                 continue
@@ -226,7 +223,6 @@ class PlainJoin:
             code = "orphans"
             if r.time is None:
                 code = "clicks_dead"
-                dead.append(r.offset)
             elif any(
                 e.record.key == r.key and e.code != "clicks_dead" and abs(e.record.time - r.time) <= self.spec.span_ms
                 for e in self.pending
@@ -235,7 +231,6 @@ class PlainJoin:
             elif r.time < tick * self.spec.tick_ms:
                 code = "late"
             self.pending.append(_Pending(r, code))
-        return dead
 
     def _let_go(self, end: int, n: Counter[str]) -> None:
         spec = self.spec
@@ -290,8 +285,6 @@ def plain(output: TickOutput) -> PlainTick:
         +counts,
         c.waiting,
         output.first_click,
-        [d.offset for d in output.dead_impressions],
-        [d.offset for d in output.dead_clicks],
     )
 
 

@@ -165,6 +165,18 @@ def test_what_is_one_feature_on_purpose(rule: int) -> None:
     assert keys_of([one for one, _ in pairs], spec) == keys_of([other for _, other in pairs], spec)
 
 
+def test_the_kernels_read_names_that_are_escaped() -> None:
+    """Once they are known, events with them are not handed over: only names that JSON itself escapes are."""
+    encoder = FeatureEncoder(FeatureSpec())
+    events = [{"a=b": 1, "": 2, "x:missing": "y", "=": {"=": True}}, {"=": {"=": "text of thirty-two bytes and more"}}]
+    first, second = (decode_oracle.row(event, {"key_rule": 2}) for event in events)
+    encoder.encode(events)
+    before = encoder.handed_over
+    rows = encoder.encode(events)
+    assert encoder.handed_over == before
+    assert (rows.keys.tolist(), rows.values.tolist()) == (first[0] + second[0], first[1] + second[1])
+
+
 def test_the_empty_name_leaves_the_bias_alone() -> None:
     """A number under the empty name is a feature of its own, whatever its value."""
     encoder = FeatureEncoder(FeatureSpec())

@@ -40,6 +40,14 @@ def test_every_key_of_an_event_has_its_name() -> None:
         assert names_of_keys([key], text, SPEC) == [name]
 
 
+def test_names_that_are_escaped_in_keys_are_shown_as_they_are() -> None:
+    """By rule 2 each feature of its own name, though rule 1 would take them for one."""
+    text = b'{"a=b":1,"a":"b","price:missing":2,"\\\\":3}'
+    spec = FeatureSpec(fields={"price": FieldSpec(missing="indicator")}, bias=False)
+    keys = FeatureEncoder(spec).encode_one(text).keys.tolist()
+    assert [names_of_keys([key], text, spec) for key in keys] == [["a=b"], ["a"], ["price:missing"], ["\\"], ["price"]]
+
+
 @pytest.mark.parametrize("event", [b'{"site":"other"}', b"not JSON", b"[]"])
 def test_a_key_that_the_event_does_not_explain_is_shown_as_it_is(event: bytes) -> None:
     """Also where the bytes are no event at all."""

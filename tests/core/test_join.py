@@ -12,7 +12,6 @@ import xxhash
 
 from stream_learner.core.join import Cut, JoinSpec, NotRead, PartitionJoin
 from stream_learner.core.marks import ClickCounts, ImpressionCounts
-from stream_learner.core.reasons import Reason
 from tests.core.join_histories import History, closed_by_log, random_history
 from tests.core.join_oracle import (
     PlainJoin,
@@ -53,7 +52,7 @@ def run_in_random_batches(history: History, rng: random.Random):
 
 def single_ticks(oracle: PlainJoin, cut: Cut) -> PlainTick:
     """The cut's ticks one by one, closed by log time alone, put together; all but the last must be empty."""
-    total = PlainTick([], Counter(), 0, 0, [], [])
+    total = PlainTick([], Counter(), 0, 0)
     for tick in range(cut.first_tick, cut.last_tick + 1):
         single = oracle.step(len(oracle.impressions), len(oracle.clicks))
         assert single is not None
@@ -62,8 +61,6 @@ def single_ticks(oracle: PlainJoin, cut: Cut) -> PlainTick:
         total.examples += made.examples
         total.counts += made.counts
         total.waiting, total.first_click = made.waiting, made.first_click
-        total.dead_impressions += made.dead_impressions
-        total.dead_clicks += made.dead_clicks
     assert (oracle.next_impression, oracle.cursor) == (cut.next_impression, cut.click_cursor)
     return total
 
@@ -225,13 +222,11 @@ def test_a_click_of_value_zero_matches_but_is_no_positive() -> None:
     assert (total["examples"], total["positives"], total["matched"], total["orphans"]) == (1, 0, 1, 0)
 
 
-def test_dead_records_keep_their_place_and_are_named_with_their_reason() -> None:
-    """A bad impression is dead when its place is emitted; a bad click is named when read, counted when it expires."""
+def test_dead_records_keep_their_place() -> None:
+    """A bad impression is counted when its place is emitted, a bad click when it is the first that has not gone."""
     outputs = joined([at(0, 5000), at(1, None), at(2, 5001, 2)], [at(0, None), at(1, 5000)])
-    dead = [d for o in outputs for d in o.dead_impressions]
-    assert [(d.offset, d.reason) for d in dead] == [(1, Reason.NOT_JSON)]
-    assert [(d.offset, d.reason) for o in outputs for d in o.dead_clicks] == [(0, Reason.NOT_JSON)]
-    assert sum((plain(o).counts for o in outputs), Counter())["clicks_dead"] == 1
+    assert [(o.cut.last_tick, o.counts.impressions.dead) for o in outputs if o.counts.impressions.dead] == [(60, 1)]
+    assert [(o.cut.first_tick, o.counts.clicks.dead) for o in outputs if o.counts.clicks.dead] == [(0, 1)]
 
 
 def test_a_quiet_partition_closes_by_progress_at_its_end() -> None:

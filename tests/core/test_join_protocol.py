@@ -183,7 +183,8 @@ class World:
         assert examples == made.examples, "not the single ticks' examples"
         if click_idle is None:
             assert (total, one.waiting, one.first_click) == (made.counts, made.waiting, made.first_click), "outcomes"
-        self.oracle = self.plain_after_marks()
+        elif cut.first_tick < cut.last_tick:
+            self.oracle = self.plain_after_marks()
 
     def plain_after_marks(self) -> PlainJoin:
         """The oracle with the words that the marks have given."""

@@ -132,10 +132,9 @@ def outputs(traffic: Traffic) -> list[TickOutput]:
 
 def same(a: TickOutput, b: TickOutput) -> bool:
     columns = ("log_time_ms", "id_hash", "label", "weight", "row_start", "keys", "values")
-    return (
-        (a.cut, a.counts, a.first_click, a.dead_impressions, a.dead_clicks)
-        == (b.cut, b.counts, b.first_click, b.dead_impressions, b.dead_clicks)
-    ) and all(np.array_equal(getattr(a.examples, name), getattr(b.examples, name)) for name in columns)
+    return ((a.cut, a.counts, a.first_click) == (b.cut, b.counts, b.first_click)) and all(
+        np.array_equal(getattr(a.examples, name), getattr(b.examples, name)) for name in columns
+    )
 
 
 def test_labels_are_those_of_dictionaries(traffic: Traffic, outputs: list[TickOutput]) -> None:
@@ -302,3 +301,43 @@ def test_every_kernel_is_compiled_for_one_set_of_types(outputs: list[TickOutput]
     ]
     assert len(kernels) > 10
     assert {f.__name__: f.signatures for f in kernels if len(f.signatures) > 1} == {}
+
+
+@pytest.mark.parametrize("keep_negatives", [1.0, 0.3])
+def test_ids_with_very_many_clicks_get_the_same_labels(keep_negatives: float) -> None:
+    """Two ids with thousands of clicks each, where every impression stands for itself: every pair is compared here."""
+    rng = np.random.default_rng(3)
+    spec = JoinSpec(1000, 50, 500, 0, keep_negatives, lateness_ms=300, agree=1)
+    n, m, end = 3000, 4000, START + 4000
+    ids = rng.choice(np.array([7, 8, 9], np.uint64), n, p=[0.5, 0.4, 0.1])
+    times = START + np.sort(rng.integers(0, 4000, n)) - rng.choice([0, 0, 100, 900], n)
+    clicked = rng.choice(np.array([7, 8, 9], np.uint64), m, p=[0.6, 0.39, 0.01])
+    click_times = START + np.sort(rng.integers(0, 5000, m)) + rng.choice([0, 0, -300, 300], m)
+    values = rng.choice([0.0, 0.25, 1.0], m)
+    status = (rng.random(n) < 0.02).astype(np.uint8)
+    none = np.zeros(0)
+    join = PartitionJoin(spec, impression_start=0, click_start=0)
+    offsets, starts, weights = np.arange(n), np.zeros(n + 1, np.int64), np.arange(n) + 1.0
+    join.add_impressions(offsets, Impressions(status, times, ids, weights, starts, none.view(np.uint64), none))
+    join.add_clicks(np.arange(m), Clicks(np.zeros(m, np.uint8), click_times, clicked, values))
+    outputs = []
+    while cut := join.next_cut(10 * end, 10 * end):
+        outputs.append(join.emit(cut))
+    made, row = {}, 0
+    wanted, matched, gone = {}, set(), 0
+    for output in outputs:
+        late_before = output.cut.last_tick * spec.tick_ms - spec.window_ms - spec.lateness_ms
+        for weight, label in zip(output.examples.weight.tolist(), output.examples.label.tolist(), strict=True):
+            made[round(weight * (1 if label else keep_negatives))] = label
+        for row in range(row, output.cut.next_impression):  # noqa: B020 -- goes on where the tick before ended
+            if status[row] == 0 and times[row] >= late_before:
+                span = (clicked == ids[row]) & (click_times >= times[row] - 50) & (click_times <= times[row] + 1000)
+                span[:gone] = span[output.cut.click_cursor :] = False
+                matched |= set(np.flatnonzero(span).tolist())
+                wanted[row + 1] = float(values[span].max(initial=0.0))
+        row, gone = output.cut.next_impression, output.first_click
+    assert sum(o.counts.impressions.late for o in outputs) > 50
+    assert sum(o.counts.clicks.matched for o in outputs) == len(matched) > 1000
+    assert {key: label for key, label in wanted.items() if key in made} == made
+    assert keep_negatives < 1 or made.keys() == wanted.keys()
+    assert all(label == 0.0 for key, label in wanted.items() if key not in made)

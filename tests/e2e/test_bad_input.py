@@ -203,21 +203,27 @@ def test_too_many_bad_records_stop_the_joiner_again_and_again(side: str, make_si
     assert set(letters_of(site)) == {(topic, 0, offset) for offset in range(5_000)}
 
 
+@pytest.mark.parametrize("partitions", [1, 4])
 @pytest.mark.parametrize("side", ["impressions", "clicks"])
-def test_once_the_producer_is_mended_the_bad_records_before_are_passed(side: str, make_site: MakeSite) -> None:
+def test_once_the_producer_is_mended_the_bad_records_before_are_passed(
+    side: str, partitions: int, make_site: MakeSite
+) -> None:
     """The joiner stops while the newest records are bad. Started again when they are right, it goes on by itself: each
-    bad one is counted and has its letter, and the rest is as the oracle says.
+    bad one is counted and has its letter, and the rest is as the oracle says. How many are new in one partition alone
+    does not matter.
     """
-    made = scenario("plain", 1)
+    made = scenario("plain", partitions)
     site = make_site(made, join={"max_bad_share": 0.1})
     topic = getattr(site, side)
-    site.append(topic, 0, *[b"something else"] * 5_000)
+    for partition in range(partitions):
+        site.append(topic, partition, *[b"something else"] * 3_000)
     failure_of(site.joiner(), TooManyBadRecords)
     site.produce()
     with running(site.joiner()):
         wait_until(site.closed, "every partition closed")
-    assert getattr(balance_of(site), side).dead == 5_000
-    assert set(letters_of(site)) == {(topic, 0, offset) for offset in range(5_000)}
+    assert getattr(balance_of(site), side).dead == 3_000 * partitions
+    bad = {(topic, partition, offset) for partition in range(partitions) for offset in range(3_000)}
+    assert set(letters_of(site)) == bad
     examples = sum(len(log.examples()) for log in site.logs())
     assert examples == sum(len(joined.examples) for joined in made.expected())
 

@@ -17,8 +17,8 @@ from stream_learner.edges.kafka import (
     Appender,
     KafkaSettings,
     OffsetQueries,
-    PartitionReader,
     Place,
+    Reader,
     Record,
     TransactionalPublisher,
 )
@@ -102,7 +102,7 @@ def append(settings: KafkaSettings, topic: str, partition: int, values: list[byt
     return offsets
 
 
-def read(reader: PartitionReader, count: int) -> tuple[list[int], list[bytes | None]]:
+def read(reader: Reader, count: int) -> tuple[list[int], list[bytes | None]]:
     """Offsets and values of the next so many records."""
     offsets: list[int] = []
     values: list[bytes | None] = []
@@ -118,7 +118,7 @@ def read(reader: PartitionReader, count: int) -> tuple[list[int], list[bytes | N
     return offsets, values
 
 
-def read_to(reader: PartitionReader, end: int) -> list[int]:
+def read_to(reader: Reader, end: int) -> list[int]:
     """Offsets of the records met until the reader's position has reached `end`."""
     offsets: list[int] = []
 

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from stream_learner.edges.kafka import (
     BEYOND_END,
@@ -120,6 +121,26 @@ def test_offsets_at_a_time(admin: Admin, kafka_settings: KafkaSettings, topics: 
     assert admin.offsets.at_time([place], 0) == {place: 0}
     assert admin.offsets.at_time([place], between_ms) == {place: 1}
     assert admin.offsets.at_time([place], between_ms + 3_600_000) == {place: BEYOND_END}
+    first_ms = admin.offsets.first_times([place])[place]
+    assert between_ms - 60_000 < first_ms < between_ms
+
+
+def test_the_time_of_the_first_record_that_is_held(
+    admin: Admin, kafka_settings: KafkaSettings, topics: MakeTopic
+) -> None:
+    """-1 without any; after records were deleted, that of the first that is left."""
+    topic = topics("first")
+    place = (topic, 0)
+    assert admin.offsets.first_times([place]) == {place: -1}
+    append(kafka_settings, topic, 0, [b"a"])
+    first_ms = admin.offsets.first_times([place])[place]
+    time.sleep(0.05)  # so that the two times differ
+    append(kafka_settings, topic, 0, [b"b"])
+    assert admin.offsets.first_times([place])[place] == first_ms
+    plain = AdminClient({"bootstrap.servers": kafka_settings.bootstrap})
+    deleted = plain.delete_records([TopicPartition(topic, 0, 1)])
+    assert [future.result().low_watermark for future in deleted.values()] == [1]
+    assert admin.offsets.first_times([place])[place] > first_ms
 
 
 def test_questions_about_what_does_not_exist_name_it(admin: Admin) -> None:

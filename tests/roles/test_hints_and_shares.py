@@ -98,3 +98,23 @@ def test_a_new_period_begins_anew() -> None:
 def test_a_limit_of_one_never_stops() -> None:
     """`join.max_bad_share: 1` dead-letters everything."""
     noted(BadShare(1.0, 60_000), "t", *[Reason.NOT_JSON] * 1_000)
+
+
+def test_what_is_excused_does_not_count() -> None:
+    """Bad records before the offsets given count no more, those after them do; another partition's are its own."""
+    share = BadShare(0.1, 60_000)
+    with pytest.raises(TooManyBadRecords):
+        noted(share, "t", *[Reason.NOT_JSON] * 100)
+    share.excuse("t", {3: 300})
+    noted(share, "t", *[Reason.NOT_JSON] * 200, first=100)
+    assert share.share == 0.0
+    noted(share, "t", *[Reason.NOT_JSON] * 50, *[Reason.OK] * 150, first=250)
+    assert share.share == 0.0
+    with pytest.raises(TooManyBadRecords, match="100 of 250 records of t"):
+        share.note("t", 4, np.arange(100), np.full(100, Reason.NOT_JSON, np.uint8))
+
+
+def test_whether_the_newest_records_are_right_takes_enough_of_them() -> None:
+    """As many as it takes to stop; exactly the limit is right."""
+    share = BadShare(0.1, 60_000)
+    assert [share.allows(0, 99), share.allows(10, 100), share.allows(11, 100)] == [False, True, False]

@@ -23,6 +23,7 @@ from tests.suite.share import share
 MUTANT_HISTORIES = 120
 RARE_HISTORIES = 3_000
 HUNTED_FROM = {
+    "closing: the clock is read after the answer": 470,
     "publication 2: a torn publication's number is used again": 11_480,
     "publication 4: it is used again, and every try has the same attempt": 320,
     "replica: a torn attempt counts, and its number is used again": 584,

@@ -54,10 +54,10 @@ FAULTS = (
     Fault(
         name="repeat-at-the-edge-of-dedupe",
         area="join: duplicates",
-        harm="An impression that comes again exactly after join.dedupe is learned from twice.",
+        harm="An impression that repeats the oldest one that is remembered is learned from twice.",
         file="stream_learner/core/join_kernel.py",
-        old="        duplicate[i] = seen != 0 and seen - 1 >= log_time[i] - dedupe_ms\n",
-        new="        duplicate[i] = seen != 0 and seen - 1 > log_time[i] - dedupe_ms\n",
+        old="        duplicate[i] = seen >= first\n",
+        new="        duplicate[i] = seen > first\n",
         tests=("tests/core/test_join.py", "tests/core/test_join_*.py"),
     ),
     Fault(
@@ -73,10 +73,10 @@ FAULTS = (
     Fault(
         name="seen-ids-are-forgotten-in-growth",
         area="join: duplicates",
-        harm="When the memory of ids grows, impressions of the last tick before it are no longer known as duplicates.",
+        harm="When the memory of ids grows, impressions of the ticks before it are no longer known as duplicates.",
         file="stream_learner/core/join_impressions.py",
-        old="max(0, int(rows.log_time[done]) - self._dedupe_ms)",
-        new="max(0, int(rows.log_time[done]))",
+        old="            self._seen.grow(int(rows.ids[done]), first)\n",
+        new="            self._seen.grow(int(rows.ids[done]), int(rows.offsets[start]))\n",
         tests=("tests/core/test_join_scale.py", "tests/core/test_join.py", "tests/core/test_id_table.py"),
     ),
     Fault(

@@ -73,6 +73,12 @@ class OffsetQueries:
         """The first offset whose record time is at or after `time_ms`; `BEYOND_END` where there is none."""
         return self._all(places, OffsetSpec.for_timestamp(time_ms), IsolationLevel.READ_UNCOMMITTED)
 
+    def first_times(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The time of the first record still held that has one, ms; -1 where there is none."""
+        answers = self._ask(places, OffsetSpec.for_timestamp(0), IsolationLevel.READ_UNCOMMITTED)
+        found = {place: self._answer(place, answer) for place, answer in answers.items()}
+        return {place: info.timestamp if info.offset >= 0 else -1 for place, info in found.items()}
+
     def high_watermarks_known(
         self, places: Iterable[Place]
     ) -> tuple[dict[Place, int], dict[Place, StreamLearnerError]]:
@@ -90,16 +96,19 @@ class OffsetQueries:
         return {place: self._offset(place, answer) for place, answer in self._ask(places, spec, isolation).items()}
 
     def _offset(self, place: Place, answer: Future[ListOffsetsResultInfo]) -> int:
+        return self._answer(place, answer).offset
+
+    def _answer(self, place: Place, answer: Future[ListOffsetsResultInfo]) -> ListOffsetsResultInfo:
         """An answer, waited for. An offset that is none, as when the connection broke under the question, is none."""
         try:
-            offset = answered(answer, self._timeout_s).offset
+            found = answered(answer, self._timeout_s)
         except KafkaException as error:
             self._stale.add(place[0])
             raise self._fault(error, place) from error
-        if offset < BEYOND_END:
+        if found.offset < BEYOND_END:
             self._stale.add(place[0])
             raise RetryLater(f"{self._doing(place)}: no answer")
-        return offset
+        return found
 
     def _ask(
         self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel

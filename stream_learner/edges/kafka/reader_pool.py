@@ -7,7 +7,8 @@ anything.
 One queue of librdkafka's holds what was fetched, of all partitions mixed. Whoever reads takes from its head what it
 finds there, and what belongs to others is held for them. A partition that nobody reads would so fill the memory of
 all: when more is held than the pool may hold, the partitions with more than an equal share are *set aside*, that is
-taken out of the consumer's assignment, and put back, where they were fetched up to, once half their share is read.
+taken out of the consumer's assignment, and put back, where they were fetched up to, once all but a quarter of
+their share is read.
 
 Why not `pause` and `resume`: they leave what is outdated in the shared queue, and the first record after `resume` can
 take a second. `incremental_unassign` and `incremental_assign` are done when they return, and nothing of an earlier
@@ -17,6 +18,7 @@ the median, and after 100 ms where another fetch was waiting for records.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from itertools import groupby
@@ -27,14 +29,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import fault
 from stream_learner.edges.kafka.settings import KafkaSettings
-from stream_learner.edges.kafka.shared_reader import SILENCE_S, SharedReader
+from stream_learner.edges.kafka.shared_reader import RECORD_BYTES, SILENCE_S, SharedReader
 from stream_learner.errors import BrokerUnreachable
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
 DEFAULT_BUFFER_BYTES = 8 << 20
 MIN_BUFFER_BYTES = 1 << 20
-POLL_RECORDS = 2_000
+POLL_RECORDS, FEWEST_RECORDS = 2_000, 16
+"""How many records are taken from the common queue at once: as many as the memory has room for, between these."""
+MESSAGE_BYTES = "1000000"
+"""librdkafka's own default of `message.max.bytes`; it takes no `fetch.max.bytes` below."""
 MIN_FETCH_BYTES, MAX_FETCH_BYTES = 16 << 10, 4 << 20
 
 
@@ -69,12 +74,15 @@ class ReaderPool:
         self._limit_bytes = buffer_bytes // 2
         self._properties = lambda: self._consumer_properties(isolation, buffer_bytes, partitions, name)
         self._doing = settings.doing("read", topic, right="Read")
+        self._mean_bytes = 1_000
         self._readers: dict[int, SharedReader] = {}
         self._consumer: Consumer | None = None
         self._credentials = 0
         self._reported: KafkaError | None = None
         self._unreachable: KafkaError | None = None
         self._asked_s = 0.0
+        self._place = re.compile(rf"{re.escape(topic)} \[(\d+)\]: ")
+        self._errors: list[tuple[int, KafkaError]] = []
 
     def open(self, partition: int, offset: int) -> SharedReader:
         """A reader of a partition that is not open, from this offset on.
@@ -105,19 +113,23 @@ class ReaderPool:
         self._reported = self._unreachable = None
 
     def _consumer_properties(self, isolation: str, buffer_bytes: int, partitions: int, name: str) -> dict[str, Any]:
-        """Half of the memory is for what is held, a quarter for librdkafka's queue, an eighth for a fetch."""
-        of_each = buffer_bytes // (8 * max(partitions, 1))
+        """Three quarters of the memory are for what is held at most, an eighth for librdkafka's queue, one for a fetch.
+
+        Of a partition an eighth of its share is fetched at a time: what is on its way when it is set aside is fetched
+        again.
+        """
+        of_each = buffer_bytes // (16 * max(partitions, 1))
         defaults = {
             "fetch.queue.backoff.ms": "20",
             "fetch.wait.max.ms": "100",
             "fetch.message.max.bytes": str(min(max(of_each, MIN_FETCH_BYTES), MAX_FETCH_BYTES)),
-            "fetch.max.bytes": str(buffer_bytes // 8),
+            "fetch.max.bytes": str(max(buffer_bytes // 8, int(self.settings.get("message.max.bytes", MESSAGE_BYTES)))),
         }
         ours = self.settings.consumer(
             client__id=self.settings.client_id(name),
             isolation__level=isolation,
             queued__min__messages="10000000",
-            queued__max__messages__kbytes=str(buffer_bytes >> 12),
+            queued__max__messages__kbytes=str(buffer_bytes >> 13),
             max__poll__interval__ms="86400000",
             error_cb=self._on_error,
         )
@@ -178,14 +190,31 @@ class ReaderPool:
 
     def poll(self, timeout_s: float) -> bool:
         """Take what the common queue has and share it out; whether anything came. Waits only for the first."""
-        messages = self._consume(POLL_RECORDS, 0.0)
-        if not messages and timeout_s > 0:
-            messages = self._consume(1, timeout_s)
-            messages += self._consume(POLL_RECORDS - 1, 0.0) if messages else []
-        for partition, run in groupby(messages, Message.partition):
-            self._share_out(partition, list(run))
+        came = self._take(self._fitting(self._limit_bytes), 0.0)
+        if not came and timeout_s > 0:
+            came = self._take(1, timeout_s)
+            if came:
+                self._take(self._fitting(self._limit_bytes), 0.0)
         if self.held_bytes > self._limit_bytes:
             self._set_aside()
+        for partition, error in self._errors:
+            if partition in self._readers:
+                self._readers[partition].take_error(error)
+        self._errors.clear()
+        return came
+
+    def _fitting(self, limit_bytes: int) -> int:
+        """How many records of the usual size fit below a limit."""
+        return min(max((limit_bytes - self.held_bytes) // self._mean_bytes, FEWEST_RECORDS), POLL_RECORDS)
+
+    def _take(self, count: int, timeout_s: float) -> bool:
+        """Take so many messages from the common queue, at most; whether any came."""
+        messages = self._consume(count, timeout_s)
+        before_bytes = self.held_bytes
+        for partition, run in groupby(messages, Message.partition):
+            self._share_out(partition, list(run))
+        if self.held_bytes > before_bytes:
+            self._mean_bytes = max((self.held_bytes - before_bytes) // len(messages), RECORD_BYTES)
         return bool(messages)
 
     def _consume(self, count: int, timeout_s: float) -> list[Message]:
@@ -213,14 +242,19 @@ class ReaderPool:
                 self._reported = error
 
     def _set_aside(self) -> None:
-        """Fetch no more of the partitions of which more than their share is held."""
+        """Fetch no more of the partitions of which more than their share is held.
+
+        What is in the common queue of them would be fetched again: it is taken first, as far as memory goes.
+        """
+        most_bytes = self._limit_bytes * 3 // 2
+        while self.held_bytes < most_bytes and self._take(self._fitting(most_bytes), 0.0):
+            pass
         share = self._limit_bytes // len(self._readers)
         self.unassign([reader for reader in self._readers.values() if reader.held_bytes > share])
 
-    def gave(self, reader: SharedReader, size: int) -> None:
-        """So many bytes of a reader are no longer held; one that was set aside comes back in time."""
-        self.held_bytes -= size
-        if not reader.assigned and reader.held_bytes <= self._limit_bytes // (2 * len(self._readers)):
+    def bring_back(self, reader: SharedReader) -> None:
+        """Fetch a partition that was set aside once most of what is held of it is read."""
+        if not reader.assigned and reader.held_bytes <= self._limit_bytes // (4 * len(self._readers)):
             self.assign([reader])
 
     def dropped(self, size: int) -> None:
@@ -255,8 +289,14 @@ class ReaderPool:
             raise fault(found.error, reader.doing)
 
     def _on_error(self, error: KafkaError) -> None:
-        """librdkafka's own reports, which come with no record. Single connections that break are not errors."""
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        """librdkafka's own reports, which come with no record. Single connections that break are not errors.
+
+        Some are of one partition, which only their words tell: "topic [7]: ...".
+        """
+        placed = self._place.match(error.str())
+        if placed is not None:
+            self._errors.append((int(placed[1]), error))
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable = error
         elif not isinstance(fault(error, self._doing), BrokerUnreachable):
             self._reported = self._reported or error

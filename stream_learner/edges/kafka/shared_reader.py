@@ -99,6 +99,7 @@ class SharedReader:
         of a pool is raised once, by the first of them that is read and has no record.
         """
         self._pool.renew_if_outdated()
+        self._pool.bring_back(self)
         came = self._gather(max_records, timeout_s)
         records = self._take(max_records)
         if records:
@@ -138,8 +139,12 @@ class SharedReader:
                 self.fetched = max(self.fetched, message.offset() or 0)
                 self._pieces.append(message.offset() or 0)
             elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                self._pieces.append(error)
+                self.take_error(error)
         return taken + self._hold(messages[first:])
+
+    def take_error(self, error: KafkaError) -> None:
+        """Raise this once the records in front of it are read."""
+        self._pieces.append(error)
 
     def _hold(self, records: list[Message]) -> int:
         if not records:
@@ -186,7 +191,7 @@ class SharedReader:
         self._records -= count
         size = batch.size_bytes + RECORD_BYTES * count
         self.held_bytes -= size
-        self._pool.gave(self, size)
+        self._pool.dropped(size)
         return batch
 
     def _raise_what_is_wrong(self) -> None:

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from stream_learner.core.feature_keys import NEWEST_RULE
 from stream_learner.core.learner import Learner
 from stream_learner.core.optimizers import FtrlProximal
 from stream_learner.errors import ConfigError
 from stream_learner.roles.evaluation.compiling import compile_learners
 from stream_learner.roles.evaluation.configurations import Configuration, parse_configurations
 from stream_learner.roles.evaluation.log_source import LogSource, read_log_block
-from stream_learner.roles.evaluation.model_file import load_learner, read_model
+from stream_learner.roles.evaluation.model_file import key_rule_of, load_learner, read_model
 from stream_learner.roles.evaluation.models import LearnerModel
 from stream_learner.roles.evaluation.pipeline import Feed, Reader, Source
-from stream_learner.roles.evaluation.readers import FileReaders
+from stream_learner.roles.evaluation.readers import FileReaders, check_key_rule
 from stream_learner.roles.evaluation.request import Request
 from stream_learner.roles.evaluation.trial import Trial
 from stream_learner.roles.evaluation.vw_model import EngineModel
@@ -48,12 +49,14 @@ def make_plan(request: Request, say: Say) -> Plan:
     """Make models, and open what they are evaluated on. Raises ConfigError, BadInput, and the errors of Kafka."""
     tools = vw_trials(request)
     trials = _learner_trials(request) if request.load is None else _loaded(request.load, request)
+    key_rule = next((model.key_rule for model in _learners(trials)), _configured_rule(request))
     if request.log:
         assert request.config is not None
+        check_key_rule(key_rule, request.config)
         plan = Plan(LogSource(request.config), [Feed(lambda: read_log_block, trials)], trials)
         _compile(trials, say)
         return plan
-    readers = FileReaders(request, [file for tool in tools for file in tool.files])
+    readers = FileReaders(request, [file for tool in tools for file in tool.files], key_rule)
     feeds: dict[Hashable, Feed] = {}
     for trial in trials:
         _feed(feeds, None, readers.reader_of).trials.append(trial)
@@ -66,10 +69,18 @@ def make_plan(request: Request, say: Say) -> Plan:
 
 
 def _compile(trials: list[Trial], say: Say) -> None:
-    models = [trial.model for trial in trials]
-    compile_learners([model.learner.optimizer for model in models if isinstance(model, LearnerModel)], say)
-    if any(isinstance(model, EngineModel) for model in models):
+    compile_learners([model.learner.optimizer for model in _learners(trials)], say)
+    if any(isinstance(trial.model, EngineModel) for trial in trials):
         compile_engine(say)
+
+
+def _learners(trials: list[Trial]) -> list[LearnerModel]:
+    return [trial.model for trial in trials if isinstance(trial.model, LearnerModel)]
+
+
+def _configured_rule(request: Request) -> int:
+    """The rule of keys of the configuration file, without one the newest."""
+    return NEWEST_RULE if request.config is None else request.config.features.key_rule
 
 
 def _feed(feeds: dict[Hashable, Feed], reading: Any, reader_of: Callable[[Any], Callable[[], Reader]]) -> Feed:
@@ -86,7 +97,8 @@ def _learner_trials(request: Request) -> list[Trial]:
         configurations = [default_configuration(request.config)]
     if len({configuration.name for configuration in configurations}) < len(configurations):
         raise ConfigError("a configuration is given twice", action="Give each --learn once.")
-    models = {c.name: LearnerModel(Learner(c.optimizer, loss=c.loss)) for c in configurations}
+    rule = _configured_rule(request)
+    models = {c.name: LearnerModel(Learner(c.optimizer, loss=c.loss), rule) for c in configurations}
     return [Trial(name, model, request.passes) for name, model in models.items()]
 
 
@@ -127,4 +139,5 @@ def _loaded(file: Path, request: Request) -> list[Trial]:
         if (asked.optimizer, asked.loss) != (learner.optimizer, learner.loss):
             raise ConfigError(f"{file} is a model of {name}, not of {asked.name}", action=_LEAVE_OUT)
         name = asked.name
-    return [Trial(name, LearnerModel(learner), request.passes, learn=not request.test)]
+    model = LearnerModel(learner, key_rule_of(file, about))
+    return [Trial(name, model, request.passes, learn=not request.test)]

@@ -11,8 +11,9 @@ This file must never pickle, nor hand out a model of which a single byte has cha
             u8[]     the arrays in that order, little-endian, each followed by zeros up to a multiple of 8
             u8[32]   SHA-256 of all before
 
-Of a learner (kind "learner") the arrays are keys u64[r], columns f64[r, c] and touched i64[r]; the JSON has its `loss`
-and its `state`, which is `Learner.state_scalars` with the digest of the model.
+Of a learner (kind "learner") the arrays are keys u64[r], columns f64[r, c] and touched i64[r]; the JSON has its `loss`,
+its `state`, which is `Learner.state_scalars` with the digest of the model, and the `key_rule` of its features; without
+one that is 1, as in the files from before there was another.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.feature_keys import FIRST_RULE, KEY_RULES
 from stream_learner.core.learner import Learner
 from stream_learner.core.losses import make_loss
 from stream_learner.core.optimizers import make_optimizer
@@ -43,11 +45,13 @@ _NUMBERS = re.compile("<[uif][248]|[|][uib]1")
 _ACTION: Final = "Give a file that evaluate --save has written, undamaged; or leave --load out."
 
 
-def save_learner(learner: Learner, file: Path) -> None:
-    """Write a learner's state; the file appears whole or not at all."""
+def save_learner(learner: Learner, file: Path, key_rule: int = FIRST_RULE) -> None:
+    """Write a learner's state, and the rule of its keys; the file appears whole or not at all."""
     parts = list(learner.table.items())
     arrays = {name: np.concatenate([getattr(rows, name) for rows in parts]) for name in ("keys", "columns", "touched")}
-    about = {"kind": "learner", "loss": learner.loss.to_dict(), "state": learner.state_scalars()}
+    about: dict[str, Any] = {"kind": "learner", "loss": learner.loss.to_dict(), "state": learner.state_scalars()}
+    if key_rule != FIRST_RULE:
+        about["key_rule"] = key_rule
     write_model(file, about, arrays)
 
 
@@ -121,3 +125,11 @@ def load_learner(file: Path, about: Mapping[str, Any], arrays: Mapping[str, NDAr
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BadInput(f"{file}: {error}", action=_ACTION) from None
     return learner
+
+
+def key_rule_of(file: Path, about: Mapping[str, Any]) -> int:
+    """The rule of a learner's keys, by what its file says. Raises NewerFormat for one that is not known."""
+    rule = about.get("key_rule", FIRST_RULE)
+    if type(rule) is not int or rule not in KEY_RULES:
+        raise NewerFormat(f"{file} has key rule {rule!r}; this program knows {', '.join(map(str, KEY_RULES))}")
+    return rule

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.feature_keys import NEWEST_RULE
 from stream_learner.core.learner import Learner
 from stream_learner.core.losses import Loss
 from stream_learner.roles.evaluation.portions import Portion
@@ -51,8 +52,10 @@ class Model(Protocol):
 class LearnerModel:
     """The learner, fed from files."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, key_rule: int = NEWEST_RULE) -> None:
+        """key_rule: of the keys it learns from, for whoever loads it."""
         self.learner = learner
+        self.key_rule = key_rule
         self.loss = learner.loss
 
     def fold(self, portion: Portion, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -77,4 +80,4 @@ class LearnerModel:
         """See `Model.save` and `model_file`."""
         from stream_learner.roles.evaluation.model_file import save_learner
 
-        save_learner(self.learner, file)
+        save_learner(self.learner, file, self.key_rule)

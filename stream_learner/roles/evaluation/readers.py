@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from stream_learner.core.examples import ExampleBatch
+from stream_learner.core.feature_keys import NEWEST_RULE
 from stream_learner.core.feature_spec import FeatureSpec
 from stream_learner.core.text.base import Parsed
 from stream_learner.edges.files.formats import FORMATS, Format, guess_separator
@@ -29,6 +30,7 @@ from stream_learner.roles.evaluation.portions import Portion, RecordMaker
 from stream_learner.roles.evaluation.request import Request
 
 if TYPE_CHECKING:
+    from stream_learner.config import Config
     from stream_learner.core.text.vw import VwTextOptions
 
 AUTO: Final = "auto"
@@ -43,8 +45,9 @@ OPTION_FORMATS: Final[dict[str, tuple[Format, ...]]] = {
 class FileReaders:
     """The files of a request: their format, and readers for it."""
 
-    def __init__(self, request: Request, named_by_tool: Sequence[str] = ()) -> None:
-        """named_by_tool: files that VW command lines name, for when the request names none.
+    def __init__(self, request: Request, named_by_tool: Sequence[str] = (), key_rule: int = NEWEST_RULE) -> None:
+        """named_by_tool: files that VW command lines name, for when the request names none. key_rule: of the model
+        that is fed, where this project makes the features.
 
         Raises ConfigError where there are none, or the format is unknown, BadInput where they cannot be read.
         """
@@ -58,6 +61,7 @@ class FileReaders:
         if request.format not in known:
             raise ConfigError(f"--format {request.format} is unknown", action=f"Use one of {', '.join(known)}.")
         self._request = request
+        self._key_rule = key_rule
         self.files = files
         self._name = name_of(files[0])
         self._files, self.format = open_source(files, _given(request.format))
@@ -120,7 +124,9 @@ class FileReaders:
     def _meaning(self) -> Meaning:
         """What columns and fields mean, by the options and the configuration. Raises ValueError."""
         table, config = self._request.table, self._request.config
-        spec = FeatureSpec() if config is None else config.feature_spec()
+        if config is not None:
+            check_key_rule(self._key_rule, config)
+        spec = FeatureSpec(key_rule=self._key_rule) if config is None else config.feature_spec()
         weight, ignore = table.weight, []
         if config is not None and self.format == "json":
             event = config.event_specs()[0]
@@ -145,6 +151,15 @@ class FileReaders:
     def _separator(self) -> str:
         files = self._files
         return guess_separator(files) if self.format == "csv" and isinstance(files, TextSource) else ","
+
+
+def check_key_rule(rule: int, config: Config) -> None:
+    """Raise ConfigError where a model that was loaded has keys of another rule than the configuration's."""
+    if rule != config.features.key_rule:
+        raise ConfigError(
+            f"the model was saved with key rule {rule}, features.key_rule is {config.features.key_rule}",
+            action=f"Set features.key_rule to {rule}, or leave --load out.",
+        )
 
 
 class BlockReader:

@@ -1,0 +1,207 @@
+"""What a tick must hold: the examples, counts and resume points that its positions make of the two inputs.
+
+In: a partition to be judged. Out: nothing, or AssertionError with the law that was broken.
+This file must never ask how a tick came to be closed (`laws_closing`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from itertools import pairwise
+
+from simulation.judged import BEFORE_ALL, Judged, law, passed_with
+from stream_learner.core.marks import Mark, ResumePoint
+from stream_learner.core.training_log import AcceptedTick
+from tests import oracle_join
+from tests.oracle_join import Example, Joined, label_by_definition, log_times, replay
+
+Row = tuple[object, ...]
+
+
+def check_content(judged: Judged) -> None:
+    """Each tick is what its marks' positions make of the inputs: examples, counts, what waits; and all adds up."""
+    _check_runs(judged.marks)
+    parts = _one_by_one(judged)
+    found = replay(judged.shown, judged.clicked, [part for _, part in parts], judged.settings, judged.partition)
+    of_mark: list[list[Joined]] = [[] for _ in judged.ticks]
+    for (number, _), joined in zip(parts, found, strict=True):
+        of_mark[number].append(joined)
+    for tick, of in zip(judged.ticks, of_mark, strict=True):
+        examples = [example for joined in of for example in joined.examples]
+        law(examples_of(tick) == rows(examples), f"examples of tick {tick.mark.last_tick}")
+        _check_counts(tick.mark, of)
+        _check_labels(judged, tick.mark, examples)
+    _check_resume_points(judged, _gone_after(judged, parts, found))
+
+
+def rows(examples: list[Example]) -> list[Row]:
+    """Examples as they lie in the log."""
+    return [(e.log_time_ms, e.id_hash, e.label, e.weight, e.features) for e in examples]
+
+
+def examples_of(tick: AcceptedTick) -> list[Row]:
+    """The examples of a tick of the log."""
+    found: list[Row] = []
+    for _, record in tick.records:
+        law(record.tick == tick.mark.last_tick, "a record of another tick")
+        values = [1.0] * len(record.indices)
+        for place, value in zip(record.positions.tolist(), record.values.tolist(), strict=True):
+            values[place] = value
+        keys, at = record.keys[record.indices].tolist(), 0
+        columns = (record.log_time_ms, record.id_hash, record.label, record.weight, record.row_len)
+        for log_time, id_hash, label, weight, width in zip(*(c.tolist() for c in columns), strict=True):
+            row = tuple(zip(keys[at : at + width], values[at : at + width], strict=True))
+            found.append((log_time, id_hash, label, weight, row))
+            at += width
+    return found
+
+
+def _check_runs(marks: list[Mark]) -> None:
+    """A mark covers one tick, or a run of ticks that take no impression."""
+    for mark in marks:
+        is_run = mark.first_tick < mark.last_tick
+        law(not is_run or mark.counts.impressions.read == 0, f"the run up to tick {mark.last_tick} takes impressions")
+
+
+def _one_by_one(judged: Judged) -> list[tuple[int, oracle_join.Mark]]:
+    """The marks with their numbers, where a run is cut around every tick that takes a click."""
+    tick_ms, clicked = judged.settings["tick_ms"], judged.clicked
+    passed = passed_with([click.time_ms for click in clicked], judged.settings["agree"])
+    parts: list[tuple[int, oracle_join.Mark]] = []
+    taken = 0
+    for number, mark in enumerate(judged.marks):
+        first, border = mark.first_tick, mark.next_impression
+        while taken < len(clicked) and clicked[taken].offset < mark.click_cursor:
+            tick, offset = min(passed[taken] // tick_ms, mark.last_tick), clicked[taken].offset
+            if tick > first:
+                parts.append((number, oracle_join.Mark(first, first, border, offset)))
+                if tick > first + 1:
+                    parts.append((number, oracle_join.Mark(first + 1, tick - 1, border, offset)))
+                first = tick
+            taken += 1
+        parts.append((number, oracle_join.Mark(first, first, border, mark.click_cursor)))
+        if first < mark.last_tick:
+            parts.append((number, oracle_join.Mark(first + 1, mark.last_tick, border, mark.click_cursor)))
+    return parts
+
+
+def _check_counts(mark: Mark, wanted: list[Joined]) -> None:
+    """The mark counts what happened, and its counts add up."""
+    impressions, clicks = Counter[str](), Counter[str]()
+    for joined in wanted:
+        impressions.update(joined.impressions)
+        clicks.update(joined.clicks)
+    clicks["waiting"] = wanted[-1].clicks["waiting"]
+    found = counts_of([mark])
+    law(found.impressions == +impressions, f"impressions of tick {mark.last_tick}: {found.impressions}")
+    law(found.clicks == +clicks, f"clicks of tick {mark.last_tick}: {found.clicks}")
+
+
+def counts_of(marks: list[Mark]) -> Joined:
+    """What marks count together; what waits is what waits after the last."""
+    impressions, clicks = Counter[str](), Counter[str]()
+    for mark in marks:
+        i, c = mark.counts.impressions, mark.counts.clicks
+        for name in ("read", "examples", "positives", "duplicates", "late", "sampled_out", "dead"):
+            impressions[name] += getattr(i, name)
+        for name in ("read", "matched", "duplicates", "orphans", "late", "dead"):
+            clicks[name] += getattr(c, name)
+        clicks["waiting"] = c.waiting
+    return Joined([], +impressions, +clicks, {})
+
+
+def _check_labels(judged: Judged, mark: Mark, examples: list[Example]) -> None:
+    """Every label is true: only a click more than `lateness` ahead of log time may be missing from it."""
+    s, clicks = judged.settings, judged.clicked
+    known = log_times([click.time_ms for click in clicks], s["agree"])
+    sure = [
+        click
+        for click, log_time in zip(clicks, known, strict=True)
+        if click.time_ms is not None and log_time is not None and click.time_ms <= log_time + s["lateness_ms"]
+    ]
+    impression_at = {imp.offset: imp for imp in judged.shown} if examples else {}
+    for example in examples:
+        imp = impression_at[example.offset]
+        least, most = (label_by_definition(imp, of, mark.click_cursor, s) for of in (sure, clicks))
+        law(least <= example.label <= most, f"the label of impression {imp.offset} is not true")
+        judged.world.seen["labels of clicks ahead of log time"] += least != most
+
+
+def _gone_after(
+    judged: Judged, parts: list[tuple[int, oracle_join.Mark]], found: list[Joined]
+) -> list[tuple[int, int]]:
+    """After each mark: the log time with which the last click went, and the number of clicks that have gone."""
+    usable = [(click.offset, click.time_ms) for click in judged.clicked if click.time_ms is not None]
+    offsets, agree = [offset for offset, _ in usable], judged.settings["agree"]
+    log_time, gone, out = BEFORE_ALL, 0, [(BEFORE_ALL, 0)] * len(judged.ticks)
+    for (number, part), joined in zip(parts, found, strict=True):
+        gone += len(joined.outcome_of_click)
+        for offset, outcome in joined.outcome_of_click.items():
+            if outcome != "dead":
+                place = bisect_left(offsets, offset)
+                row = [time for at, time in usable[place : place + agree] if at < part.click_cursor]
+                log_time = max(log_time, min(row))
+        out[number] = log_time, gone
+    return out
+
+
+def _check_resume_points(judged: Judged, gone: list[tuple[int, int]]) -> None:
+    """A resume point tells what the inputs from its positions on do not: log times, steps, codes."""
+    offsets = [entry.offset for entry in judged.clicks]
+    wanted = zip(judged.marks, gone, _written_after(judged), _steps_after(judged), strict=True)
+    for mark, (gone_log_time, n_gone), written, steps in wanted:
+        point, tick = mark.resume, mark.last_tick
+        waiting = offsets[n_gone : bisect_left(offsets, mark.click_cursor)]
+        first_click = bisect_left(offsets, mark.first_click)
+        law(first_click == (n_gone if waiting else bisect_left(offsets, mark.click_cursor)), f"first click of {tick}")
+        if point is None:
+            continue
+        law(point.impression_log_time == max(written, -1), f"impressions' log time of resume point {tick}")
+        law(point.click_log_time == max(gone_log_time, -1), f"clicks' log time of resume point {tick}")
+        law(len(point.codes) == len(waiting), f"resume point {tick} has codes for {len(point.codes)} clicks")
+        _check_steps(judged, mark, point, steps)
+        ahead = [click.time_ms for click in judged.clicked[n_gone:] if click.time_ms is not None][:1]
+        judged.world.seen["clicks behind a resume point"] += ahead != [] and ahead[0] < gone_log_time
+
+
+def _check_steps(judged: Judged, mark: Mark, point: ResumePoint, steps: list[tuple[int, int]]) -> None:
+    offsets = [entry.offset for entry in judged.impressions]
+    found = [(step, bisect_left(offsets, offset)) for step, offset in point.steps]
+    law(found == steps, f"steps of resume point {mark.last_tick}: {found}, not {steps}")
+    begin = steps[0][1] if steps else bisect_left(offsets, mark.next_impression)
+    law(bisect_left(offsets, point.dedupe_from) == begin, f"where resume point {mark.last_tick} has ids read from")
+
+
+def _written_after(judged: Judged) -> list[int]:
+    """The log time written for the last impression that each mark emits; one that emits only dead ones writes none."""
+    s, written, out = judged.settings, BEFORE_ALL, []
+    for mark, first, end in _emitted(judged):
+        times = [imp.time_ms for imp in judged.shown[first:end] if imp.time_ms is not None]
+        least = [min(times[n : n + s["agree"]]) for n in range(len(times))]
+        if first < end:
+            written = max(written, mark.last_tick * s["tick_ms"] - s["window_ms"], *least)
+        out.append(written)
+    return out
+
+
+def _steps_after(judged: Judged) -> list[list[tuple[int, int]]]:
+    """By docs/join.md: each step in which something was emitted, and the first impression of it, while remembered."""
+    s = judged.settings
+    k = -(-s["dedupe_ms"] // s["tick_ms"])
+    g = max(1, -(-k // 8))
+    steps: dict[int, int] = {}
+    out = []
+    for mark, first, end in _emitted(judged):
+        if k and first < end:
+            steps.setdefault(mark.last_tick // g, first)
+        remembered = (mark.last_tick + 1 - k) // g
+        out.append([(step, begin) for step, begin in steps.items() if step >= remembered])
+    return out
+
+
+def _emitted(judged: Judged) -> list[tuple[Mark, int, int]]:
+    """Each mark with the numbers of the records that it emits, the last not included."""
+    offsets, marks = [entry.offset for entry in judged.impressions], judged.marks
+    ends = [0, *(bisect_left(offsets, mark.next_impression) for mark in marks)]
+    return [(mark, first, end) for mark, (first, end) in zip(marks, pairwise(ends), strict=True)]

@@ -1,0 +1,158 @@
+"""Whether clicks have stopped although impressions go on: for longer than chance and the usual lulls explain.
+
+In: how many records came into both topics, in all partitions of this process, as of times that are arguments; what an
+earlier process knew. Out: whether the join is to be held, and what to say of it.
+This file must never ask for the time, nor look at events: it counts what arrives, so that reading late, catching up
+and full buffers mean nothing to it.
+
+Time is cut into slots of `SLOT_MS`. A slot in which clicks came, however many, is an *arrival*: a burst or a batch
+counts once. A *lull* is a run of slots with impressions and no click; its length is counted in impressions, so that a
+quiet night is no lull. The usual rate is arrivals / impressions over about the last `MEMORY` arrivals; a lull makes it
+lower only when it has ended.
+
+The join is held when a lull reaches both
+  1. `NEEDED` expected arrivals (the rate times its impressions, but no more than its slots). Were arrivals independent,
+     chance would do that with probability exp(-30) = 1e-13 for each arrival;
+  2. `LONGEST` times the longest lull that ended in the last day or two: arrivals that come in bursts, and nights in
+     which fewer people click, are told by the lulls they make.
+It is not held before `ARRIVALS` arrivals and `LEARN_MS` have been seen. It ends with the next click in any partition.
+A lull that was held for counts no longer than twice what held it: an outage hardly changes what is usual, and what was
+no outage is usual after one or two times.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SLOT_MS = 1_000
+NEEDED = 30.0
+LONGEST = 3.0
+ARRIVALS = 50
+LEARN_MS = 15 * 60_000
+MEMORY = 200
+DAY_MS = 86_400_000
+
+
+class Arrived(NamedTuple):
+    """How many records came since the look before, as of `at_ms`."""
+
+    at_ms: int
+    impressions: int
+    clicks: int
+
+
+class Usual(NamedTuple):
+    """What a process has learned of its clicks, for the next one: see the module's first lines.
+
+    arrivals: how many were seen. rate: arrivals for each impression. longest: of the last lulls, impressions.
+    """
+
+    arrivals: int
+    rate: float
+    longest: int
+    held: bool
+
+    def to_text(self) -> str:
+        """As text without a colon."""
+        return f"{self.arrivals},{self.rate:.6g},{self.longest},{self.held:d}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Usual | None:
+        """What `to_text` wrote; None where it is something else."""
+        try:
+            arrivals, rate, longest, held = text.split(",")
+            found = cls(int(arrivals), float(rate), int(longest), held == "1")
+        except ValueError:
+            return None
+        return found if found.arrivals >= 0 and found.longest >= 0 and 0 <= found.rate <= 1e9 else None
+
+
+class ClickSilence:
+    """Tells a silence of clicks from a lull. Times are the wall clock, ms.
+
+    held: whether the join is to be held. since_ms: when the last click came, or the first look was made. impressions:
+    how many have come since.
+    """
+
+    def __init__(self) -> None:
+        self.held = False
+        self.since_ms = -1
+        self.impressions = 0
+        self._slots = 0
+        self._slot = -1
+        self._held_at = 0
+        self._arrivals = 0
+        self._arrival_slot = -1
+        self._recent = 0.0
+        self._exposed = 0.0
+        self._longest = (0, 0)
+        self._day = 0
+        self._learned_ms = -1
+
+    @property
+    def expected(self) -> float:
+        """How many arrivals the present lull should have had."""
+        rate = self._recent / self._exposed if self._exposed else 0.0
+        return min(rate * self.impressions, float(self._slots))
+
+    @property
+    def usual(self) -> Usual:
+        """What is known by now."""
+        rate = self._recent / self._exposed if self._exposed else 0.0
+        return Usual(self._arrivals, rate, max(self._longest), self.held)
+
+    def recall(self, usual: Usual) -> None:
+        """Begin with what an earlier process knew, unless this one knows more already."""
+        if usual.arrivals <= self._arrivals or not usual.rate:
+            return
+        self._arrivals = usual.arrivals
+        self._recent = float(min(usual.arrivals, MEMORY))
+        self._exposed = self._recent / usual.rate
+        self._longest = (usual.longest, 0)
+        self._learned_ms = 0
+        self.held, self._held_at = usual.held, 0
+
+    def note(self, came: Arrived) -> None:
+        """So many records came."""
+        if self.since_ms < 0:
+            self.since_ms = came.at_ms
+        if self._learned_ms < 0:
+            self._learned_ms = came.at_ms + LEARN_MS
+        self._turn_day(came.at_ms // DAY_MS)
+        if came.clicks:
+            self._end_lull(came)
+        elif came.impressions:
+            self._lengthen_lull(came)
+
+    def _turn_day(self, day: int) -> None:
+        if day > self._day:
+            self._longest = (0, self._longest[0])
+            self._day = day
+
+    def _lengthen_lull(self, came: Arrived) -> None:
+        self.impressions += came.impressions
+        slot = came.at_ms // SLOT_MS
+        self._slots += slot != self._slot
+        self._slot = slot
+        if not self.held and self._is_silence(came.at_ms):
+            self.held, self._held_at = True, self.impressions
+
+    def _is_silence(self, at_ms: int) -> bool:
+        return (
+            self._arrivals >= ARRIVALS
+            and at_ms >= self._learned_ms
+            and self.expected >= NEEDED
+            and self.impressions >= LONGEST * max(self._longest)
+        )
+
+    def _end_lull(self, came: Arrived) -> None:
+        lull = min(self.impressions, 2 * self._held_at) if self.held else self.impressions
+        self._longest = (max(self._longest[0], lull), self._longest[1])
+        slot = came.at_ms // SLOT_MS
+        if slot != self._arrival_slot:
+            keep = 1 - 1 / MEMORY
+            self._recent, self._exposed = self._recent * keep + 1, self._exposed * keep
+            self._arrivals += 1
+            self._arrival_slot = slot
+        self._exposed += lull + came.impressions
+        self.held, self.impressions, self._slots, self.since_ms = False, 0, 0, came.at_ms

@@ -1,0 +1,52 @@
+"""Old events fed into a running joiner: the wall clock waits for their clicks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stream_learner.roles.joiner import JoinerRole
+from tests.e2e.conftest import MakeSite
+from tests.e2e.site import running, wait_until
+from tests.scenarios import Message, scenario
+
+NOW_MS = 1_700_000_000_000
+MONTH_MS = 30 * 86_400_000
+WINDOW_MS = 600_000
+SPEED = 60
+STEPS = 40
+CLICK_DELAY_MS = 300_000
+
+
+def test_old_events_at_sixty_times_their_speed_keep_their_clicks(make_site: MakeSite) -> None:
+    """A month old, a minute of them a second, the click of an impression five minutes later; then nothing more."""
+    made = scenario("plain", partitions=1).with_settings(window_ms=WINDOW_MS, tick_ms=1_000, skew_ms=0, dedupe_ms=0)
+    closing = {"close_idle": True, "grace": "1s"}
+    site = make_site(replace(made, impressions=[[]], clicks=[[]]), join=closing)
+    clock, sent = [NOW_MS], [0]
+    joiner = site.joiner(clock_ms=lambda: clock[0])
+    with running(joiner):
+        for step in range(STEPS + CLICK_DELAY_MS // 60_000):
+            at = NOW_MS - MONTH_MS + 60_000 * step
+            if step < STEPS:
+                site.send(site.impressions, 0, [_event(at, step)])
+            clicked = step - CLICK_DELAY_MS // 60_000
+            if clicked >= 0:
+                site.send(site.clicks, 0, [_event(at, clicked)])
+                sent[0] += 1
+            wait_until(lambda: _read(joiner) >= sent[0], f"clicks of step {step} are read")
+            clock[0] += 60_000 // SPEED
+        assert site.last_tick() < NOW_MS // 1000 - 86_400
+        clock[0] += 61_000
+        wait_until(lambda: site.last_tick() >= clock[0] // 1000 - 2, "closed by the clock after a quiet minute")
+    assert [label for _, _, _, label, _, _ in site.log(0).examples()] == [1.0] * STEPS
+    assert sum(mark.counts.clicks.late for mark in site.log(0).marks) == 0
+
+
+def _event(at: int, number: int) -> Message:
+    return Message(at, str(number).encode(), f'{{"id":"{number}"}}'.encode())
+
+
+def _read(joiner: JoinerRole) -> int:
+    """How many clicks have been read."""
+    found = [part.join.next_click_to_read for part in joiner.partitions.values() if part.join is not None]
+    return min(found, default=-1)
