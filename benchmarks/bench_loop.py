@@ -105,7 +105,9 @@ class Site:
         end_ms = START_MS + count * 1000 // PER_S + 60_000
         for partition in range(self.partitions):
             for topic in self.inputs:
-                producer.produce(topic, b'{"id":"end-%d"}' % partition, partition=partition, timestamp=end_ms)
+                for number in range(self.config.join.agree):
+                    end = b'{"id":"end-%d-%d"}' % (partition, number)
+                    producer.produce(topic, end, partition=partition, timestamp=end_ms)
         assert producer.flush(120) == 0
 
     def measure_join(self, count: int) -> dict[str, Any]:

@@ -263,7 +263,7 @@ def _everything(seed: int) -> _Built:
 
 def _traffic(seed: int) -> _Built:
     """The demo's own traffic for some seconds."""
-    model = TrafficModel(seed, replace(DEMO, window_ms=4_000, bad_share=0.005))
+    model = TrafficModel(seed, replace(DEMO, window_ms=4_000, bad_share=0.005, click_duplicate_share=0.06))
     impressions: list[Message] = []
     clicks: list[Message] = []
     for chunk in model.events(rate=200, start_ms=START_MS, duration_ms=15_000):

@@ -381,7 +381,7 @@ def test_dead_letters_that_are_missing_or_foreign_are_found(damage: str, words: 
 def test_what_is_trimmed_is_not_checked_and_that_is_no_success(make_site: MakeSite) -> None:
     """The clicks of the first ticks are gone: what a resume point still reaches is made again, the rest is named; then
     the beginning of the log is gone, too: no digest can be made again."""
-    site = make_site(scenario("plain", 1))
+    site = make_site(scenario("plain", 1).with_settings(lateness_ms=2_000, max_skew_ms=2_000))
     site.produce()
     learner = site.learner()
     with running(site.joiner(), learner):

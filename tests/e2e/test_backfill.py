@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -41,7 +42,11 @@ def test_its_end_is_about_impressions_and_the_next_end_goes_on_from_it(live: Liv
     exactly that tick; the next run goes on to a later one."""
     name = live.name("ends")
     shown = sorted(example.log_time_ms for part in live.joined for example in part.examples)
-    on_a_tick = next(t for t in shown[len(shown) // 3 :] if (t + live.window_ms) % live.tick_ms == 0)
+    on_a_tick = next(
+        t
+        for t, later in pairwise(sorted(set(shown[len(shown) // 3 :])))
+        if (t + live.window_ms) % live.tick_ms == 0 and later < t + live.tick_ms
+    )
     for until_ms in (on_a_tick, on_a_tick + 1, shown[2 * len(shown) // 3]):
         tick = last_tick(until_ms, live.window_ms, live.tick_ms)
         plan = make_plan(live.site.config, name, Span(until_ms=until_ms))

@@ -11,7 +11,7 @@ import pytest
 from stream_learner.core.attempt import Attempt
 from stream_learner.core.examples import ExampleBatch
 from stream_learner.core.marks import ImpressionCounts, TickCounts
-from stream_learner.core.record_header import Kind, RecordHeader, seal
+from stream_learner.core.record_header import VERSION, Kind, RecordHeader, seal
 from stream_learner.errors import DamagedLog, NewerFormat, Stop
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, failure_of, running, wait_until
@@ -22,7 +22,7 @@ FOREIGN: dict[str, tuple[bytes | None, type[Stop]]] = {
     "empty": (b"", DamagedLog),
     "text": (b'{"id":"x"}', DamagedLog),
     "short": (b"SLTL", DamagedLog),
-    "newer": (b"SLTL" + struct.pack("<H", 2) + bytes(80), NewerFormat),
+    "newer": (b"SLTL" + struct.pack("<H", VERSION + 1) + bytes(80), NewerFormat),
     "header": (b"SLTL" + struct.pack("<H", 1) + bytes(80), DamagedLog),
 }
 

@@ -11,7 +11,7 @@ from tests.e2e.test_bad_input import set_topic
 from tests.scenarios import scenario
 
 HOUR_MS = 3_600_000
-WINDOW_MS, DEDUPE_MS, SKEW_MS = 600_000, 1_200_000, 60_000
+WINDOW_MS, DEDUPE_MS, SKEW_MS, LATENESS_MS = 600_000, 1_200_000, 60_000, 300_000
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ WINDOW_MS, DEDUPE_MS, SKEW_MS = 600_000, 1_200_000, 60_000
         (8 * HOUR_MS, -1, -1, 7_200),
         (-1, -1, -1, 7 * 86_400 / 4),
         (8 * HOUR_MS, WINDOW_MS + DEDUPE_MS + HOUR_MS, -1, 900),
-        (8 * HOUR_MS, 9 * HOUR_MS, WINDOW_MS + SKEW_MS + 2 * HOUR_MS, 1_800),
+        (8 * HOUR_MS, 9 * HOUR_MS, WINDOW_MS + SKEW_MS + LATENESS_MS + 2 * HOUR_MS, 1_800),
         (HOUR_MS, 9 * HOUR_MS, 9 * HOUR_MS, 900),
     ],
 )
@@ -40,7 +40,9 @@ def test_an_input_that_is_kept_for_too_short_is_named(make_site: MakeSite) -> No
 
 def retained(make_site: MakeSite, log_ms: int, impressions_ms: int, clicks_ms: int) -> Site:
     """A site whose topics are kept for so long."""
-    made = scenario("plain", 1).with_settings(window_ms=WINDOW_MS, dedupe_ms=DEDUPE_MS, skew_ms=SKEW_MS)
+    made = scenario("plain", 1).with_settings(
+        window_ms=WINDOW_MS, dedupe_ms=DEDUPE_MS, skew_ms=SKEW_MS, lateness_ms=LATENESS_MS
+    )
     site = make_site(made)
     for topic, kept_ms in (
         (site.config.examples_topic, log_ms),

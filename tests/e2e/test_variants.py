@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -82,10 +83,10 @@ def test_three_models_in_one_pass_are_those_of_three_learners(make_site: MakeSit
 
 def test_a_fold_ends_at_its_tick_within_a_run_of_empty_ones_and_goes_on_from_there(make_site: MakeSite) -> None:
     """A mark that covers more ticks than wanted is left for later: nothing is missed, nothing folded twice."""
-    site = joined_site(make_site, "plain")
+    site = joined_site(make_site, "late_and_orphans")
     joined, s = site.scenario.expected(), site.scenario.settings
-    runs = [mark for marks in site.marks() for mark in marks if mark.first_tick > 0 and mark.records]
-    within = next(mark.first_tick for mark in runs if mark.last_tick > mark.first_tick)
+    pairs = [pair for marks in site.marks() for pair in pairwise(marks)]
+    within = next(run.first_tick for run, then in pairs if 0 < run.first_tick < run.last_tick and then.records)
     for tick in (within, site.end_tick - 1, site.end_tick):
         learner = run_until_done(role(site.config, until_tick=tick))
         assert learner.tick == tick

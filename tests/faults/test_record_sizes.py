@@ -37,7 +37,7 @@ def test_records_are_split_into_what_the_topics_take(make_site: MakeSite) -> Non
     """Ticks, deltas and pages that are larger than the limit, alone or as a batch: the log and the model are the
     oracle's, and a scorer has the last version.
     """
-    site = make_site(scenario("everything", 1), features=FEW, learner={"copies": False})
+    site = make_site(scenario("everything", 1).with_settings(tick_ms=4_000), features=FEW, learner={"copies": False})
     with_small_records(site, SMALL_BYTES)
     learner = site.learner()
     with running(site.joiner()), running(learner), site.scorer() as scorer:
@@ -51,6 +51,7 @@ def test_records_are_split_into_what_the_topics_take(make_site: MakeSite) -> Non
     assert_model_equals(learner.learner, expected_fold(expected, site.scenario.settings))
     records = [value for _, _, value, _ in site.records(site.config.examples_topic, 0)]
     assert max(map(len, records)) > SMALL_BYTES / 4
+    assert any(len(tick.records) > 1 for tick in site.log(0).ticks)
 
 
 def test_copies_of_checkpoints_are_split_into_what_their_topic_takes(make_site: MakeSite) -> None:
