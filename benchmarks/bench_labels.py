@@ -29,7 +29,7 @@ from confluent_kafka import Producer
 
 from benchmarks.bench_loop import kafka
 from benchmarks.label_worlds import SECOND_MS, SPEED, WINDOW_MS, Event, World, worlds
-from stream_learner.config import load_config
+from stream_learner.config import Config
 from stream_learner.core.hashing import hash_texts
 from stream_learner.core.training_log import AcceptedTick, Balance
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
@@ -76,7 +76,7 @@ class Run:
         self._clock = folder / f"{self._model}.clock"
         settings = {name: value for name, value in world.join.items() if name in known}
         self._file.write_text(yaml.safe_dump(self._configuration(bootstrap, settings)), encoding="utf-8")
-        config = load_config(self._file)
+        config = Config.model_validate(self._configuration(bootstrap, {}))  # the tree's own settings are the tree's
         kafka_settings = KafkaSettings({"bootstrap.servers": bootstrap})
         keep = {"retention.ms": "-1"}
         inputs = (config.input.impressions.topic, config.input.clicks.topic)
