@@ -1,11 +1,11 @@
 """Examples with a click against clicks with an example, where a log can tell.
 
 In: the sums of one partition. Out: a finding, or nothing.
-This file must never call a difference wrong that repeated ids or late clicks can explain.
+This file must never call a difference wrong that repeated clicks can explain.
 
-A click that matched has made at least one example positive, and a positive example has had at least one click: one of
-those counted as matched, or a repeat of one (a duplicate), which may still label another impression of its id. Clicks
-count when they expire, examples when they close; so those that wait at either end of the range may be on one side only.
+Every click in the span of a positive example is matched, one or many. Unless `dedupe` is 0 a click counts for one
+impression only, so that there are no more positives than clicks that matched with them. Clicks count when they go,
+examples when they close; so those that wait at either end of the range may be on one side only.
 """
 
 from __future__ import annotations
@@ -24,38 +24,27 @@ class Bounds(NamedTuple):
     most: int | None
 
 
-def bounds(
-    matched: int,
-    duplicates: int,
-    late: int,
-    opening: Mark | None,
-    last: Mark,
-    *,
-    ids_repeat: bool,
-    clicks_have_values: bool,
-) -> Bounds:
-    """How many positives a range may have whose expired clicks are these.
+def bounds(matched: int, opening: Mark | None, last: Mark, *, ids_repeat: bool, clicks_have_values: bool) -> Bounds:
+    """How many positives a range may have with which so many matched clicks have gone.
 
-    ids_repeat: whether two impressions with one id may both count for one click (dedupe is shorter than window + skew).
+    ids_repeat: whether a click counts for every impression of its id (dedupe is 0).
     clicks_have_values: whether a click may leave its example at 0.
 
-    >>> last = Mark(0, 1, 0, 4, 10, 3, 5, 1, 0, -1)
-    >>> bounds(7, 2, 0, None, last, ids_repeat=False, clicks_have_values=False)
-    Bounds(fewest=7, most=9)
+    >>> last = Mark(0, 1, 0, 4, 10, 5, 5, 1, 0, -1)
+    >>> bounds(7, None, last, ids_repeat=False, clicks_have_values=False)
+    Bounds(fewest=1, most=7)
     """
     before, after = _matched_waiting(opening), _matched_waiting(last)
-    fewest = matched - before[1] + after[0] - late
-    most = matched - before[0] + after[1] + duplicates
-    return Bounds(None if clicks_have_values else max(fewest, 0), None if ids_repeat else most)
+    fewest = matched - before[1] + after[0]
+    most = matched - before[0] + after[1]
+    return Bounds(None if clicks_have_values else int(fewest > 0), None if ids_repeat else most)
 
 
 def _matched_waiting(mark: Mark | None) -> tuple[int, int]:
     """Of the clicks that wait after a mark, the fewest and the most that have matched already."""
     if mark is None:
         return 0, 0
-    point = mark.resume
-    if point is None:
+    if mark.resume is None:
         return 0, mark.counts.clicks.waiting
-    matched = int(np.count_nonzero(point.codes == ClickCode.MATCHED))
-    repeats = int(np.count_nonzero(point.codes == ClickCode.DUPLICATE))
-    return matched, matched + repeats
+    matched = int(np.count_nonzero(mark.resume.codes == ClickCode.MATCHED))
+    return matched, matched
