@@ -13,7 +13,7 @@ import numpy as np
 from stream_learner.core.balance import Balance
 from stream_learner.core.examples import ExampleRecord
 from stream_learner.core.join import JoinSpec
-from stream_learner.core.marks import Mark
+from stream_learner.core.marks import RULES, Mark
 from stream_learner.roles.audit.findings import BALANCE, CHECKSUMS, COUNTS, ORDER, POSITIONS
 from stream_learner.roles.audit.log_walk import Step
 from stream_learner.roles.audit.place import AuditedPartition
@@ -22,7 +22,7 @@ from stream_learner.roles.audit.place import AuditedPartition
 @dataclass
 class Sums:
     """Of the marks in the range. first: the first one; opening: the mark before it, None at the beginning of the log;
-    last: the last one."""
+    last: the last one. other_rules: whether a resume point is of earlier rules of the join."""
 
     first: Mark | None = None
     opening: Mark | None = None
@@ -34,6 +34,7 @@ class Sums:
     examples: int = 0
     positives: int = 0
     resume_points: int = 0
+    other_rules: bool = False
     attempts: int = 0
     balances: list[Balance] = field(default_factory=list)
 
@@ -59,6 +60,7 @@ class MarkChecks:
         sums.last, sums.until_offset = mark, step.tick.mark_offset + 1
         sums.marks += 1
         sums.resume_points += mark.resume is not None
+        sums.other_rules |= mark.resume is not None and mark.resume.rules != RULES
         self._place.findings.held(ORDER)
         self._check_positions(step)
         self._check_balance(step)

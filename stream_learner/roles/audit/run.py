@@ -243,15 +243,13 @@ class _Audit:
             findings.held(POSITIVES, sum(sums.positives for sums in self._sums.values()))
             return
         for partition, sums in self._sums.items():
-            if sums.last is None or len(sums.balances) != 1:
+            if sums.last is None or len(sums.balances) != 1 or sums.other_rules:
                 continue
-            clicks = sums.balances[0].clicks
             found = bounds(
-                clicks.matched,
-                clicks.late,
+                sums.balances[0].clicks.matched,
                 sums.opening,
                 sums.last,
-                ids_repeat=config.join.dedupe_ms == 0,
+                ids_repeat=config.join.dedupe_ms == 0 or sums.last.features == 0,
                 clicks_have_values=config.input.clicks.value is not None,
             )
             findings.held(POSITIVES, sums.positives)
