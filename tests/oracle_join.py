@@ -192,21 +192,21 @@ def join_by_log_time(
             n_i["dead"] += 1
             continue
         start, end = tick * tick_ms, (tick + 1) * tick_ms
-        hits = [
-            k.click
-            for k in clicks_of_id.get(imp.id_hash, ())
-            if k.is_taken(end) and not k.is_gone(start) and in_span(k.click, imp, s)
-        ]
+        same = [k.click for k in clicks_of_id.get(imp.id_hash, ()) if k.is_taken(end) and not k.is_gone(start)]
+        hits = [click for click in same if in_span(click, imp, s)]
         before = tick_of_id.get(imp.id_hash)
         tick_of_id[imp.id_hash] = tick
         if s["dedupe_ms"] and before is not None and before >= first_tick_remembered(tick, s):
             n_i["duplicates"] += 1
         elif imp.time_ms < start - window - lateness:
             n_i["late"] += 1
-        elif s["dedupe_ms"] and any(word[c.offset] == "matched" for c in hits):
+        elif s["dedupe_ms"] and any(word[c.offset] == "matched" for c in same):
             n_i["duplicates"] += 1
         else:
-            word.update((c.offset, "matched") for c in hits)
+            matched = [c.offset for c in hits if word[c.offset] in ("orphans", "late")]
+            if s["dedupe_ms"] and not matched:
+                matched = [c.offset for c in hits[:1]]
+            word.update((offset, "matched") for offset in matched)
             label = max((c.value for c in hits), default=0.0)
             example = _example_or_sampled_out(imp, log_time, tick, partition, label, s)
             n_i["examples" if example else "sampled_out"] += 1
@@ -348,16 +348,19 @@ class _Replay:
             ticks = self.emitted_ticks.setdefault(imp.id_hash, [])
             repeats = s["dedupe_ms"] != 0 and any(t >= first_tick_remembered(tick, s) for t in ticks[-1:])
             ticks.append(tick)
-            hits = [e for e in self.kept_of_id.get(imp.id_hash, ()) if in_span(e.click, imp, s)]
+            same = self.kept_of_id.get(imp.id_hash, [])
+            hits = [e for e in same if in_span(e.click, imp, s)]
             if repeats:
                 n["duplicates"] += 1
             elif imp.time_ms < floor - s["lateness_ms"]:
                 n["late"] += 1
-            elif s["dedupe_ms"] != 0 and any(e.word == "matched" for e in hits):
+            elif s["dedupe_ms"] != 0 and any(e.word == "matched" for e in same):
                 n["duplicates"] += 1
             else:
                 for e in hits:
-                    e.word = "matched"
+                    e.word = "matched" if e.word in ("orphans", "late") else e.word
+                if s["dedupe_ms"] != 0 and hits and all(e.word != "matched" for e in hits):
+                    hits[0].word = "matched"
                 label = max((e.click.value for e in hits), default=0.0)
                 example = _example_or_sampled_out(imp, self.written_ms, tick, self.partition, label, s)
                 n["examples" if example else "sampled_out"] += 1

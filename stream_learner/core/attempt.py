@@ -47,6 +47,7 @@ class Attempt:
 
     `attempt`: its id, u64, random, never 0. `predecessor`: the last accepted mark when it begins.
     `expected_offset`: the high watermark up to which rule R had read. `max_bytes`: bound of a record.
+    `features`: fingerprint of the `FeatureSpec` that its examples are made with, 0 where it is not known.
     `scratch`: memory for the encoder, shared by attempts of one thread.
 
     Records are acknowledged in the order they were stamped. Between a foreign offset and `decide` the attempt
@@ -56,6 +57,7 @@ class Attempt:
     __slots__ = (
         "_acked",
         "_expected",
+        "_features",
         "_first_predecessor",
         "_last_acked_offset",
         "_max_bytes",
@@ -77,6 +79,7 @@ class Attempt:
         expected_offset: int,
         *,
         max_bytes: int = MAX_BYTES,
+        features: int = 0,
         scratch: Scratch | None = None,
     ) -> None:
         if attempt == GENESIS.attempt:
@@ -93,6 +96,7 @@ class Attempt:
         self._acked: tuple[MarkId, int] | None = None
         self._outstanding: deque[MarkId | None] = deque()
         self._max_bytes = max_bytes
+        self._features = features
         self._scratch = Scratch() if scratch is None else scratch
 
     @property
@@ -145,6 +149,7 @@ class Attempt:
             pred_tick=self._stamped.last_tick,
             counts=counts,
             resume=resume,
+            features=self._features,
         )
         mark, codes = detach_codes(mark, self._max_bytes)
         records += codes

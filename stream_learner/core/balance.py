@@ -21,9 +21,9 @@ class Balance:
     """Sums the counts of marks and checks them.
 
     For impressions `read = examples + duplicates + late + sampled_out + dead`; for clicks `read = matched +
-    duplicates + orphans + late + dead + waiting`, where those waiting are the ones pending after the last
-    mark of each partition. Both hold for every mark by itself as well, once the clicks pending before it are
-    counted in.
+    duplicates + orphans + late + dead + waiting + given_up`, where those waiting are the ones pending after the last
+    mark of each partition, and those given up the ones pending before a mark that begins anew. Both hold for every
+    mark by itself as well, once the clicks pending before it are counted in.
     """
 
     def __init__(self) -> None:
@@ -31,6 +31,8 @@ class Balance:
         self._clicks: Counter[str] = Counter()
         self._waiting: dict[int, int] = {}
         self._opening = 0
+        self.given_up = 0
+        """Clicks that waited before marks that begin anew."""
         self._problems: list[str] = []
 
     def open(self, mark: Mark) -> None:
@@ -54,8 +56,10 @@ class Balance:
             + impressions.sampled_out
             + impressions.dead,
         )
-        settled = sum(getattr(clicks, name) for name in _OUTCOMES)
+        given_up = before if mark.begins_anew else 0
+        settled = sum(getattr(clicks, name) for name in _OUTCOMES) + given_up
         self._check(mark, "clicks", before + clicks.read, settled + clicks.waiting)
+        self.given_up += given_up
         for name in (f.name for f in fields(ImpressionCounts)):
             self._impressions[name] += getattr(impressions, name)
         for name in (f.name for f in fields(ClickCounts) if f.name != "waiting"):
@@ -83,13 +87,16 @@ class Balance:
         """The sums as `--json` prints them.
 
         `impressions_waiting`: further ones in the topic, which no mark counts yet. They are added to `read`
-        and `waiting` of the impressions, so that the sums still add up.
+        and `waiting` of the impressions, so that the sums still add up. Clicks given up are a term only where there are
+        any.
         """
         impressions = {f.name: getattr(self.impressions, f.name) for f in fields(ImpressionCounts)}
         del impressions["positives"]
         impressions["read"] += impressions_waiting
         impressions["waiting"] = impressions_waiting
         clicks = {f.name: getattr(self.clicks, f.name) for f in fields(ClickCounts)}
+        if self.given_up:
+            clicks["given_up"] = self.given_up
         return {
             side: {_PRINTED.get(name, name): count for name, count in counts.items()}
             for side, counts in (("impressions", impressions), ("clicks", clicks))

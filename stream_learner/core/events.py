@@ -151,6 +151,7 @@ class ImpressionDecoder:
     """
 
     def __init__(self, event_spec: EventSpec, feature_spec: FeatureSpec) -> None:
+        self.events, self.features = event_spec, feature_spec
         self._decoder = BatchDecoder(event_spec._plan(event_spec.weight, Role.WEIGHT, feature_spec))
 
     def decode(self, data: bytes, bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]) -> Impressions:
@@ -174,6 +175,7 @@ class ClickDecoder:
     """Decodes clicks by one event specification. One decoder serves one thread at a time."""
 
     def __init__(self, event_spec: EventSpec) -> None:
+        self.events = event_spec
         self._decoder = BatchDecoder(event_spec._plan(event_spec.value, Role.VALUE, None))
 
     def decode(self, data: bytes, bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]) -> Clicks:

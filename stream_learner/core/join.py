@@ -40,7 +40,7 @@ __all__ = [
     "WrongResume",
 ]
 
-_RESUME_FIXED_BYTES = 80
+_RESUME_FIXED_BYTES = 96
 _NO_END = sys.maxsize
 
 
@@ -301,8 +301,17 @@ class PartitionJoin:
         """About how many bytes a resume point would take now."""
         return _RESUME_FIXED_BYTES + 16 * len(self._impressions.steps) + (len(self._clicks) + 3) // 4
 
-    def resume_point(self, impression_topic_id: bytes, click_topic_id: bytes, partitions: int) -> ResumePoint:
-        """The resume point for the mark of the cut emitted last. Topic ids are 16 bytes each."""
+    def resume_point(
+        self,
+        impression_topic_id: bytes,
+        click_topic_id: bytes,
+        partitions: int,
+        *,
+        impressions_fingerprint: int = 0,
+        clicks_fingerprint: int = 0,
+    ) -> ResumePoint:
+        """The resume point for the mark of the cut emitted last. Topic ids are 16 bytes each; fingerprints are of what
+        decoded the inputs (`EventSpec`)."""
         return ResumePoint(
             impression_topic_id=impression_topic_id,
             click_topic_id=click_topic_id,
@@ -313,6 +322,8 @@ class PartitionJoin:
             click_log_time=self._clicks.forgotten_log_time,
             codes=self._clicks.codes(),
             steps=tuple(self._impressions.steps),
+            impressions_fingerprint=impressions_fingerprint,
+            clicks_fingerprint=clicks_fingerprint,
         )
 
     def _reach(self, idle_ms: int | None) -> int:

@@ -19,6 +19,7 @@ from stream_learner.core.join_kernel import (
     BLOCK,
     CLICK_BYTES,
     CROWDED,
+    LATE,
     TIME,
     VALUE,
     WORD,
@@ -133,10 +134,12 @@ def read_clicks(
 
 @kernel
 def set_matched(blocks: int, block_mask: int, numbers: NDArray[np.int64]) -> None:
-    """These clicks are matched, whatever they were."""
+    """Those of these clicks that were unmatched or late are matched."""
     for i in range(len(numbers)):
         click = click_address(blocks, block_mask, numbers[i])
-        store_i64(click + WORD, matched_word(load_i64(click + WORD)))
+        word = load_i64(click + WORD)
+        if word & 255 <= LATE:
+            store_i64(click + WORD, matched_word(word))
 
 
 @kernel

@@ -237,7 +237,7 @@ def _is_repeated(blocks: int, block_mask: int, first: int, newest: int, time: in
         click = click_address(blocks, block_mask, number)
         if abs(load_i64(click + TIME) - time) <= span_ms:
             return True
-        back = load_i64(click + WORD) >> _BACK
+        back = back_of(load_i64(click + WORD))
         if back == 0:
             return False
         number -= back
@@ -355,40 +355,52 @@ def click_codes(blocks: int, block_mask: int, first: int, out: NDArray[np.uint8]
 def _match(
     table: int, blocks: int, block_mask: int, first: int, key: int, earliest: int, latest: int, dedupe: bool
 ) -> float:
-    """Label of an impression: the greatest value of its clicks in `earliest..latest`, 0 if none; they are matched.
+    """Label of an impression: the greatest value of its clicks in `earliest..latest`, 0 if none; see `_set_matched`.
 
-    With `dedupe`, -1 and nothing changed where one of them has been matched before: the impression is a repeat.
+    With `dedupe`, -1 and nothing changed where a click of its id has been matched before: the impression is a repeat.
     """
-    label, matched = 0.0, False
+    label, found = 0.0, False
     newest = load_i64(find_entry(table, key) + 8) - 1
     number = newest
     while number >= first:
         click = click_address(blocks, block_mask, number)
         word = load_i64(click + WORD)
+        if dedupe and word & 255 == MATCHED:
+            return -1.0
         if earliest <= load_i64(click + TIME) <= latest:
             label = max(label, float_of_bits(load_i64(click + VALUE)))
-            if dedupe and word & 255 == MATCHED:
-                return -1.0
-            matched = True
-        if word >> _BACK == 0:
+            found = True
+        if back_of(word) == 0:
             break
-        number -= word >> _BACK
-    if matched:
-        _set_matched(blocks, block_mask, first, newest, earliest, latest)
+        number -= back_of(word)
+    if found:
+        _set_matched(blocks, block_mask, first, newest, earliest, latest, dedupe)
     return label
 
 
 @kernel
-def _set_matched(blocks: int, block_mask: int, first: int, number: int, earliest: int, latest: int) -> None:
-    """Every click of a chain in `earliest..latest` is matched, whatever it was."""
+def _set_matched(
+    blocks: int, block_mask: int, first: int, number: int, earliest: int, latest: int, dedupe: bool
+) -> None:
+    """Every click of a chain in `earliest..latest` that was unmatched or late is matched.
+
+    With `dedupe`, where all of them repeat others, the first is: so that one click is matched for each impression.
+    """
+    oldest, any_is = -1, False
     while number >= first:
         click = click_address(blocks, block_mask, number)
         word = load_i64(click + WORD)
         if earliest <= load_i64(click + TIME) <= latest:
-            store_i64(click + WORD, matched_word(word))
-        if word >> _BACK == 0:
+            oldest = number
+            if word & 255 <= LATE:
+                store_i64(click + WORD, matched_word(word))
+                any_is = True
+        if back_of(word) == 0:
             break
-        number -= word >> _BACK
+        number -= back_of(word)
+    if dedupe and not any_is and oldest >= 0:
+        click = click_address(blocks, block_mask, oldest)
+        store_i64(click + WORD, matched_word(load_i64(click + WORD)))
 
 
 @kernel

@@ -14,23 +14,26 @@ Body of a mark, version 2, little-endian, after the header of `record_header`:
         80  i64      click cursor (offset)
         88  i64[7]   impressions: read, examples, positives, duplicates, sampled out, dead, late
        144  i64[7]   clicks: read, matched, duplicates, orphans, late, dead, waiting
+       200  u64      fingerprint of the features' settings, 0 where it is not known
 
 With flag 1 a resume point follows:
 
-       200  16s      topic id of the impressions
-       216  16s      topic id of the clicks
-       232  u64      fingerprint of the join's settings
-       240  i64      log time written for the last impression emitted, ms
-       248  i64      impression to read from to know the duplicates (offset)
-       256  i64      log time with which the last click went, ms
-       264  u64      number of codes
-       272  u32      partitions of each input topic
-       276  u32      number of steps
-       280  i64[2]   for each step, its number and the first impression emitted in it (offset)
+       208  16s      topic id of the impressions
+       224  16s      topic id of the clicks
+       240  u64[3]   fingerprints of the settings of the join, of the impressions and of the clicks
+       264  i64      log time written for the last impression emitted, ms
+       272  i64      impression to read from to know the duplicates (offset)
+       280  i64      log time with which the last click went, ms
+       288  u64      number of codes
+       296  u32      partitions of each input topic
+       300  u32      number of steps
+       304  i64[2]   for each step, its number and the first impression emitted in it (offset)
          …  u8[]     the codes, two bits each, the first in the lowest bits; a last byte is filled with zeros
 
-In version 1, by other rules of the join, there are neither late impressions nor steps, the two fields of log time
-have another meaning, and a resume point begins at 192 and its codes at 268.
+With flag 4, only beside flag 1, the log begins anew with the resume point.
+
+In version 1, by other rules of the join, there are neither late impressions nor steps nor a flag 4, of the fingerprints
+only the join's, the two fields of log time have another meaning, and a resume point begins at 192 and its codes at 268.
 
 With flag 2 the codes are not here but in records of kind 3 ahead of the mark, which follow the attempt's
 records of examples in the count of sequences. Body of such a record:
@@ -54,9 +57,10 @@ from stream_learner.core.record_header import HEADER_BYTES, VERSION_OF, Kind, Re
 
 HAS_RESUME = 1
 CODES_AHEAD = 2
+BEGINS_ANEW = 4
 
-_BODY = struct.Struct("<Qqqqqq7q7q")
-_RESUME = struct.Struct("<16s16sQqqqQII")
+_BODY = struct.Struct("<Qqqqqq7q7qQ")
+_RESUME = struct.Struct("<16s16s3QqqqQII")
 _STEP = struct.Struct("<qq")
 _BODY_1 = struct.Struct("<Qqqqqq6q7q")
 _RESUME_1 = struct.Struct("<16s16sQqqqQI")
@@ -64,6 +68,8 @@ _CODE_COUNT = struct.Struct("<Q")
 _IMPRESSIONS = attrgetter(*(f.name for f in fields(ImpressionCounts)))
 _CLICKS = attrgetter(*(f.name for f in fields(ClickCounts)))
 _SHIFTS = np.array([0, 2, 4, 6], np.uint8)
+_FLAGS = HAS_RESUME | CODES_AHEAD | BEGINS_ANEW
+_FLAGS_1 = HAS_RESUME | CODES_AHEAD
 _MOST_STEPS = 64
 _PART_AT = HEADER_BYTES + _CODE_COUNT.size
 
@@ -77,6 +83,10 @@ def encode_mark(mark: Mark) -> bytes:
     if mark.resume is not None:
         flags = HAS_RESUME | (CODES_AHEAD if mark.resume.detached else 0)
         tail = _resume_bytes(mark.resume)
+    if mark.begins_anew:
+        if mark.resume is None:
+            raise ValueError("a mark that begins anew has a resume point")
+        flags |= BEGINS_ANEW
     try:
         body = _BODY.pack(
             mark.pred_attempt,
@@ -87,6 +97,7 @@ def encode_mark(mark: Mark) -> bytes:
             mark.click_cursor,
             *_IMPRESSIONS(mark.counts.impressions),
             *_CLICKS(mark.counts.clicks),
+            mark.features,
         )
     except struct.error as error:
         raise ValueError(f"{mark} does not fit a mark: {error}") from error
@@ -138,14 +149,16 @@ def decode_mark(header: RecordHeader, value: bytes, where: Where = NOWHERE) -> M
     """
     check_body(value, where)
     has_resume = bool(header.flags & HAS_RESUME)
-    if header.flags & ~(HAS_RESUME | CODES_AHEAD) or (header.flags & CODES_AHEAD and not has_resume):
+    known = _FLAGS if header.version > 1 else _FLAGS_1
+    if header.flags & ~known or (header.flags and not has_resume):
         raise DamagedRecord(f"a mark with unknown flags {header.flags}", where)
     body = _BODY if header.version > 1 else _BODY_1
     resume_at = HEADER_BYTES + body.size
     if len(value) < resume_at if has_resume else len(value) != resume_at:
         raise DamagedRecord(f"a mark of {len(value)} bytes", where)
     found = body.unpack_from(value, HEADER_BYTES)
-    impressions, clicks = found[6:-7], found[-7:]
+    counts, features = (found[6:-1], found[-1]) if header.version > 1 else (found[6:], 0)
+    impressions, clicks = counts[:-7], counts[-7:]
     mark = Mark(
         partition=header.partition,
         attempt=header.attempt,
@@ -159,8 +172,10 @@ def decode_mark(header: RecordHeader, value: bytes, where: Where = NOWHERE) -> M
         pred_tick=found[1],
         counts=TickCounts(ImpressionCounts(*impressions), ClickCounts(*clicks)),
         resume=_decode_resume(header, value, resume_at, where) if has_resume else None,
+        features=features,
+        begins_anew=bool(header.flags & BEGINS_ANEW),
     )
-    _check_order(mark, min(found[3:]), where)
+    _check_order(mark, min(*found[3:6], *counts), where)
     return mark
 
 
@@ -202,6 +217,8 @@ def _resume_bytes(resume: ResumePoint) -> bytes:
             resume.impression_topic_id,
             resume.click_topic_id,
             resume.join_fingerprint,
+            resume.impressions_fingerprint,
+            resume.clicks_fingerprint,
             resume.impression_log_time,
             resume.dedupe_from,
             resume.click_log_time,
@@ -219,7 +236,8 @@ def _decode_resume(header: RecordHeader, value: bytes, at: int, where: Where) ->
     fixed = _RESUME if header.version > 1 else _RESUME_1
     if len(value) < at + fixed.size:
         raise DamagedRecord(f"a mark of {len(value)} bytes", where)
-    found = fixed.unpack_from(value, at)
+    found = list(fixed.unpack_from(value, at))
+    inputs = (found.pop(3), found.pop(3)) if header.version > 1 else (0, 0)
     ahead = bool(header.flags & CODES_AHEAD)
     count = found[8] if header.version > 1 else 0
     codes_at = at + fixed.size + _STEP.size * count
@@ -237,6 +255,8 @@ def _decode_resume(header: RecordHeader, value: bytes, at: int, where: Where) ->
         detached=found[6] if ahead else 0,
         steps=tuple(_STEP.iter_unpack(value[at + fixed.size : codes_at])),
         rules=header.version,
+        impressions_fingerprint=inputs[0],
+        clicks_fingerprint=inputs[1],
     )
 
 

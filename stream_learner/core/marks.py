@@ -82,7 +82,8 @@ class ResumePoint:
     """Enough to make a partition's join state again from the input topics.
 
     impression_topic_id, click_topic_id: 16 bytes each, the broker's topic ids. partitions: of each input
-    topic. join_fingerprint: u64 of the join's settings. dedupe_from: impression offset to read from to know
+    topic. join_fingerprint, impressions_fingerprint, clicks_fingerprint: u64 of the settings of the join and of both
+    inputs (`JoinSpec`, `EventSpec`). dedupe_from: impression offset to read from to know
     the duplicates. impression_log_time: the log time written for the last impression emitted, ms. click_log_time:
     the log time with which the last click went, ms. codes: u8[k], `ClickCode` of every click record in
     `[first_click, click_cursor)` in offset order. detached: number of codes that lie in records ahead of the mark
@@ -102,6 +103,8 @@ class ResumePoint:
     detached: int = 0
     steps: tuple[tuple[int, int], ...] = ()
     rules: int = RULES
+    impressions_fingerprint: int = 0
+    clicks_fingerprint: int = 0
 
     def _plain(self) -> tuple[object, ...]:
         return (
@@ -115,6 +118,8 @@ class ResumePoint:
             self.detached,
             self.steps,
             self.rules,
+            self.impressions_fingerprint,
+            self.clicks_fingerprint,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -134,7 +139,10 @@ class Mark:
     some: all examples since the predecessor belong to `last_tick`). next_impression:
     offset of the first impression not emitted. first_click: of the first click not expired. click_cursor:
     offset up to which clicks had been read. With the predecessor's positions they decide the examples.
-    records: how many records the attempt wrote for these ticks, the mark not counted.
+    records: how many records the attempt wrote for these ticks, the mark not counted. features: u64, the fingerprint
+    of the `FeatureSpec` that its attempt makes features with; 0 where that is not known, as of the rules 1.
+    begins_anew: the join goes on from the resume point with nothing but its positions, which need not follow those of
+    the predecessor; clicks that waited there are given up. Such a mark has no examples, and always a resume point.
     """
 
     partition: int
@@ -149,6 +157,8 @@ class Mark:
     pred_tick: int
     counts: TickCounts = TickCounts()
     resume: ResumePoint | None = None
+    features: int = 0
+    begins_anew: bool = False
 
     @property
     def id(self) -> MarkId:

@@ -83,6 +83,9 @@ class Checkpoints:
         self._began_s = 0.0
         self.tick = -1
         self.seconds = 0.0
+        self.log_features: dict[int, int] = {}
+        """Of the checkpoint that was loaded: by partition, the fingerprint of the features that the examples before its
+        position were made with."""
 
     @property
     def learner(self) -> Learner:
@@ -123,6 +126,7 @@ class Checkpoints:
             raise StateDamaged(f"{self._path}: {error}") from error
         self.tick = loaded.version
         self._learner.table.restart_changes(self.tick, self.tick)
+        self.log_features = {int(partition): int(text, 16) for partition, text in head.get("features", {}).items()}
         return {
             int(partition): LogPosition(offset, MarkId(attempt, last_tick))
             for partition, (offset, attempt, last_tick) in head["positions"].items()
@@ -138,8 +142,13 @@ class Checkpoints:
         """What of the model is kept out of memory, None where all of it is in memory."""
         return self._cold
 
-    def begin(self, tick: int, positions: Mapping[int, LogPosition]) -> None:
-        """Begin a checkpoint of the state as it is now, between two ticks: rows and positions of `tick`."""
+    def begin(
+        self, tick: int, positions: Mapping[int, LogPosition], log_features: Mapping[int, int] | None = None
+    ) -> None:
+        """Begin a checkpoint of the state as it is now, between two ticks: rows and positions of `tick`.
+
+        log_features: as `log_features`.
+        """
         table = self._learner.table
         self._began_s = time.monotonic()
         self._writing_tick = tick
@@ -156,6 +165,7 @@ class Checkpoints:
             "positions": {
                 str(partition): [position.offset, *position.mark] for partition, position in positions.items()
             },
+            "features": {str(partition): f"{of_log:016x}" for partition, of_log in (log_features or {}).items()},
         }
         digest = self._learner.digest()
         with noting_damage(self._path):

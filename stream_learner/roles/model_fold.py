@@ -24,6 +24,7 @@ from stream_learner.roles.disk_room import DiskRoom
 from stream_learner.roles.last_published import LastPublished
 from stream_learner.roles.leadership import Leadership, TakeOver
 from stream_learner.roles.learner_report import LearnerReport
+from stream_learner.roles.log_features import LogFeatures
 from stream_learner.roles.log_follower import LogFollower, LogPosition
 from stream_learner.roles.publication import Publication
 from stream_learner.roles.publishers_ahead import PublishersAhead
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from stream_learner.edges.metrics import Metrics
 
 RETRY_S = 1.0
+OTHER_FEATURES = (
+    "Give joiners and learner the same `features`. The model is published once every partition of the log has examples "
+    "made with the learner's; scorers serve the last version until then."
+)
 PUBLISHED_SLICES = 12
 """The latest slices of the progressive metrics go into the model record, so that models can be compared."""
 
@@ -89,6 +94,9 @@ class ModelFold:
         self._room = DiskRoom(config.state_dir, config.learner.min_free_bytes, self._log)
         self._unpublished = ""
         """Why the last publication failed, "" where it did not."""
+        self._log_features = LogFeatures(config.feature_spec().fingerprint)
+        self._other_features = ""
+        """Why the model must not be published with the features that are configured, "" where it may be."""
 
     def _new_learner(self) -> Learner:
         config = self.config
@@ -137,6 +145,7 @@ class ModelFold:
         self._load_s = time.monotonic() - began_s
         self.learner = self._checkpoints.learner
         self.tick = self._checkpoints.tick
+        self._log_features.restore(self._checkpoints.log_features)
         if self._until_tick is not None and self.tick > self._until_tick:
             raise ConfigError(
                 f"{config.state_dir} holds model {config.model} as of tick {self.tick}; it was to be learned up to "
@@ -292,6 +301,7 @@ class ModelFold:
         began = time.perf_counter()
         with noting_damage(self.config.state_dir):
             for accepted in ticks:
+                self._log_features.take(accepted.mark)
                 for _, record in accepted.records:
                     self.learner.fold(record if self._subset is None else self._subset.apply(record), tick)
         self.metrics.observe(names.LEARNER_FOLD, time.perf_counter() - began)
@@ -301,7 +311,7 @@ class ModelFold:
     @property
     def trouble(self) -> str:
         """What keeps the model from being folded or published, "" if nothing."""
-        return self._room.reason or self._unpublished
+        return self._room.reason or self._other_features or self._unpublished
 
     @property
     def must_wait(self) -> bool:
@@ -336,8 +346,14 @@ class ModelFold:
         return self.at_end and self._paused and not self.done
 
     def publish_when_due(self) -> None:
-        """Publish the version folded last, at the end at once."""
+        """Publish the version folded last, at the end at once.
+
+        Raises ConfigError where all is folded that was to be, from examples with other features than those configured.
+        """
         self._note_pause()
+        self._note_features()
+        if self.at_end and self._other_features:
+            raise ConfigError(f"{self._other_features}, up to tick {self.tick}", action=OTHER_FEATURES)
         if self.at_end or _is_time(self._published_s, self.config.snapshots.interval_ms):
             self._publish()
 
@@ -349,12 +365,26 @@ class ModelFold:
             self.metrics.set(names.LEARNER_PAUSED, float(paused))
         self._paused = paused
 
+    def _note_features(self) -> None:
+        """Learn whether the log's examples have the features that are configured; say so when that changes.
+
+        Those of a subset were cut down to them.
+        """
+        if not self.config.learner.publish or self._subset is not None:
+            return
+        found = self._log_features.trouble(self.config.examples_topic)
+        if found and not self._other_features:
+            self._log.warning("features_differ", tick=self.tick, reason=found, action=OTHER_FEATURES)
+        elif self._other_features and not found:
+            self._log.info("features_agree", tick=self.tick)
+        self._other_features = found
+
     def _publish(self) -> None:
         publication, checkpoints = self._publication, self._checkpoints
         now_s = time.monotonic()
         if publication is None or checkpoints is None or now_s < self._retry_s:
             return
-        if self._paused or not publication.may_publish(self.tick):
+        if self._paused or self._other_features or not publication.may_publish(self.tick):
             return
         try:
             size = publication.publish(self.tick, checkpoints.tick, self._description())
@@ -423,7 +453,7 @@ class ModelFold:
         due = self.at_end or _is_time(self._checkpointed_s, self.config.learner.checkpoint_interval_ms)
         if (due or self.must_wait) and self.tick > checkpoints.tick and not self._index_behind:
             self._checkpointed_s = time.monotonic()
-            checkpoints.begin(self.tick, positions)
+            checkpoints.begin(self.tick, positions, self._log_features.by_partition)
             return True
         return False
 
@@ -463,6 +493,7 @@ class ModelFold:
         checkpoints = self._checkpoints
         assert checkpoints is not None
         self._note_pause()
+        self._note_features()
         self._publish()
         self.follow()
         self._leadership.leave()
@@ -471,7 +502,7 @@ class ModelFold:
             return
         self._finish_checkpoint(checkpoints)
         if self.tick > checkpoints.tick:
-            checkpoints.begin(self.tick, positions)
+            checkpoints.begin(self.tick, positions, self._log_features.by_partition)
             self._finish_checkpoint(checkpoints)
         if self._copies is not None:
             self._copies.finish()

@@ -52,6 +52,8 @@ RECORDS_GONE = (
     "`cleanup.policy` of the input topics, which must not be compact. What was joined is in the log and in the model. "
     + ANEW
 )
+JOIN_SETTINGS = "join (window, skew, tick, dedupe, keep_negatives, lateness or agree)"
+EVENT_SETTINGS = " (its fields, input.time_unit, join.max_event_bytes or join.max_skew)"
 RETRY_S = 1.0
 LOOK_AGAIN = 3
 """So often the training log is looked at again, a rest before each, when it seems to have lost what is needed."""
@@ -254,11 +256,9 @@ class PartitionJoiner:
                 f"{where} was made by an earlier version, whose rules of the join (before log time took agreement) "
                 "make other examples"
             )
-        if point.join_fingerprint != plan.spec.fingerprint:
-            raise InputsChanged(
-                f"{where} was made with other settings of the join (window, skew, tick, dedupe, keep_negatives, "
-                "lateness or agree)"
-            )
+        differing = self._differing_settings(mark, point)
+        if differing:
+            raise InputsChanged(f"{where} was made with other settings of {', '.join(differing)}")
         if point.partitions != plan.partitions:
             raise InputsChanged(
                 f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}",
@@ -271,6 +271,18 @@ class PartitionJoiner:
         for topic, then, now in pairs:
             if then != now:
                 raise TopicRecreated(f"{topic} is not the topic that {where} was made from: its id has changed")
+
+    def _differing_settings(self, mark: Mark, point: ResumePoint) -> list[str]:
+        """The sections whose settings are not those that the examples of the log were made with."""
+        plan, inputs = self._plan, self._plan.inputs
+        impressions = inputs.impression_decoder
+        sections = (
+            (JOIN_SETTINGS, point.join_fingerprint, plan.spec.fingerprint),
+            ("input.impressions" + EVENT_SETTINGS, point.impressions_fingerprint, impressions.events.fingerprint),
+            ("input.clicks" + EVENT_SETTINGS, point.clicks_fingerprint, inputs.click_decoder.events.fingerprint),
+            ("features", mark.features, impressions.features.fingerprint),
+        )
+        return [section for section, then, now in sections if then != now]
 
     @property
     def _known(self) -> Accepted:
@@ -371,6 +383,7 @@ class PartitionJoiner:
             known.last,
             known.position,
             max_bytes=self._plan.record_bytes,
+            features=self._plan.inputs.impression_decoder.features.fingerprint,
             scratch=self._scratch,
         )
 
@@ -481,7 +494,14 @@ class PartitionJoiner:
             return None
         self._resumed_at_s = self._plan.clock_s()
         self._bytes_since_resume = 0
-        return join.resume_point(self._plan.impression_topic_id, self._plan.click_topic_id, self._plan.partitions)
+        plan = self._plan
+        return join.resume_point(
+            plan.impression_topic_id,
+            plan.click_topic_id,
+            plan.partitions,
+            impressions_fingerprint=plan.inputs.impression_decoder.events.fingerprint,
+            clicks_fingerprint=plan.inputs.click_decoder.events.fingerprint,
+        )
 
     def _take_deliveries(self, attempt: Attempt | None) -> Generator[bool, None, None]:
         """Watch what comes back. An error drops the attempt; a foreign offset means that somebody else wrote."""

@@ -195,16 +195,18 @@ class PlainJoin:
         k = -(-spec.dedupe_ms // spec.tick_ms)
         g = max(1, -(-k // 8))
         seen, self.tick_of_id[r.key] = self.tick_of_id.get(r.key), tick
-        hits = [e for e in self.pending if e.record.key == r.key and e.code != "clicks_dead"]
-        hits = [e for e in hits if -spec.skew_ms <= e.record.time - r.time <= spec.window_ms]
+        same = [e for e in self.pending if e.record.key == r.key and e.code != "clicks_dead"]
+        hits = [e for e in same if -spec.skew_ms <= e.record.time - r.time <= spec.window_ms]
         if spec.dedupe_ms and seen is not None and seen >= (tick - k) // g * g:
             return "duplicates", 0.0
         if r.time < floor - spec.lateness_ms:
             return "late_impressions", 0.0
-        if spec.dedupe_ms and any(e.code == "matched" for e in hits):
+        if spec.dedupe_ms and any(e.code == "matched" for e in same):
             return "duplicates", 0.0
         for e in hits:
-            e.code = "matched"
+            e.code = "matched" if e.code in ("orphans", "late") else e.code
+        if spec.dedupe_ms and hits and all(e.code != "matched" for e in hits):
+            hits[0].code = "matched"
         label = max((e.record.number for e in hits), default=0.0)
         if label == 0 and spec.keep_negatives < 1 and is_sampled_out(r.key, spec.keep_negatives):
             return "sampled_out", label

@@ -239,6 +239,7 @@ def test_decoding_is_a_view() -> None:
 
 
 COUNTS = st.integers(0, 2**63 - 1)
+U64 = st.integers(0, 2**64 - 1)
 
 
 @st.composite
@@ -258,7 +259,10 @@ def marks(draw: st.DrawFn) -> Mark:
         draw(log_times),
         np.array(codes, np.uint8),
         steps=tuple(draw(st.lists(st.tuples(log_times, COUNTS), max_size=10))),
+        impressions_fingerprint=draw(U64),
+        clicks_fingerprint=draw(U64),
     )
+    point = draw(st.sampled_from([None, resume]))
     return Mark(
         partition=draw(st.integers(0, 2**32 - 1)),
         attempt=draw(st.integers(1, 2**64 - 1)),
@@ -274,7 +278,9 @@ def marks(draw: st.DrawFn) -> Mark:
             ImpressionCounts(*draw(st.lists(COUNTS, min_size=7, max_size=7))),
             ClickCounts(*draw(st.lists(COUNTS, min_size=7, max_size=7))),
         ),
-        resume=draw(st.sampled_from([None, resume])),
+        resume=point,
+        features=draw(U64),
+        begins_anew=point is not None and draw(st.booleans()),
     )
 
 
@@ -285,15 +291,18 @@ def plain_mark(mark: Mark) -> bytes:
     body += struct.pack("<4q", mark.first_tick, mark.next_impression, mark.first_click, mark.click_cursor)
     body += struct.pack("<7q", i.read, i.examples, i.positives, i.duplicates, i.sampled_out, i.dead, i.late)
     body += struct.pack("<7q", c.read, c.matched, c.duplicates, c.orphans, c.late, c.dead, c.waiting)
+    body += struct.pack("<Q", mark.features)
     r = mark.resume
     if r is not None:
-        body += r.impression_topic_id + r.click_topic_id + struct.pack("<Q", r.join_fingerprint)
+        body += r.impression_topic_id + r.click_topic_id
+        body += struct.pack("<QQQ", r.join_fingerprint, r.impressions_fingerprint, r.clicks_fingerprint)
         body += struct.pack("<qqq", r.impression_log_time, r.dedupe_from, r.click_log_time)
         body += struct.pack("<QII", len(r.codes), r.partitions, len(r.steps))
         body += b"".join(struct.pack("<qq", *step) for step in r.steps)
         bits = sum(int(code) << 2 * place for place, code in enumerate(r.codes))
         body += bits.to_bytes((len(r.codes) + 3) // 4, "little")
-    return header_bytes(2, r is not None, mark.partition, mark.records, mark.attempt, mark.last_tick, body)
+    flags = (1 if r is not None else 0) + (4 if mark.begins_anew else 0)
+    return header_bytes(2, flags, mark.partition, mark.records, mark.attempt, mark.last_tick, body)
 
 
 @settings(max_examples=200, deadline=None)
@@ -306,7 +315,7 @@ def test_a_mark_is_what_the_layout_says_and_decodes_to_itself(mark: Mark) -> Non
 
 
 @settings(max_examples=100, deadline=None)
-@given(marks(), st.integers(440, 480))
+@given(marks(), st.integers(470, 510))
 def test_codes_too_many_for_a_mark_lie_ahead_of_it_and_come_back(mark: Mark, max_bytes: int) -> None:
     """No record is larger than it may be, and putting the parts back gives the resume point again."""
     bare, parts = detach_codes(mark, max_bytes)
@@ -338,6 +347,8 @@ def test_what_does_not_fit_a_mark_is_an_error_of_the_writer() -> None:
     resume = ResumePoint(b"i" * 16, b"c" * 16, 4, 9, -1, 0, -1, np.array([4], np.uint8))
     for wrong in (
         replace(mark, attempt=2**64),
+        replace(mark, features=2**64),
+        replace(mark, begins_anew=True),
         replace(mark, next_impression=2**63),
         replace(mark, partition=-1),
         replace(mark, resume=resume),
@@ -468,11 +479,12 @@ def test_a_record_that_contradicts_itself_is_damaged(at: int, field: bytes, says
         (96, struct.pack("<q", -1), "out of order"),
         (72, struct.pack("<q", 100), "out of order"),
         (72, struct.pack("<q", 90), "80 codes for fewer clicks"),
-        (264, struct.pack("<Q", 81), "81 codes in 20 bytes"),
-        (264, struct.pack("<Q", 79), "codes after the last click"),
-        (276, struct.pack("<I", 65), "65 steps"),
+        (288, struct.pack("<Q", 81), "81 codes in 20 bytes"),
+        (288, struct.pack("<Q", 79), "codes after the last click"),
+        (300, struct.pack("<I", 65), "65 steps"),
         (7, b"\2", "unknown flags"),
-        (7, b"\0", "a mark of 300 bytes"),
+        (7, b"\4", "unknown flags"),
+        (7, b"\0", "a mark of 324 bytes"),
     ],
 )
 def test_a_mark_that_contradicts_itself_is_damaged(at: int, field: bytes, says: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stream_learner.core.attempt import Attempt, Verdict
+from stream_learner.core.balance import balance_lines
 from stream_learner.core.errors import BrokenLog, DamagedRecord, ForeignRecord, NewerVersion, RecordError
 from stream_learner.core.examples import Mark, MarkId, encode_examples, encode_mark
 from stream_learner.core.marks import GENESIS, ClickCounts, ImpressionCounts, TickCounts
@@ -368,6 +369,21 @@ def test_the_balance_of_a_stretch_counts_the_clicks_that_waited_at_its_beginning
     assert balance.impressions == ImpressionCounts(1, 1)
     with pytest.raises(ValueError, match="has begun already"):
         balance.open(counted(0, 5, ImpressionCounts(), ClickCounts()))
+
+
+def test_clicks_that_waited_before_a_mark_that_begins_anew_are_given_up() -> None:
+    """They are a term of their own, so that the sums still add up; the partition goes on with none waiting."""
+    balance = Balance()
+    balance.add(counted(0, 0, ImpressionCounts(2, 2), ClickCounts(5, matched=1, waiting=4)))
+    balance.add(counted(1, 0, ImpressionCounts(), ClickCounts(3, waiting=3)))
+    balance.add(replace(counted(0, 1, ImpressionCounts(), ClickCounts()), begins_anew=True))
+    balance.add(counted(0, 2, ImpressionCounts(1, 1), ClickCounts(2, orphans=2)))
+    assert balance.problems == []
+    assert balance.given_up == 4
+    clicks = balance.to_dict()["clicks"]
+    assert (clicks["read"], clicks["given_up"], clicks["waiting"]) == (10, 4, 3)
+    assert clicks["read"] == sum(count for name, count in clicks.items() if name != "read")
+    assert "+  4 given-up" in "\n".join(balance_lines(balance.to_dict()))
 
 
 def test_an_error_can_be_given_the_topic_it_came_from() -> None:

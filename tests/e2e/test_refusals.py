@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
+from structlog.testing import capture_logs
 
 from stream_learner.cli import main
 from stream_learner.errors import (
@@ -18,6 +21,7 @@ from stream_learner.errors import (
     TopicRecreated,
 )
 from stream_learner.roles.last_published import LastPublished, last_published
+from stream_learner.roles.learner import LearnerRole
 from tests import waiting
 from tests.e2e.checks import assert_balance, assert_log_equals
 from tests.e2e.conftest import MakeSite
@@ -94,6 +98,50 @@ def test_another_join_for_an_existing_log_is_refused(change: dict[str, object], 
     assert joined.config.examples_topic in str(error)
 
 
+@pytest.mark.parametrize(
+    ("section", "changes"),
+    [
+        ("input.impressions", {"input": {"impressions": {"weight": "importance"}}}),
+        ("input.clicks", {"input": {"clicks": {"value": "worth"}}}),
+        ("features", {"features": {"max_features": 77}}),
+        ("features", {"features": {"exclude": ["no_such_field"]}}),
+    ],
+)
+def test_other_examples_for_an_existing_log_are_refused(
+    section: str, changes: dict[str, dict[str, Any]], joined: Site
+) -> None:
+    """Settings of input and features decide the examples as those of the join do; the message names their section."""
+    for side, fields in changes.get("input", {}).items():
+        changes = {"input": {side: {**joined.tree["input"][side], **fields}}}
+    error = failure_of(joined.joiner(joined.changed(**changes)), InputsChanged)
+    assert f"{joined.config.examples_topic} partition" in str(error)
+    assert f"other settings of {section}" in str(error)
+
+
+def test_a_model_is_not_published_with_features_that_its_examples_do_not_have(joined: Site) -> None:
+    """Nor after a restart, when no mark is folded any more. It says so once; it is published with its own."""
+    other = joined.changed(features={"max_features": 77})
+
+    def version() -> int:
+        topic, shards = other.snapshots_topic, other.snapshots.shards
+        return last_published(joined.settings, joined.admin.offsets, topic, shards).latest
+
+    def holds_back(learner: LearnerRole) -> None:
+        with capture_logs() as logged, running(learner):
+            wait_until(lambda: learner.tick == joined.last_tick(), "everything folded")
+            wait_until(lambda: "made with other settings of features" in learner.why_not_ready, "it says so")
+        (said,) = [event for event in logged if event["event"] == "features_differ"]
+        assert f"{joined.config.examples_topic} partition 0, 1 " in said["reason"]
+        assert version() == -1
+
+    holds_back(joined.learner(other))
+    holds_back(joined.learner(other))
+    learner = joined.learner()
+    with running(learner):
+        wait_until(lambda: version() == joined.last_tick(), "a version")
+        wait_until(lambda: learner.why_not_ready == "", "it is ready")
+
+
 @pytest.mark.parametrize("side", ["impressions", "clicks"])
 def test_an_input_topic_made_anew_is_refused(side: str, joined: Site) -> None:
     """Its offsets mean something else now, however many records it holds."""
@@ -143,12 +191,16 @@ def test_the_state_of_another_model_is_refused(joined: Site, make_site: MakeSite
     assert joined.model in str(failure_of(stranger.learner(), StateOfAnotherModel))
 
 
-def test_a_model_keeps_the_rule_of_its_keys(joined: Site) -> None:
+def test_a_model_keeps_the_rule_of_its_keys(make_site: MakeSite) -> None:
     """What was published by rule 1 is not gone on with by rule 2, and a learner told of rule 1 goes on with it.
 
     A configuration from before the setting is one that says nothing of it: what it published says nothing either.
     """
+    joined = make_site(scenario("plain", 2))
     old = joined.changed(features={"key_rule": 1})
+    joined.produce(0, 0.5)
+    with running(joined.joiner(old)):
+        wait_until(lambda: all(log.marks for log in joined.logs()), "marks in every partition")
 
     def published() -> LastPublished:
         return last_published(joined.settings, joined.admin.offsets, old.snapshots_topic, old.snapshots.shards)

@@ -249,7 +249,8 @@ def test_a_partition_that_does_not_exist_is_named_and_the_others_flow(kafka: str
     pool = ReaderPool(impatient, topic, partitions=2)
     with pool.open(0, 0) as there, pool.open(7, 0) as missing, pool.open(1, 0) as too:
         assert read(there, 5)[0] == read(too, 5)[0] == [0, 1, 2, 3, 4]
-        assert f"{topic} partition 7" in str(raises_within(TopicMissing, lambda: missing.read(1, 0.05)))
+        error = raises_within(TopicMissing, lambda: [reader.read(1, 0.02) for reader in (there, too, missing)])
+        assert f"{topic} partition 7" in str(error)
         fill(impatient, topic, {0: 2})
         assert read(there, 2)[0] == [5, 6]
 

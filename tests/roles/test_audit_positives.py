@@ -56,7 +56,7 @@ def test_codes_of_resume_points_make_the_bounds_narrow() -> None:
     """What had matched before the range is not counted, what has matched and waits is."""
     before = mark(3, [ClickCode.MATCHED, ClickCode.UNMATCHED, ClickCode.MATCHED])
     after = mark(4, [ClickCode.MATCHED, ClickCode.DUPLICATE, ClickCode.LATE, ClickCode.UNMATCHED])
-    assert bounds(10, before, after, ids_repeat=False, clicks_have_values=False) == Bounds(1, 9)
+    assert bounds(10, before, after, ids_repeat=False, clicks_have_values=False) == Bounds(9, 9)
     assert bounds(1, before, after, ids_repeat=False, clicks_have_values=False) == Bounds(0, 0)
-    assert bounds(10, mark(3), mark(4), ids_repeat=False, clicks_have_values=False) == Bounds(1, 14)
+    assert bounds(10, mark(3), mark(4), ids_repeat=False, clicks_have_values=False) == Bounds(7, 14)
     assert bounds(10, before, after, ids_repeat=True, clicks_have_values=True) == Bounds(None, None)

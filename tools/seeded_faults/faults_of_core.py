@@ -47,8 +47,8 @@ FAULTS = (
         area="join: labels",
         harm="Of several clicks of an impression the oldest one gives the label, not the one with the greatest value.",
         file="stream_learner/core/join_kernel.py",
-        old="            label = max(label, float_of_bits(load_i64(click + _VALUE)))\n",
-        new="            label = float_of_bits(load_i64(click + _VALUE))\n",
+        old="            label = max(label, float_of_bits(load_i64(click + VALUE)))\n",
+        new="            label = float_of_bits(load_i64(click + VALUE))\n",
         tests=("tests/core/test_join.py", "tests/core/test_join_*.py"),
     ),
     Fault(

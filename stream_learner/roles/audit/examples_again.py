@@ -162,7 +162,12 @@ class ExamplesAgain:
         point = mark.resume
         if point is None or self._join is None:
             return None
-        return self._join.resume_point(point.impression_topic_id, point.click_topic_id, point.partitions)
+        made = self._join.resume_point(point.impression_topic_id, point.click_topic_id, point.partitions)
+        return replace(
+            made,
+            impressions_fingerprint=point.impressions_fingerprint,
+            clicks_fingerprint=point.clicks_fingerprint,
+        )
 
     def _drop(self) -> None:
         if self._inputs is not None:

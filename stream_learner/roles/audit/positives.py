@@ -3,9 +3,9 @@
 In: the sums of one partition. Out: a finding, or nothing.
 This file must never call a difference wrong that repeated clicks can explain.
 
-Every click in the span of a positive example is matched, one or many. Unless `dedupe` is 0 a click counts for one
-impression only, so that there are no more positives than clicks that matched with them. Clicks count when they go,
-examples when they close; so those that wait at either end of the range may be on one side only.
+Where ids are remembered, each positive example has had one click that counts as matched, and each of those has made
+one example positive. Clicks count when they expire, examples when they close; so those that wait at either end of the
+range may be on one side only.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Bounds(NamedTuple):
 def bounds(matched: int, opening: Mark | None, last: Mark, *, ids_repeat: bool, clicks_have_values: bool) -> Bounds:
     """How many positives a range may have with which so many matched clicks have gone.
 
-    ids_repeat: whether a click counts for every impression of its id (dedupe is 0).
+    ids_repeat: whether a click counts for every impression of its id (dedupe is 0, or the log is of the rules 1).
     clicks_have_values: whether a click may leave its example at 0.
 
     >>> last = Mark(0, 1, 0, 4, 10, 5, 5, 1, 0, -1)
     >>> bounds(7, None, last, ids_repeat=False, clicks_have_values=False)
-    Bounds(fewest=1, most=7)
+    Bounds(fewest=7, most=7)
     """
     before, after = _matched_waiting(opening), _matched_waiting(last)
     fewest = matched - before[1] + after[0]
     most = matched - before[0] + after[1]
-    return Bounds(None if clicks_have_values else int(fewest > 0), None if ids_repeat else most)
+    return Bounds(None if clicks_have_values else max(fewest, 0), None if ids_repeat else most)
 
 
 def _matched_waiting(mark: Mark | None) -> tuple[int, int]:

@@ -249,7 +249,7 @@ class _Audit:
                 sums.balances[0].clicks.matched,
                 sums.opening,
                 sums.last,
-                ids_repeat=config.join.dedupe_ms == 0,
+                ids_repeat=config.join.dedupe_ms == 0 or sums.last.features == 0,
                 clicks_have_values=config.input.clicks.value is not None,
             )
             findings.held(POSITIVES, sums.positives)

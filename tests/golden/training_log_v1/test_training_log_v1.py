@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stream_learner.core.errors import DamagedRecord
 from stream_learner.core.examples import (
     ExampleBatch,
     ExampleRecord,
@@ -26,6 +27,7 @@ from stream_learner.core.examples import (
 from stream_learner.core.join import JoinSpec, PartitionJoin
 from stream_learner.core.mark_codec import attach_codes, decode_codes, detach_codes
 from stream_learner.core.marks import ClickCounts, ImpressionCounts
+from stream_learner.core.record_header import peek, seal
 
 FOLDER = Path(__file__).parent
 ATTEMPT = 0xFEDCBA9876543210
@@ -100,6 +102,13 @@ def test_golden_examples_are_read_and_written_the_same(name: str) -> None:
 def test_golden_marks_are_read(name: str) -> None:
     """Marks without and with a resume point, and with its codes ahead."""
     assert decode((FOLDER / name).read_bytes()) == MARKS[name]
+
+
+def test_a_flag_that_version_1_did_not_have_is_damage() -> None:
+    """No mark of these rules begins anew."""
+    golden = (FOLDER / "mark_resume.bin").read_bytes()
+    with pytest.raises(DamagedRecord, match="unknown flags 5"):
+        decode(seal(peek(golden)._replace(flags=5), golden[40:]))
 
 
 def test_a_resume_point_of_other_rules_is_neither_written_nor_gone_on_from() -> None:

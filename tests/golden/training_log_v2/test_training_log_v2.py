@@ -6,6 +6,7 @@ golden files of its own, and a reader that still passes this test.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,10 @@ RESUME = ResumePoint(
     click_log_time=-1,
     codes=np.array([0, 1, 2, 3, 3, 1, 0], np.uint8),
     steps=((44_736_842, 4_000_000_000), (44_736_844, 4_900_000_000)),
+    impressions_fingerprint=0x2222222222222222,
+    clicks_fingerprint=2**64 - 1,
 )
+FEATURES = 0x89ABCDEF01234567
 PLAIN_MARK = Mark(
     partition=5,
     attempt=ATTEMPT,
@@ -44,15 +48,23 @@ PLAIN_MARK = Mark(
     pred_attempt=0x1111111111111111,
     pred_tick=1_700_000_006,
     counts=COUNTS,
+    features=FEATURES,
 )
-RESUME_MARK = Mark(5, ATTEMPT, 0, 7, 0, 70, 80, 1, 0, -1, COUNTS, RESUME)
+RESUME_MARK = Mark(5, ATTEMPT, 0, 7, 0, 70, 80, 1, 0, -1, COUNTS, RESUME, FEATURES)
 AHEAD_MARK, _ = detach_codes(RESUME_MARK, 300)
-MARKS = {"mark.bin": PLAIN_MARK, "mark_resume.bin": RESUME_MARK, "mark_codes_ahead.bin": AHEAD_MARK}
+NO_CODES = replace(RESUME, codes=np.zeros(0, np.uint8), steps=(), dedupe_from=9)
+ANEW_MARK = Mark(5, ATTEMPT, 8, 8, 9, 4, 4, 0, 0x1111111111111111, 7, TickCounts(), NO_CODES, FEATURES, True)
+MARKS = {
+    "mark.bin": PLAIN_MARK,
+    "mark_resume.bin": RESUME_MARK,
+    "mark_codes_ahead.bin": AHEAD_MARK,
+    "mark_anew.bin": ANEW_MARK,
+}
 
 
 @pytest.mark.parametrize("name", MARKS)
 def test_golden_marks_are_read_and_written_the_same(name: str) -> None:
-    """Marks without and with a resume point, and with its codes ahead."""
+    """Marks without and with a resume point, with its codes ahead, and one with which the log begins anew."""
     golden = (FOLDER / name).read_bytes()
     assert encode_mark(MARKS[name]) == golden
     assert decode(golden) == MARKS[name]
