@@ -88,19 +88,23 @@ def test_a_feature_is_shown_without_state_while_another_process_has_it(
 
 
 def test_ticks_and_records_are_those_of_the_log(learned: Learned, snapshot: dict[str, Any]) -> None:
-    """A tick's mark names its counts; the records before it hold as many examples; the first tick begins at 0."""
-    last, first, zero = inspect(
+    """A tick's mark names its counts; the records before it hold as many examples; the first run of ticks begins at 0
+    and is empty."""
+    last, zero, one, two = inspect(
         learned,
         ("tick", str(snapshot["version"]), "-p", "1", "--json"),
         ("tick", "0", "-p", "0", "--json"),
-        ("record", "0", "-p", "0", "--json"),
+        ("record", "1", "-p", "0", "--json"),
+        ("record", "2", "-p", "0", "--json"),
     )
     assert last.json["first_tick"] <= snapshot["version"] <= last.json["last_tick"]
     assert last.json["clicks"]["waiting"] == 0
-    mark, examples = first.json, zero.json
-    assert (mark["kind"], examples["kind"], mark["first_tick"]) == ("mark", "examples", 0)
-    assert (mark["follows"], mark["ignored_marks_at"]) == ("0000000000000000:-1", [])
-    assert mark["offset"] == mark["records"] == 1
+    first, examples, mark = zero.json, one.json, two.json
+    assert (first["kind"], examples["kind"], mark["kind"]) == ("mark", "examples", "mark")
+    assert (first["first_tick"], first["follows"], first["ignored_marks_at"]) == (0, "0000000000000000:-1", [])
+    assert first["offset"] == first["records"] == first["impressions"]["read"] == 0
+    assert (mark["first_tick"], mark["records"]) == (first["last_tick"] + 1, 1)
+    assert mark["follows"] == f"{first['attempt']}:{first['last_tick']}"
     assert examples["examples"] == mark["impressions"]["examples"] > 0
     assert examples["attempt"] == mark["attempt"] and examples["tick"] == mark["last_tick"]
     assert len(examples["first_examples"]) == min(10, examples["examples"])
@@ -115,7 +119,7 @@ def test_everything_can_be_read_as_text(learned: Learned, snapshot: dict[str, An
         ("weights", "-n", "3"),
         ("feature", "slot=1"),
         ("tick", version, "-p", "0"),
-        ("record", "0", "-p", "0"),
+        ("record", "1", "-p", "0"),
         ("snapshot",),
     )
     assert weights.out.startswith("top weights\n") and weights.out.count("0x") == 3

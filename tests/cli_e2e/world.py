@@ -22,6 +22,11 @@ from tests.waiting import patience
 
 WINDOW_MS = 2_000
 SPAN_MS = 2_000
+BACK_MS = 10_000
+"""Events begin so far back. With `LATENESS_MS` none is late, whatever ticks were closed before it was sent, and the
+outcomes of all are final some seconds after they were sent.
+"""
+LATENESS_MS = 15_000
 PARTITIONS = 2
 SHAPE = TrafficShape(window_ms=WINDOW_MS, delay_median_ms=200.0, late_share=0.0, bad_share=0.002)
 HOUR_MS = 3_600_000
@@ -43,7 +48,7 @@ class World:
         self.file.write_text(json.dumps(self.tree), encoding="utf-8")
         self.settings = KafkaSettings({"bootstrap.servers": bootstrap}, group=f"{self.model}.test")
         self._traffic = TrafficModel(1, SHAPE)
-        self._now_ms = int(time.time() * 1000) - 10 * SPAN_MS
+        self._next_ms = 0
 
     def _tree(self, bootstrap: str) -> dict[str, Any]:
         return {
@@ -53,7 +58,16 @@ class World:
                 "impressions": {"topic": self.impressions, "time": "time"},
                 "clicks": {"topic": self.clicks, "time": "time"},
             },
-            "join": {"window": f"{WINDOW_MS}ms", "skew": "0s", "tick": "200ms", "grace": "300ms", "dedupe": "10s"},
+            "join": {
+                "window": f"{WINDOW_MS}ms",
+                "skew": "0s",
+                "tick": "200ms",
+                "grace": "300ms",
+                "dedupe": "10s",
+                "lateness": f"{LATENESS_MS}ms",
+                "max_skew": f"{LATENESS_MS}ms",
+                "idle_after": "1s",
+            },
             "features": {"categorical": ["slot", "hour"]},
             "learner": {"state_dir": str(self.folder / "state"), "checkpoint_interval": "1s"},
             "snapshots": {"interval": "200ms", "shards": 2},
@@ -84,12 +98,13 @@ class World:
         Their times lie so far back that their windows have closed.
         """
         producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 5})
-        for chunk in self._traffic.events(impressions * 1000 / SPAN_MS, self._now_ms, SPAN_MS):
+        self._next_ms = max(self._next_ms, int(time.time() * 1000) - BACK_MS)
+        for chunk in self._traffic.events(impressions * 1000 / SPAN_MS, self._next_ms, SPAN_MS):
             for topic, events in ((self.impressions, chunk.impressions), (self.clicks, chunk.clicks)):
                 for at_ms, key, value in events:
                     producer.produce(topic, value, key, timestamp=at_ms)
             producer.poll(0)
-        self._now_ms += SPAN_MS
+        self._next_ms += SPAN_MS
         assert producer.flush(patience()) == 0
         return self._traffic.emitted
 
