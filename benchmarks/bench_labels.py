@@ -1,7 +1,7 @@
 """Whether impressions get the labels that they deserve where clocks are wrong, events late, and processes killed.
 
 Each world of `label_worlds` is written to topics of its own and joined by `stream-learner join`, with default settings
-but for what the world names; four worlds at a time, since they mostly wait for the clock. When every record is
+but for what the world names; seven worlds at a time, since they mostly wait for the clock. When every record is
 accounted for, the training log is compared with the definition of a label, slowly. Value: clicked impressions that were
 not learned as clicked.
 
@@ -36,7 +36,7 @@ from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.roles.log_follower import LOG_BEGINNING, LogFollower
 from stream_learner.roles.topics import plans
 
-AT_A_TIME = 4
+AT_A_TIME = 7
 PATIENCE_S = 600.0
 LOOK_S = 0.1
 STEP_MS = 20 * SECOND_MS
