@@ -81,7 +81,8 @@ class Run:
         keep = {"retention.ms": "-1"}
         inputs = (config.input.impressions.topic, config.input.clicks.topic)
         Admin(kafka_settings).create([*plans(config, 1), *(TopicPlan(name, 1, configs=keep) for name in inputs)])
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        # Idempotent: else what is sent again may come behind what was sent after it.
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
         self._unsent = [
             (topic, world.records(events))
             for topic, events in zip(inputs, (world.impressions, world.clicks), strict=True)
@@ -268,12 +269,14 @@ class Found:
         times = {event.id: event.time_ms for event in world.impressions}
         keys = dict(zip(times, hash_texts([name.encode() for name in times]), strict=True))
         learned = {name: self.labels[key] for name, key in keys.items() if key in self.labels}
+        wrong = [(name, end_ms) for name, (label, end_ms) in learned.items() if label != labels[name]]
         waits_ms = [end_ms - times[name] - WINDOW_MS for name, (_, end_ms) in learned.items()]
         return {
             "clicked": sum(labels.values()),
             "positives": sum(label for label, _ in learned.values()),
             "right": sum(label and labels[name] for name, (label, _) in learned.items()),
-            "wrong": sum(label != labels[name] for name, (label, _) in learned.items()),
+            "wrong": len(wrong),
+            "first_wrong": wrong[:5],
             "wait_s": max(waits_ms, default=0) / 1000,
         }
 
