@@ -233,7 +233,7 @@ def _read_uncommitted() -> Any:
 
 def _point_without(**nothing: Any) -> Any:
     right = PartitionJoin.resume_point
-    return lambda self, *args: replace(right(self, *args), **nothing)
+    return lambda self, *args, **kwargs: replace(right(self, *args, **kwargs), **nothing)
 
 
 def _resume_without(**nothing: Any) -> Any:
