@@ -70,7 +70,7 @@ class _Field:
         rng, now = self.rng, BEGINNING_MS
         impressions: list[Arrival] = []
         clicks: list[Arrival] = []
-        for _ in range(rng.randrange(25)):
+        for _ in range(rng.randrange(rng.choice((5, 25, 25)))):
             now += 0 if rng.random() < self.burst else rng.choice((0, 1, 1, 2))
             now += rng.choice((9, 40, self.spec.keep_ms + 20)) if rng.random() < self.pauses else 0
             key, time_ms = rng.randrange(self.ids), self._clock(now)
