@@ -1,7 +1,7 @@
 """Whether impressions get the labels that they deserve where clocks are wrong, events late, and processes killed.
 
 Each world of `label_worlds` is written to topics of its own and joined by `stream-learner join`, with default settings
-but for what the world names; four worlds at a time, since they mostly wait for the clock. When every record is
+but for what the world names; seven worlds at a time, since they mostly wait for the clock. When every record is
 accounted for, the training log is compared with the definition of a label, slowly. Value: clicked impressions that were
 not learned as clicked.
 
@@ -36,7 +36,7 @@ from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.roles.log_follower import LOG_BEGINNING, LogFollower
 from stream_learner.roles.topics import plans
 
-AT_A_TIME = 4
+AT_A_TIME = 7
 PATIENCE_S = 600.0
 LOOK_S = 0.1
 STEP_MS = 20 * SECOND_MS
@@ -81,7 +81,8 @@ class Run:
         keep = {"retention.ms": "-1"}
         inputs = (config.input.impressions.topic, config.input.clicks.topic)
         Admin(kafka_settings).create([*plans(config, 1), *(TopicPlan(name, 1, configs=keep) for name in inputs)])
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        # Idempotent: else what is sent again may come behind what was sent after it.
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
         self._unsent = [
             (topic, world.records(events))
             for topic, events in zip(inputs, (world.impressions, world.clicks), strict=True)
@@ -268,12 +269,14 @@ class Found:
         times = {event.id: event.time_ms for event in world.impressions}
         keys = dict(zip(times, hash_texts([name.encode() for name in times]), strict=True))
         learned = {name: self.labels[key] for name, key in keys.items() if key in self.labels}
+        wrong = [(name, end_ms) for name, (label, end_ms) in learned.items() if label != labels[name]]
         waits_ms = [end_ms - times[name] - WINDOW_MS for name, (_, end_ms) in learned.items()]
         return {
             "clicked": sum(labels.values()),
             "positives": sum(label for label, _ in learned.values()),
             "right": sum(label and labels[name] for name, (label, _) in learned.items()),
-            "wrong": sum(label != labels[name] for name, (label, _) in learned.items()),
+            "wrong": len(wrong),
+            "first_wrong": wrong[:5],
             "wait_s": max(waits_ms, default=0) / 1000,
         }
 

@@ -17,6 +17,8 @@ from tests.oracle_events import Click, Impression, Record, read_click, read_impr
 IMPRESSION_EVENTS = EventSpec(weight="w")
 CLICK_EVENTS = EventSpec(value="v")
 BEGINNING_MS = 1000
+STEP_BACK_SHARE = 0.2
+"""In how many partitions times step back after a pause in which every click goes."""
 BAD_VALUES = (b"not json", b"{}", None, b'{"id":null}')
 
 
@@ -60,7 +62,7 @@ class _Field:
         self.burst = rng.choice((0.0, 0.2, 0.6))
         self.resend = rng.choice((0.0, 0.1, 0.3))
         self.slow = rng.choice((4, 4, 13, 40))
-        self.old = rng.choice((0, 0, 0, 0, 25, 60))  # old events, fed into a running joiner: from a moment on, or all
+        self.old = rng.choice((0, 0, 0, 25, 60))  # old events, fed into a running joiner: from a moment on, or all
         self.old_from = rng.choice((0, BEGINNING_MS + 20))
         self.pauses = rng.choice((0.05, 0.05, 0.2))
 
@@ -110,7 +112,23 @@ class _Field:
 
 def random_traffic(rng: random.Random, spec: JoinSpec) -> Traffic:
     """Up to 24 impressions and their clicks: out of order, sent again, late, bad, of unknown ids, by wrong clocks."""
-    return _Field(rng, spec).traffic()
+    traffic = _Field(rng, spec).traffic()
+    return _with_step_back(rng, spec, traffic) if rng.random() < STEP_BACK_SHARE else traffic
+
+
+def _with_step_back(rng: random.Random, spec: JoinSpec, traffic: Traffic) -> Traffic:
+    """The same, a last click, a pause in which every click goes, then a click far ahead of old ones behind it.
+
+    Of its row that click has a log time from before the pause, and is kept `lateness` longer than by that of the click
+    that went last. A joiner that goes on from a resume point in the pause has read no click that tells it.
+    """
+    last = max((arrival.at for side in traffic for arrival in side), default=BEGINNING_MS)
+    at = last + spec.keep_ms + 2 * spec.tick_ms + rng.randrange(1, 12)
+    old = [last - rng.randrange(1, spec.keep_ms) for _ in range(max(spec.agree - 1, 1))]
+    clicks = [Arrival(last, last, b'{"id":"last"}'), Arrival(at, at + spec.keep_ms, b'{"id":"ahead","v":1}')]
+    clicks += [Arrival(at, time_ms, b'{"id":"back","v":1}') for time_ms in old]
+    impression = Arrival(at, rng.choice((at + spec.keep_ms, old[0])), b'{"id":"ahead","w":1,"x":"y0"}')
+    return Traffic([*traffic.impressions, impression], [*traffic.clicks, *clicks])
 
 
 def with_sentinels(traffic: Traffic, spec: JoinSpec) -> Traffic:

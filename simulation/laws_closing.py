@@ -78,7 +78,10 @@ def _check_border(impressions: _Side, closing: _Closing) -> None:
 
 @dataclass
 class _Attempt:
-    """Of the attempt being looked at: the least question that may have closed its next tick, and how it began."""
+    """Of the attempt being looked at: the first question that may have closed its next tick, and how it began.
+
+    closed: the end of the ticks before it. begun_at: it read nothing before then.
+    """
 
     id: int = -1
     question: int = 0
@@ -134,7 +137,8 @@ class _Side:
         if self._attempt.id != closing.mark.attempt:
             asked = closing.writer.process.asked[self.place]
             last = max(bisect_right(asked, closing.writer.began) - 1, 0)
-            self._attempt = _Attempt(closing.mark.attempt, last, closing.closed, before_at)
+            begun_at = max(before_at, closing.writer.process.started)
+            self._attempt = _Attempt(closing.mark.attempt, last, closing.closed, begun_at)
 
     def may_close(self, closing: _Closing, read: int) -> bool:
         """Whether an answer that its writer had, when it had read so many records, let the clock close the mark."""
@@ -164,9 +168,11 @@ class _Side:
         return "as fast as time passes" if self._slowly(asked) >= closing.end - self.window else ""
 
     def _is_quiet(self, asked: int) -> bool:
-        """Whether no event can have been read for so long: none came."""
-        first = bisect_right(self.usable_at, asked - self.world.idle_after_ms)
-        return first == bisect_left(self.usable_at, asked)
+        """Whether no event can have been read for so long: none came, and nobody began to read."""
+        since = asked - self.world.idle_after_ms
+        return self._attempt.begun_at <= since and bisect_right(self.usable_at, since) == bisect_left(
+            self.usable_at, asked
+        )
 
     def _slowly(self, asked: int) -> int:
         """Log time and what can have passed since it was reached, less grace."""

@@ -33,6 +33,9 @@ def check_content(judged: Judged) -> None:
         _check_counts(tick.mark, of)
         _check_labels(judged, tick.mark, examples)
     _check_resume_points(judged, _gone_after(judged, parts, found))
+    outcomes = counts_of(judged.marks)
+    judged.world.seen.update({f"impressions: {name}": n for name, n in outcomes.impressions.items()})
+    judged.world.seen.update({f"clicks: {name}": n for name, n in outcomes.clicks.items()})
 
 
 def rows(examples: list[Example]) -> list[Row]:
@@ -148,7 +151,7 @@ def _gone_after(
 
 def _check_resume_points(judged: Judged, gone: list[tuple[int, int]]) -> None:
     """A resume point tells what the inputs from its positions on do not: log times, steps, codes."""
-    offsets = [entry.offset for entry in judged.clicks]
+    s, offsets = judged.settings, [entry.offset for entry in judged.clicks]
     wanted = zip(judged.marks, gone, _written_after(judged), _steps_after(judged), strict=True)
     for mark, (gone_log_time, n_gone), written, steps in wanted:
         point, tick = mark.resume, mark.last_tick
@@ -161,8 +164,9 @@ def _check_resume_points(judged: Judged, gone: list[tuple[int, int]]) -> None:
         law(point.click_log_time == max(gone_log_time, -1), f"clicks' log time of resume point {tick}")
         law(len(point.codes) == len(waiting), f"resume point {tick} has codes for {len(point.codes)} clicks")
         _check_steps(judged, mark, point, steps)
-        ahead = [click.time_ms for click in judged.clicked[n_gone:] if click.time_ms is not None][:1]
-        judged.world.seen["clicks behind a resume point"] += ahead != [] and ahead[0] < gone_log_time
+        row = [click.time_ms for click in judged.clicked[n_gone:] if click.time_ms is not None][: s["agree"]]
+        kept_longer = row != [] and min(row) < min(gone_log_time, row[0] - s["lateness_ms"])
+        judged.world.seen["clicks kept by the log time of a resume point"] += kept_longer
 
 
 def _check_steps(judged: Judged, mark: Mark, point: ResumePoint, steps: list[tuple[int, int]]) -> None:

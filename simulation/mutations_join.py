@@ -20,7 +20,7 @@ from stream_learner.core.join_columns import LogTime
 from stream_learner.core.join_impressions import ImpressionBuffer
 from stream_learner.core.join_kernel import BLOCK, DEAD, UNMATCHED, expire_clicks
 from stream_learner.core.join_rows import ImpressionRows
-from stream_learner.core.join_spec import Cut, JoinSpec
+from stream_learner.core.join_spec import JoinSpec
 from stream_learner.core.marks import Mark
 from stream_learner.edges.kafka import End, EndWatch, Place
 from stream_learner.roles.inputs import Inputs
@@ -158,40 +158,41 @@ def _nobody_is_late() -> Any:
     return label
 
 
+def _forget_ids_early() -> Any:
+    right = JoinSpec.first_remembered_step
+    return lambda self, tick: right(self, tick) + 1
+
+
+def _clicks_count_twice() -> Any:
+    right = join_impressions._label
+
+    def label(
+        rows: ImpressionRows, stop: int, late_before_ms: int, clicks: ClickMemory, spec: JoinSpec, *args: Any
+    ) -> int:
+        return right(rows, stop, late_before_ms, clicks, replace(spec, dedupe_ms=0), *args)
+
+    return label
+
+
 def _run_as_one_tick(self: ClickRows, time_ms: int, stop: int) -> int:
     return stop
 
 
 def _look_again_for(cursor: bool) -> Any:
     """A tick made again where its cursor, or else its border, would lie by what has been read now."""
+    right = PartitionJoiner._make_tick_again
 
     def make(self: PartitionJoiner, join: PartitionJoin, inputs: Inputs, mark: Mark) -> Any:
-        cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
-        while not join.covers(cut):
-            yield self._read_towards(join, inputs, cut.next_impression, cut.click_cursor)
+        while join.next_click_to_read < mark.click_cursor or join.next_impression_to_read < mark.next_impression:
+            yield self._read_towards(join, inputs, mark.next_impression, mark.click_cursor)
         end_ms = (mark.last_tick + 1) * join.spec.tick_ms
         if cursor:
-            cut = cut._replace(click_cursor=join._cursor_at(end_ms))
+            mark = replace(mark, click_cursor=join._cursor_at(end_ms))
         elif mark.first_tick == mark.last_tick:
-            border = join._impressions.end_of_those_before(end_ms - join.spec.window_ms)
-            cut = cut._replace(next_impression=border)
-        join.emit(cut, self._rows)
+            mark = replace(mark, next_impression=join._impressions.end_of_those_before(end_ms - join.spec.window_ms))
+        yield from right(self, join, inputs, mark)
 
     return make
-
-
-def _rows_beyond_the_border() -> Any:
-    """The log times that are written, where rows end with what has been read."""
-    right = ImpressionBuffer._write_log_times
-
-    def write(self: ImpressionBuffer, slices: Any, floor: int, scratch: Any) -> None:
-        read = sum(stop - rows.start for rows, stop in slices)
-        everything = [(rows, len(rows.offsets)) for rows in self._rows]
-        scratch.reserve_rows(sum(stop - rows.start for rows, stop in everything))
-        right(self, everything, floor, scratch)
-        self.written_log_time = int(scratch.read_log_time[read - 1]) if read else self.written_log_time
-
-    return write
 
 
 def _rows_beyond_the_cursor() -> Any:
@@ -283,6 +284,8 @@ MUTATIONS = {
     ],
     "runs: clicks are taken as in one tick": lambda: [(ClickRows, "end_of_those_before", _run_as_one_tick)],
     "impressions: none is late": lambda: [(join_impressions, "_label", _nobody_is_late())],
+    "impressions: ids are forgotten a step early": lambda: [(JoinSpec, "first_remembered_step", _forget_ids_early())],
+    "impressions: a click counts for every repeat": lambda: [(join_impressions, "_label", _clicks_count_twice())],
     "inputs: records that are not committed are read": lambda: [(kafka.Reader, "__init__", _read_uncommitted())],
     "clicks: forgotten a tick late": lambda: [(ClickMemory, "forget", _forget_late(-1))],
     "clicks: forgotten a tick early": lambda: [(ClickMemory, "forget", _forget_late(1))],
@@ -296,9 +299,6 @@ MUTATIONS = {
     ],
     "made again: the border is looked for again": lambda: [
         (PartitionJoiner, "_make_tick_again", _look_again_for(cursor=False))
-    ],
-    "made again: rows do not end at the border": lambda: [
-        (ImpressionBuffer, "_write_log_times", _rows_beyond_the_border())
     ],
     "resume point: without steps": lambda: [(PartitionJoin, "resume_point", _point_without(steps=()))],
     "resume point: steps are not taken from it": lambda: [(PartitionJoin, "resume", _resume_without(steps=()))],

@@ -82,6 +82,7 @@ class Process:
         self.world, self.instance, self.rng = world, instance, world.rng
         self.logs = world.logs
         self.below = world.rng.randrange
+        self.started = world.now
         self.clock_ahead_ms = world.rng.choice((0, 0, 0, -3, 4)) if world.close_idle else 0
         self.events: deque[tuple[str, int]] = deque()
         self.partitions: dict[int, PartitionJoiner] = {}

@@ -132,8 +132,9 @@ class TopicsDiffer(Stop):
 class TopicRecreated(Stop):
     """A topic was deleted and made again: its id differs from the one that positions were recorded for.
 
-    Operator action: if the new topic is not meant, restore the old one. If it is, train a model under another name
-    (`stream-learner backfill`) and promote it; it knows only what the new topic holds.
+    Operator action: if the new topic is not meant, restore the old one. If it is an input, the joiner goes on with it
+    under the same name after `stream-learner begin-anew --from earliest`, which first shows what is lost. Else train a
+    model under another name (`stream-learner backfill`) and promote it; it knows only what the topics hold now.
     """
 
     exit_code = 26
@@ -142,9 +143,10 @@ class TopicRecreated(Stop):
 class LogTrimmed(Stop):
     """A position that is needed lies before the earliest record that a topic still holds.
 
-    Operator action: raise the topic's retention. A joiner or learner cannot go on behind the gap: train a model under
-    another name from what the topics still hold (`stream-learner backfill`) and promote it. What was deleted before it
-    was joined is lost to every model.
+    Operator action: raise the topic's retention. Where it is an input, the joiner goes on behind the gap under the same
+    name after `stream-learner begin-anew`, which first shows what is lost. A learner cannot go on behind a gap in the
+    training log: train a model under another name from what the inputs still hold (`stream-learner backfill`) and
+    promote it. What was deleted before it was joined is lost to every model.
     """
 
     exit_code = 27
@@ -167,6 +169,16 @@ class AssignmentRefused(Stop):
     """
 
     exit_code = 29
+
+
+class JoinersRun(Stop):
+    """The joiners' group has members, or one of them was faster, where the log can only be begun anew without them.
+
+    Operator action: stop the joiners of the model, and say it again. One with `join.instance_id` that was stopped
+    without --leave is a member until its session time-out has passed.
+    """
+
+    exit_code = 30
 
 
 class DiskFull(Stop):
@@ -225,10 +237,11 @@ class NewerFormat(Stop):
 
 
 class InputsChanged(Stop):
-    """The training log was begun with other inputs, another partition count, or another join.
+    """The training log was made from other inputs, another partition count, or with other settings.
 
-    Operator action: set back what was changed. If that cannot be, train a model under another name from what the topics
-    still hold (`stream-learner backfill`) and promote it; scorers serve the last version until then.
+    Operator action: set back what was changed. If it is meant, go on under the same name: `stream-learner begin-anew`
+    shows what is lost by it, and with --write begins the log anew. Or train a model under another name from what the
+    topics still hold (`stream-learner backfill`) and promote it; scorers serve the last version until then.
     """
 
     exit_code = 52

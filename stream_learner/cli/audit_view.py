@@ -66,6 +66,9 @@ class _LogLines:
 def print_report(found: Found) -> None:
     """The report for people: partitions, balance, checks, findings, and a last line that says what came of it."""
     print_rows([_partition(row) for row in found["partitions"]], title=f"{found['log']}")
+    for row in found["partitions"]:
+        for tick in row["begins_anew"]:
+            typer.echo(f"partition {row['partition']} begins anew with tick {tick}")
     if found["balance"]:
         typer.echo("\n".join(balance_lines(found["balance"])))
     print_rows([_check(name, found["checks"][name]) for name in MEANINGS], title="checks")

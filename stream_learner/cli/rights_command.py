@@ -29,6 +29,7 @@ class Role(str, Enum):
     promote = "promote"
     diff = "diff"
     audit = "audit"
+    begin_anew = "begin-anew"
 
 
 def rights(

@@ -17,6 +17,7 @@ from stream_learner import __version__
 from stream_learner.cli import alias_commands
 from stream_learner.cli.audit_command import audit
 from stream_learner.cli.backfill_command import backfill
+from stream_learner.cli.begin_anew_command import begin_anew
 from stream_learner.cli.compile_command import compile_kernels
 from stream_learner.cli.config_commands import config_app
 from stream_learner.cli.diff_command import diff
@@ -41,6 +42,7 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(inspect_app, name="inspect")
 app.command()(audit)
 app.command()(backfill)
+app.command()(begin_anew)
 alias_commands.register(app)
 app.command("compile")(compile_kernels)
 app.command()(diff)

@@ -419,5 +419,35 @@ class PartitionJoin:
             self._codes = None
 
 
+def resume_anew(
+    spec: JoinSpec,
+    tick: int,
+    *,
+    dedupe_from: int,
+    impression_topic_id: bytes,
+    click_topic_id: bytes,
+    partitions: int,
+    impressions_fingerprint: int,
+    clicks_fingerprint: int,
+) -> ResumePoint:
+    """The resume point of a mark that begins anew with an empty `tick`: it remembers no click and no id.
+
+    dedupe_from: the first impression that the ticks after it may emit (offset). The log time counts as written that the
+    tick itself would write first, so that with the window as before it never goes back.
+    """
+    return ResumePoint(
+        impression_topic_id=impression_topic_id,
+        click_topic_id=click_topic_id,
+        partitions=partitions,
+        join_fingerprint=spec.fingerprint,
+        impression_log_time=max(tick * spec.tick_ms - spec.window_ms, NO_LOG_TIME),
+        dedupe_from=dedupe_from,
+        click_log_time=NO_LOG_TIME,
+        codes=np.zeros(0, np.uint8),
+        impressions_fingerprint=impressions_fingerprint,
+        clicks_fingerprint=clicks_fingerprint,
+    )
+
+
 def _latest(log_time: int, idle_ms: int | None) -> int:
     return log_time if idle_ms is None else max(log_time, idle_ms)

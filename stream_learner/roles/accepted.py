@@ -20,12 +20,17 @@ from stream_learner.errors import LogTrimmed
 from stream_learner.roles.records import damaged
 
 READ_RECORDS = 500
-ANEW = (
+ANOTHER_NAME = (
     "Train a model under another name from what the inputs still hold (`stream-learner backfill --as NAME --from "
     "earliest`) and promote it: docs/backfill.md, docs/promotion.md. It knows nothing of records that were deleted; "
     "scorers serve the last version of this one until then."
 )
-"""What is left to do where a training log cannot be gone on with."""
+"""What is left to do where a training log cannot be gone on with at all."""
+GO_ON = (
+    "To go on under the same name: `stream-learner begin-anew` shows what is lost by it, and with --write begins the "
+    "log anew where it ends. Or train a model under another name (`stream-learner backfill`) and promote it."
+)
+"""What is left to do where a joiner cannot go on, and another that begins anew could."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,8 @@ class Accepted:
     """What rule R accepted up to `position`.
 
     resume: the last accepted mark that is a resume point, None without one. since: the accepted marks after it, in
-    order. hint: leads to `resume`. after: leads on after the last mark. rule: goes on from `position`.
+    order. hint: leads to `resume`. after: leads on after the last mark. rule: goes on from `position`. mark: the last
+    accepted one, None before the first, and where only a hint knows it.
     """
 
     rule: RuleR
@@ -67,6 +73,7 @@ class Accepted:
     hint: Hint | None = None
     since: list[Mark] = field(default_factory=list)
     after: Hint = Hint(0, GENESIS)
+    mark: Mark | None = None
 
     @property
     def last(self) -> MarkId:
@@ -80,7 +87,7 @@ class Accepted:
 
     def take(self, tick: AcceptedTick) -> None:
         """Note an accepted mark."""
-        mark = tick.mark
+        self.mark = mark = tick.mark
         if mark.resume is not None:
             self.resume, self.hint = mark, self.after
             self.since.clear()
@@ -108,8 +115,10 @@ class LogTail:
         self.partition = partition
         self._reader: Reader | None = None
 
-    def find(self, hint: Hint | None) -> Iterator[Accepted | None]:
+    def find(self, hint: Hint | None, *, to_resume: bool = True) -> Iterator[Accepted | None]:
         """Yields None while there is more to read, then the `Accepted` as of the high watermark, once.
+
+        to_resume: whether it must have a resume point, where the log has lost its beginning.
 
         Raises LogTrimmed if the log has lost its beginning and holds no resume point, or is empty against the
         hint; DamagedLog and NewerFormat for records that are not ours.
@@ -118,11 +127,11 @@ class LogTail:
         end = self._queries.high_watermarks([place])[place]
         earliest = self._queries.earliest([place])[place]
         if hint is not None and earliest <= hint.read_from < end:
-            yield from self._from_hint(hint, end)
+            yield from self._from_hint(hint, end, to_resume=to_resume)
             return
         if hint is not None or earliest > 0:
             self._refuse_empty(hint, earliest, end)
-        yield from self._from_earliest(earliest, end)
+        yield from self._from_earliest(earliest, end, to_resume=to_resume)
 
     def read_on(self, accepted: Accepted, end: int) -> Iterator[None]:
         """Take the records up to `end`; yields after every piece of work.
@@ -151,10 +160,11 @@ class LogTail:
             before = f"; a mark at offset {hint.read_from} was expected" if hint else ""
             raise LogTrimmed(
                 f"{self.topic} partition {self.partition} holds no record (offsets {earliest} to {end}){before}",
-                action="The joiner does not begin this log again, since ticks would be missing or made twice. " + ANEW,
+                action="The joiner does not begin this log again, since ticks would be missing or made twice. "
+                + ANOTHER_NAME,
             )
 
-    def _from_hint(self, hint: Hint, end: int) -> Iterator[Accepted | None]:
+    def _from_hint(self, hint: Hint, end: int, *, to_resume: bool) -> Iterator[Accepted | None]:
         known = None if hint.known == GENESIS else hint.known
         accepted = Accepted(RuleR(known, partition=self.partition), hint.read_from, after=hint)
         try:
@@ -166,9 +176,9 @@ class LogTail:
             yield accepted
             return
         place = (self.topic, self.partition)
-        yield from self._from_earliest(self._queries.earliest([place])[place], end)
+        yield from self._from_earliest(self._queries.earliest([place])[place], end, to_resume=to_resume)
 
-    def _from_earliest(self, earliest: int, end: int) -> Iterator[Accepted | None]:
+    def _from_earliest(self, earliest: int, end: int, *, to_resume: bool) -> Iterator[Accepted | None]:
         rule = RuleR(partition=self.partition)
         accepted = Accepted(rule, earliest)
         if earliest > 0:
@@ -180,12 +190,12 @@ class LogTail:
             if first is None:
                 raise self._no_resume_point(earliest, end)
             rule = RuleR(first[1].id, partition=self.partition)
-            accepted = Accepted(rule, first[0] + 1, after=Hint(first[0] + 1, first[1].id))
+            accepted = Accepted(rule, first[0] + 1, after=Hint(first[0] + 1, first[1].id), mark=first[1])
             point = first[1].resume
             accepted.resume = first[1] if point is not None and not point.detached else None
         for _ in self.read_on(accepted, end):
             yield None
-        if earliest > 0 and accepted.resume is None:
+        if earliest > 0 and accepted.resume is None and to_resume:
             raise self._no_resume_point(earliest, end)
         yield accepted
 
@@ -219,7 +229,7 @@ class LogTail:
         except BrokenLog as error:
             raise LogTrimmed(
                 f"{self.topic} partition {self.partition} offset {offset}: {error.what}",
-                action="Records before this offset are missing: restore the log. If that cannot be: " + ANEW,
+                action="Records before this offset are missing: restore the log. If that cannot be: " + ANOTHER_NAME,
             ) from error
         except RecordError as error:
             raise damaged(error, self.topic, self.partition, offset) from error
@@ -228,5 +238,5 @@ class LogTail:
         return LogTrimmed(
             f"{self.topic} partition {self.partition} has lost its beginning and holds no resume point "
             f"(offsets {earliest} to {end})",
-            action="Raise the retention of the training log. " + ANEW,
+            action="Raise the retention of the training log. " + GO_ON,
         )

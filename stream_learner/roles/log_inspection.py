@@ -137,6 +137,8 @@ def _mark_fields(mark: Mark) -> dict[str, Any]:
         "impressions": asdict(mark.counts.impressions),
         "clicks": asdict(mark.counts.clicks),
         "resume_point": mark.resume is not None,
+        "begins_anew": mark.begins_anew,
+        "features_fingerprint": f"{mark.features:016x}",
     }
 
 

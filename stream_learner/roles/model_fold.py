@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 OTHER_FEATURES = (
-    "Give joiners and learner the same `features`. The model is published once every partition of the log has examples "
-    "made with the learner's; scorers serve the last version until then."
+    "Give joiners and learner the same `features`. To go on with the learner's, begin the log anew with them "
+    "(`stream-learner begin-anew`): the model is published again once the marks of every partition carry them. Scorers "
+    "serve the last version until then."
 )
 PUBLISHED_SLICES = 12
 """The latest slices of the progressive metrics go into the model record, so that models can be compared."""

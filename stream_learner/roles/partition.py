@@ -32,7 +32,7 @@ from stream_learner.core.training_log import RuleR
 from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
-from stream_learner.roles.accepted import ANEW, Accepted, Hint, LogTail
+from stream_learner.roles.accepted import ANOTHER_NAME, GO_ON, Accepted, Hint, LogTail
 from stream_learner.roles.beginning import Start
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.inputs import InputPlan, Inputs
@@ -50,7 +50,7 @@ LETTERS_ON_THEIR_WAY_BYTES = 8 << 20
 RECORDS_GONE = (
     "Input records that the log was made from are gone, or were never like this: look at retention and at "
     "`cleanup.policy` of the input topics, which must not be compact. What was joined is in the log and in the model. "
-    + ANEW
+    + GO_ON
 )
 JOIN_SETTINGS = "join (window, skew, tick, dedupe, keep_negatives, lateness or agree)"
 EVENT_SETTINGS = " (its fields, input.time_unit, join.max_event_bytes or join.max_skew)"
@@ -262,7 +262,7 @@ class PartitionJoiner:
         if point.partitions != plan.partitions:
             raise InputsChanged(
                 f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}",
-                action="Partitions cannot be taken away, and ids lie elsewhere since they were added. " + ANEW,
+                action="Partitions cannot be taken away, and ids lie elsewhere since they were added. " + ANOTHER_NAME,
             )
         pairs = (
             (plan.inputs.impressions_topic, point.impression_topic_id, plan.impression_topic_id),

@@ -121,6 +121,14 @@ _AUDIT: tuple[_Row, ...] = (
     ("Read", TOPIC, "{checkpoints}", "the copy of the last checkpoint", ""),
     ("Describe", GROUP, "{group}", "what is committed", ""),
 )
+_NOT_ASKED = "`begin-anew` does not see whether joiners run, and reads the whole log"
+_BEGIN_ANEW: tuple[_Row, ...] = (
+    ("Read", TOPIC, "{examples}", "which tick was accepted last", ""),
+    ("Write", TOPIC, "{examples}", "the marks with which it begins anew", "`begin-anew` shows what it would do"),
+    ("Describe", TOPIC, "{inputs}", "where they begin and end", ""),
+    ("Read", TOPIC, "{snapshots}", "the length of the ticks", ""),
+    ("Describe", GROUP, "{group}", "whether joiners run, and what they have committed", _NOT_ASKED),
+)
 
 ROLES: Mapping[str, tuple[_Row, ...]] = {
     "joiner": _JOINER,
@@ -132,6 +140,7 @@ ROLES: Mapping[str, tuple[_Row, ...]] = {
     "promote": _PROMOTE,
     "diff": _DIFF,
     "audit": _AUDIT,
+    "begin-anew": _BEGIN_ANEW,
 }
 """Role -> (operation, kind of resource, name, why, what does not work without it)."""
 

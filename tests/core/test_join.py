@@ -229,6 +229,14 @@ def test_dead_records_keep_their_place() -> None:
     assert [(o.cut.first_tick, o.counts.clicks.dead) for o in outputs if o.counts.clicks.dead] == [(0, 1)]
 
 
+def test_a_dead_impression_writes_no_log_time() -> None:
+    """A resume point after a tick of dead ones alone tells no log time that no event has."""
+    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join.add_impressions(*impressions_batch([at(0, None)]))
+    join.emit(Cut(0, 0, 1, 0))
+    assert join.resume_point(bytes(16), bytes(16), 1).impression_log_time == -1
+
+
 def test_a_quiet_partition_closes_by_progress_at_its_end() -> None:
     """Without more events, ticks close as far as the progress asked for reaches; C is everything read."""
     join = PartitionJoin(SPEC, impression_start=0, click_start=0)

@@ -252,6 +252,7 @@ class Site:
         """Give the readers back."""
         for reader in self._readers.values():
             reader.close()
+        self._readers.clear()
 
 
 def wait_until(true: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:

@@ -1,6 +1,6 @@
-"""What a consumer group has committed, asked without being a member.
+"""What a consumer group has committed, and how many members it has, asked without being one.
 
-In: a group's name, partitions. Out: offsets and their metadata. This file must never join a group or commit.
+In: a group's name, partitions. Out: offsets and their metadata; a number. This file must never join a group or commit.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from stream_learner.edges.kafka.answers import answered
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.ends import REQUEST_TIMEOUT_S, Place
-from stream_learner.edges.kafka.faults import Reports, fault
+from stream_learner.edges.kafka.faults import Reports, fault, kafka_error
 from stream_learner.edges.kafka.settings import KafkaSettings
 
 
@@ -45,3 +45,19 @@ def committed_offsets(settings: KafkaSettings, places: Iterable[Place]) -> dict[
         for place in found
         if place.offset >= 0
     }
+
+
+def group_members(settings: KafkaSettings) -> int:
+    """How many members the group of the settings has. Raises BrokerUnreachable, RetryLater, NotAuthorised."""
+    doing = settings.doing("look up members", group=settings.group, right="Describe")
+    reports = Reports(doing)
+    admin = new_client(AdminClient, settings.admin(error_cb=reports))
+    answers = admin.describe_consumer_groups([settings.group], request_timeout=REQUEST_TIMEOUT_S)
+    try:
+        return len(answered(answers[settings.group], REQUEST_TIMEOUT_S).members)
+    except KafkaException as error:
+        reported = kafka_error(error)
+        if reported is not None and reported.code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return 0
+        admin.poll(0)
+        raise reports.instead_of(fault(error, doing)) from error

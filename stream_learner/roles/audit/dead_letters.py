@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,16 +48,18 @@ class Expected:
         return self._known
 
 
-def expected_letters(impressions: str, clicks: str, sums: dict[int, Sums]) -> dict[Place, Expected]:
-    """What the marks of each partition count, by input topic and partition."""
-    found: dict[Place, Expected] = {}
+def expected_letters(impressions: str, clicks: str, sums: dict[int, Sums]) -> dict[Place, list[Expected]]:
+    """What the marks of each partition count, by input topic and partition; several where the log begins anew."""
+    found: dict[Place, list[Expected]] = {}
     for partition, of in sums.items():
-        if of.last is None or len(of.balances) != 1:
-            continue
-        (balance,) = of.balances
-        begin = (0, 0) if of.opening is None else (of.opening.next_impression, of.opening.first_click)
-        found[impressions, partition] = Expected(begin[0], of.last.next_impression, balance.impressions.dead)
-        found[clicks, partition] = Expected(begin[1], of.last.first_click, balance.clicks.dead)
+        for stretch in of.stretches if len(of.balances) == 1 else ():
+            opening, last, balance = stretch.opening, stretch.last, stretch.balance
+            if last is None:
+                continue
+            begin = (0, 0) if opening is None else (opening.next_impression, opening.first_click)
+            dead = balance.impressions.dead, balance.clicks.dead
+            found.setdefault((impressions, partition), []).append(Expected(begin[0], last.next_impression, dead[0]))
+            found.setdefault((clicks, partition), []).append(Expected(begin[1], last.first_click, dead[1]))
     return found
 
 
@@ -64,13 +67,18 @@ def check_dead_letters(
     settings: KafkaSettings,
     admin: Admin,
     topic: str,
-    expected: dict[Place, Expected],
+    expected: dict[Place, list[Expected]],
     findings: Findings,
     progress: Callable[[int], None],
 ) -> None:
     """Read the dead letters and compare. Raises BrokerUnreachable, NotAuthorised."""
     info = admin.describe([topic]).get(topic)
-    counted = sum(of.count for of in expected.values())
+    for of, partition in [place for place, ranges in expected.items() if _overlap(ranges)]:
+        # The log began anew with another topic, whose letters have the keys of the one before.
+        why = f"the log begins anew, and letters of {of} partition {partition} before and after it cannot be told apart"
+        findings.leave_out(DEAD_LETTERS, why)
+        expected[of, partition] = []
+    counted = sum(letters.count for ranges in expected.values() for letters in ranges)
     if info is None:
         if counted:
             findings.leave_out(DEAD_LETTERS, f"there is no topic {topic}; {counted} are counted")
@@ -83,7 +91,7 @@ def check_dead_letters(
             if not _note(key, expected):
                 findings.fail(Finding(DEAD_LETTERS, f"a record with the key {key!r}", topic, place[1], offset))
     is_trimmed = any(earliest.values())
-    for (of, partition), letters in expected.items():
+    for (of, partition), letters in [(place, one) for place, ranges in expected.items() for one in ranges]:
         found = len(letters.offsets())
         findings.held(DEAD_LETTERS, letters.count)
         where = f"{of} partition {partition}, offsets {letters.start} to {letters.stop}"
@@ -94,14 +102,17 @@ def check_dead_letters(
             findings.fail(Finding(DEAD_LETTERS, what, topic, partition))
 
 
-def _note(key: bytes | None, expected: dict[Place, Expected]) -> bool:
+def _overlap(ranges: list[Expected]) -> bool:
+    return any(later.start < before.stop for before, later in pairwise(ranges))
+
+
+def _note(key: bytes | None, expected: dict[Place, list[Expected]]) -> bool:
     """Count a letter by its key, `<topic>/<partition>/<offset>`; False for a key that is none."""
     parts: Sequence[str] = (key or b"").decode(errors="replace").rsplit("/", 2)
     if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
         return False
-    of = expected.get((parts[0], int(parts[1])))
-    if of is not None:
-        of.add(int(parts[2]))
+    for letters in expected.get((parts[0], int(parts[1])), ()):
+        letters.add(int(parts[2]))
     return True
 
 

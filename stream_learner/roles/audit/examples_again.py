@@ -56,6 +56,9 @@ class ExamplesAgain:
     def take(self, step: Step) -> None:
         """Make the next tick again, and compare it if it is in the range."""
         mark = step.tick.mark
+        if mark.begins_anew:
+            self._begin_anew(step)
+            return
         if not step.in_range:
             self._remember(mark)
             return
@@ -73,6 +76,15 @@ class ExamplesAgain:
             self._place.findings.held(EXAMPLES_AGAIN)
             self._compare(step, output)
 
+    def _begin_anew(self, step: Step) -> None:
+        """What comes is made from this mark on; of the mark itself there is nothing to make."""
+        self._note_missed()
+        self._drop()
+        self._from, self._since = None, []
+        self._remember(step.tick.mark)
+        if step.in_range:
+            self._place.findings.held(EXAMPLES_AGAIN)
+
     def close(self) -> None:
         """Give the consumers back, and say what was not made again."""
         self._note_missed()
@@ -89,7 +101,7 @@ class ExamplesAgain:
         topics, partition = self._plan.topics, self._place.partition
         impressions, _ = topics.range_of(topics.impressions, partition)
         clicks, _ = topics.range_of(topics.clicks, partition)
-        is_ours = point.join_fingerprint == topics.spec.fingerprint
+        is_ours = topics.is_of_these(mark, point)
         return is_ours and point.dedupe_from >= impressions and mark.first_click >= clicks
 
     def _begin(self, step: Step) -> None:
@@ -98,7 +110,7 @@ class ExamplesAgain:
         since = self._since
         if self._from is not None and (step.before is not None and self._leads_to(step.before)):
             join = PartitionJoin.resume(spec, self._from)
-        elif step.before is None and step.tick.mark.first_tick == 0 and start is not None:
+        elif step.before is None and start is not None and self._begins_ours(step.tick.mark):
             join, since = PartitionJoin(spec, impression_start=start[0], click_start=start[1]), []
         else:
             return
@@ -108,6 +120,11 @@ class ExamplesAgain:
         for mark in since:
             if self._made(mark, step) is None:
                 return
+
+    def _begins_ours(self, first: Mark) -> bool:
+        """Whether the first mark of a log is of these topics and settings, as far as it says."""
+        point = first.resume
+        return first.first_tick == 0 and (point is None or self._plan.topics.is_of_these(first, point))
 
     def _leads_to(self, mark: Mark) -> bool:
         """Whether the marks kept go up to this one without a gap."""
@@ -178,7 +195,7 @@ class ExamplesAgain:
         """Say which ticks of the range could not be made again."""
         if self._missed:
             first, last = self._missed[0].first_tick, self._missed[-1].last_tick
-            why = "no resume point before them that the input topics still reach back to"
+            why = "no resume point before them of these topics and settings that the inputs still reach back to"
             self._place.leave_out(EXAMPLES_AGAIN, f"ticks {first} to {last}: {why}")
             self._missed.clear()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stream_learner.core.join import JoinSpec
-from stream_learner.core.marks import Mark
+from stream_learner.core.marks import RULES, Mark, ResumePoint
 from stream_learner.edges.kafka import NO_TOPIC_ID, Place, TopicInfo
 from stream_learner.edges.kafka.group_offsets import CommittedOffset
 from stream_learner.roles.accepted import Hint
@@ -27,6 +27,25 @@ class InputTopics:
     ends: dict[Place, int]
     committed: dict[Place, CommittedOffset]
     spec: JoinSpec
+    impressions_fingerprint: int
+    clicks_fingerprint: int
+    features: int
+
+    def differing_settings(self, mark: Mark, point: ResumePoint) -> list[str]:
+        """The sections whose settings are not those that a resume point was made with."""
+        sections = (
+            ("the join", point.join_fingerprint, self.spec.fingerprint),
+            ("input.impressions", point.impressions_fingerprint, self.impressions_fingerprint),
+            ("input.clicks", point.clicks_fingerprint, self.clicks_fingerprint),
+            ("features", mark.features, self.features),
+        )
+        known = sections if point.rules == RULES else sections[:1]
+        return [section for section, then, now in known if then != now]
+
+    def is_of_these(self, mark: Mark, point: ResumePoint) -> bool:
+        """Whether a resume point is of these topics and settings."""
+        same = (self.impressions.id, self.clicks.id) == (point.impression_topic_id, point.click_topic_id)
+        return same and point.rules == RULES and not self.differing_settings(mark, point)
 
     def range_of(self, topic: TopicInfo, partition: int) -> tuple[int, int]:
         """The first offset held, and the end."""
@@ -41,9 +60,13 @@ class InputChecks:
         self._place = place
         self._inputs = inputs
         self._resume: Mark | None = None
+        self._wrong: list[tuple[str, str, int, int]] = []
+        """Check, what, offset and tick, of marks since the log began anew: those before need not fit any more."""
 
     def take(self, mark: Mark, offset: int) -> None:
         """Check the next mark."""
+        if mark.begins_anew:
+            self._wrong.clear()
         partition = self._place.partition
         for name, topic, position in (
             ("next_impression", self._inputs.impressions, mark.next_impression),
@@ -52,7 +75,7 @@ class InputChecks:
             end = self._inputs.range_of(topic, partition)[1]
             if position > end:
                 what = f"{name} {position} is beyond the end of {topic.name}, {end}"
-                self._place.fail(POSITIONS, what, offset, mark.last_tick)
+                self._wrong.append((POSITIONS, what, offset, mark.last_tick))
         if mark.resume is not None:
             self._resume = mark
             self._check_resume_point(mark, offset)
@@ -69,13 +92,14 @@ class InputChecks:
                 wrong.append(
                     f"the log was made from {point.partitions} partitions, {topic.name} has {topic.partitions}"
                 )
-        if point.join_fingerprint != inputs.spec.fingerprint:
-            wrong.append("the log was made with other settings of the join than those configured")
-        for what in wrong:
-            self._place.fail(RESUME_POINTS, what, offset, mark.last_tick)
+        for section in inputs.differing_settings(mark, point):
+            wrong.append(f"the log was made with other settings of {section} than those configured")
+        self._wrong += [(RESUME_POINTS, what, offset, mark.last_tick) for what in wrong]
 
     def finish(self, last: Mark | None, log_end: int, *, reaches_end: bool) -> dict[str, int | None]:
         """Check what only the last mark of the log can be compared with; the lag of the committed offsets behind it."""
+        for check, what, offset, tick in self._wrong:
+            self._place.fail(check, what, offset, tick)
         lag: dict[str, int | None] = {"impressions": None, "clicks": None}
         if last is None or not reaches_end:
             return lag

@@ -232,7 +232,7 @@ class LogWalk:
     def _ranged(self, step: Step) -> Step:
         mark = step.tick.mark
         found = self._open
-        if found is not None and found.has_read_no_more_than(mark):
+        if found is not None and (mark.begins_anew or found.has_read_no_more_than(mark)):
             self._open = None
         _remember(self._known, mark.id, True)
         self._before = mark

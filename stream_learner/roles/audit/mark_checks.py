@@ -20,12 +20,23 @@ from stream_learner.roles.audit.place import AuditedPartition
 
 
 @dataclass
+class Stretch:
+    """Of marks that follow each other, up to a gap or a mark that begins anew. opening: the mark before the first one,
+    None at the beginning of the log; last: the last one, None before the first."""
+
+    opening: Mark | None
+    balance: Balance
+    last: Mark | None = None
+    positives: int = 0
+
+
+@dataclass
 class Sums:
-    """Of the marks in the range. first: the first one; opening: the mark before it, None at the beginning of the log;
-    last: the last one. other_rules: whether a resume point is of earlier rules of the join."""
+    """Of the marks in the range. first: the first one; last: the last one. begins_anew: the ticks with which the log
+    begins anew. balances: one, and one more for each gap. stretches: parts of these that have positions in common.
+    other_rules: whether a resume point is of earlier rules of the join."""
 
     first: Mark | None = None
-    opening: Mark | None = None
     last: Mark | None = None
     from_offset: int = 0
     until_offset: int = 0
@@ -37,6 +48,8 @@ class Sums:
     other_rules: bool = False
     attempts: int = 0
     balances: list[Balance] = field(default_factory=list)
+    begins_anew: list[int] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
 
 
 class MarkChecks:
@@ -53,7 +66,7 @@ class MarkChecks:
         """Check the next tick."""
         mark, sums = step.tick.mark, self.sums
         if sums.first is None:
-            sums.first, sums.opening, sums.from_offset = mark, step.before, step.tick.mark_offset
+            sums.first, sums.from_offset = mark, step.tick.mark_offset
         if step.before is None or sums.last is None or step.before.id != sums.last.id:
             self._open(step)
         sums.attempts += sums.last is None or sums.last.attempt != mark.attempt
@@ -64,8 +77,18 @@ class MarkChecks:
         self._place.findings.held(ORDER)
         self._check_positions(step)
         self._check_balance(step)
+        if mark.begins_anew:
+            self._begin_anew(mark)
+            return
+        sums.stretches[-1].last = mark
         if step.whole:
             self._check_examples(step)
+
+    def _begin_anew(self, mark: Mark) -> None:
+        """From here on positions and log time are others, and no click is known."""
+        self.sums.begins_anew.append(mark.last_tick)
+        self.sums.stretches.append(_stretch_after(mark))
+        self._log_time = -1
 
     def _open(self, step: Step) -> None:
         """Begin a new sum: at the beginning of the range, and behind a gap."""
@@ -73,15 +96,19 @@ class MarkChecks:
         if step.before is not None:
             balance.open(step.before)
         self.sums.balances.append(balance)
+        self.sums.stretches.append(_stretch_after(step.before))
         self._problems = 0
 
     def _check_balance(self, step: Step) -> None:
         balance, mark = self.sums.balances[-1], step.tick.mark
         if step.before is None and mark.first_tick > 0:
             balance.open(mark)  # what waited before it is not known
+            self.sums.stretches[-1] = _stretch_after(mark)
             self._place.leave_out(BALANCE, f"ticks {mark.first_tick} to {mark.last_tick}: the mark before is missing")
             return
         balance.add(mark)
+        if not mark.begins_anew:
+            self.sums.stretches[-1].balance.add(mark)
         self._place.findings.held(BALANCE)
         problems = balance.problems
         for problem in problems[self._problems :]:
@@ -99,6 +126,7 @@ class MarkChecks:
         sums.records += mark.records
         sums.examples += step.tick.examples
         sums.positives += positives
+        sums.stretches[-1].positives += positives
         for offset, record in step.tick.records:
             for wrong in wrong_in(record):
                 self._place.fail(CHECKSUMS, wrong, offset, mark.last_tick)
@@ -118,8 +146,16 @@ class MarkChecks:
 
     def _check_positions(self, step: Step) -> None:
         self._place.findings.held(POSITIONS)
-        for wrong in wrong_positions(step.tick.mark, step.before):
+        before = None if step.tick.mark.begins_anew else step.before
+        for wrong in wrong_positions(step.tick.mark, before):
             self._place.fail(POSITIONS, wrong, step.tick.mark_offset, step.tick.mark.last_tick)
+
+
+def _stretch_after(opening: Mark | None) -> Stretch:
+    balance = Balance()
+    if opening is not None:
+        balance.open(opening)
+    return Stretch(opening, balance)
 
 
 def wrong_in(record: ExampleRecord) -> list[str]:

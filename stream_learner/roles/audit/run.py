@@ -40,7 +40,7 @@ from stream_learner.roles.audit.findings import (
 )
 from stream_learner.roles.audit.inputs_check import InputChecks, InputTopics
 from stream_learner.roles.audit.log_walk import LogWalk
-from stream_learner.roles.audit.mark_checks import MarkChecks, Sums
+from stream_learner.roles.audit.mark_checks import MarkChecks, Stretch, Sums
 from stream_learner.roles.audit.place import AuditedPartition
 from stream_learner.roles.audit.positives import bounds
 from stream_learner.roles.audit.request import Request
@@ -122,6 +122,7 @@ class _Audit:
         committed = committed_offsets(self._settings, input_places)
         places = [(log.name, partition) for partition in partitions]
         ends, earliest = self._admin.offsets.high_watermarks(places), self._admin.offsets.earliest(places)
+        event_specs = config.event_specs()
         topics = InputTopics(
             impressions=inputs[0],
             clicks=inputs[1],
@@ -129,6 +130,9 @@ class _Audit:
             ends=self._admin.offsets.high_watermarks(input_places),
             committed=committed,
             spec=config.join_spec(),
+            impressions_fingerprint=event_specs[0].fingerprint,
+            clicks_fingerprint=event_specs[1].fingerprint,
+            features=config.feature_spec().fingerprint,
         )
         # Step 2: the training log.
         self._progress.begin(log.name, sum(ends.values()) - sum(earliest.values()))
@@ -238,26 +242,32 @@ class _Audit:
 
     def _check_positives(self) -> None:
         """Where the examples were all made again, that has shown more than any bound could."""
-        config, findings = self._config, self._findings
+        findings = self._findings
         if self._request.replay and findings.status(EXAMPLES_AGAIN) == HOLDS:
             findings.held(POSITIVES, sum(sums.positives for sums in self._sums.values()))
             return
         for partition, sums in self._sums.items():
-            if sums.last is None or len(sums.balances) != 1 or sums.other_rules:
-                continue
-            found = bounds(
-                sums.balances[0].clicks.matched,
-                sums.opening,
-                sums.last,
-                ids_repeat=config.join.dedupe_ms == 0 or sums.last.features == 0,
-                clicks_have_values=config.input.clicks.value is not None,
-            )
-            findings.held(POSITIVES, sums.positives)
-            least, most = found.fewest or 0, found.most
-            if sums.positives < least or (most is not None and sums.positives > most):
-                between = f"{least} or more" if most is None else f"{least} to {most}"
-                what = f"{sums.positives} examples are positive; by the clicks that matched there are {between}"
-                findings.fail(Finding(POSITIVES, what, config.examples_topic, partition, tick=sums.last.last_tick))
+            if len(sums.balances) == 1 and not sums.other_rules:
+                for stretch in sums.stretches:
+                    self._check_positives_of(partition, stretch)
+
+    def _check_positives_of(self, partition: int, stretch: Stretch) -> None:
+        config, findings, clicks = self._config, self._findings, stretch.balance.clicks
+        if stretch.last is None:
+            return
+        found = bounds(
+            clicks.matched,
+            stretch.opening,
+            stretch.last,
+            ids_repeat=config.join.dedupe_ms == 0,
+            clicks_have_values=config.input.clicks.value is not None,
+        )
+        findings.held(POSITIVES, stretch.positives)
+        least, most = found.fewest or 0, found.most
+        if stretch.positives < least or (most is not None and stretch.positives > most):
+            between = f"{least} or more" if most is None else f"{least} to {most}"
+            what = f"{stretch.positives} examples are positive; by the clicks that matched there are {between}"
+            findings.fail(Finding(POSITIVES, what, config.examples_topic, partition, tick=stretch.last.last_tick))
 
     def _report(self, published: Published, copy: CopyHead | None, fold: DigestsAgain | None) -> dict[str, Any]:
         config, replayed = self._config, self._request.replay
@@ -301,6 +311,7 @@ def _row(partition: int, sums: Sums, walk: LogWalk, lag: dict[str, int | None]) 
         "ignored_marks": walk.ignored_marks,
         "ignored_records": walk.ignored_records,
         "gaps": walk.gaps,
+        "begins_anew": sums.begins_anew,
         "committed_lag": lag,
     }
 
