@@ -25,7 +25,7 @@ from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import scenario
 
 SLICES = {"metrics_slice": "1s"}
-HOPELESS = {"name": "ftrl_proximal", "l1": 1000.0}
+HOPELESS = {"name": "ftrl_proximal", "l1": 1_000_000.0}
 """So much L1 that every weight is 0: it predicts one half for everything."""
 
 
