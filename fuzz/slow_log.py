@@ -16,6 +16,8 @@ FOREIGN, NEWER, DAMAGED = "ForeignRecord", "NewerVersion", "DamagedRecord"
 EXAMPLES, MARK, CODES = 1, 2, 3
 NEWEST = {EXAMPLES: 1, MARK: 2, CODES: 1}
 MOST_STEPS = 64
+CODES_AHEAD = 2
+"""A flag of marks."""
 
 
 class Bad(Exception):
@@ -34,13 +36,14 @@ class Header(NamedTuple):
 
 
 class SlowMark(NamedTuple):
-    """A mark. numbers: first tick, next impression, first click, click cursor, then the fourteen counts. resume: None,
-    or topic ids, fingerprint, log time, dedupe, log time, number of codes, partitions, the numbers of the steps one
-    after the other, the version. codes: those inside."""
+    """A mark. numbers: first tick, next impression, first click, click cursor, then the fourteen counts. features: the
+    fingerprint. resume: None, or topic ids, three fingerprints, log time, dedupe, log time, number of codes,
+    partitions, the numbers of the steps one after the other, the version. codes: those inside."""
 
     header: Header
     predecessor: tuple[int, int]
     numbers: tuple[int, ...]
+    features: int
     resume: tuple[Any, ...] | None
     codes: list[int]
     ahead: int
@@ -147,17 +150,19 @@ def _examples(header: Header, value: bytes) -> SlowExamples:
 
 
 def _mark(header: Header, value: bytes, version: int) -> SlowMark:
-    _need(header.flags in (0, 1, 3))
-    end = 200 if version == 2 else 192
-    pred_attempt, pred_tick, *numbers = struct.unpack("<Qq18q" if version == 2 else "<Qq17q", value[40:end])
+    _need(header.flags in ((0, 1, 3, 5, 7) if version == 2 else (0, 1, 3)))
+    end = 208 if version == 2 else 192
+    layout = "<Qq18qQ" if version == 2 else "<Qq17q"
+    pred_attempt, pred_tick, *numbers = struct.unpack(layout, value[40:end])
+    features = numbers.pop() if version == 2 else 0
     if version == 1:
         numbers.insert(10, 0)  # No impression was late.
     resume, codes, ahead = None, [], 0
     if header.flags:
         fields, packed = _resume(value, version)
         resume = (*fields, version)
-        inside = 0 if header.flags & 2 else fields[6]
-        ahead = fields[6] - inside
+        inside = 0 if header.flags & CODES_AHEAD else fields[8]
+        ahead = fields[8] - inside
         codes = _codes(packed, inside)
     else:
         _need(len(value) == end)
@@ -165,17 +170,18 @@ def _mark(header: Header, value: bytes, version: int) -> SlowMark:
     _need(0 <= first_tick <= header.tick and pred_tick >= -1)
     _need(min(numbers) >= 0 and first_click <= cursor)
     _need(len(codes) + ahead <= cursor - first_click)
-    return SlowMark(header, (pred_attempt, pred_tick), tuple(numbers), resume, codes, ahead)
+    return SlowMark(header, (pred_attempt, pred_tick), tuple(numbers), features, resume, codes, ahead)
 
 
 def _resume(value: bytes, version: int) -> tuple[tuple[Any, ...], bytes]:
     """The fields of a resume point, the numbers of its steps as the last of them, and the bytes behind it."""
     if version == 1:
-        return (*struct.unpack("<16s16sQqqqQI", value[192:268]), ()), value[268:]
-    *fields, count = struct.unpack("<16s16sQqqqQII", value[200:280])
+        impressions, clicks, join, *fields = struct.unpack("<16s16sQqqqQI", value[192:268])
+        return (impressions, clicks, join, 0, 0, *fields, ()), value[268:]
+    *fields, count = struct.unpack("<16s16sQQQqqqQII", value[208:304])
     _need(count <= MOST_STEPS)
-    end = 280 + 16 * count
-    return (*fields, struct.unpack(f"<{2 * count}q", value[280:end])), value[end:]
+    end = 304 + 16 * count
+    return (*fields, struct.unpack(f"<{2 * count}q", value[304:end])), value[end:]
 
 
 def _codes(packed: bytes, count: int) -> list[int]:

@@ -164,7 +164,7 @@ class SlowRuleR:
             len(held) for attempt, held in self._held.items() if attempt != mark.header.attempt
         )
         self._held.clear()
-        header = mark.header._replace(flags=int(mark.resume is not None))
+        header = mark.header._replace(flags=mark.header.flags & ~slow_log.CODES_AHEAD)
         whole = mark._replace(header=header, codes=codes if mark.ahead else mark.codes, ahead=0)
         return whole, examples
 
@@ -206,7 +206,8 @@ def _tick(attempt: int, predecessor: tuple[int, int], tick: int, count: int) -> 
         ImpressionCounts(read=count + 1, examples=count, positives=count // 2, late=1), ClickCounts(read=1, orphans=1)
     )
     mark = Mark(
-        PARTITION, attempt, tick, tick, 10 * tick + count, tick, tick + 40, len(records), *predecessor, counts, resume
-    )
+        PARTITION, attempt, tick, tick, 10 * tick + count, tick, tick + 40, len(records), *predecessor, counts, resume,
+        features=attempt, begins_anew=tick == 4,
+    )  # fmt: skip
     mark, parts = detach_codes(mark, 50 if tick == 2 else 10_000)
     return [*records, *parts, encode_mark(mark)]

@@ -25,7 +25,7 @@ from stream_learner.core.examples import ExampleRecord, decode, encode_examples,
 from stream_learner.core.marks import Mark
 from stream_learner.core.record_header import HEADER_BYTES
 
-_BODY_COUNTS = 40, 44, 48, 52, 276
+_BODY_COUNTS = 40, 44, 48, 52, 300
 """Where numbers stand of what follows: the first four in examples and codes, the last in a resume point."""
 
 
@@ -81,7 +81,7 @@ def slowly(value: bytes) -> Any:
     except Bad as bad:
         return str(bad)
     if isinstance(found, SlowMark):
-        return found._replace(header=found.header._replace(flags=min(found.header.flags, 1)))
+        return found._replace(header=found.header._replace(flags=found.header.flags & ~slow_log.CODES_AHEAD))
     return found
 
 
@@ -119,6 +119,8 @@ def plain_mark(mark: Mark) -> SlowMark:
             resume.impression_topic_id,
             resume.click_topic_id,
             resume.join_fingerprint,
+            resume.impressions_fingerprint,
+            resume.clicks_fingerprint,
             resume.impression_log_time,
             resume.dedupe_from,
             resume.click_log_time,
@@ -130,9 +132,17 @@ def plain_mark(mark: Mark) -> SlowMark:
     numbers = (mark.first_tick, mark.next_impression, mark.first_click, mark.click_cursor)
     counts = astuple(mark.counts.impressions) + astuple(mark.counts.clicks)
     return SlowMark(
-        Header(2, int(resume is not None), mark.partition, mark.records, mark.attempt, mark.last_tick),
+        Header(
+            2,
+            int(resume is not None) + 4 * mark.begins_anew,
+            mark.partition,
+            mark.records,
+            mark.attempt,
+            mark.last_tick,
+        ),
         (mark.pred_attempt, mark.pred_tick),
         numbers + counts,
+        mark.features,
         fields,
         resume.codes.tolist() if resume is not None else [],
         resume.detached if resume is not None else 0,

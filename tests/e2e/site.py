@@ -28,10 +28,11 @@ from stream_learner.roles.last_published import LastPublished, last_published
 from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.lifecycle import Role, Stopping, run_role
 from stream_learner.roles.scorer import Scorer
-from tests import waiting
+from tests import oracle, waiting
 from tests.e2e.configuration import Tree, tree_of
 from tests.e2e.training_log import LogReader
-from tests.scenarios import Message, Scenario
+from tests.oracle_join import marks_by_log_time
+from tests.scenarios import Message, Scenario, records
 
 T = TypeVar("T")
 PATIENCE_S = 120.0
@@ -186,6 +187,19 @@ class Site:
     def end_tick(self) -> int:
         """The last tick that log time closes, in all partitions: the sentinel of the clicks comes in the next one."""
         return self.scenario.clicks[0][-1].timestamp_ms // self.scenario.settings["tick_ms"] - 1
+
+    def tick_closed_by(self, share: float) -> int:
+        """The last tick that log time closes in all partitions once a share of the messages is there; -1 for none."""
+        made, last = self.scenario, []
+        for partition in zip(made.impressions, made.clicks, strict=True):
+            shown, clicked = records([messages[: _at(share, messages)] for messages in partition])
+            marks = marks_by_log_time(
+                [oracle.read_impression(record, made.settings) for record in shown],
+                [oracle.read_click(record, made.settings) for record in clicked],
+                made.settings,
+            )
+            last.append(marks[-1].last_tick if marks else -1)
+        return min(last)
 
     def closed(self) -> bool:
         """Whether every partition has closed every tick that its sentinels close."""

@@ -178,6 +178,13 @@ def letters_of(site: Site) -> list[tuple[str, int, int]]:
     return sorted((topic, int(partition), int(offset)) for topic, partition, offset in keys)
 
 
+def send_something_else(site: Site, topic: str, partition: int, count: int) -> None:
+    """Records that are no events, as old as the first event: a joiner begins with the impressions whose clicks are
+    there, and goes by the timestamps of the records."""
+    first_ms = site.scenario.impressions[partition][0].timestamp_ms
+    site.send(topic, partition, [Message(first_ms, b"bad", b"something else")] * count)
+
+
 @pytest.mark.parametrize("side", ["impressions", "clicks"])
 def test_too_many_bad_records_stop_the_joiner_again_and_again(side: str, make_site: MakeSite) -> None:
     """A topic of something else is not drained into the dead letters: the joiner stops and says how many, and where;
@@ -186,7 +193,7 @@ def test_too_many_bad_records_stop_the_joiner_again_and_again(side: str, make_si
     """
     site = make_site(scenario("plain", 1), join={"max_bad_share": 0.1})
     topic = getattr(site, side)
-    site.append(topic, 0, *[b"something else"] * 5_000)
+    send_something_else(site, topic, 0, 5_000)
     site.produce(0, 0.05)  # too few good ones to tell that the bad ones are over
     errors = [failure_of(site.joiner(), TooManyBadRecords) for _ in range(2)]
     for error in errors:
@@ -216,7 +223,7 @@ def test_once_the_producer_is_mended_the_bad_records_before_are_passed(
     site = make_site(made, join={"max_bad_share": 0.1})
     topic = getattr(site, side)
     for partition in range(partitions):
-        site.append(topic, partition, *[b"something else"] * 3_000)
+        send_something_else(site, topic, partition, 3_000)
     failure_of(site.joiner(), TooManyBadRecords)
     site.produce()
     with running(site.joiner()):

@@ -33,9 +33,12 @@ def test_old_events_at_sixty_times_their_speed_keep_their_clicks(make_site: Make
             if clicked >= 0:
                 site.send(site.clicks, 0, [_event(at, clicked)])
                 sent[0] += 1
-            wait_until(lambda: _read(joiner) >= sent[0], f"clicks of step {step} are read")
+            wait_until(lambda: _read(joiner, "click") >= sent[0], f"clicks of step {step} are read")
             clock[0] += 60_000 // SPEED
         assert site.last_tick() < NOW_MS // 1000 - 86_400
+        clock[0] += 61_000
+        # The last impressions are read only now, when the clicks have been quiet for a minute, and are as old as that.
+        wait_until(lambda: _read(joiner, "impression") >= STEPS, "all impressions are read")
         clock[0] += 61_000
         wait_until(lambda: site.last_tick() >= clock[0] // 1000 - 2, "closed by the clock after a quiet minute")
     assert [label for _, _, _, label, _, _ in site.log(0).examples()] == [1.0] * STEPS
@@ -46,7 +49,7 @@ def _event(at: int, number: int) -> Message:
     return Message(at, str(number).encode(), f'{{"id":"{number}"}}'.encode())
 
 
-def _read(joiner: JoinerRole) -> int:
-    """How many clicks have been read."""
-    found = [part.join.next_click_to_read for part in joiner.partitions.values() if part.join is not None]
-    return min(found, default=-1)
+def _read(joiner: JoinerRole, side: str) -> int:
+    """How many clicks or impressions have been read."""
+    joins = [part.join for part in joiner.partitions.values() if part.join is not None]
+    return min((getattr(join, f"next_{side}_to_read") for join in joins), default=-1)

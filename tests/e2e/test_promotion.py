@@ -25,7 +25,7 @@ from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import scenario
 
 SLICES = {"metrics_slice": "1s"}
-HOPELESS = {"name": "ftrl_proximal", "l1": 1000.0}
+HOPELESS = {"name": "ftrl_proximal", "l1": 1_000_000.0}
 """So much L1 that every weight is 0: it predicts one half for everything."""
 
 
@@ -178,11 +178,12 @@ def test_a_record_that_cannot_be_used_stops_a_promotion(models: Models) -> None:
 def test_publication_is_paused_and_resumed(make_site: MakeSite) -> None:
     """A paused learner folds and checkpoints, and publishes nothing: not in its turns, not at its end, not after a
     restart. Resumed, it publishes all that it has learned."""
-    site = make_site(scenario("plain"), learner={"metrics_slice": "1s"})
+    site = make_site(scenario("late_and_orphans"), learner={"metrics_slice": "1s"})
     config = site.changed(topics={"control": f"{site.model}.control"})
     site.admin.create([control_plan(config)])
     site.topics.append(config.control_topic)
     metrics = Metrics(site.model)
+    assert 0 <= site.tick_closed_by(0.3) < site.tick_closed_by(0.6) < site.end_tick
 
     def pause(on: bool) -> None:
         ControlTopic(site.settings, config.control_topic).write(Publication(site.model, on, "test", 1))
