@@ -51,7 +51,8 @@ def requests() -> dict[str, bytes]:
 
 def log_records() -> dict[str, bytes]:
     """One of every kind, as the golden files of the format have them."""
-    return {file.stem: file.read_bytes() for file in sorted((GOLDEN / "training_log_v1").glob("*.bin"))}
+    found = {file.stem: file.read_bytes() for file in sorted((GOLDEN / "training_log_v1").glob("*.bin"))}
+    return found | {f"{file.stem}_2": file.read_bytes() for file in sorted((GOLDEN / "training_log_v2").glob("*.bin"))}
 
 
 def rule_r() -> dict[str, bytes]:

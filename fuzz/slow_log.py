@@ -20,9 +20,14 @@ class Bad(Exception):
     """The record must not be used; the message is the name of the error it is."""
 
 
+NEWEST = {EXAMPLES: 1, MARK: 2, CODES: 1}
+MOST_STEPS = 64
+
+
 class Header(NamedTuple):
     """The first 40 bytes."""
 
+    version: int
     kind: int
     flags: int
     partition: int
@@ -32,8 +37,10 @@ class Header(NamedTuple):
 
 
 class SlowMark(NamedTuple):
-    """A mark. numbers: first tick, next impression, first click, click cursor, then the thirteen counts. resume: None,
-    or topic ids, fingerprint, log time, dedupe, log time, number of codes, partitions. codes: those inside."""
+    """A mark. numbers: first tick, next impression, first click, click cursor, then the fourteen counts; in version 1
+    no impression is late. resume: None, or topic ids, fingerprints of join, impressions and clicks, log time, dedupe, log
+    time, number of codes, partitions, and the steps; in version 1 there are none of the latter two fingerprints, and no
+    steps. codes: those inside. features: their fingerprint, 0 in version 1."""
 
     header: Header
     predecessor: tuple[int, int]
@@ -41,6 +48,7 @@ class SlowMark(NamedTuple):
     resume: tuple[Any, ...] | None
     codes: list[int]
     ahead: int
+    features: int
 
 
 class SlowExamples(NamedTuple):
@@ -63,16 +71,18 @@ def header_of(value: bytes) -> Header:
     if len(value) < 6 or value[:4] != b"SLTL":
         raise Bad(FOREIGN)
     version = int.from_bytes(value[4:6], "little")
-    if version > 1:
+    if version > max(NEWEST.values()):
         raise Bad(NEWER)
     if version < 1 or len(value) < 40:
         raise Bad(DAMAGED)
     if int.from_bytes(value[32:36], "little") != zlib.crc32(value[:32]):
         raise Bad(DAMAGED)
     _, _, kind, flags, partition, sequence, attempt, tick = struct.unpack("<4sHBBIIQq", value[:32])
-    if kind not in (EXAMPLES, MARK, CODES):
+    if kind not in NEWEST:
         raise Bad(DAMAGED)
-    return Header(kind, flags, partition, sequence, attempt, tick)
+    if version > NEWEST[kind]:
+        raise Bad(NEWER)
+    return Header(version, kind, flags, partition, sequence, attempt, tick)
 
 
 def read(value: bytes) -> SlowExamples | SlowMark | list[int]:
@@ -142,22 +152,43 @@ def _examples(header: Header, value: bytes) -> SlowExamples:
 
 
 def _mark(header: Header, value: bytes) -> SlowMark:
-    _need(header.flags in (0, 1, 3))
-    pred_attempt, pred_tick, *numbers = struct.unpack("<Qq17q", value[40:192])
+    old = header.version == 1
+    _need(header.flags in ((0, 1, 3) if old else (0, 1, 3, 5, 7)))
+    resume_at, features = (192, 0) if old else (208, *struct.unpack("<Q", value[200:208]))
+    counts = 13 if old else 14
+    pred_attempt, pred_tick, *numbers = struct.unpack(f"<Qq{4 + counts}q", value[40 : 56 + 8 * (4 + counts)])
+    if old:
+        numbers.insert(10, 0)
     resume, codes, ahead = None, [], 0
     if header.flags:
-        fields = struct.unpack("<16s16sQqqqQI", value[192:268])
-        resume = fields
-        inside = 0 if header.flags & 2 else fields[6]
-        ahead = fields[6] - inside
-        codes = _codes(value[268:], inside)
+        resume, codes, ahead = _resume(header, value, resume_at)
     else:
-        _need(len(value) == 192)
+        _need(len(value) == resume_at)
     first_tick, _, first_click, cursor = numbers[:4]
     _need(0 <= first_tick <= header.tick and pred_tick >= -1)
     _need(min(numbers) >= 0 and first_click <= cursor)
     _need(len(codes) + ahead <= cursor - first_click)
-    return SlowMark(header, (pred_attempt, pred_tick), tuple(numbers), resume, codes, ahead)
+    return SlowMark(header, (pred_attempt, pred_tick), tuple(numbers), resume, codes, ahead, features)
+
+
+def _resume(header: Header, value: bytes, at: int) -> tuple[tuple[Any, ...], list[int], int]:
+    """The resume point of a mark: its fields, the codes inside, how many lie ahead."""
+    ids, at = struct.unpack("<16s16s", value[at : at + 32]), at + 32
+    fingerprints = struct.unpack("<Q", value[at : at + 8])
+    if header.version > 1:
+        fingerprints = struct.unpack("<QQQ", value[at : at + 24])
+    at += 8 * len(fingerprints)
+    *times, count, partitions = struct.unpack("<qqqQI", value[at : at + 36])
+    at += 36
+    steps: list[tuple[int, ...]] = []
+    if header.version > 1:
+        (many,) = struct.unpack("<I", value[at : at + 4])
+        _need(many <= MOST_STEPS)
+        steps = [struct.unpack("<qq", value[place : place + 16]) for place in range(at + 4, at + 4 + 16 * many, 16)]
+        at += 4 + 16 * many
+    inside = 0 if header.flags & 2 else count
+    rest = (*fingerprints, 0, 0)[:3]
+    return (*ids, *rest, *times, count, partitions, tuple(steps)), _codes(value[at:], inside), count - inside
 
 
 def _codes(packed: bytes, count: int) -> list[int]:

@@ -81,7 +81,10 @@ def _outcome(rule: RuleR, offset: int, value: bytes) -> Any:
         return type(error).__name__
     if tick is None:
         return None
-    return plain_mark(tick.mark), [(place, record.id_hash.tolist()) for place, record in tick.records]
+    mark = plain_mark(tick.mark, int.from_bytes(value[4:6], "little"))
+    return mark, [(place, record.id_hash.tolist()) for place, record in tick.records]
+        (place, record.id_hash.tolist()) for place, record in tick.records
+    ]
 
 
 class SlowRuleR:
@@ -164,7 +167,7 @@ class SlowRuleR:
             len(held) for attempt, held in self._held.items() if attempt != mark.header.attempt
         )
         self._held.clear()
-        header = mark.header._replace(flags=int(mark.resume is not None))
+        header = mark.header._replace(flags=mark.header.flags & ~2)
         whole = mark._replace(header=header, codes=codes if mark.ahead else mark.codes, ahead=0)
         return whole, examples
 

@@ -69,7 +69,7 @@ def fast(value: bytes) -> Any:
         _check_usable(found)
         return _plain_examples(found, value)
     if isinstance(found, Mark):
-        return plain_mark(found)
+        return plain_mark(found, _header(value).version)
     return found.tolist()
 
 
@@ -80,12 +80,12 @@ def slowly(value: bytes) -> Any:
     except Bad as bad:
         return str(bad)
     if isinstance(found, SlowMark):
-        return found._replace(header=found.header._replace(flags=min(found.header.flags, 1)))
+        return found._replace(header=found.header._replace(flags=found.header.flags & ~2))
     return found
 
 
 def _header(value: bytes) -> Header:
-    return Header(*struct.unpack_from("<BBIIQq", bytes(value[6:32]).ljust(26, b"\0")))
+    return Header(*struct.unpack_from("<HBBIIQq", bytes(value[4:32]).ljust(28, b"\0")))
 
 
 def _cells(array: np.ndarray) -> tuple[bytes, ...]:
@@ -94,7 +94,7 @@ def _cells(array: np.ndarray) -> tuple[bytes, ...]:
 
 def _plain_examples(found: ExampleRecord, value: bytes) -> SlowExamples:
     flags = _header(value).flags
-    own = Header(1, flags, found.partition, found.sequence, found.attempt, found.tick)
+    own = Header(1, 1, flags, found.partition, found.sequence, found.attempt, found.tick)
     return SlowExamples(
         own,
         found.log_time_ms.tolist(),
@@ -109,30 +109,37 @@ def _plain_examples(found: ExampleRecord, value: bytes) -> SlowExamples:
     )
 
 
-def plain_mark(mark: Mark) -> SlowMark:
+def plain_mark(mark: Mark, version: int) -> SlowMark:
     """A mark as the slow decoder says it, but for the flag that no code ahead of it leaves no trace of."""
     resume = mark.resume
+    flags = int(resume is not None) + 4 * mark.begins_anew
+    if resume is not None and resume.rules != version:
+        raise Wrong(f"a resume point of rules {resume.rules} in a mark of version {version}")
     fields: tuple[Any, ...] | None = None
     if resume is not None:
         fields = (
             resume.impression_topic_id,
             resume.click_topic_id,
             resume.join_fingerprint,
+            resume.impressions_fingerprint,
+            resume.clicks_fingerprint,
             resume.impression_log_time,
             resume.dedupe_from,
             resume.click_log_time,
             resume.detached or len(resume.codes),
             resume.partitions,
+            resume.steps,
         )
     numbers = (mark.first_tick, mark.next_impression, mark.first_click, mark.click_cursor)
     counts = astuple(mark.counts.impressions) + astuple(mark.counts.clicks)
     return SlowMark(
-        Header(2, int(resume is not None), mark.partition, mark.records, mark.attempt, mark.last_tick),
+        Header(version, 2, flags, mark.partition, mark.records, mark.attempt, mark.last_tick),
         (mark.pred_attempt, mark.pred_tick),
         numbers + counts,
         fields,
         resume.codes.tolist() if resume is not None else [],
         resume.detached if resume is not None else 0,
+        mark.features,
     )
 
 
@@ -170,7 +177,7 @@ def _resized(rng: Random, value: bytes) -> bytes:
     """A count in the body or the flags changed by little, and the body's length to fit, or not."""
     changed = bytearray(value)
     if rng.random() < 0.3 and len(changed) > 7:
-        changed[7] ^= rng.choice((1, 2, 3, 4))
+        changed[7] ^= rng.choice((1, 2, 3, 4, 5))
     at = rng.choice(_BODY_COUNTS)
     if len(changed) >= at + 4:
         count = int.from_bytes(changed[at : at + 4], "little") + rng.choice((-1, 1, 1, 2))
