@@ -38,9 +38,9 @@ class Header(NamedTuple):
 
 class SlowMark(NamedTuple):
     """A mark. numbers: first tick, next impression, first click, click cursor, then the fourteen counts; in version 1
-    no impression is late. resume: None, or topic ids, fingerprints of join, impressions and clicks, log time, dedupe, log
-    time, number of codes, partitions, and the steps; in version 1 there are none of the latter two fingerprints, and no
-    steps. codes: those inside. features: their fingerprint, 0 in version 1."""
+    no impression is late. resume: None, or topic ids, fingerprints of join, impressions and clicks, log time, dedupe,
+    log time, number of codes, partitions, steps; in version 1 without the latter two fingerprints and without steps.
+    codes: those inside. features: their fingerprint, 0 in version 1."""
 
     header: Header
     predecessor: tuple[int, int]

@@ -83,8 +83,6 @@ def _outcome(rule: RuleR, offset: int, value: bytes) -> Any:
         return None
     mark = plain_mark(tick.mark, int.from_bytes(value[4:6], "little"))
     return mark, [(place, record.id_hash.tolist()) for place, record in tick.records]
-        (place, record.id_hash.tolist()) for place, record in tick.records
-    ]
 
 
 class SlowRuleR:
