@@ -121,13 +121,13 @@ _AUDIT: tuple[_Row, ...] = (
     ("Read", TOPIC, "{checkpoints}", "the copy of the last checkpoint", ""),
     ("Describe", GROUP, "{group}", "what is committed", ""),
 )
-_NOT_ASKED = "`begin-anew` does not see whether joiners run, and reads the whole log"
+NOT_ASKED = "`begin-anew` does not see whether joiners run, and reads the whole log"
 _BEGIN_ANEW: tuple[_Row, ...] = (
     ("Read", TOPIC, "{examples}", "which tick was accepted last", ""),
     ("Write", TOPIC, "{examples}", "the marks with which it begins anew", "`begin-anew` shows what it would do"),
     ("Describe", TOPIC, "{inputs}", "where they begin and end", ""),
     ("Read", TOPIC, "{snapshots}", "the length of the ticks", ""),
-    ("Describe", GROUP, "{group}", "whether joiners run, and what they have committed", _NOT_ASKED),
+    ("Describe", GROUP, "{group}", "whether joiners run, and what they have committed", NOT_ASKED),
 )
 
 ROLES: Mapping[str, tuple[_Row, ...]] = {

@@ -46,6 +46,10 @@ def test_every_command_says_what_it_does(pages: dict[tuple[str, ...], str]) -> N
         (("score",), ("JSON lines", "stdin if left out", '{"error": …}', "echo")),
         (("backfill",), ("of [from, until) are learned", "the same command goes on", "--from-log folds", "--until")),
         (("audit",), ("writes nothing", "--replay", "byte for byte", "--from-tick", "58", "59", "For example")),
+        (
+            ("begin-anew",),
+            ("LogTrimmed", "TopicRecreated", "InputsChanged", "changes nothing", "What is lost", "30"),
+        ),
         (("evaluate",), ("before its example is learned from", "--learn", "- is stdin", "every 10th", "For example")),
         (("topics", "ensure"), ("--partitions", "--apply", "--dry-run", "exit code is 25")),
         (("inspect", "feature"), ("name=value", "0x")),

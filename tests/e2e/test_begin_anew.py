@@ -29,6 +29,7 @@ from stream_learner.roles.audit.run import audit
 from stream_learner.roles.begin_anew import LAST, WRITTEN, begin_anew, overtaken
 from stream_learner.roles.begin_anew import Request as AnewRequest
 from stream_learner.roles.last_published import last_published
+from stream_learner.roles.log_inspection import inspect_tick
 from tests.cli_e2e.commands import answer_of
 from tests.e2e.checks import balance_of
 from tests.e2e.conftest import MakeSite
@@ -119,6 +120,7 @@ def test_other_settings_are_gone_on_with(joined: Site) -> None:
             anew = log.marks[-1]
             assert (anew.begins_anew, anew.predecessor) == (True, mark.id)
             assert (anew.next_impression, anew.first_click) == (mark.next_impression, mark.first_click)
+            assert inspect_tick(config, anew.partition, anew.last_tick)["begins_anew"] is True
         assert version(joined) == -1
         with running(joined.joiner(config)):
             joined.produce(HALF, 1)

@@ -1,4 +1,4 @@
-"""The least rights of `serve`, `backfill`, `promote` and its like, `diff` and `audit`: enough, and each one needed.
+"""The least rights of `serve`, `backfill`, `promote` and its like, `diff`, `audit`, `begin-anew`: enough, each needed.
 
 Where a right is missing, each of them says which, of whom, on what; or what the table says is not obeyed, is not.
 """
@@ -17,17 +17,19 @@ import pytest
 from stream_learner.cli import main
 from stream_learner.config import Config
 from stream_learner.config.values import format_start
-from stream_learner.errors import NotAuthorised, StreamLearnerError
+from stream_learner.errors import NotAuthorised, StreamLearnerError, TopicMissing
 from stream_learner.roles.audit.request import Request
 from stream_learner.roles.audit.run import audit
 from stream_learner.roles.backfill.plan import BackfillPlan, Span, make_plan
 from stream_learner.roles.backfill.result import Result
 from stream_learner.roles.backfill.run import Backfill
+from stream_learner.roles.begin_anew import Request as AnewRequest
+from stream_learner.roles.begin_anew import begin_anew
 from stream_learner.roles.comparison.compare import compare_models
 from stream_learner.roles.control import aliases
 from stream_learner.roles.control.promotion import Outcome, Wish, promote, refusal, rollback
 from stream_learner.roles.lifecycle import Stopping
-from stream_learner.roles.rights import Right, rights_of
+from stream_learner.roles.rights import NOT_ASKED, Right, rights_of
 from stream_learner.roles.topics import control_plan, plans
 from tests.e2e.site import Site, running, wait_published, wait_until
 from tests.kafka_broker.broker import delete_topics
@@ -452,3 +454,25 @@ def test_audit_stops_without_any_one_of_its_rights(live: Live, secured: Secured)
     error = of_group.error()
     assert isinstance(error, NotAuthorised)
     of_group.assert_named_in(str(error))
+
+
+def test_begin_anew_stops_without_any_one_of_its_rights(live: Live, secured: Secured) -> None:
+    """Each topic, of the log also Write where that is told. Without the group's it shows what it would do."""
+    rights = rights_of(live.config, "begin-anew")
+    lacks = [
+        lack_of(live, user, rights, right, lambda config, write=right.operation == "Write": shown(config, write=write))
+        for user, right in zip(SPARE, rights, strict=False)
+    ]
+    (of_group,) = [lack for lack in lacks if lack.missing.without == NOT_ASKED]
+    refused = [lack for lack in lacks if lack is not of_group]
+    assert_refused(secured, [lack for lack in refused if lack.missing.operation != "Describe"])
+    for lack in [lack for lack in refused if lack.missing.operation == "Describe"]:
+        allow(secured, lack.user, [right for right in rights if right != lack.missing])
+        assert isinstance(lack.error(), (NotAuthorised, TopicMissing))
+    allow(secured, of_group.user, [right for right in rights if right != of_group.missing])
+    assert of_group.error() is None
+
+
+def shown(config: Config, *, write: bool) -> object:
+    """Nothing comes of writing for who may not."""
+    return begin_anew(config, AnewRequest(write=write))
