@@ -31,6 +31,8 @@ from stream_learner.roles.accepted import Hint
 from stream_learner.roles.partition import PartitionJoiner
 
 STALLED_AFTER = 800
+FINDS_OUT_WITHIN = 50
+"""So many steps without trouble suffice for a joiner to find out that something is lost, even by what it appends."""
 LOSSES = (
     "input recreated",
     "log recreated",
@@ -410,7 +412,7 @@ class World:
         owner.appender.broken = None
         self.rebalance(owner)
         steps = 0
-        while self.processes and not (self._joined(self.processes[-1]) and not any(self.ghosts)):
+        while self.processes and not (self._joined(self.processes[-1], steps) and not any(self.ghosts)):
             steps += 1
             if steps > STALLED_AFTER:
                 raise AssertionError("stalled: one owner, no trouble, and no end")
@@ -418,11 +420,12 @@ class World:
             self.pass_time(self.rng.choice((1, 3, 6) if coming else (1, 30)))
             self.step()
 
-    def _joined(self, owner: Process) -> bool:
+    def _joined(self, owner: Process, steps: int) -> bool:
         """Whether the owner has made every tick there is to make, durably."""
         if self.lost:
             begun = [joiner._attempt is not None for joiner in owner.partitions.values()]
-            return len(begun) == self.partitions and all(begun) and self.now > self.horizon
+            all_begun = len(begun) == self.partitions and all(begun)
+            return all_begun and self.now > self.horizon and steps > FINDS_OUT_WITHIN
         if any(self.on_the_way.values()) or len(owner.partitions) < self.partitions:
             return False
         return all(self._partition_joined(joiner) for joiner in owner.partitions.values())
