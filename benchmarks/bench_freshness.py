@@ -82,7 +82,14 @@ def _produce(site: Site, seconds: int) -> None:
     count = RATE * seconds
     data, bounds = benchmark_impressions(count)
     clicks, click_bounds, index = benchmark_clicks(count)
-    producer = Producer({"bootstrap.servers": site.settings.bootstrap, "linger.ms": 5, "compression.type": "lz4"})
+    producer = Producer(
+        {
+            "bootstrap.servers": site.settings.bootstrap,
+            "linger.ms": 5,
+            "compression.type": "lz4",
+            "enable.idempotence": True,
+        }
+    )
     began = time.monotonic()
     sent = clicked = 0
     while sent < count:

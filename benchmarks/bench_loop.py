@@ -88,6 +88,7 @@ class Site:
             {
                 "bootstrap.servers": self.settings.bootstrap,
                 "compression.type": "lz4",
+                "enable.idempotence": True,
                 "linger.ms": 20,
                 "batch.size": 1_000_000,
                 "queue.buffering.max.messages": 2_000_000,

@@ -201,7 +201,7 @@ def _is_stable(admin: AdminClient, group: str, members: int) -> bool:
 
 def _produce(site: Site, stop: threading.Event) -> None:
     """Impressions at the rate, as time passes, each batch with the clicks on the one before."""
-    producer = Producer({"bootstrap.servers": site.settings.bootstrap, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": site.settings.bootstrap, "linger.ms": 5, "enable.idempotence": True})
     first, due_s = 0, time.monotonic()
     while not stop.is_set():
         data, bounds = benchmark_impressions(BATCH, first=first)

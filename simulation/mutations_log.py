@@ -48,7 +48,7 @@ def _short_of_the_end() -> Any:
     return read_on
 
 
-def _believe_the_hint(self: LogTail, hint: Hint, end: int) -> Iterator[Accepted | None]:
+def _believe_the_hint(self: LogTail, hint: Hint, end: int, **_: Any) -> Iterator[Accepted | None]:
     known = accepted.Accepted(RuleR(hint.known, partition=self.partition), hint.read_from, after=hint)
     for _ in self.read_on(known, end):
         yield None

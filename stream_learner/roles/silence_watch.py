@@ -59,10 +59,6 @@ class Arrivals:
         }
 
 
-def _grown(then: End, now: End) -> int:
-    return max(now.high_watermark - then.high_watermark, 0)
-
-
 class SilenceWatch:
     """The join of a process is `held` or not; `ended_ms` is when it was held last, -1 for never."""
 

@@ -40,6 +40,8 @@ STOP_S = 30.0
 FLUSH_S = 30.0
 LOOK_S = 0.03
 COMPACTED = {"cleanup.policy": "compact"}
+IN_ORDER = {"enable.idempotence": True}
+"""Else a broker that has just been started may put the first records behind later ones."""
 LARGE = {"linger.ms": 5, "message.max.bytes": 12 << 20}
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1", "max.message.bytes": str(12 << 20)}
 
@@ -118,7 +120,7 @@ class Site:
 
     def _send(self, messages: Iterable[tuple[str, int, Message]]) -> None:
         """Send by a producer of this call's own: one that lasted would know a topic that was deleted meanwhile."""
-        producer = Producer({"bootstrap.servers": self.settings.bootstrap, **LARGE})
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, **IN_ORDER, **LARGE})
         for topic, partition, m in messages:
             while True:
                 try:
@@ -134,7 +136,7 @@ class Site:
 
     def append_all(self, topic: str, records: Iterable[tuple[int, bytes | None, bytes | None]]) -> None:
         """Append records to any topic, each as partition, key and value."""
-        producer = Producer({"bootstrap.servers": self.settings.bootstrap, **LARGE})
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, **IN_ORDER, **LARGE})
         for partition, key, value in records:
             producer.produce(topic, value, key, partition)
         assert producer.flush(waiting.patience(FLUSH_S)) == 0
