@@ -58,7 +58,7 @@ class Finding:
 
 
 class Findings:
-    """Everything that was found: all of it counted, the first `limit` findings kept."""
+    """Everything that was found: all of it counted, the first `limit` findings kept, and the first of each check."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -74,7 +74,7 @@ class Findings:
     def fail(self, finding: Finding) -> None:
         """Something does not hold."""
         self.failures[finding.check] += 1
-        if len(self.listed) < self._limit:
+        if len(self.listed) < self._limit or (self._limit and self.failures[finding.check] == 1):
             self.listed.append(finding)
 
     def leave_out(self, check: str, why: str) -> None:
