@@ -59,7 +59,8 @@ class Clicks(Section):
         None, description="Field that holds the event's time; null takes the Kafka record's timestamp."
     )
     value: FieldName | None = Field(
-        None, description="Field that holds a soft label in [0, 1]; null means that every click counts 1."
+        None,
+        description="Field that holds a soft label in [0, 1]; a click without it counts 1; null: every click.",
     )
 
 

@@ -77,6 +77,12 @@ JOINER_LOG_TIME = _gauge(
     "input",
     "partition",
 )
+JOINER_LOG_TIME_AHEAD = _gauge(
+    "joiner_log_time_ahead_seconds",
+    "How far the log time of an input is ahead of the clock, in the partition where it is furthest; 0 where it is not. "
+    "Clocks that are ahead have agreed, and ticks close too early.",
+    "input",
+)
 JOINER_LAG = _gauge(
     "joiner_lag_beyond_window_seconds",
     "How far the last closed tick of a partition lies behind the wall clock. Impressions wait in Kafka for "

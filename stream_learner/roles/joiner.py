@@ -40,6 +40,7 @@ from stream_learner.roles.beginning import Start
 from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner_report import (
+    AheadWatch,
     OrphanShare,
     PartitionView,
     forget_partition,
@@ -104,6 +105,7 @@ class JoinerRole:
         self._ends: EndWatch | None = None
         self._topics: TopicWatch | None = None
         self._orphans = OrphanShare()
+        self._ahead = AheadWatch()
         self._silence = self._silence_watch()
         self._given: set[int] = set()
         self._turns = 0
@@ -403,8 +405,27 @@ class JoinerRole:
             say("appends_wait" if stuck else "appends_go_on", seconds=round(stuck or self._stuck, 1))
         self._stuck = stuck
 
+    def _watch_log_time(self) -> None:
+        """Say where the log time of an input is ahead of the clock, in the partition where it is furthest."""
+        now_ms, joins = self._clock_ms(), {p: j.join for p, j in self.partitions.items() if j.join is not None}
+        for side in ("impressions", "clicks"):
+            log_times = {
+                p: join.impression_log_time if side == "impressions" else join.click_log_time
+                for p, join in joins.items()
+            }
+            furthest = max(log_times, key=lambda p: log_times[p], default=-1)
+            ahead_ms = max(log_times.get(furthest, 0) - now_ms, 0)
+            self._metrics.set(names.JOINER_LOG_TIME_AHEAD, ahead_ms / 1000, input=side)
+            begins = self._ahead.note(side, ahead_ms)
+            if begins is not None:
+                say, event = (
+                    (self._log.warning, "log_time_ahead") if begins else (self._log.info, "log_time_ahead_no_more")
+                )
+                say(event, input=side, partition=furthest, seconds=round(ahead_ms / 1000, 1))
+
     def _report(self) -> None:
         """Figures over all partitions."""
+        self._watch_log_time()
         joiners = self.partitions.values()
         self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
         self._metrics.set(names.JOINER_CLICKS_WAITING, sum(j.progress.clicks_waiting for j in joiners))

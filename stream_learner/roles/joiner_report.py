@@ -120,6 +120,25 @@ def _report_counts(metrics: Metrics, counts: TickCounts) -> None:
         metrics.inc(names.JOINER_CLICKS, count, outcome=outcome)
 
 
+class AheadWatch:
+    """Notices when log time is ahead of the clock: nothing comes from the future, so clocks that are wrong agree."""
+
+    WORTH_A_WORD_MS = 10_000
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def note(self, side: str, ahead_ms: int) -> bool | None:
+        """How far the log time of an input is ahead; True when that begins to be worth a word, False when it ends."""
+        if ahead_ms > self.WORTH_A_WORD_MS and side not in self._said:
+            self._said.add(side)
+            return True
+        if ahead_ms <= 0 and side in self._said:
+            self._said.discard(side)
+            return False
+        return None
+
+
 class OrphanShare:
     """Notices when most clicks find no impression, over all partitions of a joiner."""
 

@@ -13,7 +13,13 @@ from stream_learner.core.learner import Learner
 from stream_learner.core.marks import ClickCounts, ImpressionCounts, MarkId, TickCounts
 from stream_learner.core.optimizers import make_optimizer
 from stream_learner.edges.metrics import Metrics
-from stream_learner.roles.joiner_report import OrphanShare, forget_partition, likely_causes, report_partition
+from stream_learner.roles.joiner_report import (
+    AheadWatch,
+    OrphanShare,
+    forget_partition,
+    likely_causes,
+    report_partition,
+)
 from stream_learner.roles.learner_report import LearnerReport
 from stream_learner.roles.partition_progress import Appended, Progress
 from tests.cli_e2e.scraped import values_of
@@ -100,6 +106,15 @@ def test_a_partition_is_reported_once() -> None:
     assert {name: found.get(name) for name in expected} == expected
     forget_partition(metrics, 3)
     assert not [name for name, labels in values(metrics) if labels.endswith("3")]
+
+
+def test_log_time_ahead_of_the_clock_is_said_once_and_its_end_too() -> None:
+    """From ten seconds on, for each input; it ends when the clock has come up."""
+    watch = AheadWatch()
+    ahead_s = [0, 9, 10, 11, 60, 5, 0, 0, 30]
+    found = [watch.note("clicks", 1000 * s) for s in ahead_s]
+    assert found == [None, None, None, True, None, None, False, None, True]
+    assert watch.note("impressions", 20_000) is True
 
 
 def test_many_orphans_are_noticed() -> None:
