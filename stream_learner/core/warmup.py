@@ -139,7 +139,7 @@ PARTS: Final = (
 
 ROLES: Final[dict[str, tuple[Part, ...]]] = {
     "joiner": (HASHING, DECODING, CLICKS, JOIN, TRAINING_LOG),
-    "learner": (TRAINING_LOG, FOLD),
+    "learner": (HASHING, TRAINING_LOG, FOLD),
     "scorer": (HASHING, DECODING, REPLICA),
     "serve": (HASHING, DECODING, REPLICA, REQUESTS),
     "backfill": (HASHING, DECODING, CLICKS, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD),

@@ -4,9 +4,9 @@ In: the settings of the training log and of both inputs. Out: seconds. This file
 that keeps its records for the shortest time.
 
 A joiner begins at the last resume point that the training log holds, and reads the inputs again from there and from as
-much before as its memory reaches: the window and `dedupe` for impressions, the window, the skew and `lateness` for
-clicks. So what an input's retention leaves for the age of a resume
-point is less by that.
+much before as its memory reaches: the window, `dedupe` and an eighth of it for impressions; the window, the skew and
+twice `lateness` for clicks, since one that is ahead of log time stays longer. So what an input's retention leaves for
+the age of a resume point is less by that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def resume_within_s(admin: Admin, spec: JoinSpec, log_topic: str, impressions: s
     then. Says `retention_too_short` of an input that does not even hold what the join must read again.
     """
     left_ms = [_left_ms(admin, log_topic, 0, log)]
-    for topic, memory_ms in ((impressions, spec.window_ms + spec.dedupe_ms), (clicks, spec.keep_ms)):
+    for topic, memory_ms in (
+        (impressions, spec.window_ms + spec.dedupe_ms * 9 // 8),
+        (clicks, spec.keep_ms + spec.lateness_ms),
+    ):
         try:
             left_ms.append(_left_ms(admin, topic, memory_ms, log))
         except NotAuthorised as error:
