@@ -31,7 +31,6 @@ from stream_learner.core.join_kernel import (
     find_duplicates,
     label_rows,
     least_of_row,
-    new_state,
     run_start,
     written_log_times,
 )
@@ -192,7 +191,6 @@ class ImpressionBuffer:
                 scratch.read_status[:n],
                 scratch.read_time_ms[:n],
                 self._spec.agree,
-                new_state(self._spec.agree, NO_LOG_TIME),
                 max(self.written_log_time, floor),
                 scratch.read_log_time[:n],
             )

@@ -53,28 +53,7 @@ EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, LATE_IMPRESSIONS
 _PLACE, _READ, _LEAST, _TOP, _TIMES = range(5)
 """Words of the state of `log_times`: place in the block, events so far, least of the block, log time, the block."""
 STATE_WORDS = _TIMES
-
-
-@kernel
-def _slide(state: NDArray[np.int64], agree: int, time: int) -> int:
-    """Take one more time; the least of the last `agree` ones, or of all where there were fewer.
-
-    Times are kept in blocks of `agree`. At the end of a block each is replaced by the least from it to the block's end,
-    so that two numbers tell the least of what reaches over into the next block.
-    """
-    place = state[_PLACE]
-    if place == agree:
-        for k in range(_TIMES + agree - 2, _TIMES - 1, -1):
-            state[k] = min(state[k], state[k + 1])
-        place = 0
-    least = time if place == 0 else min(state[_LEAST], time)
-    state[_TIMES + place] = time
-    place += 1
-    state[_PLACE], state[_LEAST] = place, least
-    state[_READ] += 1
-    if place < agree < state[_READ]:
-        return min(least, state[_TIMES + place])
-    return least
+_NO_TIME = np.iinfo(np.int64).max
 
 
 @kernel
@@ -91,25 +70,40 @@ def log_times(
 
     state: i64[STATE_WORDS + agree], carried on from batch to batch; see `new_state`. `OUT_OF_ORDER` if offsets do not
     rise from `position` on, `NEGATIVE_TIME` if a good record has one; the state must not be used any more then.
+
+    Times are kept in blocks of `agree`. At the end of a block each is replaced by the least from it to the block's end,
+    so that two numbers tell the least of what reaches over into the next block.
     """
+    place, read, least, top = state[_PLACE], state[_READ], state[_LEAST], state[_TOP]
     for i in range(len(offsets)):
         if offsets[i] < position:
             return OUT_OF_ORDER
         position = offsets[i] + 1
         if status[i] == 0:
-            if times[i] < 0:
+            time = times[i]
+            if time < 0:
                 return NEGATIVE_TIME
-            least = _slide(state, agree, times[i])
-            if state[_READ] >= agree:
-                state[_TOP] = max(state[_TOP], least)
-        out[i] = state[_TOP]
+            if place == agree:
+                for k in range(_TIMES + agree - 2, _TIMES - 1, -1):
+                    state[k] = min(state[k], state[k + 1])
+                place = 0
+                least = time
+            least = min(least, time)
+            state[_TIMES + place] = time
+            place += 1
+            read += 1
+            if read >= agree:
+                row = min(least, state[_TIMES + place]) if place < agree else least
+                top = max(top, row)
+        out[i] = top
+    state[_PLACE], state[_READ], state[_LEAST], state[_TOP] = place, read, least, top
     return 0
 
 
 def new_state(agree: int, log_time: int) -> NDArray[np.int64]:
     """The state of `log_times` before the first record, where log time has come to `log_time`."""
     state = np.zeros(STATE_WORDS + agree, np.int64)
-    state[_TOP] = log_time
+    state[_TOP], state[_LEAST] = log_time, _NO_TIME
     return state
 
 
@@ -120,26 +114,42 @@ def log_time_of(state: NDArray[np.int64]) -> int:
 
 @kernel
 def written_log_times(
-    status: NDArray[np.uint8],
-    times: NDArray[np.int64],
-    agree: int,
-    state: NDArray[np.int64],
-    log_time: int,
-    out: NDArray[np.int64],
+    status: NDArray[np.uint8], times: NDArray[np.int64], agree: int, log_time: int, out: NDArray[np.int64]
 ) -> int:
     """Log time of each record where the last one ends all rows, never below `log_time` or going back; the last one.
 
-    state: a `new_state`, used up.
+    From the last row to the first: the least time of a row stays that of the row behind it, unless this one is less, or
+    it has left the row; then the row is looked through. Where events are in order it never is.
     """
+    least, left = _NO_TIME, 0
     for i in range(len(times) - 1, -1, -1):
-        if status[i] == 0:
-            out[i] = _slide(state, agree, times[i])
-        else:
+        if status[i] != 0:
             out[i] = log_time
+            continue
+        left -= 1
+        if times[i] <= least:
+            least, left = times[i], agree
+        elif left == 0:
+            least, left = _least_from(status, times, i, agree)
+        out[i] = least
     for i in range(len(times)):
         log_time = max(log_time, out[i])
         out[i] = log_time
     return log_time
+
+
+@kernel
+def _least_from(status: NDArray[np.uint8], times: NDArray[np.int64], start: int, agree: int) -> tuple[int, int]:
+    """The least time of the row of a good record, and in how many good records further back it leaves the row."""
+    least, left, seen = times[start], agree, 0
+    for i in range(start, len(times)):
+        if status[i] == 0:
+            if times[i] < least:
+                least, left = times[i], agree - seen
+            seen += 1
+            if seen == agree:
+                break
+    return least, left
 
 
 @kernel
@@ -532,7 +542,7 @@ def warm() -> None:
     one, two, real = np.zeros(1, np.int64), np.arange(2, dtype=np.int64), np.zeros(1, np.float64)
     byte, key, tally = np.zeros(1, np.uint8), np.zeros(1, np.uint64), np.zeros(7, np.int64)
     log_times(one, byte, one, 0, 1, new_state(1, 0), one.copy())
-    written_log_times(byte, one, 1, new_state(1, 0), 0, one.copy())
+    written_log_times(byte, one, 1, 0, one.copy())
     run_start(byte, one, 0, 1, 0, 1)
     least_of_row(byte, one, 0, 1, 1)
     find_duplicates(seen.header, one, one, byte, 0, 1, 0, byte.copy())
