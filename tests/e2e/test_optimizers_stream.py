@@ -133,7 +133,7 @@ def assert_inspected(configs: list[Config], key: int) -> None:
 def test_a_learner_whose_weights_move_is_killed_and_a_scorer_follows_it(make_site: MakeSite, tmp_path: Path) -> None:
     """kill -9 after a publication, and after a checkpoint: the scorer has the weights of the fold in one go."""
     settings = {"optimizer": {"name": "averaged", "eta": 0.2}, "loss": {"name": "hinge"}}
-    site = make_site(scenario("plain"), learner=settings)
+    site = make_site(scenario("plain").with_settings(agree=2), learner=settings)
     rounds = 2
     with running(site.joiner()), site.scorer() as scorer:
         for turn in range(rounds):
