@@ -29,7 +29,7 @@ def compile_ahead(roles: Sequence[str], optimizers: Sequence[str]) -> Compiled:
     """Compile what these roles run, folding with these optimizers; without roles everything, with every optimizer.
 
     Raises ConfigError for an optimizer that there is not, or that none of the roles would fold with, and where machine
-    code cannot be kept.
+    code had to be compiled and cannot be kept.
     """
     if optimizers and not any(FOLD in ROLES[role] for role in roles):
         folding = sorted(role for role, parts in ROLES.items() if FOLD in parts)
@@ -40,14 +40,14 @@ def compile_ahead(roles: Sequence[str], optimizers: Sequence[str]) -> Compiled:
     chosen = [_optimizer(name) for name in optimizers]
     parts = parts_of(roles, chosen) if roles else every_part()
     began_s, before = time.monotonic(), missing()
-    if MACHINE_CODE.is_writable():
-        load(parts)
-    if MACHINE_CODE.unkept:
+    load(parts)
+    compiled = missing() - before
+    if compiled and MACHINE_CODE.unkept:
         raise ConfigError(
             f"machine code cannot be kept in {MACHINE_CODE.folder}: {MACHINE_CODE.unkept}",
             action="Set NUMBA_CACHE_DIR to a folder that can be written, here and for the roles.",
         )
-    return Compiled(missing() - before, len(parts), time.monotonic() - began_s, str(MACHINE_CODE.folder))
+    return Compiled(compiled, len(parts), time.monotonic() - began_s, str(MACHINE_CODE.folder))
 
 
 def _optimizer(name: str) -> Optimizer:

@@ -41,7 +41,7 @@ USED_BELOW = {
     *("config", "topics", "join", "learn", "score", "inspect"),
     *("run", "serve", "demo", "rights"),
     *("promote", "rollback", "alias", "pause", "resume", "pin", "unpin"),
-    *("backfill", "diff", "evaluate", "audit", "compile"),
+    *("backfill", "diff", "evaluate", "audit", "compile", "begin-anew"),
 }
 """The commands that the tests of this file run. Whoever adds one adds it here and below."""
 
@@ -237,6 +237,8 @@ def test_the_commands_that_only_look(trained: Trained) -> None:
     assert snapshot.code == 0 and snapshot.json["version"] == _event(trained.learned, "learner_stopped")["tick"]
     rights = run("rights", "--role", "joiner")
     assert rights.code == 0 and trained.world.impressions in rights.out
+    anew = run("begin-anew", "--json")
+    assert anew.code == 0 and len(anew.json["partitions"]) == PARTITIONS
 
 
 def test_an_evaluation_reads_the_training_log(trained: Trained) -> None:
