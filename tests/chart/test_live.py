@@ -79,7 +79,9 @@ class Site:
 
     def produce(self) -> None:
         """Impressions and clicks of a span whose windows have closed."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "enable.idempotence": True})
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "linger.ms": 5, "max.in.flight.requests.per.connection": 1}
+        )
         traffic = TrafficModel(
             1, TrafficShape(window_ms=WINDOW_MS, delay_median_ms=100.0, late_share=0.0, bad_share=0.0)
         )

@@ -97,7 +97,9 @@ class World:
 
         Their times lie so far back that their windows have closed.
         """
-        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 5, "enable.idempotence": True})
+        producer = Producer(
+            {"bootstrap.servers": self.settings.bootstrap, "linger.ms": 5, "max.in.flight.requests.per.connection": 1}
+        )
         self._next_ms = max(self._next_ms, int(time.time() * 1000) - BACK_MS)
         for chunk in self._traffic.events(impressions * 1000 / SPAN_MS, self._next_ms, SPAN_MS):
             for topic, events in ((self.impressions, chunk.impressions), (self.clicks, chunk.clicks)):
@@ -110,7 +112,7 @@ class World:
 
     def append(self, topic: str, partition: int, *records: tuple[bytes | None, bytes | None]) -> None:
         """Append keys and values to any topic, as somebody else might."""
-        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "enable.idempotence": True})
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "max.in.flight.requests.per.connection": 1})
         for key, value in records:
             producer.produce(topic, value, key, partition)
         assert producer.flush(patience()) == 0

@@ -40,7 +40,7 @@ STOP_S = 30.0
 FLUSH_S = 30.0
 LOOK_S = 0.03
 COMPACTED = {"cleanup.policy": "compact"}
-IN_ORDER = {"enable.idempotence": True}
+IN_ORDER = {"max.in.flight.requests.per.connection": 1}
 """Else a broker that has just been started may put the first records behind later ones."""
 LARGE = {"linger.ms": 5, "message.max.bytes": 12 << 20}
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1", "max.message.bytes": str(12 << 20)}
