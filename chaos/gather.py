@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from chaos import check
 from chaos.fleet import Fleet
 from chaos.plan import SCORERS
+from chaos.result import Result
 from stream_learner.core.balance import Balance
 from stream_learner.core.marks import Mark
 from stream_learner.roles.audit import run as audit
@@ -23,9 +23,6 @@ from tests.e2e.checks import state_of
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.training_log import counts_of, plain_examples
 from tests.scenarios import Scenario, records
-
-if TYPE_CHECKING:
-    from chaos.schedule import Result
 
 MOST_FINDINGS = 5
 TAIL_BYTES = 1 << 16

@@ -20,7 +20,8 @@ from typing import Any
 from chaos.cluster import Cluster
 from chaos.disk import take_away
 from chaos.plan import KILLS_PER_SCHEDULE, Plan, plan_of, sizes
-from chaos.schedule import Result, run_schedule
+from chaos.result import Result
+from chaos.schedule import run_schedule
 from stream_learner.core.warmup import compile_kernels
 from stream_learner.edges.telemetry import configure_logging
 

@@ -10,10 +10,8 @@ import heapq
 import itertools
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from chaos.gather import keys_of, last_version, verdict
 from chaos.phases import Hunt
 from chaos.plan import KILLS, LEARNERS, SCORERS, Fault, Plan, Step
 from chaos.proxy import Mode
+from chaos.result import Result
 from chaos.traffic import traffic_of
 from tests.e2e.site import Site, wait_until
 from tests.kafka_broker.broker import delete_topics
@@ -52,26 +51,6 @@ BY_CLOCK: dict[str, Any] = {
 
 class Unfinished(Exception):
     """A schedule that did not come to its end in time; the message says what was missing."""
-
-
-@dataclass
-class Result:
-    """What became of a schedule. kills: slot and phase of each; faults: how often each happened."""
-
-    plan: Plan
-    kills: list[tuple[str, str]] = field(default_factory=list)
-    faults: Counter[str] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-    records: int = 0
-    versions: int = 0
-    seconds: float = 0.0
-    controller_changes: int = 0
-    logs: str = ""
-
-    @property
-    def equal(self) -> bool:
-        """Whether nothing differs."""
-        return not self.problems
 
 
 def run_schedule(

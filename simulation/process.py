@@ -6,14 +6,16 @@ This file must never look into a record, nor repair what a joiner did.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Protocol
 
 from simulation.events import CLICK_EVENTS, IMPRESSION_EVENTS
-from simulation.kafka import Appender, Queries, Reader
+from simulation.kafka import Appender, Log, Queries, Reader
 from stream_learner.core.events import ClickDecoder, ImpressionDecoder
 from stream_learner.core.feature_spec import FeatureSpec
+from stream_learner.core.join_spec import JoinSpec
 from stream_learner.edges.kafka import EndWatch, Place
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
 from stream_learner.roles.accepted import Hint
@@ -21,9 +23,6 @@ from stream_learner.roles.beginning import Start
 from stream_learner.roles.inputs import BadShare, InputPlan
 from stream_learner.roles.partition import PartitionJoiner, PartitionPlan
 from stream_learner.roles.partition_clock import ClockRule
-
-if TYPE_CHECKING:
-    from simulation.joining import World
 
 IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
 END_DELAY_SHARE = 0.2
@@ -43,6 +42,42 @@ _CLICK_DECODER = ClickDecoder(CLICK_EVENTS)
 
 class Died(BaseException):
     """kill -9: nothing in the process may catch it."""
+
+
+class World(Protocol):
+    """What a process sees of the world around it."""
+
+    now: int
+    quiet: bool
+    rng: Random
+    seen: Counter[str]
+    logs: dict[Place, Log]
+    spec: JoinSpec
+    close_idle: bool
+    grace_ms: int
+    idle_after_ms: int
+    partition_count: int
+    record_bytes: int
+    buffer_bytes: int
+    seconds_per_ms: float
+    resume_within_s: float
+    until_tick: int | None
+    topic_ids: dict[str, bytes]
+
+    def pass_time(self, ms: int) -> None:
+        """Time goes on."""
+
+    def note_writer(self, process: Process, attempt: int) -> None:
+        """A process begins an attempt."""
+
+    def hint(self, partition: int) -> str:
+        """What the group has for a partition."""
+
+    def commit(self, process: Process, partition: int, hint: str) -> None:
+        """A process commits to the group."""
+
+    def leave_behind(self, appender: Appender) -> None:
+        """What a producer has under way may still land."""
 
 
 class _Silent:

@@ -16,8 +16,8 @@ from typing import Any
 from fuzz.guard import Side
 from fuzz.mutate import mutated
 from fuzz.target import Target, Wrong
+from stream_learner.config.checked import Config
 from stream_learner.config.load import ENVIRONMENT_PREFIX, load_config
-from stream_learner.config.tree import Config
 from stream_learner.config.yaml import read_yaml
 from stream_learner.errors import ConfigError
 

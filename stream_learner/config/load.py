@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from stream_learner.config.checked import BrokenRules, Config
 from stream_learner.config.optimizers import Loss, Optimizer
 from stream_learner.config.paths import (
     Path,
@@ -24,7 +25,6 @@ from stream_learner.config.paths import (
     settings_of,
     unknown_message,
 )
-from stream_learner.config.tree import BrokenRules, Config
 from stream_learner.config.yaml import YamlError, read_yaml
 from stream_learner.errors import ConfigError
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from stream_learner.config.tree import Tree
 from stream_learner.config.values import format_duration_ms, format_size_bytes
 
 if TYPE_CHECKING:
-    from stream_learner.config.tree import Config
     from stream_learner.core.optimizers import Optimizer
 
 Problem = tuple[str, str]
@@ -20,7 +20,7 @@ _KAFKA_DEFAULT_MAX_BYTES = 1_000_000
 _RECORD_OVERHEAD_BYTES = 4_096
 
 
-def broken_rules(config: Config) -> Iterator[Problem]:
+def broken_rules(config: Tree) -> Iterator[Problem]:
     """Every broken rule as (path of the setting to change, message)."""
     yield from _join_rules(config)
     yield from _core_rules(config)
@@ -30,7 +30,7 @@ def broken_rules(config: Config) -> Iterator[Problem]:
     yield from _serve_rules(config)
 
 
-def doubtful(config: Config) -> Iterator[Problem]:
+def doubtful(config: Tree) -> Iterator[Problem]:
     """Every setting that works, and that whoever wrote it may regret, as (path, message)."""
     join = config.join
     window = format_duration_ms(join.window_ms)
@@ -43,7 +43,7 @@ def doubtful(config: Config) -> Iterator[Problem]:
         yield "join.dedupe", "is 0: impressions that are sent again count again, and their clicks with them"
 
 
-def _join_rules(config: Config) -> Iterator[Problem]:
+def _join_rules(config: Tree) -> Iterator[Problem]:
     join = config.join
     window = format_duration_ms(join.window_ms)
     if join.tick_ms > join.window_ms:
@@ -63,7 +63,7 @@ def _join_rules(config: Config) -> Iterator[Problem]:
         yield "topics.min_insync_replicas", f"must not be above topics.replication ({replication})"
 
 
-def _core_rules(config: Config) -> Iterator[Problem]:
+def _core_rules(config: Tree) -> Iterator[Problem]:
     """What `core` says of its own settings: it is the one that has to work with them."""
     from stream_learner.core.events import ImpressionDecoder
 
@@ -78,7 +78,7 @@ def _core_rules(config: Config) -> Iterator[Problem]:
         yield "features", str(error)
 
 
-def _learner_rules(config: Config) -> Iterator[Problem]:
+def _learner_rules(config: Tree) -> Iterator[Problem]:
     """What `core` says of optimizer and loss, each and together."""
     from stream_learner.core.learner import check_loss
     from stream_learner.core.optimizers import sample_optimizer
@@ -112,7 +112,7 @@ def _not_streaming(optimizer: Optimizer) -> str:
     return f"{optimizer.name} with these settings can only be evaluated, not learned from a stream: {optimizer.reason}"
 
 
-def _size_rules(config: Config) -> Iterator[Problem]:
+def _size_rules(config: Tree) -> Iterator[Problem]:
     from stream_learner.core.examples import largest_record_bytes
 
     join, kafka = config.join, config.kafka.root
@@ -144,7 +144,7 @@ def _message_limit_bytes(value: object) -> int | None:
         return None
 
 
-def _topic_rules(config: Config) -> Iterator[Problem]:
+def _topic_rules(config: Tree) -> Iterator[Problem]:
     paths = {
         "input.impressions.topic": config.input.impressions.topic,
         "input.clicks.topic": config.input.clicks.topic,
@@ -161,7 +161,7 @@ def _topic_rules(config: Config) -> Iterator[Problem]:
         first_path.setdefault(topic, path)
 
 
-def _serve_rules(config: Config) -> Iterator[Problem]:
+def _serve_rules(config: Tree) -> Iterator[Problem]:
     serve = config.serve
     for name in sorted({*serve.models} & {*serve.aliases}):
         yield "serve.aliases", f"{name} is among serve.models too"

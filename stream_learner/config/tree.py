@@ -1,20 +1,18 @@
-"""The whole configuration: one tree, checked as a whole, and what the parts of the program take from it.
+"""The whole configuration as one tree, and what the parts of the program take from it.
 
-In: a mapping as read from a file. Out: `Config`, and from it the specs of `core`.
+In: a mapping as read from a file. Out: `Tree`, and from it the specs of `core`.
 This file must never read a file or the environment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field
 
 from stream_learner.config.kafka import KafkaOptions, KafkaValue
-from stream_learner.config.rules import broken_rules
 from stream_learner.config.section import Section
 from stream_learner.config.sections import (
     Features,
@@ -29,7 +27,6 @@ from stream_learner.config.sections import (
     Topics,
 )
 from stream_learner.config.values import MINUTE_MS, DurationMs, lasting
-from stream_learner.errors import ConfigError
 
 if TYPE_CHECKING:
     from stream_learner.core.events import EventSpec
@@ -39,19 +36,8 @@ if TYPE_CHECKING:
     from stream_learner.core.optimizers import Optimizer
 
 
-OPTIMIZER_NAME = ("learner", "optimizer", "name")
-
-
-class BrokenRules(ValueError):
-    """Settings that are right by themselves and cannot work together; `problems` are (path, message)."""
-
-    def __init__(self, problems: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{path}: {message}" for path, message in problems))
-        self.problems = problems
-
-
-class Config(Section):
-    """The configuration of one model."""
+class Tree(Section):
+    """Every setting of one model, and what is made from them; whether they go together is not known yet."""
 
     model: ModelName = Field(
         description="Name of the model; its topics, groups and state directory are called after it."
@@ -79,13 +65,6 @@ class Config(Section):
             "the next start longer."
         ),
     )
-
-    @model_validator(mode="after")
-    def _check_rules(self) -> Config:
-        problems = list(broken_rules(self))
-        if problems:
-            raise BrokenRules(problems)
-        return self
 
     @property
     def examples_topic(self) -> str:
@@ -153,36 +132,6 @@ class Config(Section):
         }
         return {**self.shown(), "kafka": options}
 
-    def with_values(self, values: Mapping[tuple[str, ...], Any]) -> Config:
-        """The configuration with other values, as a file would have them, by path: `{("join", "max_rate"): 500}`.
-
-        Another optimizer begins with its own defaults. Raises ConfigError where they cannot work.
-        """
-        tree = self.written()
-        if values.get(OPTIMIZER_NAME, self.learner.optimizer.name) != self.learner.optimizer.name:
-            tree["learner"]["optimizer"] = {}
-        for path, value in values.items():
-            place = tree
-            for name in path[:-1]:
-                place = place[name]
-            place[path[-1]] = value
-        try:
-            return Config.model_validate(tree)
-        except ValidationError as error:
-            problems = [_problem(detail) for detail in error.errors(include_url=False, include_input=False)]
-            raise ConfigError("; ".join(problems), problems=problems) from None
-
-    def renamed(self, model: str) -> Config:
-        """The same settings for another model that shares nothing with this one but its inputs.
-
-        Topics, group and members get their names from the model again, whatever they were called; a state directory
-        that was given becomes its sibling of the model's name. Raises ConfigError for a name that cannot be one.
-        """
-        state_dir = self.learner.state_dir and str(Path(self.learner.state_dir).parent / model)
-        own = [("topics", name) for name in ("examples", "snapshots", "dead_letters", "checkpoints")]
-        values: dict[tuple[str, ...], Any] = dict.fromkeys([*own, ("join", "group"), ("join", "instance_id")])
-        return self.with_values({**values, ("model",): model, ("learner", "state_dir"): state_dir})
-
     def join_spec(self) -> JoinSpec:
         """The rules of the join for `core`."""
         from stream_learner.core.join_spec import JoinSpec
@@ -249,11 +198,3 @@ class Config(Section):
             categorical=tuple(features.categorical),
             key_rule=features.key_rule,
         )
-
-
-def _problem(detail: Any) -> str:
-    """A finding of pydantic's as one line, without the value."""
-    cause = detail.get("ctx", {}).get("error")
-    if isinstance(cause, BrokenRules):
-        return str(cause)
-    return f"{'.'.join(str(part) for part in detail['loc'])}: {cause or detail['msg']}"

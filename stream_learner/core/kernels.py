@@ -5,8 +5,8 @@ This file must never switch on fast-math or fused multiply-add: the bits of the 
 
 Machine code is kept on disk: in the folder that NUMBA_CACHE_DIR names, which need not be writable (an image's is not);
 else where numba keeps it. Numba takes it to be current while the file of the function itself is unchanged; but a
-kernel contains what it calls from other files of this package. So here it counts as current only while the content of
-every file of `core` is the same.
+kernel contains what it calls from other files. So here it counts as current only while the content of every file in
+`KERNEL_FOLDERS` is the same.
 
 Several processes that start together with an empty folder compile once: see `one_compiler`.
 """
@@ -30,17 +30,22 @@ from numba.core.runtime import rtsys
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _sources_stamp() -> bytes:
-    """Checksum of this package's source files, by name and content."""
-    root = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
+KERNEL_FOLDERS = ("core",)
+"""Every folder of the package with kernels in it, or below it."""
+
+
+def sources_stamp(package: Path) -> bytes:
+    """Checksum of the source files that kernels are made of, by name and content."""
     checksum = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        checksum.update(f"{file.relative_to(root)} {file.stat().st_size}\n".encode())
-        checksum.update(file.read_bytes())
+    for folder in KERNEL_FOLDERS:
+        for file in sorted((package / folder).rglob("*.py")):
+            checksum.update(f"{file.relative_to(package)} {file.stat().st_size}\n".encode())
+            checksum.update(file.read_bytes())
     return checksum.digest()
 
 
-_STAMP = _sources_stamp()
+_STAMP = sources_stamp(PACKAGE)
 
 V3_INSTRUCTIONS = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 """What x86-64-v3 has beyond x86-64-v2, in LLVM's words."""
@@ -115,7 +120,7 @@ class MachineCode:
     """
 
     def __init__(self) -> None:
-        self._locator = _Files(_sources_stamp).locator
+        self._locator = _Files(sources_stamp).locator
         self.folder = Path(self._locator.get_cache_path())
         self.unkept = ""
         self.waits = False
@@ -211,7 +216,7 @@ def _crc(content: bytes) -> bytes:
 
 
 class _Cache(caching.FunctionCache):
-    """Numba's cache of one function, current while all of `core` is; one that cannot be read or written is no error.
+    """Numba's cache of one function, current while all kernels are; one that cannot be read or written is no error.
 
     Numba reads every rule by which it could compile before it loads machine code, which takes most of the time of
     loading. Finished machine code needs none of them, only the addresses of numba's runtime; a compilation reads the

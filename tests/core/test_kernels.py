@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import stream_learner
-from stream_learner.core.kernels import V3_INSTRUCTIONS, processor_for
+from stream_learner.core.kernels import KERNEL_FOLDERS, V3_INSTRUCTIONS, processor_for, sources_stamp
 
 PACKAGE = Path(stream_learner.__file__).parent
 SCRIPT = """
@@ -72,6 +73,38 @@ def test_machine_code_is_current_while_the_sources_have_the_same_content(package
     text = source.read_text(encoding="utf-8")
     source.write_text(text.replace("the", "teh", 1), encoding="utf-8")
     os.utime(source, (1, 1))
+    assert misses(package, cache)[0] > 0
+
+
+def files_with_kernels(package: Path) -> list[Path]:
+    """Every file of the package that has compiled functions."""
+    files = package.rglob("*.py")
+    return sorted(file for file in files if re.search(r"^@(kernel|inlined)\b", file.read_text(encoding="utf-8"), re.M))
+
+
+def test_every_kernel_is_part_of_the_stamp(package: Path) -> None:
+    """Whichever file with kernels changes, machine code of before is not taken for current; each folder has some."""
+    files = files_with_kernels(package)
+    assert {folder for folder in KERNEL_FOLDERS if any(file.is_relative_to(package / folder) for file in files)} == {
+        *KERNEL_FOLDERS
+    }
+    before = sources_stamp(package)
+    for file in files:
+        source = file.read_bytes()
+        file.write_bytes(source.replace(b"the", b"teh", 1))
+        assert sources_stamp(package) != before, file
+        file.write_bytes(source)
+    assert sources_stamp(package) == before
+
+
+@pytest.mark.parametrize("folder", KERNEL_FOLDERS)
+def test_a_changed_kernel_anywhere_is_compiled_anew(package: Path, tmp_path: Path, folder: str) -> None:
+    """In a new process, after one byte of one file has changed."""
+    cache = tmp_path / "cache"
+    changed = files_with_kernels(package / folder)[0]
+    assert misses(package, cache)[0] > 0
+    assert misses(package, cache)[0] == 0
+    changed.write_bytes(changed.read_bytes().replace(b"the", b"teh", 1))
     assert misses(package, cache)[0] > 0
 
 

@@ -4,8 +4,8 @@ In: a tree that git keeps, a fault, a part of the tests. Out: an outcome.
 This file must never write into the tree, nor leave a file or a process behind; what the tests fetch once for all (the
 broker, Helm) is kept where the tests of the tree keep it.
 
-Compiled kernels count as current while all of `core` is the same. So those of the tree are copied too, unless the
-mistake is made in `core`; then the tests compile what they need, which takes 20 s and more.
+Compiled kernels count as current while the files that they are made of are the same. So those of the tree are copied
+too, unless the mistake is made in one of these; then the tests compile what they need, which takes 20 s and more.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from stream_learner.core.kernels import KERNEL_FOLDERS
 from tools.seeded_faults.fault import BadFault, Fault
 
 PARTS = {"newcomer": ("-m", "not thorough"), "thorough": ("-m", "thorough"), "all": ()}
@@ -33,7 +34,8 @@ LIMIT_S = 1800.0
 """A run of tests that takes longer is ended."""
 PLUGIN = Path(__file__).with_name("note_failures.py")
 PLUGIN_NAME = "seeded_faults_note_failures"
-CORE = "stream_learner/core/"
+KERNELS = tuple(f"stream_learner/{folder}/" for folder in KERNEL_FOLDERS)
+"""Where the files lie that kernels are made of."""
 SHARED = ("kafka", "helm")
 """Folders of `.build` with what the tests have fetched; a copy uses those of the tree."""
 BESIDE = "shared"
@@ -106,7 +108,7 @@ class Copies:
     def with_fault(self, fault: Fault) -> Iterator[Copy]:
         """A copy with the mistake in it, for as long as this is open. Raises BadFault."""
         file, text = fault.file_in(self.tree), fault.text_in(self.tree)
-        copy = self._copy(self.tree, f"with-{fault.name}", compiled=not file.startswith(CORE))
+        copy = self._copy(self.tree, f"with-{fault.name}", compiled=not file.startswith(KERNELS))
         try:
             (copy.root / file).write_text(text, encoding="utf-8")
             yield copy
@@ -130,7 +132,7 @@ class Copies:
         for file in self._files:
             _copy_file(tree / file, root / file)
         if compiled:
-            for path in (tree / CORE).rglob("__pycache__/*.nb[ic]"):
+            for path in (found for folder in KERNELS for found in (tree / folder).rglob("__pycache__/*.nb[ic]")):
                 _copy_file(path, root / path.relative_to(tree))
         (root / ".build").mkdir()
         for shared in SHARED:

@@ -11,17 +11,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from stream_learner.edges.kafka.faults import fault
 from stream_learner.edges.kafka.raw_batch import Headers, RawBatch
+from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import LogTrimmed, StreamLearnerError, TopicMissing
-
-if TYPE_CHECKING:
-    from stream_learner.edges.kafka.reader_pool import ReaderPool
 
 RANGE_TIMEOUT_S = 5.0
 SILENCE_S = 3.0
@@ -56,10 +54,61 @@ class Reader(Protocol):
         """Close it."""
 
 
+class Pool(Protocol):
+    """What several partitions share, as one of them sees it; `ReaderPool` says what the methods promise."""
+
+    settings: KafkaSettings
+    topic: str
+    with_keys: bool
+    with_headers: bool
+
+    @property
+    def has_room(self) -> bool:
+        """Whether to take more from the queue than must be."""
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether there is something that concerns all partitions."""
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer."""
+
+    def add(self, reader: SharedReader) -> None:
+        """Fetch a partition from now on."""
+
+    def remove(self, reader: SharedReader) -> None:
+        """Drop a partition and what is held of it."""
+
+    def assign(self, readers: list[SharedReader]) -> None:
+        """Fetch these partitions."""
+
+    def unassign(self, readers: list[SharedReader]) -> None:
+        """Fetch no more of these partitions."""
+
+    def poll(self, timeout_s: float) -> bool:
+        """Take what the common queue has and share it out; whether anything came."""
+
+    def bring_back(self, reader: SharedReader) -> None:
+        """Fetch a partition that was set aside, where it is time."""
+
+    def dropped(self, size: int) -> None:
+        """So many bytes are no longer held."""
+
+    def take_report(self) -> KafkaError | None:
+        """What concerns all partitions, once."""
+
+    def ask_about_topic(self, reader: SharedReader) -> None:
+        """Ask why nothing has come of a partition."""
+
+    def renew_if_outdated(self) -> None:
+        """Go on with the credentials that are on disk now."""
+
+
 class SharedReader:
     """A partition of a pool. Made by `ReaderPool.open`; used by the pool's thread."""
 
-    def __init__(self, pool: ReaderPool, partition: int, offset: int) -> None:
+    def __init__(self, pool: Pool, partition: int, offset: int) -> None:
         if offset < 0:
             raise ValueError(f"offset {offset} of {pool.topic} partition {partition} is negative")
         self.topic = pool.topic

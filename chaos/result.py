@@ -1,0 +1,31 @@
+"""What became of one schedule.
+
+In: what the schedule counts while it runs, and what is found to differ at its end. Out: a `Result`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from chaos.plan import Plan
+
+
+@dataclass
+class Result:
+    """What became of a schedule. kills: slot and phase of each; faults: how often each happened."""
+
+    plan: Plan
+    kills: list[tuple[str, str]] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    records: int = 0
+    versions: int = 0
+    seconds: float = 0.0
+    controller_changes: int = 0
+    logs: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs."""
+        return not self.problems

@@ -1,0 +1,76 @@
+"""The configuration, checked as a whole.
+
+In: a mapping as read from a file. Out: `Config`, whose settings work together.
+This file must never read a file or the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError, model_validator
+
+from stream_learner.config.rules import broken_rules
+from stream_learner.config.tree import Tree
+from stream_learner.errors import ConfigError
+
+OPTIMIZER_NAME = ("learner", "optimizer", "name")
+
+
+class BrokenRules(ValueError):
+    """Settings that are right by themselves and cannot work together; `problems` are (path, message)."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{path}: {message}" for path, message in problems))
+        self.problems = problems
+
+
+class Config(Tree):
+    """The configuration of one model."""
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Config:
+        problems = list(broken_rules(self))
+        if problems:
+            raise BrokenRules(problems)
+        return self
+
+    def with_values(self, values: Mapping[tuple[str, ...], Any]) -> Config:
+        """The configuration with other values, as a file would have them, by path: `{("join", "max_rate"): 500}`.
+
+        Another optimizer begins with its own defaults. Raises ConfigError where they cannot work.
+        """
+        tree = self.written()
+        if values.get(OPTIMIZER_NAME, self.learner.optimizer.name) != self.learner.optimizer.name:
+            tree["learner"]["optimizer"] = {}
+        for path, value in values.items():
+            place = tree
+            for name in path[:-1]:
+                place = place[name]
+            place[path[-1]] = value
+        try:
+            return Config.model_validate(tree)
+        except ValidationError as error:
+            problems = [_problem(detail) for detail in error.errors(include_url=False, include_input=False)]
+            raise ConfigError("; ".join(problems), problems=problems) from None
+
+    def renamed(self, model: str) -> Config:
+        """The same settings for another model that shares nothing with this one but its inputs.
+
+        Topics, group and members get their names from the model again, whatever they were called; a state directory
+        that was given becomes its sibling of the model's name. Raises ConfigError for a name that cannot be one.
+        """
+        state_dir = self.learner.state_dir and str(Path(self.learner.state_dir).parent / model)
+        own = [("topics", name) for name in ("examples", "snapshots", "dead_letters", "checkpoints")]
+        values: dict[tuple[str, ...], Any] = dict.fromkeys([*own, ("join", "group"), ("join", "instance_id")])
+        return self.with_values({**values, ("model",): model, ("learner", "state_dir"): state_dir})
+
+
+def _problem(detail: Any) -> str:
+    """A finding of pydantic's as one line, without the value."""
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, BrokenRules):
+        return str(cause)
+    return f"{'.'.join(str(part) for part in detail['loc'])}: {cause or detail['msg']}"
