@@ -14,9 +14,9 @@ from typing import Any
 
 import typer
 
-from stream_learner import __version__
 from stream_learner.edges.telemetry import get_logger, logs_as_json
 from stream_learner.errors import BrokenInvariant, ConfigError, StreamLearnerError, operator_action
+from stream_learner.version import __version__
 
 Row = Mapping[str, Any]
 

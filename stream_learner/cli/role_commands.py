@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from stream_learner import __version__
 from stream_learner.cli import alias_commands
 from stream_learner.cli.audit_command import audit
 from stream_learner.cli.backfill_command import backfill
@@ -28,6 +27,7 @@ from stream_learner.cli.output import print_error, print_rows
 from stream_learner.cli.rights_command import rights
 from stream_learner.cli.serve_command import serve
 from stream_learner.errors import TopicsDiffer
+from stream_learner.version import __version__
 
 app = typer.Typer(
     name="stream-learner",

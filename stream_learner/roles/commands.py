@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from stream_learner import __version__
 from stream_learner.edges import allocator
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.metrics import Metrics
 from stream_learner.roles import starting
 from stream_learner.roles.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_roles
+from stream_learner.version import __version__
 
 if TYPE_CHECKING:
     from stream_learner.config import Config

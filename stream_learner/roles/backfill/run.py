@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
-from stream_learner import __version__
 from stream_learner.core.feature_subset import FeatureSubset
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.http import TelemetryServer
@@ -45,6 +44,7 @@ from stream_learner.roles.kernels import load_kernels
 from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_role
 from stream_learner.roles.topics import ensure_topics, plans
+from stream_learner.version import __version__
 
 FRAME_S = 0.25
 LOOK_S = 0.02

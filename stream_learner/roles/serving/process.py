@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from stream_learner import __version__
 from stream_learner.config import Config
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.http import TelemetryServer
@@ -30,6 +29,7 @@ from stream_learner.errors import BrokenInvariant
 from stream_learner.roles.kernels import load_kernels
 from stream_learner.roles.lifecycle import Stopping
 from stream_learner.roles.serving.served_name import ServedName
+from stream_learner.version import __version__
 
 TURN_S = 0.2
 
