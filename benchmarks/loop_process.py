@@ -19,7 +19,7 @@ from stream_learner.edges.telemetry import configure_logging
 from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.kernels import load_kernels
 from stream_learner.roles.learner import LearnerRole
-from stream_learner.roles.lifecycle import IDLE_S
+from stream_learner.roles.lifecycle import IDLE_S, looking_for_garbage_seldom
 
 PATIENCE_S = 300.0
 
@@ -33,12 +33,14 @@ def main() -> None:
     configure_logging(log_format="console", log_level="warning")
     load_kernels(["joiner", "learner"])
     metrics = Metrics(config.model)
-    if role_name == "join":
-        joiner = JoinerRole(config, metrics)
-        print(json.dumps(_timed(joiner, lambda: _joined(joiner), lambda: bool(joiner.partitions), wanted)))
-    else:
-        learner = LearnerRole(config, metrics)
-        print(json.dumps(_timed(learner, lambda: learner.learner.examples, lambda: True, wanted)))
+    with looking_for_garbage_seldom():
+        if role_name == "join":
+            joiner = JoinerRole(config, metrics)
+            figures = _timed(joiner, lambda: _joined(joiner), lambda: bool(joiner.partitions), wanted)
+        else:
+            learner = LearnerRole(config, metrics)
+            figures = _timed(learner, lambda: learner.learner.examples, lambda: True, wanted)
+    print(json.dumps(figures))
 
 
 def _joined(joiner: JoinerRole) -> int:

@@ -56,7 +56,8 @@ class ClickRows:
 class ClickMemory:
     """The clicks taken and not yet forgotten, in offset order, found by id.
 
-    forgotten_log_time: the log time with which the last ones were forgotten.
+    forgotten_log_time: the log time with which the last ones were forgotten. blocks: address of the table of block
+    addresses, asked for once: numpy takes its time to tell it.
     """
 
     def __init__(self, spec: JoinSpec, log_time: int) -> None:
@@ -67,7 +68,7 @@ class ClickMemory:
         self.forgotten_log_time = log_time
         self._held: deque[NDArray[np.int64]] = deque()
         self._first_block = 0
-        self._blocks = np.zeros(1, np.int64)
+        self._place_blocks(1)
 
     def __len__(self) -> int:
         return self.end - self.first
@@ -76,11 +77,6 @@ class ClickMemory:
     def nbytes(self) -> int:
         """Memory held for clicks and for finding them, bytes."""
         return self.table.nbytes + len(self._held) * BLOCK * CLICK_BYTES
-
-    @property
-    def blocks(self) -> int:
-        """Address of the table of block addresses."""
-        return self._blocks.ctypes.data
 
     @property
     def block_mask(self) -> int:
@@ -153,12 +149,17 @@ class ClickMemory:
             self._first_block = self.first // BLOCK
         wanted = (end + BLOCK - 1) // BLOCK - self._first_block
         if wanted > len(self._blocks):
-            self._blocks = np.zeros(1 << (wanted - 1).bit_length(), np.int64)
-            for i, held in enumerate(self._held):
-                self._place(self._first_block + i, held)
+            self._place_blocks(1 << (wanted - 1).bit_length())
         while len(self._held) < wanted:
             self._held.append(np.empty(BLOCK * CLICK_BYTES // 8, np.int64))
             self._place(self._first_block + len(self._held) - 1, self._held[-1])
+
+    def _place_blocks(self, count: int) -> None:
+        """Make the table of so many block addresses, and enter those that are held."""
+        self._blocks = np.zeros(count, np.int64)
+        self.blocks: int = self._blocks.ctypes.data
+        for i, held in enumerate(self._held):
+            self._place(self._first_block + i, held)
 
     def _place(self, block: int, held: NDArray[np.int64]) -> None:
         self._blocks[block & self.block_mask] = held.ctypes.data

@@ -362,15 +362,13 @@ def click_codes(blocks: int, block_mask: int, first: int, out: NDArray[np.uint8]
 
 
 @kernel
-def _match(
-    table: int, blocks: int, block_mask: int, first: int, key: int, earliest: int, latest: int, dedupe: bool
-) -> float:
-    """Label of an impression: the greatest value of its clicks in `earliest..latest`, 0 if none; see `_set_matched`.
+def _match(blocks: int, block_mask: int, first: int, newest: int, earliest: int, latest: int, dedupe: bool) -> float:
+    """Label of an impression whose newest click is `newest`: the greatest value of its clicks in `earliest..latest`, 0
+    if none; see `_set_matched`.
 
     With `dedupe`, -1 and nothing changed where a click of its id has been matched before: the impression is a repeat.
     """
     label, found = 0.0, False
-    newest = load_i64(find_entry(table, key) + 8) - 1
     number = newest
     while number >= first:
         click = click_address(blocks, block_mask, number)
@@ -466,7 +464,9 @@ def label_rows(
         if i < len(given) and given[i] >= 0.0:
             y = given[i]
         else:
-            y = _match(table, blocks, block_mask, first, ids[i], times[i] - skew_ms, times[i] + window_ms, dedupe)
+            newest, y = load_i64(find_entry(table, ids[i]) + 8) - 1, 0.0
+            if newest >= first:  # few have been clicked: no call for the others
+                y = _match(blocks, block_mask, first, newest, times[i] - skew_ms, times[i] + window_ms, dedupe)
         if y < 0.0:
             tally[DUPLICATES] += 1
             continue
@@ -510,13 +510,19 @@ def copy_rows(
     row_start: NDArray[np.int64],
     keys: NDArray[np.uint64],
     values: NDArray[np.float64],
+    log_time: NDArray[np.int64],
+    first_log_time: int,
     at: int,
+    out_log_time: NDArray[np.int64],
     out_ids: NDArray[np.int64],
     out_row_start: NDArray[np.int64],
     out_keys: NDArray[np.uint64],
     out_values: NDArray[np.float64],
 ) -> None:
-    """Copy the kept rows behind the first `at` of the output, whose `out_row_start[at]` is set already."""
+    """Copy the kept rows behind the first `at` of the output, whose `out_row_start[at]` is set already.
+
+    The log time of row `i` is `log_time[first_log_time + i]`.
+    """
     i = 0
     while i < len(kept):
         run = i + 1
@@ -526,6 +532,7 @@ def copy_rows(
         shift = out_row_start[at + i] - source
         for j in range(i, run):
             row = kept[j]
+            out_log_time[at + j] = log_time[first_log_time + row]
             out_ids[at + j] = ids[row]
             out_row_start[at + j + 1] = row_start[row + 1] + shift
         size = row_start[kept[run - 1] + 1] - source
@@ -570,7 +577,7 @@ def warm() -> None:
         real,
         tally,
     )
-    copy_rows(one, one, two, key, real, 0, one.copy(), np.zeros(2, np.int64), key, real.copy())
+    copy_rows(one, one, two, key, real, one, 0, 0, one.copy(), one.copy(), np.zeros(2, np.int64), key, real.copy())
     click_offset(blocks.ctypes.data, 0, 0)
     click_codes(blocks.ctypes.data, 0, 0, byte.copy())
     expire_clicks(blocks.ctypes.data, 0, 0, 1, 0, 1, 0, 1, tally)

@@ -133,13 +133,15 @@ def gather(parts: list[KeptRows], n: int, features: int, scratch: ExampleScratch
             rows.row_start,
             rows.keys,
             rows.values,
+            scratch.read_log_time,
+            part.first_read,
             at,
+            scratch.log_time,
             scratch.ids,
             scratch.row_start,
             scratch.keys,
             scratch.values,
         )
-        _take_log_times(part, scratch, at)
         at += len(part.kept)
     return ExampleBatch(
         scratch.log_time[:n],
@@ -165,8 +167,3 @@ def _slice(part: KeptRows, scratch: ExampleScratch) -> ExampleBatch:
         rows.keys[start:end],
         rows.values[start:end],
     )
-
-
-def _take_log_times(part: KeptRows, scratch: ExampleScratch, at: int) -> None:
-    out = scratch.log_time[at : at + len(part.kept)]
-    np.take(scratch.read_log_time, part.kept + part.first_read, out=out)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -263,3 +265,50 @@ def test_a_server_that_is_told_to_stop_ends_whatever_it_waits_for(tmp_path: Path
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 128 + signal.SIGTERM
     assert process.stderr.read().count("shutdown_timeout_exceeded") == 1
+
+
+class Circle:
+    """Holds itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+class MakesObjects(Steps):
+    """A role that takes batches of objects and leaves a circle in each turn, until the first circle is found."""
+
+    BATCH = 2_000
+
+    def __init__(self, stopping: Stopping) -> None:
+        super().__init__(stopping=stopping)
+        self.turns = 0
+        self._first = weakref.ref(Circle())
+
+    def turn(self) -> bool:
+        self.turns += 1
+        for _ in range(3):
+            [[i] for i in range(self.BATCH)]
+        Circle()
+        if self._first() is None or self.turns > 100_000:
+            assert self._stopping is not None
+            self._stopping.set()
+        return True
+
+
+def test_batches_of_objects_start_no_search_for_garbage_and_circles_are_found() -> None:
+    """With Python's own threshold there is a search in every turn; afterwards all is as it was before."""
+    before, searches = gc.get_threshold(), []
+    stopping = Stopping()
+    role = MakesObjects(stopping)
+
+    def note(phase: str, _info: dict[str, int]) -> None:
+        searches.extend([role.turns] if phase == "start" else [])
+
+    gc.callbacks.append(note)
+    try:
+        run_roles([role], stopping)
+    finally:
+        gc.callbacks.remove(note)
+    assert 100 < role.turns <= 100_000
+    assert len(searches) < role.turns / 100
+    assert gc.get_threshold() == before

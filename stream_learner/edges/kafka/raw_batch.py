@@ -7,6 +7,7 @@ This file must never look into a value.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -47,13 +48,16 @@ class RawBatch:
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Headers] | None = None,
+        *,
+        lengths: npt.NDArray[np.int64] | None = None,
     ) -> None:
+        """lengths: of the values, where they are known and no value is null."""
         self.offsets = offsets
         self.record_times_ms = record_times_ms
         self.values = values
         self.keys = keys
         self.headers = headers
-        self.lengths, self.is_null = _lengths(values)
+        self.lengths, self.is_null = _lengths(values) if lengths is None else (lengths, None)
         self._data: bytes | None = None
         self._bounds: npt.NDArray[np.int64] | None = None
 
@@ -78,10 +82,38 @@ class RawBatch:
             np.cumsum(self.lengths, out=self._bounds[1:])
         return self._bounds
 
+    def part(self, first: int, end: int) -> RawBatch:
+        """Records `first` to `end`, the latter not included, at least one."""
+        return RawBatch(
+            self.offsets[first:end],
+            self.record_times_ms[first:end],
+            self.values[first:end],
+            None if self.keys is None else self.keys[first:end],
+            None if self.headers is None else self.headers[first:end],
+            lengths=self.lengths[first:end] if self.is_null is None else None,
+        )
+
     @property
     def size_bytes(self) -> int:
         """Sum of the lengths of the values."""
         return int(self.lengths.sum())
+
+
+def joined(batches: Sequence[RawBatch]) -> RawBatch:
+    """Batches that follow each other as one, all of them with keys and headers or none."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    return RawBatch(
+        np.concatenate([batch.offsets for batch in batches]),
+        np.concatenate([batch.record_times_ms for batch in batches]),
+        list(chain.from_iterable(batch.values for batch in batches)),
+        None if first.keys is None else list(chain.from_iterable(batch.keys or () for batch in batches)),
+        None if first.headers is None else list(chain.from_iterable(batch.headers or () for batch in batches)),
+        lengths=None
+        if any(batch.is_null is not None for batch in batches)
+        else np.concatenate([batch.lengths for batch in batches]),
+    )
 
 
 def _lengths(values: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:

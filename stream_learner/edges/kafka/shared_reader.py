@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from operator import itemgetter
 from types import TracebackType
 from typing import Protocol
 
@@ -17,7 +18,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from stream_learner.edges.kafka.faults import fault
-from stream_learner.edges.kafka.raw_batch import Headers, RawBatch
+from stream_learner.edges.kafka.raw_batch import Headers, RawBatch, joined
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import LogTrimmed, StreamLearnerError, TopicMissing
 
@@ -25,8 +26,9 @@ RANGE_TIMEOUT_S = 5.0
 SILENCE_S = 3.0
 POLLS = 4
 """So often one `read` looks into the common queue, at most, for records of its partition."""
-RECORD_BYTES = 300
-"""What a record that is held takes besides its value: the objects of Python around it."""
+RECORD_BYTES = 100
+"""What a record that is held takes besides its value, about: an object of Python and its place in three columns."""
+_TIME_OF_STAMP = itemgetter(1)
 
 
 class Reader(Protocol):
@@ -120,7 +122,7 @@ class SharedReader:
         self.doing = pool.settings.doing("read", pool.topic, partition, right="Read")
         self._pool = pool
         self._position = offset
-        self._pieces: deque[list[Message] | int | KafkaError] = deque()
+        self._pieces: deque[RawBatch | int | KafkaError] = deque()
         """What is held, in order: records, ends of the partition, errors."""
         self._records = 0
         self._ask_at_s: float | None = time.monotonic() + SILENCE_S
@@ -150,9 +152,9 @@ class SharedReader:
         self._pool.renew_if_outdated()
         self._pool.bring_back(self)
         came = self._gather(max_records, timeout_s)
-        records = self._take(max_records)
-        if records:
-            return self._batch(records)
+        batch = self._take(max_records)
+        if batch is not None:
+            return batch
         self._raise_what_is_wrong()
         if not came and self._ask_at_s is not None and time.monotonic() >= self._ask_at_s:
             self._pool.ask_about_topic(self)
@@ -196,29 +198,53 @@ class SharedReader:
         self._pieces.append(error)
 
     def _hold(self, records: list[Message]) -> int:
+        """Hold what the messages carry, and not the messages: whoever looks for garbage would look at each."""
         if not records:
             return 0
-        size = sum(map(len, records)) + RECORD_BYTES * len(records)
-        self.fetched = (records[-1].offset() or 0) + 1
-        self._pieces.append(records)
-        self._records += len(records)
+        batch = self._batch(records)
+        size = _held_bytes(batch)
+        self.fetched = int(batch.offsets[-1]) + 1
+        self._pieces.append(batch)
+        self._records += len(batch)
         self.held_bytes += size
         return size
 
-    def _take(self, max_records: int) -> list[Message]:
+    def _batch(self, records: list[Message]) -> RawBatch:
+        count = len(records)
+        times = map(_TIME_OF_STAMP, map(Message.timestamp, records))
+        return RawBatch(
+            np.fromiter(map(Message.offset, records), np.int64, count),
+            np.fromiter(times, np.int64, count),
+            list(map(Message.value, records)),
+            list(map(Message.key, records)) if self._pool.with_keys else None,
+            list(map(_headers, records)) if self._pool.with_headers else None,
+        )
+
+    def _take(self, max_records: int) -> RawBatch | None:
         """The next records, up to an error; ends of the partition on the way move the position."""
-        records: list[Message] = []
+        parts: list[RawBatch] = []
+        wanted = max_records
         self._pass_ends()
-        while self._pieces and not isinstance(self._pieces[0], int | KafkaError):
-            piece, wanted = self._pieces[0], max_records - len(records)
+        while wanted and self._pieces and isinstance(piece := self._pieces[0], RawBatch):
             if len(piece) > wanted:
-                records += piece[:wanted]
-                self._pieces[0] = piece[wanted:]
+                parts.append(piece.part(0, wanted))
+                self._pieces[0] = piece.part(wanted, len(piece))
                 break
-            records += piece
+            parts.append(piece)
+            wanted -= len(piece)
             self._pieces.popleft()
             self._pass_ends()
-        return records
+        return self._handed_out(joined(parts)) if parts else None
+
+    def _handed_out(self, batch: RawBatch) -> RawBatch:
+        """Hold this no longer, and move the position behind it."""
+        self._ask_at_s = None
+        self._position = max(self._position, int(batch.offsets[-1]) + 1)
+        size = _held_bytes(batch)
+        self._records -= len(batch)
+        self.held_bytes -= size
+        self._pool.dropped(size)
+        return batch
 
     def _pass_ends(self) -> None:
         """Move the position to ends of the partition that no record is in front of."""
@@ -226,22 +252,6 @@ class SharedReader:
             self._ask_at_s = None
             self._position = max(self._position, self._pieces[0])
             self._pieces.popleft()
-
-    def _batch(self, records: list[Message]) -> RawBatch:
-        self._ask_at_s = None
-        count = len(records)
-        values = list(map(Message.value, records))
-        offsets = np.fromiter(map(Message.offset, records), np.int64, count)
-        times = np.fromiter((stamp for _, stamp in map(Message.timestamp, records)), np.int64, count)
-        self._position = max(self._position, int(offsets[-1]) + 1)
-        keys = list(map(Message.key, records)) if self._pool.with_keys else None
-        headers = list(map(_headers, records)) if self._pool.with_headers else None
-        batch = RawBatch(offsets, times, values, keys, headers)
-        self._records -= count
-        size = batch.size_bytes + RECORD_BYTES * count
-        self.held_bytes -= size
-        self._pool.dropped(size)
-        return batch
 
     def _raise_what_is_wrong(self) -> None:
         """Raise what is known to be wrong, now that no record is left in front of it."""
@@ -290,6 +300,10 @@ class SharedReader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _held_bytes(batch: RawBatch) -> int:
+    return batch.size_bytes + RECORD_BYTES * len(batch)
 
 
 def _headers(message: Message) -> Headers:
