@@ -18,6 +18,7 @@ from rich.table import Table
 
 from stream_learner.cli.output import print_json
 from stream_learner.roles.evaluation.run import Evaluation, Moment, Result
+from stream_learner.wording import count_of
 
 WIDE: Final = 160
 """Columns of a table that goes into a file or a pipe."""
@@ -54,8 +55,8 @@ def _print_report(result: Result) -> None:
     """The table, and how long it took."""
     _print_table(result)
     rate = result.examples / result.seconds if result.seconds > 0.0 else 0.0
-    passes = f" in {result.passes} passes" if result.passes > 1 else ""
-    _say(f"{result.examples:,} examples{passes}, {result.seconds:.2f} s, {rate:,.0f} examples/s")
+    passes = f" in {count_of(result.passes, 'pass', 'passes')}" if result.passes > 1 else ""
+    _say(f"{count_of(result.examples, 'example')}{passes}, {result.seconds:.2f} s, {rate:,.0f} examples/s")
 
 
 @contextmanager
@@ -84,9 +85,9 @@ class _Bar:
             self._task = self._bar.add_task("")
             self._bar.start()
         rate = moment.examples / moment.seconds if moment.seconds > 0.0 else 0.0
-        text = f"pass {moment.passes + 1}: {moment.examples:,} examples, {rate:,.0f}/s"
+        text = f"pass {moment.passes + 1}: {count_of(moment.examples, 'example')}, {rate:,.0f}/s"
         if moment.skipped:
-            text += f", {moment.skipped:,} bad lines"
+            text += f", {count_of(moment.skipped, 'bad line')}"
         self._bar.update(self._task, description=text, completed=moment.bytes_read, total=moment.bytes_total)
 
 
