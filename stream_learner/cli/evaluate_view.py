@@ -16,12 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from stream_learner.cli.output import print_json
+from stream_learner.cli.output import aligned, print_json
 from stream_learner.roles.evaluation.run import Evaluation, Moment, Result
 from stream_learner.wording import count_of
 
-WIDE: Final = 160
-"""Columns of a table that goes into a file or a pipe."""
 NARROW: Final = 110
 DIGITS: Final = {"seconds": 2, "auc": 5, "calibration": 4}
 TITLES: Final = {
@@ -92,8 +90,18 @@ class _Bar:
 
 
 def _print_table(result: Result) -> None:
-    """The figures; configurations by number where a line has no room for their names."""
-    console = Console(markup=False, emoji=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    """The figures: on a terminal in its width, elsewhere as wide as they are."""
+    if sys.stdout.isatty():
+        _print_on_terminal(result)
+        return
+    rows = [[row["config"], *(_cell(name, row[name]) for name in TITLES)] for row in result.rows]
+    for line in aligned([["config", *TITLES.values()], *rows], right_from=1):
+        typer.echo(line)
+
+
+def _print_on_terminal(result: Result) -> None:
+    """Configurations by number where a line has no room for their names."""
+    console = Console(markup=False, emoji=False, highlight=False)
     by_number = console.width < NARROW
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("" if by_number else "config", overflow="fold")
