@@ -79,6 +79,26 @@ def get_logger(role: str, **fields: Any) -> Logger:
     return cast(Logger, logger)
 
 
+def get_library_logger(role: str, **fields: Any) -> Logger:
+    """As `get_logger`, for what runs in a program of somebody else too: there events go where its `logging` sends them.
+
+    That is so until `configure_logging` was called: structlog alone would print every event on stdout.
+    """
+    if _state.configured:
+        return get_logger(role, **fields)
+    logger = structlog.wrap_logger(
+        logging.getLogger(f"{_ROOT}.{role}"),
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        **fields,
+    )
+    return cast(Logger, logger)
+
+
 def is_configured() -> bool:
     """Whether `configure_logging` was called."""
     return _state.configured

@@ -135,6 +135,27 @@ def test_a_warning_that_is_meant_for_a_file_goes_there(stream: io.StringIO) -> N
     assert lines(stream) == []
 
 
+LIBRARY = """
+import logging, sys
+from stream_learner.edges.telemetry import get_library_logger
+log = get_library_logger("scorer", model="ctr")
+log.debug("unseen")
+log.warning("seen", reason="100 % away")
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s", level=logging.INFO, stream=sys.stderr)
+log.info("seen too", to="b")
+"""
+
+
+def test_in_a_program_of_somebody_else_events_go_to_its_logging() -> None:
+    """Nothing is on stdout; before that program sets its logging up, only warnings are shown; then what it asks for."""
+    ended = subprocess.run([sys.executable, "-c", LIBRARY], capture_output=True, text=True, check=True)
+    assert ended.stdout == ""
+    assert ended.stderr.splitlines() == [
+        "event='seen' model='ctr' reason='100 % away'",
+        "INFO stream_learner.scorer event='seen too' model='ctr' to='b'",
+    ]
+
+
 WARNING = """
 import sys, warnings
 from stream_learner.cli.options import load_for_role
