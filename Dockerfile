@@ -34,6 +34,7 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     && pip/bin/pip install --quiet -r build.lock \
     && pip/bin/pip --python /opt/stream-learner install --quiet -r runtime.lock
 COPY pyproject.toml README.md LICENSE source/
+COPY tools/wheel_metadata.py source/tools/
 COPY stream_learner source/stream_learner
 RUN pip/bin/pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir wheel ./source \
     && pip/bin/pip --python /opt/stream-learner install --quiet --no-deps --no-index --no-compile wheel/*.whl \

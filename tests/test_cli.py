@@ -222,13 +222,31 @@ def test_rows_are_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"feature": "site=news", "weight": 0.125}, {"feature": "ad=[b]x[/b]", "weight": None}]
     print_rows(rows, title="weights")
     table = capsys.readouterr().out
-    assert "site=news" in table
-    assert "ad=[b]x[/b]" in table
-    assert "0.125" in table
+    assert table == "weights\nfeature      weight\nsite=news    0.125\nad=[b]x[/b]\n"
     print_rows(rows, as_json=True)
     assert json.loads(capsys.readouterr().out) == rows
     print_rows([], title="weights")
     assert capsys.readouterr().out == "weights: nothing\n"
+
+
+def test_rows_in_a_pipe_are_neither_cut_nor_boxed(capsys: pytest.CaptureFixture[str]) -> None:
+    """However long a cell is: one line for each row, whole, in plain characters, columns one below the other."""
+    rows = [{"check": "order", "that": "x" * 300, "failures": 0}, {"check": "balance", "that": "y", "failures": 12}]
+    print_rows(rows)
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [["order", "x" * 300, "0"], ["balance", "y", "12"]]
+    assert [line.index(cell) for line, cell in zip(lines, ("0", "12"), strict=True)] == [head.index("failures")] * 2
+    assert "".join(lines).isascii()
+
+
+def test_rows_on_a_terminal_are_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With lines around it, and no wider than the terminal."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    print_rows([{"check": "order", "that": "word " * 40}], title="checks")
+    lines = capsys.readouterr().out.splitlines()
+    assert "checks" in lines[0]
+    assert lines[1].startswith("┏") and max(len(line) for line in lines if line[0] in "┏┡└") == 60
 
 
 def test_fields_are_lines_or_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ WRONG = {
 def test_every_wrong_import_is_found(tmp_path: Path) -> None:
     """In a package of the same layers: each is named with its line, and none beside."""
     package = tmp_path / "stream_learner"
-    for name in ("core", "edges", "roles", "demo", "cli", "config", "errors", "traffic", "version"):
+    for name in ("core", "edges", "roles", "demo", "cli", "config", "errors", "traffic", "version", "wording"):
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").write_text("".join(f"{line}\n" for line in WRONG.get(name, ())))
     for name in ("__init__.py", "__main__.py"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 
+from stream_learner import __version__
 from stream_learner.cli import app
 from stream_learner.config import load_config
 from stream_learner.roles.scorer import Prediction, Predictions, Scorer
@@ -88,6 +91,23 @@ def test_make_targets_and_files_exist(page: Path) -> None:
     assert set(re.findall(r"(?:^|[`\s])make ([a-z-]+)", code, re.M)) <= targets
     for name in re.findall(r"(?<!\.build/)(?:configs|tests|docs)/[\w/.-]+\.\w+", code):
         assert (PROJECT / name).exists(), name
+
+
+def test_the_command_gets_onto_the_path_before_it_is_used(tmp_path: Path) -> None:
+    """What the README says before the first command makes `stream-learner` one, from the folder that `make` fills."""
+    before = text_of(README).partition("\nstream-learner ")[0]
+    (line,) = re.findall(r"`(export PATH=[^`]+)`", before)
+    (folder,) = re.findall(r"^VENV := (\S+)$", text_of(PROJECT / "Makefile"), re.M)
+    (tmp_path / folder).symlink_to(sys.prefix)
+    ended = subprocess.run(
+        ["bash", "-c", f"{line}; command -v stream-learner; stream-learner --version"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin"},
+        check=True,
+    )
+    assert ended.stdout.split() == [f"{tmp_path}/{folder}/bin/stream-learner", "stream-learner", __version__]
 
 
 def test_the_readme_has_a_command_for_each_role() -> None:

@@ -21,6 +21,7 @@ from stream_learner.core.balance import balance_lines
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.roles.audit.findings import MEANINGS
 from stream_learner.roles.audit.run import Moment
+from stream_learner.wording import count_of
 
 LINE_EVERY_S = 10.0
 
@@ -39,7 +40,7 @@ def showing(title: str) -> Iterator[Callable[[Moment], None]]:
         task = progress.add_task(title, total=None)
 
         def show(moment: Moment) -> None:
-            found = f", {moment.findings} findings" if moment.findings else ""
+            found = f", {count_of(moment.findings, 'finding')}" if moment.findings else ""
             progress.update(task, description=f"{title}: {moment.what}{found}", completed=moment.done, total=moment.of)
 
         yield show
@@ -75,7 +76,7 @@ def print_report(found: Found) -> None:
     for finding in found["findings"]:
         typer.echo(_line(finding))
     if found["total"] > len(found["findings"]):
-        typer.echo(f"{len(found['findings'])} of {found['total']} findings are listed")
+        typer.echo(f"{len(found['findings'])} of {count_of(found['total'], 'finding')} are listed")
     for name, check in found["checks"].items():
         for why in check["not_checked"]:
             typer.echo(f"not checked: {name.replace('_', ' ')}: {why}")

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from stream_learner.edges.telemetry import configure_logging, get_logger
 from stream_learner.roles.backfill.progress import Moment, as_fields, clock
+from stream_learner.wording import count_of
 
 LINE_EVERY_S = 10.0
 BAR_WIDTH = 48
@@ -72,7 +73,7 @@ def page(moment: Moment, title: str) -> RenderableType:
         Text(f"impressions before {passed} are learned; behind the clock by {_time(moment.lag_s)}"),
         Text(
             f"{moment.impressions_per_s:,.0f} impressions/s, {moment.examples_per_s:,.0f} examples/s; "
-            f"{moment.examples:,} examples learned in all; {_time(moment.seconds)} so far"
+            f"{count_of(moment.examples, 'example')} learned in all; {_time(moment.seconds)} so far"
         ),
     ]
     if moment.waits:

@@ -15,6 +15,7 @@ import typer
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
 from stream_learner.cli.output import print_json, print_rows
 from stream_learner.config.values import parse_start
+from stream_learner.wording import count_of
 
 Found = Mapping[str, Any]
 
@@ -109,9 +110,7 @@ def _losses(row: Found) -> Iterator[str]:
         elif lost:
             yield f"up to {lost:,} {side} are lost: so many offsets lie between what the log has taken and here"
     if row["clicks_given_up"]:
-        yield (
-            f"{row['clicks_given_up']:,} clicks that waited are given up; those that are read again count as new ones"
-        )
+        yield f"given up: {count_of(row['clicks_given_up'], 'click')} that waited; what is read again counts as new"
     yield f"impressions with a time before {_moment(row['late_before_ms'])} are late: they give no example"
 
 

@@ -15,6 +15,7 @@ import typer
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
 from stream_learner.cli.output import print_json
 from stream_learner.errors import ModelsDiffer
+from stream_learner.wording import count_of
 
 Found = Mapping[str, Any]
 
@@ -76,7 +77,7 @@ def _print(found: Found) -> None:
         if entry.get("clicks") == []:
             typer.echo("    the topic holds no click of this id that either had read for the tick")
     if found["total"] > len(found["listed"]):
-        typer.echo(f"{len(found['listed'])} of {found['total']} differences are listed")
+        typer.echo(f"{len(found['listed'])} of {count_of(found['total'], 'difference')} are listed")
     if found["same_log"]:
         typer.echo(f"both are folded from {found['models'][0]['log']}")
     else:
@@ -85,7 +86,7 @@ def _print(found: Found) -> None:
         typer.echo(f"compared the ticks {first} to {last}, examples: {compared}")
         for name, count in found["examples_before"].items():
             if count:
-                typer.echo(f"not compared: {count} examples of {name} before that")
+                typer.echo(f"not compared: {count_of(count, 'example')} of {name} before that")
     if not found["same_inputs"]:
         inputs = " and ".join(f"{m['name']} of {m['impressions']}, {m['clicks']}" for m in found["models"])
         typer.echo(f"they are not of the same input topics: {inputs}")

@@ -16,11 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from stream_learner.cli.output import print_json
+from stream_learner.cli.output import aligned, print_json
 from stream_learner.roles.evaluation.run import Evaluation, Moment, Result
+from stream_learner.wording import count_of
 
-WIDE: Final = 160
-"""Columns of a table that goes into a file or a pipe."""
 NARROW: Final = 110
 DIGITS: Final = {"seconds": 2, "auc": 5, "calibration": 4}
 TITLES: Final = {
@@ -54,8 +53,8 @@ def _print_report(result: Result) -> None:
     """The table, and how long it took."""
     _print_table(result)
     rate = result.examples / result.seconds if result.seconds > 0.0 else 0.0
-    passes = f" in {result.passes} passes" if result.passes > 1 else ""
-    _say(f"{result.examples:,} examples{passes}, {result.seconds:.2f} s, {rate:,.0f} examples/s")
+    passes = f" in {count_of(result.passes, 'pass', 'passes')}" if result.passes > 1 else ""
+    _say(f"{count_of(result.examples, 'example')}{passes}, {result.seconds:.2f} s, {rate:,.0f} examples/s")
 
 
 @contextmanager
@@ -84,15 +83,25 @@ class _Bar:
             self._task = self._bar.add_task("")
             self._bar.start()
         rate = moment.examples / moment.seconds if moment.seconds > 0.0 else 0.0
-        text = f"pass {moment.passes + 1}: {moment.examples:,} examples, {rate:,.0f}/s"
+        text = f"pass {moment.passes + 1}: {count_of(moment.examples, 'example')}, {rate:,.0f}/s"
         if moment.skipped:
-            text += f", {moment.skipped:,} bad lines"
+            text += f", {count_of(moment.skipped, 'bad line')}"
         self._bar.update(self._task, description=text, completed=moment.bytes_read, total=moment.bytes_total)
 
 
 def _print_table(result: Result) -> None:
-    """The figures; configurations by number where a line has no room for their names."""
-    console = Console(markup=False, emoji=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    """The figures: on a terminal in its width, elsewhere as wide as they are."""
+    if sys.stdout.isatty():
+        _print_on_terminal(result)
+        return
+    rows = [[row["config"], *(_cell(name, row[name]) for name in TITLES)] for row in result.rows]
+    for line in aligned([["config", *TITLES.values()], *rows], right_from=1):
+        typer.echo(line)
+
+
+def _print_on_terminal(result: Result) -> None:
+    """Configurations by number where a line has no room for their names."""
+    console = Console(markup=False, emoji=False, highlight=False)
     by_number = console.width < NARROW
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("" if by_number else "config", overflow="fold")

@@ -27,20 +27,48 @@ def print_json(value: Any) -> None:
 
 
 def print_rows(rows: Sequence[Row], *, title: str = "", as_json: bool = False) -> None:
-    """Rows of the same columns as a table, or as a JSON list."""
+    """Rows of the same columns: a table with lines on a terminal, columns of text elsewhere, or a JSON list."""
     if as_json:
         print_json([dict(row) for row in rows])
         return
+    if not rows:
+        typer.echo(f"{title}: nothing" if title else "nothing")
+        return
+    cells = [[name.replace("_", " ") for name in rows[0]], *([_cell(value) for value in row.values()] for row in rows)]
+    if sys.stdout.isatty():
+        _print_table(cells, title)
+        return
+    for line in [title] * bool(title) + aligned(cells):
+        typer.echo(line)
+
+
+def aligned(lines: Sequence[Sequence[str]], *, right_from: int | None = None) -> list[str]:
+    """Lines of cells as text: columns as wide as their widest cell, two spaces apart, nothing cut or wrapped.
+
+    right_from: the first column whose cells stand at its right edge, as figures do.
+
+    >>> aligned([["check", "failures"], ["order", "0"]], right_from=1)
+    ['check  failures', 'order         0']
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    right = len(widths) if right_from is None else right_from
+    return [
+        "  ".join(
+            cell.rjust(width) if place >= right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def _print_table(cells: Sequence[Sequence[str]], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left")
-    for column in rows[0] if rows else ():
-        table.add_column(column.replace("_", " "))
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    console = Console(soft_wrap=not sys.stdout.isatty(), markup=False, emoji=False, highlight=False)
-    console.print(table if rows else f"{title}: nothing" if title else "nothing")
+    table = Table(*cells[0], title=title or None, title_justify="left")
+    for row in cells[1:]:
+        table.add_row(*row)
+    Console(markup=False, emoji=False, highlight=False).print(table)
 
 
 def print_fields(fields: Row, *, as_json: bool = False) -> None:

@@ -94,7 +94,10 @@ class Join(Section):
     tick_ms: Annotated[DurationMs, lasting("10ms", "1h")] = Field(
         SECOND_MS,
         alias="tick",
-        description="Length of a tick, the slot of event time in which windows close together.",
+        description=(
+            "Length of a tick, the slot of event time in which windows close together. Longer ones make the training log "
+            "of a quiet site much smaller (docs/join.md, What a tick costs)."
+        ),
     )
     dedupe_ms: Annotated[DurationMs, lasting("0", "7d")] = Field(
         5 * MINUTE_MS,

@@ -18,6 +18,7 @@ import yaml
 from stream_learner.config import ENVIRONMENT_PREFIX, Config, load_config
 from stream_learner.errors import ConfigError
 from stream_learner.traffic import DEMO, Field, TrafficModel, TrafficShape
+from stream_learner.wording import count_of
 
 TICK_MS = 200
 GRACE_MS = 1_000
@@ -142,6 +143,6 @@ def _check_room(plan: DemoPlan, config: Config) -> None:
     more = f"--partitions {needed}, " if needed <= MOST_PARTITIONS else ""
     raise ConfigError(
         f"the embedded broker holds too little for {plan.rate_per_s:g} impressions a second over {held_s:g} s "
-        f"on {plan.partitions} partitions",
+        f"on {count_of(plan.partitions, 'partition')}",
         action=f"Give {more}--rate {most} or less, a shorter --window, or --bootstrap-servers.",
     )

@@ -14,6 +14,7 @@ from typing import Any
 from stream_learner.core.balance import balance_lines
 from stream_learner.demo.scoreboard import Score
 from stream_learner.demo.site import Ending, Moment
+from stream_learner.wording import count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,8 @@ def over_best(score: Score) -> str:
 def _model_lines(ending: Ending, place: Place) -> Iterator[str]:
     moment, total, recent = ending.moment, ending.moment.total, ending.moment.recent
     yield (
-        f"stream-learner demo: {moment.seconds:.1f} s, {moment.sent_impressions:,} impressions, "
-        f"{moment.sent_clicks:,} clicks, {moment.learned:,} examples learned"
+        f"stream-learner demo: {moment.seconds:.1f} s, {count_of(moment.sent_impressions, 'impression')}, "
+        f"{count_of(moment.sent_clicks, 'click')}, {count_of(moment.learned, 'example')} learned"
     )
     yield ""
     yield f"Model {place.model}"
@@ -130,7 +131,7 @@ def _model_lines(ending: Ending, place: Place) -> Iterator[str]:
         return
     yield (
         f"  log-loss            {number(total.log_loss)}   best possible {number(total.best_log_loss)}: "
-        f"{over_best(total)}; the last {recent.examples:,} examples {over_best(recent)}"
+        f"{over_best(total)}; the last {count_of(recent.examples, 'example')} {over_best(recent)}"
     )
     yield (
         f"  normalized entropy  {number(total.normalized_entropy)}   "
@@ -142,8 +143,8 @@ def _model_lines(ending: Ending, place: Place) -> Iterator[str]:
         p50_ms, p99_ms = moment.freshness_ms
         yield f"  freshness           {p50_ms} ms, p99 {p99_ms} ms, from a window's close to the scorer"
     yield (
-        f"  version             {moment.version}, {moment.features:,} features, {moment.nonzero:,} with a weight, "
-        f"digest {ending.digest}"
+        f"  version             {moment.version}, {count_of(moment.features, 'feature')}, {moment.nonzero:,} "
+        f"with a weight, digest {ending.digest}"
     )
 
 

@@ -33,6 +33,7 @@ from stream_learner.roles.joiner import JoinerRole
 from stream_learner.roles.learner import LearnerRole
 from stream_learner.roles.scorer import Scorer
 from stream_learner.roles.topics import input_plans, plans
+from stream_learner.wording import count_of
 
 START_S = 60.0
 SETTLE_S = 20.0
@@ -220,10 +221,12 @@ class Site:
         learner = self._learner.learner
         logged, folded = self._audit.examples_up_to(self._learner.tick), learner.examples + learner.refused
         if logged != folded:
-            found.append(f"the training log holds {logged} examples up to the version, {folded} were folded")
+            found.append(
+                f"the training log holds {count_of(logged, 'example')} up to the version, {folded} were folded"
+            )
         different = self._different_weights()
         if different:
-            found.append(f"{different} weights of the scorer differ from the learner's")
+            found.append(f"{count_of(different, 'weight')} of the scorer not as in the learner")
         return found
 
     def _different_weights(self) -> int:

@@ -20,6 +20,7 @@ from rich.text import Text
 from stream_learner.demo.report import balance, number, over_best
 from stream_learner.demo.site import Moment
 from stream_learner.edges.telemetry import configure_logging
+from stream_learner.wording import count_of
 
 LINE_EVERY_S = 5.0
 BARS = "▁▂▃▄▅▆▇█"
@@ -146,7 +147,7 @@ def line(moment: Moment, rates: tuple[float, float, float]) -> str:
         f" | log-loss {number(recent.log_loss)} (best {number(recent.best_log_loss)}, {over_best(recent)})"
         f", NE {number(recent.normalized_entropy, '.3f')} (best {number(recent.best_normalized_entropy, '.3f')})"
         f", calibration {number(recent.calibration, '.3f')}"
-        f" | fresh {fresh} | {moment.features:,} features, version {moment.version}"
+        f" | fresh {fresh} | {count_of(moment.features, 'feature')}, version {moment.version}"
     )
 
 
@@ -233,7 +234,7 @@ def _state(moment: Moment) -> Text:
     version = f"{moment.version}" if moment.version >= 0 else "–"
     return Text.assemble(
         *(("freshness  ", "dim"), (fresh, "bold"), ("  from a window's close to the scorer\n", "dim")),
-        *(("model      ", "dim"), f"{moment.features:,} features, {moment.nonzero:,} with a weight"),
+        *(("model      ", "dim"), f"{count_of(moment.features, 'feature')}, {moment.nonzero:,} with a weight"),
         *(("   version  ", "dim"), version),
     )
 

@@ -1,15 +1,16 @@
 """Logs: events with fields, on stderr, for people on a terminal and as JSON elsewhere.
 
-In: events from our loggers, records from the standard library's. Out: one line each, with time, level, model
-and role. This file must never write to stdout, which is for results, nor log per input record.
+In: events from our loggers, records from the standard library's, Python's warnings. Out: one line each, with time,
+level, model and role. This file must never write to stdout, which is for results, nor log per input record.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from dataclasses import dataclass
-from typing import IO, Any, TypeAlias, cast
+from typing import IO, Any, TextIO, TypeAlias, cast
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
@@ -32,7 +33,8 @@ _state = _State()
 def configure_logging(
     *, log_format: str = "auto", log_level: str = "info", model: str = "", stream: IO[str] | None = None
 ) -> None:
-    """Send every log of the process to `stream` (default stderr); a later call replaces an earlier one.
+    """Send every log of the process to `stream` (default stderr), and every warning of Python's with them; a later call
+    replaces an earlier one.
 
     log_format: "json", "console", or "auto" (console where the stream is a terminal). log_level: least level
     of our own events; those of other libraries are shown from warning on.
@@ -68,11 +70,32 @@ def configure_logging(
     _state.as_json, _state.configured = as_json, True
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger(_ROOT).setLevel(log_level.upper())
+    warnings.showwarning = _log_warning
 
 
 def get_logger(role: str, **fields: Any) -> Logger:
     """A logger whose events carry `role` and `fields`: `log.info("tick folded", tick=12, examples=800)`."""
     logger = structlog.stdlib.get_logger(f"{_ROOT}.{role}", role=role, **fields)
+    return cast(Logger, logger)
+
+
+def get_library_logger(role: str, **fields: Any) -> Logger:
+    """As `get_logger`, for what runs in a program of somebody else too: there events go where its `logging` sends them.
+
+    That is so until `configure_logging` was called: structlog alone would print every event on stdout.
+    """
+    if _state.configured:
+        return get_logger(role, **fields)
+    logger = structlog.wrap_logger(
+        logging.getLogger(f"{_ROOT}.{role}"),
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        **fields,
+    )
     return cast(Logger, logger)
 
 
@@ -84,6 +107,22 @@ def is_configured() -> bool:
 def logs_as_json() -> bool:
     """Whether logs are JSON lines, so that whoever writes to stderr should write the same."""
     return _state.as_json
+
+
+def _log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """One event where Python would print two lines without a time; one meant for a file of its own goes there."""
+    if file is not None:
+        file.write(warnings.formatwarning(message, category, filename, lineno, line))
+        return
+    fields = {"category": category.__name__, "message": str(message), "file": filename, "line": lineno}
+    get_logger("python").warning("python_warning", **fields)
 
 
 def _adds_model(model: str) -> Processor:

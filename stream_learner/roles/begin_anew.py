@@ -42,6 +42,7 @@ from stream_learner.errors import (
 from stream_learner.roles.accepted import ANOTHER_NAME, Accepted, Hint, LogTail
 from stream_learner.roles.beginning import Beginning, Start
 from stream_learner.roles.last_published import last_published
+from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -202,8 +203,8 @@ class _BeginAnew:
         point = None if accepted.resume is None else accepted.resume.resume
         if point is not None and point.partitions != topics.log.partitions:
             raise InputsChanged(
-                f"{where} was made from {point.partitions} partitions, now there are {topics.log.partitions}: the "
-                "learner's positions are of each partition",
+                f"{where} was made from {count_of(point.partitions, 'partition')}, now there are "
+                f"{topics.log.partitions}: the learner's positions are of each partition",
                 action=ANOTHER_NAME,
             )
         ids = (None, None) if point is None else (point.impression_topic_id, point.click_topic_id)
@@ -289,7 +290,7 @@ class _BeginAnew:
         except NotAuthorised:
             return  # whether one was faster shows in the log
         if members:
-            raise JoinersRun(f"the group {self._config.group} has {members} members")
+            raise JoinersRun(f"the group {self._config.group} has {count_of(members, 'member')}")
 
     def _write(self, partitions: Sequence[_Partition]) -> None:
         appender = Appender(self._settings, name="begin-anew")

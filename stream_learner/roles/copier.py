@@ -53,6 +53,7 @@ from stream_learner.edges.store_copy import (
 )
 from stream_learner.errors import PartitionCountsDiffer, RetryLater
 from stream_learner.roles.copied_checkpoint import LastCopy, check_identity, last_copy
+from stream_learner.wording import count_of
 
 TRANSACTION_BYTES = 4 << 20
 
@@ -168,7 +169,8 @@ class Copier:
         parts = self._store.parts
         if found.partitions != len(parts.families):
             raise PartitionCountsDiffer(
-                f"{self.topic} has {found.partitions} partitions, snapshots.shards is {len(parts.families)}",
+                f"{self.topic} has {count_of(found.partitions, 'partition')}, snapshots.shards is "
+                f"{len(parts.families)}",
                 action="Delete the topic and make it anew with `stream-learner topics ensure`: it is filled again.",
             )
         self._last = last_copy(self._settings, self._admin.offsets, self.topic)

@@ -23,6 +23,7 @@ from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import ConfigError, LogTrimmed, NotFound
 from stream_learner.roles.accepted_ticks import accepted_ticks
 from stream_learner.roles.last_published import last_published
+from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -145,8 +146,8 @@ def scan_dropped_keys(
         before += span.end - span.start
         if found < span.records:
             raise LogTrimmed(
-                f"{topic} partition {partition} holds {found} impressions before offset {span.end}; the training log "
-                f"was made from {span.records}",
+                f"{topic} partition {partition} holds {count_of(found, 'impression')} before offset {span.end}; "
+                f"the training log was made from {span.records}",
                 action="The features of impressions that are gone cannot be found. Join again from those that are "
                 "left, or keep all features of the log.",
             )

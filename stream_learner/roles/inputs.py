@@ -25,6 +25,7 @@ from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.partition_clock import ClockRule, PartitionClock, Votes
 from stream_learner.roles.silence_watch import SilenceWatch
+from stream_learner.wording import count_of
 
 READ_RECORDS = 2_000
 BAD_SHARE_RECORDS = 100
@@ -70,10 +71,10 @@ class BadShare:
         self._bad[topic].update(Reason(code) for code in status[bad].tolist())
         read, found = self._read[topic], self._bad[topic]
         if read >= BAD_SHARE_RECORDS and found.total() > self._limit * read:
-            reasons = "; ".join(f"{count} times {reason.text}" for reason, count in found.most_common())
+            reasons = "; ".join(f"{count_of(count, 'time')} {reason.text}" for reason, count in found.most_common())
             raise TooManyBadRecords(
-                f"{found.total()} of {read} records of {topic} read in the last {self._period_s:g} s are bad "
-                f"({reasons}), the latest in partition {partition} at offset {offsets[bad[-1]]}; "
+                f"{found.total()} of {count_of(read, 'record')} of {topic} read in the last {self._period_s:g} s "
+                f"are bad ({reasons}), the latest in partition {partition} at offset {offsets[bad[-1]]}; "
                 f"join.max_bad_share allows {self._limit:.0%}"
             )
 

@@ -26,6 +26,7 @@ from stream_learner.core.snapshots import (
 from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, PartitionReader, Reader
 from stream_learner.errors import StateOfAnotherModel
 from stream_learner.roles.records import damaged
+from stream_learner.wording import count_of
 
 OpenAt: TypeAlias = Callable[[int, int], Reader]
 Records: TypeAlias = dict[bytes, VersionRecord | ModelRecord]
@@ -83,7 +84,7 @@ def last_published(
     for version in versions:
         if isinstance(version, VersionRecord) and version.stamp.shards != shards:
             raise StateOfAnotherModel(
-                f"{topic} was published with {version.stamp.shards} shards, snapshots.shards is {shards}"
+                f"{topic} was published with {count_of(version.stamp.shards, 'shard')}, snapshots.shards is {shards}"
             )
     model = found[MODEL_SHARD][0].get(MODEL_KEY)
     return LastPublished(

@@ -31,6 +31,7 @@ from stream_learner.roles.publishers_ahead import PublishersAhead
 from stream_learner.roles.record_sizes import RecordSizes
 from stream_learner.roles.recovery import Recovery
 from stream_learner.roles.set_aside import noting_damage
+from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -168,7 +169,7 @@ class ModelFold:
         topic = admin.require([config.snapshots_topic])[config.snapshots_topic]
         if topic.partitions != snapshots.shards:
             raise PartitionCountsDiffer(
-                f"{topic.name} has {topic.partitions} partitions, snapshots.shards is {snapshots.shards}",
+                f"{topic.name} has {count_of(topic.partitions, 'partition')}, snapshots.shards is {snapshots.shards}",
                 action="Set snapshots.shards to the topic's partition count, or make the topic anew.",
             )
         if config.learner.copies:

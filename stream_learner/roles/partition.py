@@ -38,6 +38,7 @@ from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.inputs import InputPlan, Inputs
 from stream_learner.roles.newest_records import right_again
 from stream_learner.roles.partition_progress import Appended, Progress
+from stream_learner.wording import count_of
 
 RESUME_SHARE = 0.05
 """A resume point is written when it costs less than this share of the bytes since the last one."""
@@ -261,7 +262,7 @@ class PartitionJoiner:
             raise InputsChanged(f"{where} was made with other settings of {', '.join(differing)}")
         if point.partitions != plan.partitions:
             raise InputsChanged(
-                f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}",
+                f"{where} was made from {count_of(point.partitions, 'partition')}, now there are {plan.partitions}",
                 action="Partitions cannot be taken away, and ids lie elsewhere since they were added. " + ANOTHER_NAME,
             )
         pairs = (

@@ -35,6 +35,7 @@ from stream_learner.roles.checkpoints import Checkpoints, open_store
 from stream_learner.roles.copied_checkpoint import Progress, check_identity, last_copy, write_back
 from stream_learner.roles.log_follower import LogPosition
 from stream_learner.roles.set_aside import damage_seen, set_aside
+from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -182,7 +183,7 @@ class Recovery:
             missing = write_back(self._settings, self._admin.offsets, topic, copy, store.parts, shown.show)
             last = shown.end()
         if missing:
-            return f"{topic} lacks {missing} of the {last.of} pieces of the copy of tick {copy.tick}"
+            return f"{topic} lacks {missing} of the {count_of(last.of, 'piece')} of the copy of tick {copy.tick}"
         self._log.info(
             "state_restored", tick=copy.tick, pieces=last.of, bytes=last.size_bytes, seconds=round(last.seconds, 3)
         )

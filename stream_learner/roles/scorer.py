@@ -26,7 +26,7 @@ from stream_learner.core.features import Event
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.edges.metrics import Metrics
-from stream_learner.edges.telemetry import get_logger
+from stream_learner.edges.telemetry import get_library_logger
 from stream_learner.errors import AuthenticationFailed, ConfigError, NotAuthorised, NotReady, Stop
 from stream_learner.roles.control.topic import require_control
 from stream_learner.roles.control.watch import ControlWatch
@@ -95,7 +95,7 @@ class Scorer:
         self._metrics = metrics or Metrics(self.name)
         self._metrics.follow(names.SCORER_READY, lambda: float(self.ready))
         self._metrics.follow(names.SCORER_FRESHNESS, lambda: (self.freshness_ms or 0.0) / 1000)
-        self._log = get_logger("scorer").bind(**{"alias": alias} if alias else {"model": model})
+        self._log = get_library_logger("scorer", **{"alias": alias} if alias else {"model": model})
         self._watch = ControlWatch(self._settings, control_topic, self._log, on_look=self._follow)
         self._choice = self._new_choice()
         self._started = False

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stream_learner.errors import BrokenInvariant, StateDamaged
+from stream_learner.wording import count_of
 
 KEPT = 3
 """So many at most: a disk that damages one directory after the other must not be filled with them."""
@@ -56,7 +57,7 @@ def set_aside(path: Path) -> Path:
     before = sorted(path.glob("damaged-*"))
     if len(before) >= KEPT:
         raise StateDamaged(
-            f"{path} is damaged again, and holds {len(before)} damaged states that were set aside",
+            f"{path} is damaged again, and holds {count_of(len(before), 'damaged state')}, set aside before",
             action=f"Check the disk. Then remove {path}/damaged-* and start again.",
         )
     if _open_here(path):

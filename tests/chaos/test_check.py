@@ -141,7 +141,7 @@ def test_a_wrong_weight_in_a_replica_is_found(replicas: Replicas) -> None:
             {**seen.weights, 7: 0.5},
         ):
             [told] = replicas.differences([replace(seen, weights=weights)], [])
-            assert f"version {seen.version}" in told and "1 weights" in told
+            assert f"version {seen.version}" in told and "1 weight" in told
         [told] = replicas.differences([replace(seen, digest="0" * 16)], [])
         assert "digest" in told
 

@@ -25,6 +25,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("joiner.replicas", "3", "joiner.replicas: Invalid type. Expected: integer"),
     ("joiner.replicas", -1, "joiner.replicas: Must be greater than or equal to 0"),
     ("joiner.replicas", 5, "models.ctr: 5 joiners for 4 partitions"),
+    (
+        "models.ctr",
+        {"partitions": 1, "joiner": {"replicas": 2}, "config": {"input": INPUT}},
+        "models.ctr: 2 joiners for 1 partition:",
+    ),
     ("models.ctr.joiner", {"replicas": 5}, "models.ctr: 5 joiners for 4 partitions"),
     ("models.ctr", {"config": {"input": INPUT}}, "models.ctr.partitions is missing"),
     ("models.ctr.partitions", 0, "models.ctr.partitions: Must be greater than or equal to 1"),

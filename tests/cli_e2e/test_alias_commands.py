@@ -132,7 +132,7 @@ def test_what_is_printed_for_people(pair: Pair) -> None:
         ("promote", "m", "-c", file, "--set", "scorer.alias=null"),
     )
     assert shown.code == 0 and shown.err == ""
-    for words in ("complete", "version 10000, 1 weights", "nothing to compare with", "this was a dry run"):
+    for words in ("complete", "version 10000, 1 weight", "nothing to compare with", "this was a dry run"):
         assert words in shown.out
     assert bad.code == nameless.code == errors.ConfigError.exit_code
     assert "no name of a model" in bad.error["message"] and "--alias" in nameless.error["action"]

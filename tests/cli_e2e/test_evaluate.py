@@ -225,6 +225,18 @@ def test_predictions_of_a_model_that_is_only_tested(tmp_path: Path, evaluate: Ev
     assert (tmp_path / "after" / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
+def test_the_table_in_a_pipe_has_a_whole_line_for_each_configuration(tmp_path: Path, evaluate: Evaluate) -> None:
+    """However long its name: names and figures below their titles, in plain characters, with those of `--json`."""
+    file = written(tmp_path, generated(60))
+    names = [learn("ftrl_proximal", "logistic", {"alpha": a, "beta": 1.0, "l1": 0.0, "l2": 1e-300}) for a in (0.1, 2.5)]
+    options = [word for name in names for word in ("--learn", name)]
+    head, *lines = evaluate(file, *options).out.splitlines()
+    assert head.split()[:3] == ["config", "examples", "loss"] and "".join([head, *lines]).isascii()
+    for name, line, row in zip(names, lines, rows_of(evaluate(file, *options, "--json")), strict=True):
+        assert line.startswith(name) and len(line) == len(head)
+        assert line[len(name) :].split()[:2] == ["60", f"{row['average_loss']:.6f}"]
+
+
 def test_curves_are_drawn(tmp_path: Path, evaluate: Evaluate) -> None:
     """A plot with a line for each configuration, and the same as JSON."""
     file = written(tmp_path, generated(60))

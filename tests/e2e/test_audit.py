@@ -429,7 +429,11 @@ def test_the_command_says_so_with_its_exit_code(site: Site, model: Model, capsys
     """0, 58 and 59; the same report as JSON; times as those of a backfill."""
     config = str(site.write_config())
     assert exit_code("audit", "-c", config, "--replay") == 0
-    assert "sound: everything that was asked for was checked, and holds" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "sound: everything that was asked for was checked, and holds" in out
+    for name, meaning in checks.MEANINGS.items():
+        (line,) = [line for line in out.splitlines() if line.startswith(f"{name.replace('_', ' ')}  ")]
+        assert line.endswith(f"  {meaning}")
     assert exit_code("audit", "-c", config, "--json", "--until-tick", str(10**10)) == AuditIncomplete.exit_code
     shown = capsys.readouterr()
     found = json.loads(shown.out)

@@ -259,7 +259,7 @@ def test_what_cannot_be_gone_on_with_is_refused(joined: Site) -> None:
         begin_anew(joined.changed(join={"tick": "2s"}), WRITE)
     with running(joined.joiner()):
         wait_until(lambda: joined.shared_by(1), "the joiner has its partitions")
-        with pytest.raises(JoinersRun, match=f"the group {joined.config.group} has 1 members"):
+        with pytest.raises(JoinersRun, match=f"the group {joined.config.group} has 1 member"):
             begin_anew(joined.config, WRITE)
         assert begin_anew(joined.config, AnewRequest())["written"] is False
     assert not any(mark.begins_anew for marks in joined.marks() for mark in marks)

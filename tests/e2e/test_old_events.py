@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from stream_learner.roles.joiner import JoinerRole
 from tests.e2e.conftest import MakeSite
-from tests.e2e.site import running, wait_until
+from tests.e2e.site import Site, running, wait_until
 from tests.scenarios import Message, scenario
 
 NOW_MS = 1_700_000_000_000
@@ -43,6 +43,37 @@ def test_old_events_at_sixty_times_their_speed_keep_their_clicks(make_site: Make
         wait_until(lambda: site.last_tick() >= clock[0] // 1000 - 2, "closed by the clock after a quiet minute")
     assert [label for _, _, _, label, _, _ in site.log(0).examples()] == [1.0] * STEPS
     assert sum(mark.counts.clicks.late for mark in site.log(0).marks) == 0
+
+
+def test_old_events_that_were_produced_first_keep_their_clicks(make_site: MakeSite) -> None:
+    """Read at once, a month old: each has its click, however far the wall clock is. What is fed in later is late."""
+    made = scenario("plain", partitions=1).with_settings(window_ms=WINDOW_MS, tick_ms=1_000, skew_ms=0, dedupe_ms=0)
+    at = [NOW_MS - MONTH_MS + 60_000 * step for step in range(STEPS)]
+    impressions = [_event(at[step], step) for step in range(STEPS)]
+    clicks = [_event(at[step] + CLICK_DELAY_MS, step) for step in range(STEPS)]
+    site = make_site(
+        replace(made, impressions=[impressions], clicks=[clicks]), join={"close_idle": True, "grace": "1s"}
+    )
+    site.produce()
+    clock = [NOW_MS]
+    joiner = site.joiner(clock_ms=lambda: clock[0])
+    with running(joiner):
+        wait_until(lambda: _read(joiner, "click") >= STEPS, "all clicks are read")
+        clock[0] += 61_000
+        wait_until(lambda: _read(joiner, "impression") >= STEPS, "all impressions are read")
+        clock[0] += 61_000
+        wait_until(lambda: site.last_tick() >= clock[0] // 1000 - 2, "closed by the clock after a quiet minute")
+        assert [label for _, _, _, label, _, _ in site.log(0).examples()] == [1.0] * STEPS
+        site.send(site.impressions, 0, [_event(at[-1], STEPS)])
+        clock[0] += 5_000
+        wait_until(lambda: _late(site) == 1, "the one that came after that is late")
+    assert sum(mark.counts.clicks.late for mark in site.log(0).marks) == 0
+    assert len(site.log(0).examples()) == STEPS
+
+
+def _late(site: Site) -> int:
+    """How many impressions were too late for an example."""
+    return sum(mark.counts.impressions.late for mark in site.log(0).marks)
 
 
 def _event(at: int, number: int) -> Message:

@@ -6,6 +6,9 @@ import io
 import json
 import logging
 import re
+import subprocess
+import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,6 +111,64 @@ def test_logs_go_to_stderr_by_default(capsys: pytest.CaptureFixture[str]) -> Non
     out, err = capsys.readouterr()
     assert out == ""
     assert json.loads(err)["event"] == "seen"
+
+
+def test_a_warning_of_python_is_one_event(stream: io.StringIO) -> None:
+    """Its category, text and place are fields; nothing else is written for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        configure_logging(log_format="json", model="ctr", stream=stream)
+        warnings.warn("old\nand gone", DeprecationWarning, stacklevel=1)
+    (line,) = lines(stream)
+    assert (line["level"], line["model"], line["role"], line["event"]) == ("warning", "ctr", "python", "python_warning")
+    assert (line["category"], line["message"]) == ("DeprecationWarning", "old\nand gone")
+    assert line["file"] == __file__ and isinstance(line["line"], int)
+
+
+def test_a_warning_that_is_meant_for_a_file_goes_there(stream: io.StringIO) -> None:
+    """Whoever shows a warning in a file of theirs finds it there, and not in the log."""
+    own = io.StringIO()
+    with warnings.catch_warnings():
+        configure_logging(log_format="json", stream=stream)
+        warnings.showwarning("look", UserWarning, "a.py", 7, file=own)
+    assert "a.py:7: UserWarning: look" in own.getvalue()
+    assert lines(stream) == []
+
+
+LIBRARY = """
+import logging, sys
+from stream_learner.edges.telemetry import get_library_logger
+log = get_library_logger("scorer", model="ctr")
+log.debug("unseen")
+log.warning("seen", reason="100 % away")
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s", level=logging.INFO, stream=sys.stderr)
+log.info("seen too", to="b")
+"""
+
+
+def test_in_a_program_of_somebody_else_events_go_to_its_logging() -> None:
+    """Nothing is on stdout; before that program sets its logging up, only warnings are shown; then what it asks for."""
+    ended = subprocess.run([sys.executable, "-c", LIBRARY], capture_output=True, text=True, check=True)
+    assert ended.stdout == ""
+    assert ended.stderr.splitlines() == [
+        "event='seen' model='ctr' reason='100 % away'",
+        "INFO stream_learner.scorer event='seen too' model='ctr' to='b'",
+    ]
+
+
+WARNING = """
+import sys, warnings
+from stream_learner.cli.options import load_for_role
+load_for_role(None, ["model=ctr", "kafka.bootstrap.servers=h:1", "input.impressions.topic=a", "input.clicks.topic=b"])
+warnings.warn("seen")
+"""
+
+
+def test_every_role_logs_the_warnings_of_python() -> None:
+    """How every command of a role begins is enough: a warning after it is a line of JSON, and stderr has no other."""
+    ended = subprocess.run([sys.executable, "-c", WARNING], capture_output=True, text=True, check=True)
+    (line,) = map(json.loads, ended.stderr.splitlines())
+    assert (line["model"], line["event"], line["message"], ended.stdout) == ("ctr", "python_warning", "seen", "")
 
 
 # Metrics

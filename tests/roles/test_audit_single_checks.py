@@ -44,12 +44,12 @@ def batch(ids: tuple[int, ...] = (11, 12, 13, 14)) -> ExampleBatch:
     )
 
 
-@pytest.mark.parametrize(("counted", "found"), [(2, 0), (1, 1), (3, 1)])
-def test_positives_that_a_mark_counts_are_those_of_its_examples(counted: int, found: int) -> None:
+@pytest.mark.parametrize(("counted", "found"), [("2 positives", 0), ("1 positive", 1), ("3 positives", 1)])
+def test_positives_that_a_mark_counts_are_those_of_its_examples(counted: str, found: int) -> None:
     """One too many is as wrong as one too few."""
     (value,) = encode_examples(0, 9, 1, batch())
     record = decode_record(value)
-    counts = TickCounts(ImpressionCounts(read=4, examples=4, positives=counted))
+    counts = TickCounts(ImpressionCounts(read=4, examples=4, positives=int(counted[0])))
     mark = Mark(0, 1, 0, 9, 4, 0, 0, 1, 0, -1, counts)
     findings = Findings(10)
     place = audited(findings)
@@ -58,15 +58,15 @@ def test_positives_that_a_mark_counts_are_those_of_its_examples(counted: int, fo
     MarkChecks(place, spec).take(Step(tick, None, in_range=True))
     assert findings.failures[COUNTS] == found
     assert findings.total == found
-    assert all(f"counts {counted} positives, its examples are 2" in finding.what for finding in findings.listed)
+    assert all(f"counts {counted}, its examples are 2" in finding.what for finding in findings.listed)
 
 
 CHANGES: dict[str, tuple[Callable[[ExampleBatch], ExampleBatch], list[str]]] = {
     "nothing": (lambda made: made, []),
-    "one is missing": (lambda _: batch((11, 12, 14)), ["1 examples are missing", "1 examples with another log_time"]),
+    "one is missing": (lambda _: batch((11, 12, 14)), ["missing: 1 example", "1 example with another log_time"]),
     "one too many": (
         lambda _: batch((11, 12, 13, 14, 15)),
-        ["1 examples that the inputs do not give: id 0x000000000000000f"],
+        ["1 example that the inputs do not give: id 0x000000000000000f"],
     ),
     "a label": (lambda made: replace(made, label=np.zeros(4)), ["2 examples with another label"]),
     "a weight": (lambda made: replace(made, weight=made.weight * 2), ["4 examples with another weight"]),

@@ -29,6 +29,7 @@ from stream_learner.edges.kafka.ends import OffsetQueries
 from stream_learner.edges.kafka.faults import MISSING, Doing, Reports, fault, kafka_error
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
+from stream_learner.wording import count_of
 
 REQUEST_TIMEOUT_S = 15.0
 LOOK_S = 1.0
@@ -298,7 +299,7 @@ class Admin:
 
 def _missing(plan: TopicPlan, created: bool) -> Difference:
     return Difference(
-        plan.name, "topic", f"{plan.partitions} partitions", "missing", created, "made" if created else ""
+        plan.name, "topic", f"{count_of(plan.partitions, 'partition')}", "missing", created, "made" if created else ""
     )
 
 

@@ -19,6 +19,7 @@ from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import Doing, Reports, fault
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import RetryLater, StreamLearnerError
+from stream_learner.wording import count_of
 
 MAX_RECORD_BYTES = 16 << 20
 QUEUE_WAIT_S = 30.0
@@ -158,7 +159,7 @@ class Appender:
         while self._waiting and self._fatal is None and time.monotonic() < deadline:
             self._serve(min(max(deadline - time.monotonic(), 0.0), 0.1))
         if self._waiting and self._fatal is None:
-            left = f"{self._waiting} records are left over"
+            left = f"left over: {count_of(self._waiting, 'record')}"
             raise self._reports.instead_of(fault(KafkaError(KafkaError._TIMED_OUT, left), self._doing))
         return self.poll()
 

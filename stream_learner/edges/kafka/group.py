@@ -23,6 +23,7 @@ from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import MISSING, TRIMMED, UNREACHABLE, fault, refuses_certificate
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import AssignmentRefused, Fenced, PartitionCountsDiffer, StreamLearnerError
+from stream_learner.wording import count_of
 
 QUERY_TIMEOUT_S = 10.0
 SESSION_TIMEOUT_MS = "45000"
@@ -180,7 +181,8 @@ class Membership:
         counts = self._partition_counts()
         if counts[self.impressions] != counts[self.clicks]:
             raise PartitionCountsDiffer(
-                f"{self.impressions} has {counts[self.impressions]} partitions, {self.clicks} has {counts[self.clicks]}"
+                f"{self.impressions} has {count_of(counts[self.impressions], 'partition')}, {self.clicks} has "
+                f"{counts[self.clicks]}"
             )
         of = {topic: frozenset(p.partition for p in given if p.topic == topic) for topic in counts}
         if of[self.impressions] != of[self.clicks]:

@@ -24,6 +24,7 @@ from stream_learner.core.json_array import TooManyElements, find_elements
 from stream_learner.core.reasons import Reason
 from stream_learner.edges.serving.models import Answers, Served
 from stream_learner.edges.serving.refusals import Refused
+from stream_learner.wording import count_of
 
 KEY = b"instances"
 
@@ -94,7 +95,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 def check_count(count: int, most: int) -> None:
     """Raise Refused (400) for more instances than `most`."""
     if count > most:
-        raise Refused(400, f"{count} instances are more than serve.max_instances, {most}")
+        raise Refused(400, f"{count_of(count, 'instance')} are more than serve.max_instances, {most}")
 
 
 def _predict_instances(served: Served, body: bytes, most: int) -> Answers:

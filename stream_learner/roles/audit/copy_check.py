@@ -23,6 +23,7 @@ from stream_learner.roles.audit.findings import COPIED_CHECKPOINT, Finding, Find
 from stream_learner.roles.checkpoints import state_identity
 from stream_learner.roles.copied_checkpoint import committed_records, last_copy
 from stream_learner.roles.log_follower import LogPosition
+from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -128,7 +129,9 @@ class CopyCheck:
         if content.get("log_topic_id") != log.id.hex():
             wrong.append(f"its positions are of another {log.name}: the topic was deleted and made anew")
         if len(positions_of(copy)) != log.partitions:
-            wrong.append(f"it has positions of {len(positions_of(copy))} partitions, {log.name} has {log.partitions}")
+            wrong.append(
+                f"it has positions of {count_of(len(positions_of(copy)), 'partition')}, {log.name} has {log.partitions}"
+            )
         digests = {f"{record.digest:016x}" for record in copy.version_records()}
         scalars = content.get("learner")
         digests.add(str(scalars.get("digest") if isinstance(scalars, dict) else None))

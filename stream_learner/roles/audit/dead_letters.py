@@ -19,6 +19,7 @@ from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, P
 from stream_learner.roles.accepted_ticks import READ_RECORDS, WAIT_S
 from stream_learner.roles.audit.findings import DEAD_LETTERS, Finding, Findings
 from stream_learner.roles.audit.mark_checks import Sums
+from stream_learner.wording import count_of
 
 COMPACT_AT = 100_000
 
@@ -98,7 +99,7 @@ def check_dead_letters(
         if found < letters.count and is_trimmed:
             findings.leave_out(DEAD_LETTERS, f"{topic} has lost its beginning; it holds {found} of {letters.count}")
         elif found != letters.count:
-            what = f"{found} letters of {where}; the marks count {letters.count}"
+            what = f"{count_of(found, 'letter')} of {where}; the marks count {letters.count}"
             findings.fail(Finding(DEAD_LETTERS, what, topic, partition))
 
 

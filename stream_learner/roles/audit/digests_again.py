@@ -21,6 +21,7 @@ from stream_learner.roles.audit.copy_check import digest_of, head_content
 from stream_learner.roles.audit.findings import COPIED_CHECKPOINT, DIGESTS_AGAIN, Finding, Findings
 from stream_learner.roles.audit.snapshots_check import Published
 from stream_learner.roles.evaluation.log_source import in_order_of_the_fold
+from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -111,7 +112,7 @@ def check_digests(
     fold.compare_before(min(passed) + 1)
     left = Counter(one.check for one in fold.left if until_tick is None or one.tick <= until_tick)
     for check, count in left.items():
-        why = f"{count} versions beyond the last tick of the log that every partition has passed"
+        why = f"{count_of(count, 'version')} beyond the last tick of the log that every partition has passed"
         findings.leave_out(check, why)
     return fold
 

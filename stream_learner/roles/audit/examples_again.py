@@ -26,6 +26,7 @@ from stream_learner.roles.audit.inputs_check import InputTopics
 from stream_learner.roles.audit.log_walk import Step
 from stream_learner.roles.audit.place import AuditedPartition
 from stream_learner.roles.inputs import InputPlan, Inputs
+from stream_learner.wording import count_of
 
 BUFFER_BYTES: Final = 32 << 20
 _BYTES: Final = ("id_hash", "label", "weight", "log_time_ms", "row_start", "keys", "values")
@@ -222,12 +223,14 @@ def example_differences(there: ExampleBatch, made: ExampleBatch) -> Iterator[str
         yield "the same numbers in other bytes"
         return
     if len(found.only_first):
-        yield f"{len(found.only_first)} examples that the inputs do not give: {_ids(there, found.only_first)}"
+        yield (
+            f"{count_of(len(found.only_first), 'example')} that the inputs do not give: {_ids(there, found.only_first)}"
+        )
     if len(found.only_second):
-        yield f"{len(found.only_second)} examples are missing: {_ids(made, found.only_second)}"
+        yield f"missing: {count_of(len(found.only_second), 'example')}: {_ids(made, found.only_second)}"
     for name, differ in found.columns.items():
         if differ.any():
-            yield f"{int(differ.sum())} examples with another {name}: {_ids(there, found.first[differ])}"
+            yield f"{count_of(int(differ.sum()), 'example')} with another {name}: {_ids(there, found.first[differ])}"
     if found.reordered:
         yield "the examples are in another order"
 

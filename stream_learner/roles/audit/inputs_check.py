@@ -15,6 +15,7 @@ from stream_learner.edges.kafka.group_offsets import CommittedOffset
 from stream_learner.roles.accepted import Hint
 from stream_learner.roles.audit.findings import COMMITTED, POSITIONS, RESUME_POINTS
 from stream_learner.roles.audit.place import AuditedPartition
+from stream_learner.wording import count_of
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ class InputChecks:
                 wrong.append(f"{topic.name} is another topic than the one that the log was made from: its id differs")
             if topic.partitions != point.partitions:
                 wrong.append(
-                    f"the log was made from {point.partitions} partitions, {topic.name} has {topic.partitions}"
+                    f"the log was made from {count_of(point.partitions, 'partition')}, {topic.name} has "
+                    f"{topic.partitions}"
                 )
         for section in inputs.differing_settings(mark, point):
             wrong.append(f"the log was made with other settings of {section} than those configured")

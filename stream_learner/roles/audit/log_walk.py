@@ -21,6 +21,7 @@ from stream_learner.core.training_log import AcceptedTick, RuleR, find_chain
 from stream_learner.roles.audit.findings import CHECKSUMS, COUNTS, ORDER
 from stream_learner.roles.audit.place import AuditedPartition
 from stream_learner.roles.partition import MAX_OUTSTANDING
+from stream_learner.wording import count_of
 
 RecordsFrom = Callable[[int], Iterator[tuple[int, bytes | None]]]
 
@@ -269,7 +270,7 @@ class LogWalk:
     def _note_gap(self, found: _Open) -> None:
         mark, last = found.mark, self._rule.last
         if mark.predecessor == last and mark.first_tick == last.last_tick + 1:
-            why = f"the mark names {mark.records} records, and not all are there"
+            why = f"the mark names {count_of(mark.records, 'record')}, and not all are there"
         else:
             why = f"the mark of ticks {mark.first_tick} to {mark.last_tick} follows {_text(mark.predecessor)}"
             why += f", which is not in the log; the last that counts is {_text(last)}"

@@ -17,6 +17,7 @@ from stream_learner.core.marks import RULES, Mark
 from stream_learner.roles.audit.findings import BALANCE, CHECKSUMS, COUNTS, ORDER, POSITIONS
 from stream_learner.roles.audit.log_walk import Step
 from stream_learner.roles.audit.place import AuditedPartition
+from stream_learner.wording import count_of
 
 
 @dataclass
@@ -121,7 +122,7 @@ class MarkChecks:
         positives = sum(int(np.count_nonzero(record.label > 0)) for record in records)
         self._place.findings.held(COUNTS)
         if positives != counted.positives:
-            what = f"the mark counts {counted.positives} positives, its examples are {positives}"
+            what = f"the mark counts {count_of(counted.positives, 'positive')}, its examples are {positives}"
             self._place.fail(COUNTS, what, step.tick.mark_offset, mark.last_tick)
         sums.records += mark.records
         sums.examples += step.tick.examples
@@ -187,11 +188,15 @@ def wrong_positions(mark: Mark, before: Mark | None) -> list[str]:
         found.append(f"first_click {mark.first_click} is not before click_cursor {mark.click_cursor}")
     point, waiting = mark.resume, mark.counts.clicks.waiting
     if point is not None and len(point.codes) != waiting:
-        found.append(f"the resume point has {len(point.codes)} codes, {waiting} clicks wait")
+        found.append(
+            f"the resume point has {count_of(len(point.codes), 'code')} for {count_of(waiting, 'waiting click')}"
+        )
     if point is not None and point.dedupe_from > mark.next_impression:
         found.append(f"dedupe_from {point.dedupe_from} is behind next_impression {mark.next_impression}")
     if waiting > mark.click_cursor - mark.first_click:
-        found.append(f"{waiting} clicks wait between first_click {mark.first_click} and {mark.click_cursor}")
+        found.append(
+            f"{count_of(waiting, 'waiting click')} between first_click {mark.first_click} and {mark.click_cursor}"
+        )
     if before is None:
         return found
     for name in ("next_impression", "first_click", "click_cursor"):
@@ -199,9 +204,9 @@ def wrong_positions(mark: Mark, before: Mark | None) -> list[str]:
         if now < then:
             found.append(f"{name} goes back from {then} to {now}")
     for side, read, records in (
-        ("impressions", mark.counts.impressions.read, mark.next_impression - before.next_impression),
-        ("clicks", mark.counts.clicks.read, mark.click_cursor - before.click_cursor),
+        ("impression", mark.counts.impressions.read, mark.next_impression - before.next_impression),
+        ("click", mark.counts.clicks.read, mark.click_cursor - before.click_cursor),
     ):
         if read > max(records, 0):
-            found.append(f"{read} {side} were read from {records} offsets")
+            found.append(f"{count_of(read, side)} read from {count_of(max(records, 0), 'offset')}")
     return found

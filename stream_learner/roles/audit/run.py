@@ -46,6 +46,7 @@ from stream_learner.roles.audit.positives import bounds
 from stream_learner.roles.audit.request import Request
 from stream_learner.roles.audit.snapshots_check import Published, check_snapshots
 from stream_learner.roles.inputs import BadShare, InputPlan
+from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -266,7 +267,7 @@ class _Audit:
         least, most = found.fewest or 0, found.most
         if stretch.positives < least or (most is not None and stretch.positives > most):
             between = f"{least} or more" if most is None else f"{least} to {most}"
-            what = f"{stretch.positives} examples are positive; by the clicks that matched there are {between}"
+            what = f"{count_of(stretch.positives, 'positive')}; by the clicks that matched there are {between}"
             findings.fail(Finding(POSITIVES, what, config.examples_topic, partition, tick=stretch.last.last_tick))
 
     def _report(self, published: Published, copy: CopyHead | None, fold: DigestsAgain | None) -> dict[str, Any]:
@@ -333,7 +334,9 @@ def verdict(found: dict[str, Any]) -> StreamLearnerError | None:
     for name, check in found["checks"].items():
         by_status.setdefault(check["status"], []).append(name.replace("_", " "))
     if not found["sound"]:
-        return AuditFailed(f"{found['model']} is not sound: {found['total']} findings in {', '.join(by_status[FAILS])}")
+        return AuditFailed(
+            f"{found['model']} is not sound: {count_of(found['total'], 'finding')} in {', '.join(by_status[FAILS])}"
+        )
     if not found["complete"]:
         return AuditIncomplete(f"{found['model']}: not everything was checked of {', '.join(by_status[NOT_CHECKED])}")
     return None

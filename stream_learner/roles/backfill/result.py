@@ -15,6 +15,7 @@ from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.errors import BrokenInvariant
 from stream_learner.roles.accepted_ticks import accepted_ticks
 from stream_learner.roles.model_fold import ModelFold
+from stream_learner.wording import count_of
 
 METRICS = ("log_loss", "normalized_entropy", "auc", "calibration")
 
@@ -74,8 +75,8 @@ def check(result: Result, log_topic: str) -> None:
     for learned in result.models:
         if learned.examples != logged:
             raise BrokenInvariant(
-                f"{log_topic} holds {logged} examples up to tick {learned.model['version']}, {learned.examples} were "
-                f"folded into {learned.model['name']}"
+                f"{log_topic} holds {count_of(logged, 'example')} up to tick {learned.model['version']}, "
+                f"{learned.examples} were folded into {learned.model['name']}"
             )
 
 
@@ -98,7 +99,7 @@ def _model_lines(learned: Learned) -> Iterator[str]:
     yield f"  version             {model['version']}"
     yield f"  digest              {model['digest']}"
     yield f"  features            {model['features']:,}, {model['nonzero']:,} with a weight"
-    yield f"  learned from        {learned.examples:,} examples"
+    yield f"  learned from        {count_of(learned.examples, 'example')}"
     for name, value in metrics.items():
         yield f"  {name.replace('_', '-') if name == 'log_loss' else name.replace('_', ' '):<20}{_figure(value)}"
     yield ""

@@ -25,6 +25,7 @@ from stream_learner.roles.accepted_ticks import accepted_ticks
 from stream_learner.roles.comparison.click_search import ClickSearch
 from stream_learner.roles.comparison.findings import ComparedModel, Findings
 from stream_learner.roles.last_published import LastPublished, last_published
+from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -137,7 +138,7 @@ def _compare_logs(
     counts = [found[topic].partitions for topic in topics]
     if counts[0] != counts[1]:
         raise PartitionCountsDiffer(
-            f"{topics[0]} has {counts[0]} partitions, {topics[1]} has {counts[1]}: equal ids do not meet",
+            f"{topics[0]} has {count_of(counts[0], 'partition')}, {topics[1]} has {counts[1]}: equal ids do not meet",
             action="Only logs with the same number of partitions can be compared.",
         )
     _, clicks = config.event_specs()

@@ -23,6 +23,7 @@ from stream_learner.roles.clock import wall_clock_ms
 from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.last_published import last_published
 from stream_learner.roles.model_replica import ModelReplica
+from stream_learner.wording import count_of
 
 POLL_S = 0.02
 Description = dict[str, Any]
@@ -190,7 +191,7 @@ class _Judge:
                     time.sleep(POLL_S)
                 missing = replica.why_not_ready
                 description = {**replica.replica.model, "version": replica.replica.version}
-                detail = f"version {replica.replica.version}, {replica.replica.rows} weights"
+                detail = f"version {replica.replica.version}, {count_of(replica.replica.rows, 'weight')}"
             finally:
                 replica.stop()
         except StreamLearnerError as error:
@@ -286,7 +287,7 @@ class _Judge:
         figure = "log-loss" if losses[0] == "logistic" else losses[0]
         detail = (
             f"{figure} {found.candidate_loss:.5f}, that of {outcome.before} {found.current_loss:.5f}, "
-            f"over {len(found.start_ms)} shared slices with {found.examples} examples"
+            f"over {count_of(len(found.start_ms), 'shared slice')} with {count_of(found.examples, 'example')}"
         )
         limit = f"; at most {tolerance:g} more (--tolerance)" if worse else ""
         outcome.checks.append(Check("not worse", not worse, detail + limit))

@@ -29,6 +29,7 @@ from stream_learner.edges.kafka import Admin, Appender, KafkaSettings, Partition
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.roles.records import damaged
+from stream_learner.wording import count_of
 
 PARTITION = 0
 READ_RECORDS = 1_000
@@ -143,7 +144,7 @@ def require_control(admin: Admin, topic: str) -> TopicInfo:
         raise TopicMissing(f"there is no control topic: {error.message}", action=MISSING) from error
     if found.partitions != 1:
         raise PartitionCountsDiffer(
-            f"{topic} has {found.partitions} partitions, the control topic has one",
+            f"{topic} has {count_of(found.partitions, 'partition')}, the control topic has one",
             action="Make it anew with one partition, or set topics.control to another name.",
         )
     return found

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 from stream_learner.errors import BadInput
 from stream_learner.roles.evaluation.portions import Portion
 from stream_learner.roles.evaluation.trial import Trial
+from stream_learner.wording import count_of
 
 AHEAD: Final = 2
 """Blocks parsed ahead, besides one in each thread."""
@@ -176,8 +177,8 @@ def _check_count(feed: Feed, examples: int, passes: int) -> None:
         feed.examples = examples
     if examples != feed.examples:
         raise BadInput(
-            f"the data changed while they were read: {feed.examples:,} examples in the first pass, {examples:,} in "
-            f"pass {passes + 1}",
+            f"the data changed while they were read: {count_of(feed.examples, 'example')} in the first pass, "
+            f"{examples:,} in pass {passes + 1}",
             action="Evaluate a copy that nobody writes to; of a training log, what retention does not take meanwhile.",
         )
 
@@ -185,9 +186,7 @@ def _check_count(feed: Feed, examples: int, passes: int) -> None:
 def bad_line(portion: Portion, place: int, skipped: int) -> BadInput:
     """The error that names the bad line at a place of a portion, one too many after those that were skipped."""
     fault = portion.faults[place]
-    before = (
-        f" ({skipped} bad {'line' if skipped == 1 else 'lines'} before it {'was' if skipped == 1 else 'were'} skipped)"
-    )
+    before = f" ({count_of(skipped, 'bad line')} before it {'was' if skipped == 1 else 'were'} skipped)"
     return BadInput(
         f"{portion.file} line {fault.line} column {fault.column}: expected {fault.expected}{before if skipped else ''}",
         action="Correct the line, or let so many bad lines be skipped and counted with --skip-bad N.",

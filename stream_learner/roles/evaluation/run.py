@@ -23,6 +23,7 @@ from stream_learner.roles.evaluation.outputs import check_outputs, prediction_wr
 from stream_learner.roles.evaluation.pipeline import Counts, Pipeline
 from stream_learner.roles.evaluation.request import Request
 from stream_learner.roles.evaluation.trial import Trial
+from stream_learner.wording import count_of
 
 
 class Moment(NamedTuple):
@@ -87,13 +88,13 @@ class Evaluation:
         except BadInput as unwritten:
             error = error or unwritten
         rows = [finite(trial.row()) for trial in plan.trials]
-        one = counts.skipped == 1
-        notes = [f"{counts.skipped:,} bad {'line was' if one else 'lines were'} skipped"] if counts.skipped else []
+        were = "was" if counts.skipped == 1 else "were"
+        notes = [f"{count_of(counts.skipped, 'bad line')} {were} skipped"] if counts.skipped else []
         for trial in plan.trials:
             if trial.refused:
                 notes.append(
-                    f"{trial.name}: {trial.refused:,} examples were refused and changed nothing: a label that the loss "
-                    "does not know, a number that is not finite, or a negative importance"
+                    f"{trial.name}: refused, and nothing changed: {count_of(trial.refused, 'example')} with a label "
+                    "that the loss does not know, a number that is not finite, or a negative importance"
                 )
         return Result(rows, counts.examples, counts.passes, counts.skipped, seconds, notes, error)
 
@@ -106,9 +107,10 @@ def _nothing_learned(trials: list[Trial], examples: int) -> BadInput | None:
     if not examples:
         return BadInput("there was no example, so nothing was learned", action="Look whether the data are complete.")
     refused = any(trial.refused for trial in trials if trial.name in names)
+    why = "all with a label were refused" if refused else "none that was not held out has a label"
     return BadInput(
-        f"nothing was learned by {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}: of {examples:,} "
-        f"examples {'all with a label were refused' if refused else 'none that was not held out has a label'}",
+        f"nothing was learned by {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}: of "
+        f"{count_of(examples, 'example')} {why}",
         action="Give the loss labels that it knows, as docs/evaluate.md lists them; --test only predicts.",
     )
 
