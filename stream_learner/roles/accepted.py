@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from stream_learner.core.errors import BrokenLog, RecordError
 from stream_learner.core.mark_codec import decode_mark
 from stream_learner.core.marks import GENESIS, Mark, MarkId
-from stream_learner.core.record_header import Kind, peek
+from stream_learner.core.record_header import Kind, open_record
 from stream_learner.core.training_log import AcceptedTick, RuleR, find_chain
 from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
 from stream_learner.errors import LogTrimmed
@@ -207,9 +207,9 @@ class LogTail:
             found = []
             for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True) if batch else ():
                 try:
-                    header = peek(value or b"")
-                    if header.kind is Kind.MARK:
-                        found.append((offset, decode_mark(header, value or b"")))
+                    record = open_record(value or b"")
+                    if record.header.kind is Kind.MARK:
+                        found.append((offset, decode_mark(record)))
                 except RecordError as error:
                     raise damaged(error, self.topic, self.partition, offset) from error
             yield found

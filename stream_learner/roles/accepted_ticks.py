@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from stream_learner.core.errors import BrokenLog, RecordError
 from stream_learner.core.mark_codec import decode_mark
 from stream_learner.core.marks import Mark
-from stream_learner.core.record_header import Kind, peek
+from stream_learner.core.record_header import Kind, open_record
 from stream_learner.core.training_log import AcceptedTick, RuleR, find_chain
 from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
 from stream_learner.errors import LogTrimmed
@@ -76,9 +76,9 @@ def _rule_within(reader: Reader, end: int) -> RuleR | None:
 def _marks(reader: Reader, end: int) -> Iterator[tuple[int, Mark]]:
     for offset, value in records_up_to(reader, end):
         try:
-            header = peek(value or b"")
-            if header.kind is Kind.MARK:
-                yield offset, decode_mark(header, value or b"")
+            record = open_record(value or b"")
+            if record.header.kind is Kind.MARK:
+                yield offset, decode_mark(record)
         except RecordError as error:
             raise damaged(error, reader.topic, reader.partition, offset) from error
 

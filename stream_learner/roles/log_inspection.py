@@ -17,7 +17,7 @@ from stream_learner.core.errors import RecordError
 from stream_learner.core.examples import ExampleBatch, ExampleRecord, decode, to_batch
 from stream_learner.core.mark_codec import decode_mark
 from stream_learner.core.marks import Mark, MarkId
-from stream_learner.core.record_header import Kind, peek
+from stream_learner.core.record_header import Kind, open_record
 from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader
 from stream_learner.errors import NotFound
 from stream_learner.roles.records import damaged
@@ -74,8 +74,8 @@ def _links(config: Config, partition: int) -> dict[MarkId, _Link]:
     links: dict[MarkId, _Link] = {}
     for offset, value in _log(config, partition):
         try:
-            header = peek(value)
-            mark = decode_mark(header, value) if header.kind is Kind.MARK else None
+            record = open_record(value)
+            mark = decode_mark(record) if record.header.kind is Kind.MARK else None
         except RecordError as error:
             raise damaged(error, config.examples_topic, partition, offset) from error
         if mark is not None and mark.id not in links:
@@ -113,7 +113,7 @@ def _log(config: Config, partition: int, start: int = 0) -> Iterator[tuple[int, 
 
 
 def _header_fields(value: bytes) -> dict[str, Any]:
-    header = peek(value)
+    header = open_record(value).header
     return {"kind": header.kind.name.lower(), "tick": header.tick, "attempt": f"{header.attempt:016x}"}
 
 
