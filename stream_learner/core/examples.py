@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,8 +216,8 @@ def decode_examples(record: LogRecord) -> ExampleRecord:
         raise DamagedRecord(f"{record.size_bytes} bytes for {n} examples, {k} keys, {m} features, {v} values", where)
     views = []
     at = _SIZES.size
-    for size, dtype in zip(sizes, _DTYPES, strict=True):
-        views.append(np.frombuffer(body, dtype, size // dtype.itemsize, at))
+    for size, empty in zip(sizes, _EMPTY, strict=True):
+        views.append(np.frombuffer(body, empty.dtype, size // empty.itemsize, at) if size else empty)
         at += size
     keys, id_hash, values, weight, soft, delta, positions, indices, row_len, hard = views
     wrong = _verify(keys, delta, positions, indices, row_len, hard)
@@ -268,7 +269,9 @@ def warm() -> None:
         decode(record)
 
 
-_DTYPES = tuple(np.dtype(t) for t in ("<u8", "<u8", "<f8", "<f8", "<f8", "<u4", "<u4", "<u2", "<u2", "u1"))
+_DTYPES = ("<u8", "<u8", "<f8", "<f8", "<f8", "<u4", "<u4", "<u2", "<u2", "u1")
+_EMPTY: tuple[NDArray[Any], ...] = tuple(np.frombuffer(b"", dtype) for dtype in _DTYPES)
+"""The arrays of a record without elements: many are absent from most records, and a view costs a quarter of a µs."""
 
 
 def _array_sizes(flags: int, n: int, k: int, m: int, v: int) -> tuple[int, ...]:

@@ -134,7 +134,7 @@ def attach_codes(mark: Mark, parts: list[NDArray[np.uint8]], where: Where = NOWH
     Raises DamagedRecord where there are more or fewer codes than the mark names.
     """
     expected = mark.resume.detached if mark.resume is not None else 0
-    found = sum(len(part) for part in parts)
+    found = sum(map(len, parts))
     if found != expected:
         raise DamagedRecord(f"the mark names {expected} codes ahead of it, there are {found}", where)
     if mark.resume is None or not parts:
