@@ -71,6 +71,7 @@ __all__ = [
     "TickCounts",
     "decode",
     "decode_examples",
+    "decode_record",
     "encode_examples",
     "encode_mark",
     "largest_record_bytes",
@@ -194,7 +195,11 @@ def decode(value: bytes, *, where: Where = NOWHERE) -> ExampleRecord | Mark | ND
     Raises ForeignRecord, NewerVersion, DamagedRecord. A `memoryview` or `bytearray` must be copied to bytes
     first.
     """
-    record = open_record(value, where)
+    return decode_record(open_record(value, where))
+
+
+def decode_record(record: LogRecord) -> ExampleRecord | Mark | NDArray[np.uint8]:
+    """The same of an opened record. Raises DamagedRecord."""
     if record.header.kind is Kind.EXAMPLES:
         return decode_examples(record)
     if record.header.kind is Kind.MARK:

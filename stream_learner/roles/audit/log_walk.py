@@ -17,12 +17,13 @@ from stream_learner.core.errors import BrokenLog, ForeignRecord, RecordError, Wh
 from stream_learner.core.mark_codec import decode_mark
 from stream_learner.core.marks import Mark, MarkId
 from stream_learner.core.record_header import Kind, LogRecord, open_record
-from stream_learner.core.training_log import AcceptedTick, RuleR, find_chain
+from stream_learner.core.training_log import AcceptedTick, RuleR
 from stream_learner.roles.audit.findings import CHECKSUMS, COUNTS, ORDER
 from stream_learner.roles.audit.place import AuditedPartition
+from stream_learner.roles.log_reader import RawRecords, beginning_in_sight, marks
 from stream_learner.roles.partition import MAX_OUTSTANDING
 
-RecordsFrom = Callable[[int], Iterator[tuple[int, bytes | None]]]
+RecordsFrom = Callable[[int], RawRecords]
 
 T = TypeVar("T")
 
@@ -90,12 +91,13 @@ class LogWalk:
         start = self._earliest
         self._rule.position = start  # so that damage at the very beginning does not look like a missing one
         if start > 0:
-            # Nothing says which mark counts where the beginning is gone: the longest chain in sight does.
-            first = find_chain(list(self._marks()))
-            if first is None:
+            # Damaged records are skipped: they are noted when they are read again.
+            place = (self._place.topic, self._place.partition)
+            begin = beginning_in_sight(marks(place, self._records(start), skip_damaged=True))
+            if begin is None:
                 return
-            start = self._checked_to = self._next_offset = first[0] + 1
-            self._begin_after(first[1])
+            start = self._checked_to = self._next_offset = begin.offset
+            self._begin_after(begin.mark)
         while True:
             yield from self._read(start)
             gap = self._missing
@@ -109,15 +111,6 @@ class LogWalk:
     def reaches_end(self) -> bool:
         """Whether everything up to the end of the log was read: the range has no end before it."""
         return not self._is_over
-
-    def _marks(self) -> Iterator[tuple[int, Mark]]:
-        for offset, value in self._records(self._earliest):
-            try:
-                record = open_record(value or b"")
-                if record.header.kind is Kind.MARK:
-                    yield offset, decode_mark(record)
-            except RecordError:
-                continue  # noted when it is read again
 
     def _begin_after(self, mark: Mark) -> None:
         self._rule = RuleR(mark.id, partition=self._place.partition)
