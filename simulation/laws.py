@@ -21,7 +21,7 @@ from stream_learner.core.errors import BrokenLog
 from stream_learner.core.marks import Mark
 from stream_learner.core.training_log import AcceptedTick, RuleR
 from stream_learner.errors import StreamLearnerError
-from stream_learner.roles.accepted_ticks import accepted_ticks
+from stream_learner.roles.log_reader import accepted_ticks
 from tests.oracle_join import join_by_log_time
 
 STOP_OF = {

@@ -13,7 +13,7 @@ from simulation.process import Process
 from stream_learner.core.attempt import Attempt, Verdict
 from stream_learner.core.marks import Mark, MarkId
 from stream_learner.core.training_log import RuleR
-from stream_learner.roles import accepted, accepted_ticks
+from stream_learner.roles import accepted, log_reader
 from stream_learner.roles import partition as partition_module
 from stream_learner.roles.accepted import Accepted, Hint, LogTail
 from stream_learner.roles.partition import PartitionJoiner
@@ -183,8 +183,7 @@ MUTATIONS = {
     "rule R: the attempt's records need not all be there": lambda: [(RuleR, "_complete", _always)],
     "rule R: a gap is not noticed": lambda: [(RuleR, "_refuse_unseen", _nothing)],
     "rule R: in a trimmed log the first mark in sight counts": lambda: [
-        (accepted, "find_chain", _first_in_sight),
-        (accepted_ticks, "find_chain", _first_in_sight),
+        (log_reader, "find_chain", _first_in_sight),
     ],
     "rule W 1: the log is not read to the high watermark": lambda: [(LogTail, "read_on", _short_of_the_end())],
     "rule W 1: the hint is believed": lambda: [(LogTail, "_from_hint", _believe_the_hint)],

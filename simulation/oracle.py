@@ -11,14 +11,14 @@ from functools import lru_cache
 from simulation.kafka import Entry, Log
 from stream_learner.core.mark_codec import decode_mark
 from stream_learner.core.marks import GENESIS, Mark
-from stream_learner.core.record_header import Kind, RecordHeader, peek
+from stream_learner.core.record_header import Kind, RecordHeader, open_record
 
 
 @lru_cache(50_000)
 def read(value: bytes) -> tuple[RecordHeader, Mark | None]:
     """A record's header, and the mark if it is one."""
-    header = peek(value)
-    return header, decode_mark(header, value) if header.kind is Kind.MARK else None
+    record = open_record(value)
+    return record.header, decode_mark(record) if record.header.kind is Kind.MARK else None
 
 
 def accepted_marks(entries: Sequence[Entry]) -> list[tuple[int, Mark]]:

@@ -1,6 +1,6 @@
 """Marks, and the click codes of their resume points, as records of the training log.
 
-In: a `Mark`, or the bytes of a record whose header has been read. Out: bytes, or the `Mark`.
+In: a `Mark`, or an opened record. Out: bytes, or the `Mark`.
 This file must never decide whether a mark counts; that is rule R (`training_log`).
 
 Body of a mark, version 2, little-endian, after the header of `record_header`:
@@ -53,7 +53,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
 from stream_learner.core.marks import RULES, ClickCounts, ImpressionCounts, Mark, ResumePoint, TickCounts
-from stream_learner.core.record_header import HEADER_BYTES, VERSION_OF, Kind, RecordHeader, check_body, seal
+from stream_learner.core.record_header import HEADER_BYTES, VERSION_OF, Kind, LogRecord, RecordHeader, seal
 
 HAS_RESUME = 1
 CODES_AHEAD = 2
@@ -134,7 +134,7 @@ def attach_codes(mark: Mark, parts: list[NDArray[np.uint8]], where: Where = NOWH
     Raises DamagedRecord where there are more or fewer codes than the mark names.
     """
     expected = mark.resume.detached if mark.resume is not None else 0
-    found = sum(len(part) for part in parts)
+    found = sum(map(len, parts))
     if found != expected:
         raise DamagedRecord(f"the mark names {expected} codes ahead of it, there are {found}", where)
     if mark.resume is None or not parts:
@@ -142,21 +142,20 @@ def attach_codes(mark: Mark, parts: list[NDArray[np.uint8]], where: Where = NOWH
     return replace(mark, resume=replace(mark.resume, codes=np.concatenate(parts), detached=0))
 
 
-def decode_mark(header: RecordHeader, value: bytes, where: Where = NOWHERE) -> Mark:
-    """The mark of a record whose header is `header`. Raises DamagedRecord.
+def decode_mark(record: LogRecord) -> Mark:
+    """The mark that a record of kind `MARK` holds. Raises DamagedRecord.
 
     Codes that lie ahead of the mark are only counted, in `resume.detached`.
     """
-    check_body(value, where)
+    header, body, where = record.header, record.body, record.where
     has_resume = bool(header.flags & HAS_RESUME)
     known = _FLAGS if header.version > 1 else _FLAGS_1
     if header.flags & ~known or (header.flags and not has_resume):
         raise DamagedRecord(f"a mark with unknown flags {header.flags}", where)
-    body = _BODY if header.version > 1 else _BODY_1
-    resume_at = HEADER_BYTES + body.size
-    if len(value) < resume_at if has_resume else len(value) != resume_at:
-        raise DamagedRecord(f"a mark of {len(value)} bytes", where)
-    found = body.unpack_from(value, HEADER_BYTES)
+    fixed = _BODY if header.version > 1 else _BODY_1
+    if len(body) < fixed.size if has_resume else len(body) != fixed.size:
+        raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
+    found = fixed.unpack_from(body)
     counts, features = (found[6:-1], found[-1]) if header.version > 1 else (found[6:], 0)
     impressions, clicks = counts[:-7], counts[-7:]
     mark = Mark(
@@ -171,7 +170,7 @@ def decode_mark(header: RecordHeader, value: bytes, where: Where = NOWHERE) -> M
         pred_attempt=found[0],
         pred_tick=found[1],
         counts=TickCounts(ImpressionCounts(*impressions), ClickCounts(*clicks)),
-        resume=_decode_resume(header, value, resume_at, where) if has_resume else None,
+        resume=_decode_resume(record, fixed.size) if has_resume else None,
         features=features,
         begins_anew=bool(header.flags & BEGINS_ANEW),
     )
@@ -179,12 +178,12 @@ def decode_mark(header: RecordHeader, value: bytes, where: Where = NOWHERE) -> M
     return mark
 
 
-def decode_codes(value: bytes, where: Where = NOWHERE) -> NDArray[np.uint8]:
+def decode_codes(record: LogRecord) -> NDArray[np.uint8]:
     """The codes u8[k] of a record of kind `CODES`. Raises DamagedRecord."""
-    check_body(value, where)
-    if len(value) < _PART_AT:
-        raise DamagedRecord(f"a record of codes of {len(value)} bytes", where)
-    return _unpack(value, _PART_AT, _CODE_COUNT.unpack_from(value, HEADER_BYTES)[0], where)
+    body = record.body
+    if len(body) < _CODE_COUNT.size:
+        raise DamagedRecord(f"a record of codes of {record.size_bytes} bytes", record.where)
+    return _unpack(body[_CODE_COUNT.size :], _CODE_COUNT.unpack_from(body)[0], record.where)
 
 
 def packed_size(codes: int) -> int:
@@ -232,17 +231,20 @@ def _resume_bytes(resume: ResumePoint) -> bytes:
     return packed + steps + _pack(resume.codes)
 
 
-def _decode_resume(header: RecordHeader, value: bytes, at: int, where: Where) -> ResumePoint:
+def _decode_resume(record: LogRecord, at: int) -> ResumePoint:
+    """The resume point that begins at `at` of a mark's body."""
+    header, body, where = record.header, record.body, record.where
     fixed = _RESUME if header.version > 1 else _RESUME_1
-    if len(value) < at + fixed.size:
-        raise DamagedRecord(f"a mark of {len(value)} bytes", where)
-    found = list(fixed.unpack_from(value, at))
+    steps_at = at + fixed.size
+    if len(body) < steps_at:
+        raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
+    found = list(fixed.unpack_from(body, at))
     inputs = (found.pop(3), found.pop(3)) if header.version > 1 else (0, 0)
     ahead = bool(header.flags & CODES_AHEAD)
     count = found[8] if header.version > 1 else 0
-    codes_at = at + fixed.size + _STEP.size * count
-    if count > _MOST_STEPS or len(value) < codes_at:
-        raise DamagedRecord(f"{count} steps in a mark of {len(value)} bytes", where)
+    codes_at = steps_at + _STEP.size * count
+    if count > _MOST_STEPS or len(body) < codes_at:
+        raise DamagedRecord(f"{count} steps in a mark of {record.size_bytes} bytes", where)
     return ResumePoint(
         impression_topic_id=found[0],
         click_topic_id=found[1],
@@ -251,9 +253,9 @@ def _decode_resume(header: RecordHeader, value: bytes, at: int, where: Where) ->
         impression_log_time=found[3],
         dedupe_from=found[4],
         click_log_time=found[5],
-        codes=_unpack(value, codes_at, 0 if ahead else found[6], where),
+        codes=_unpack(body[codes_at:], 0 if ahead else found[6], where),
         detached=found[6] if ahead else 0,
-        steps=tuple(_STEP.iter_unpack(value[at + fixed.size : codes_at])),
+        steps=tuple(_STEP.iter_unpack(body[steps_at:codes_at])),
         rules=header.version,
         impressions_fingerprint=inputs[0],
         clicks_fingerprint=inputs[1],
@@ -269,8 +271,8 @@ def _pack(codes: NDArray[np.uint8]) -> bytes:
     return (quads[:, 0] | quads[:, 1] << 2 | quads[:, 2] << 4 | quads[:, 3] << 6).astype(np.uint8).tobytes()
 
 
-def _unpack(value: bytes, begin: int, count: int, where: Where) -> NDArray[np.uint8]:
-    packed = np.frombuffer(value, np.uint8, offset=begin) if len(value) > begin else np.zeros(0, np.uint8)
+def _unpack(code_bytes: memoryview, count: int, where: Where) -> NDArray[np.uint8]:
+    packed = np.frombuffer(code_bytes, np.uint8)
     if len(packed) != packed_size(count):
         raise DamagedRecord(f"{count} codes in {len(packed)} bytes", where)
     codes = ((packed[:, None] >> _SHIFTS) & np.uint8(3)).reshape(-1)

@@ -1,6 +1,6 @@
 """The 40 bytes every record of the training log begins with, and its two checksums.
 
-In: header fields and a body, or bytes of unknown origin. Out: a sealed record, or a header to be trusted.
+In: header fields and a body, or bytes of unknown origin. Out: a sealed record, or an opened one.
 This file must never look into a body beyond its checksum.
 
 Layout, little-endian; magic and version lie where they are in every version to come:
@@ -19,7 +19,8 @@ Layout, little-endian; magic and version lie where they are in every version to 
         40        body
 
 The header has a checksum of its own because rule R must know whose record it is before it knows whether
-anybody will ever read the body.
+anybody will ever read the body. So `open_record` checks the header only, and `LogRecord.body`, the one way to
+the body, checks the rest.
 """
 
 from __future__ import annotations
@@ -86,7 +87,41 @@ def seal(header: RecordHeader, body: bytes | bytearray | memoryview) -> bytes:
     return b"".join((fields, _CHECKSUMS.pack(zlib.crc32(fields), zlib.crc32(body)), body))
 
 
-def peek(value: bytes, where: Where = NOWHERE) -> RecordHeader:
+class LogRecord:
+    """A record that was opened: its header has been checked, its body is checked when it is first asked for.
+
+    where: where the record lies, for errors about it.
+    """
+
+    __slots__ = ("_body", "_value", "header", "where")
+
+    def __init__(self, header: RecordHeader, value: bytes, where: Where) -> None:
+        """Use `open_record`."""
+        self.header = header
+        self.where = where
+        self._value = value
+        self._body: memoryview | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole record."""
+        return len(self._value)
+
+    @property
+    def body(self) -> memoryview:
+        """The bytes after the header, as they were sealed. Raises DamagedRecord."""
+        return self.check_body() if self._body is None else self._body
+
+    def check_body(self) -> memoryview:
+        """Compare the body with its checksum and return it. Raises DamagedRecord."""
+        body = memoryview(self._value)[HEADER_BYTES:]
+        if _CHECKSUMS.unpack_from(self._value, 32)[1] != zlib.crc32(body):
+            raise DamagedRecord("the body's checksum does not match", self.where)
+        self._body = body
+        return body
+
+
+def open_record(value: bytes, where: Where = NOWHERE) -> LogRecord:
     """Read the header and check it; the body may still be anything.
 
     Raises ForeignRecord (empty, too short, other magic), NewerVersion, DamagedRecord (header's checksum,
@@ -110,10 +145,4 @@ def peek(value: bytes, where: Where = NOWHERE) -> RecordHeader:
         raise DamagedRecord(f"unknown kind of record {kind}", where) from error
     if version > VERSION_OF[known]:
         raise NewerVersion(f"version {version} of {known.name.lower()}; this program knows {VERSION_OF[known]}", where)
-    return RecordHeader(known, flags, partition, sequence, attempt, tick, version)
-
-
-def check_body(value: bytes, where: Where = NOWHERE) -> None:
-    """Raise DamagedRecord unless the body is the one that was sealed."""
-    if _CHECKSUMS.unpack_from(value, 32)[1] != zlib.crc32(memoryview(value)[HEADER_BYTES:]):
-        raise DamagedRecord("the body's checksum does not match", where)
+    return LogRecord(RecordHeader(known, flags, partition, sequence, attempt, tick, version), value, where)

@@ -35,7 +35,7 @@ from stream_learner.core.errors import BrokenLog, DamagedRecord, ForeignRecord, 
 from stream_learner.core.examples import ExampleRecord, decode_examples
 from stream_learner.core.mark_codec import attach_codes, decode_codes, decode_mark
 from stream_learner.core.marks import GENESIS, Mark, MarkId
-from stream_learner.core.record_header import Kind, RecordHeader, peek
+from stream_learner.core.record_header import Kind, LogRecord, open_record
 
 __all__ = ["AcceptedTick", "Balance", "RuleR", "find_chain"]
 
@@ -59,7 +59,7 @@ class _Buffer:
     """Records of an attempt that wait for their mark: those of one tick, by rising sequence without a gap."""
 
     tick: int
-    records: list[tuple[int, RecordHeader, bytes]] = field(default_factory=list)
+    records: list[tuple[int, LogRecord]] = field(default_factory=list)
 
 
 class RuleR:
@@ -102,7 +102,7 @@ class RuleR:
     @property
     def buffered_bytes(self) -> int:
         """Bytes of the records that wait for their mark."""
-        return sum(len(value) for buffer in self._buffers.values() for _, _, value in buffer.records)
+        return sum(record.size_bytes for buffer in self._buffers.values() for _, record in buffer.records)
 
     def take(self, offset: int, value: bytes | None) -> AcceptedTick | None:
         """Take the record at `offset`; returns the tick it completes, if it is a mark that is accepted.
@@ -112,25 +112,35 @@ class RuleR:
         accepts; what is ignored may have any body), BrokenLog, ValueError where an offset does not rise.
         """
         where = Where(offset, self._partition)
+        self._check_offset(offset, where)
+        return self._take(offset, open_record(value or b"", where))
+
+    def take_opened(self, offset: int, record: LogRecord) -> AcceptedTick | None:
+        """The same with a record that was opened before."""
+        self._check_offset(offset, record.where)
+        return self._take(offset, record)
+
+    def _check_offset(self, offset: int, where: Where) -> None:
         if self.position is not None and offset < self.position:
             raise ValueError(f"offset {offset} after {self.position - 1}")
         if not self._started and self.position is None and offset != 0:
             raise BrokenLog("the partition's beginning is gone; begin after a mark of find_chain", where)
-        if not value:
-            raise ForeignRecord("an empty value; the training log holds none", where)
-        header = peek(value, where)
+
+    def _take(self, offset: int, record: LogRecord) -> AcceptedTick | None:
+        header = record.header
         if self._partition is not None and header.partition != self._partition:
-            raise ForeignRecord(f"a record of partition {header.partition}", where)
+            raise ForeignRecord(f"a record of partition {header.partition}", record.where)
+        tick = None
         if header.kind is Kind.MARK:
-            tick = self._take_mark(header, decode_mark(header, value, where), where)
+            tick = self._take_mark(offset, decode_mark(record), record.where)
         else:
-            tick = None
-            self._hold(offset, header, value)
+            self._hold(offset, record)
         self.position = offset + 1
         return tick
 
-    def _hold(self, offset: int, header: RecordHeader, value: bytes) -> None:
+    def _hold(self, offset: int, record: LogRecord) -> None:
         """Keep a record for its mark; what cannot belong to one any more is ignored."""
+        header = record.header
         buffer = self._buffers.get(header.attempt)
         if buffer is not None and header.tick > buffer.tick:
             self._drop(header.attempt)
@@ -138,40 +148,40 @@ class RuleR:
         if buffer is None:
             buffer = _Buffer(header.tick)
         if header.tick == buffer.tick and header.sequence == len(buffer.records):
-            buffer.records.append((offset, header, value))
+            buffer.records.append((offset, record))
             self._buffers[header.attempt] = buffer
         else:
             self.ignored_records += 1
 
-    def _take_mark(self, header: RecordHeader, mark: Mark, where: Where) -> AcceptedTick | None:
-        buffer = self._buffers.get(header.attempt)
+    def _take_mark(self, offset: int, mark: Mark, where: Where) -> AcceptedTick | None:
+        buffer = self._buffers.get(mark.attempt)
         records = buffer.records if buffer is not None and buffer.tick == mark.last_tick else []
         if self._follows(mark) and self._complete(mark, records):
-            return self._accept(mark, records, where)
+            return self._accept(offset, mark, records, where)
         self._refuse_unseen(mark, where)
         self.ignored_marks += 1
         if buffer is not None and buffer.tick <= mark.last_tick:
-            self._drop(header.attempt)
+            self._drop(mark.attempt)
         return None
 
     def _follows(self, mark: Mark) -> bool:
         """Whether the mark names the last accepted one and carries the next tick."""
         return mark.predecessor == self.last and mark.first_tick == self.last.last_tick + 1
 
-    def _complete(self, mark: Mark, records: list[tuple[int, RecordHeader, bytes]]) -> bool:
+    def _complete(self, mark: Mark, records: list[tuple[int, LogRecord]]) -> bool:
         """Whether all records of the mark's tick are there; they are held by rising sequence without a gap."""
         return len(records) == mark.records
 
-    def _accept(self, mark: Mark, records: list[tuple[int, RecordHeader, bytes]], where: Where) -> AcceptedTick:
+    def _accept(self, offset: int, mark: Mark, records: list[tuple[int, LogRecord]], where: Where) -> AcceptedTick:
         examples, codes = [], []
-        for offset, header, value in records:
-            place = Where(offset, self._partition)
+        for at, record in records:
+            header = record.header
             if header.partition != mark.partition:
-                raise DamagedRecord(f"partition {header.partition}, its mark has {mark.partition}", place)
+                raise DamagedRecord(f"partition {header.partition}, its mark has {mark.partition}", record.where)
             if header.kind is Kind.EXAMPLES:
-                examples.append((offset, decode_examples(header, value, place)))
+                examples.append((at, decode_examples(record)))
             else:
-                codes.append(decode_codes(value, place))
+                codes.append(decode_codes(record))
         mark = attach_codes(mark, codes, where)
         _check_counts(mark, examples, where)
         self._buffers.pop(mark.attempt, None)
@@ -180,7 +190,7 @@ class RuleR:
         self.accepted_marks += 1
         self.last = mark.id
         self._started = True
-        return AcceptedTick(mark, where.offset or 0, examples)
+        return AcceptedTick(mark, offset, examples)
 
     def _refuse_unseen(self, mark: Mark, where: Where) -> None:
         """An attempt begins after a mark its writer accepted; who has read this far has accepted it too."""

@@ -33,7 +33,7 @@ import orjson
 from numpy.typing import NDArray
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
-from stream_learner.core.errors import NewerVersion, RecordError
+from stream_learner.core.errors import RecordError
 from stream_learner.core.pages import PagePlan, PagePlanner, PagePolicy, PageState, Prefix, shard_prefix
 from stream_learner.core.rows import StateRows, last_of_each_key, rows_between
 from stream_learner.core.snapshots import (
@@ -48,6 +48,7 @@ from stream_learner.core.snapshots import (
     encode_page,
     encode_version,
 )
+from stream_learner.edges.record_errors import error_in_state
 from stream_learner.edges.store_copy import StoreParts
 from stream_learner.edges.store_database import (
     MIB,
@@ -363,10 +364,8 @@ class CheckpointStore:
     def _decode(self, key: bytes | None, value: bytes) -> Record:
         try:
             return decode(key, value)
-        except NewerVersion as error:
-            raise NewerFormat(f"{self._path}: {error.what}") from error
         except RecordError as error:
-            raise StateDamaged(f"{self._path}: {error.what}") from error
+            raise error_in_state(error, self._path) from error
 
 
 class CheckpointWriter:

@@ -28,11 +28,12 @@ import orjson
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from stream_learner.core.checkpoint_copy import CopyHead
-from stream_learner.core.errors import NewerVersion, RecordError
+from stream_learner.core.errors import RecordError
 from stream_learner.core.snapshots import Stamp, VersionRecord, decode
+from stream_learner.edges.record_errors import error_in_state
 from stream_learner.edges.store_database import explained
 from stream_learner.edges.store_layout import HEAD, VERSION, pieces_of
-from stream_learner.errors import NewerFormat, StateDamaged
+from stream_learner.errors import StateDamaged
 
 LINEAGE = b"lineage"
 HOLD_TRIES = 100
@@ -201,10 +202,8 @@ def places_of(copy: CopyHead) -> list[Place]:
 def _stamp(path: Path, value: bytes) -> Stamp:
     try:
         return decode(None, value).stamp
-    except NewerVersion as error:
-        raise NewerFormat(f"{path}: {error.what}") from error
     except RecordError as error:
-        raise StateDamaged(f"{path}: {error.what}") from error
+        raise error_in_state(error, path) from error
 
 
 def _version(path: Path, value: bytes) -> VersionRecord:

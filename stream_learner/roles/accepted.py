@@ -10,22 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from stream_learner.core.errors import BrokenLog, RecordError
-from stream_learner.core.mark_codec import decode_mark
 from stream_learner.core.marks import GENESIS, Mark, MarkId
-from stream_learner.core.record_header import Kind, peek
-from stream_learner.core.training_log import AcceptedTick, RuleR, find_chain
+from stream_learner.core.training_log import AcceptedTick, RuleR
 from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
+from stream_learner.edges.record_errors import ANOTHER_NAME
 from stream_learner.errors import LogTrimmed
-from stream_learner.roles.records import damaged
+from stream_learner.roles import log_reader
+from stream_learner.roles.log_reader import beginning_in_sight, marks, pieces
 
 READ_RECORDS = 500
-ANOTHER_NAME = (
-    "Train a model under another name from what the inputs still hold (`stream-learner backfill --as NAME --from "
-    "earliest`) and promote it: docs/backfill.md, docs/promotion.md. It knows nothing of records that were deleted; "
-    "scorers serve the last version of this one until then."
-)
-"""What is left to do where a training log cannot be gone on with at all."""
+WAIT_S = 0.05
 GO_ON = (
     "To go on under the same name: `stream-learner begin-anew` shows what is lost by it, and with --write begins the "
     "log anew where it ends. Or train a model under another name (`stream-learner backfill`) and promote it."
@@ -113,6 +107,7 @@ class LogTail:
         self._queries = queries
         self.topic = topic
         self.partition = partition
+        self._place = (topic, partition)
         self._reader: Reader | None = None
 
     def find(self, hint: Hint | None, *, to_resume: bool = True) -> Iterator[Accepted | None]:
@@ -123,9 +118,8 @@ class LogTail:
         Raises LogTrimmed if the log has lost its beginning and holds no resume point, or is empty against the
         hint; DamagedLog and NewerFormat for records that are not ours.
         """
-        place = (self.topic, self.partition)
-        end = self._queries.high_watermarks([place])[place]
-        earliest = self._queries.earliest([place])[place]
+        end = self._queries.high_watermarks([self._place])[self._place]
+        earliest = self._queries.earliest([self._place])[self._place]
         if hint is not None and earliest <= hint.read_from < end:
             yield from self._from_hint(hint, end, to_resume=to_resume)
             return
@@ -139,13 +133,9 @@ class LogTail:
         Raises LogTrimmed where the log goes on from a mark that was never accepted.
         """
         reader = self._reader_at(accepted.position)
-        while reader.position < end:
-            batch = reader.read(READ_RECORDS, 0.05)
-            if batch is not None:
-                for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True):
-                    tick = self._take(accepted.rule, offset, value)
-                    if tick is not None:
-                        accepted.take(tick)
+        for piece in pieces(reader, end, READ_RECORDS, WAIT_S):
+            for tick in log_reader.accepted(accepted.rule, self._place, piece):
+                accepted.take(tick)
             yield
         accepted.position = reader.position
 
@@ -175,44 +165,26 @@ class LogTail:
         if accepted.resume is not None:
             yield accepted
             return
-        place = (self.topic, self.partition)
-        yield from self._from_earliest(self._queries.earliest([place])[place], end, to_resume=to_resume)
+        yield from self._from_earliest(self._queries.earliest([self._place])[self._place], end, to_resume=to_resume)
 
     def _from_earliest(self, earliest: int, end: int, *, to_resume: bool) -> Iterator[Accepted | None]:
-        rule = RuleR(partition=self.partition)
-        accepted = Accepted(rule, earliest)
+        accepted = Accepted(RuleR(partition=self.partition), earliest)
         if earliest > 0:
-            chain: list[tuple[int, Mark]] = []
-            for piece in self._marks(earliest, end):
-                chain += piece
+            in_sight: list[tuple[int, Mark]] = []
+            for piece in pieces(self._reader_at(earliest), end, READ_RECORDS, WAIT_S):
+                in_sight += marks(self._place, piece)
                 yield None
-            first = find_chain(chain)
-            if first is None:
+            begin = beginning_in_sight(in_sight)
+            if begin is None:
                 raise self._no_resume_point(earliest, end)
-            rule = RuleR(first[1].id, partition=self.partition)
-            accepted = Accepted(rule, first[0] + 1, after=Hint(first[0] + 1, first[1].id), mark=first[1])
-            point = first[1].resume
-            accepted.resume = first[1] if point is not None and not point.detached else None
+            first, after = begin.mark, Hint(begin.offset, begin.mark.id)
+            accepted = Accepted(begin.rule(self.partition), begin.offset, after=after, mark=first)
+            accepted.resume = first if first.resume is not None and not first.resume.detached else None
         for _ in self.read_on(accepted, end):
             yield None
         if earliest > 0 and accepted.resume is None and to_resume:
             raise self._no_resume_point(earliest, end)
         yield accepted
-
-    def _marks(self, start: int, end: int) -> Iterator[list[tuple[int, Mark]]]:
-        """The marks between two offsets, accepted or not, as they are read."""
-        reader = self._reader_at(start)
-        while reader.position < end:
-            batch = reader.read(READ_RECORDS, 0.05)
-            found = []
-            for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True) if batch else ():
-                try:
-                    header = peek(value or b"")
-                    if header.kind is Kind.MARK:
-                        found.append((offset, decode_mark(header, value or b"")))
-                except RecordError as error:
-                    raise damaged(error, self.topic, self.partition, offset) from error
-            yield found
 
     def _reader_at(self, offset: int) -> Reader:
         if self._reader is None:
@@ -222,17 +194,6 @@ class LogTail:
         elif self._reader.position != offset:
             self._reader.seek(offset)
         return self._reader
-
-    def _take(self, rule: RuleR, offset: int, value: bytes | None) -> AcceptedTick | None:
-        try:
-            return rule.take(offset, value)
-        except BrokenLog as error:
-            raise LogTrimmed(
-                f"{self.topic} partition {self.partition} offset {offset}: {error.what}",
-                action="Records before this offset are missing: restore the log. If that cannot be: " + ANOTHER_NAME,
-            ) from error
-        except RecordError as error:
-            raise damaged(error, self.topic, self.partition, offset) from error
 
     def _no_resume_point(self, earliest: int, end: int) -> LogTrimmed:
         return LogTrimmed(

@@ -29,6 +29,7 @@ from stream_learner.core.mark_codec import encode_mark
 from stream_learner.core.marks import Mark
 from stream_learner.edges.kafka import Admin, Appender, Delivery, KafkaSettings, TopicInfo
 from stream_learner.edges.kafka.group_offsets import committed_offsets, group_members
+from stream_learner.edges.record_errors import ANOTHER_NAME
 from stream_learner.errors import (
     ConfigError,
     InputsChanged,
@@ -39,7 +40,7 @@ from stream_learner.errors import (
     StreamLearnerError,
     TopicRecreated,
 )
-from stream_learner.roles.accepted import ANOTHER_NAME, Accepted, Hint, LogTail
+from stream_learner.roles.accepted import Accepted, Hint, LogTail
 from stream_learner.roles.beginning import Beginning, Start
 from stream_learner.roles.last_published import last_published
 from stream_learner.wording import count_of

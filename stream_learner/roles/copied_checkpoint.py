@@ -20,9 +20,9 @@ from stream_learner.core.checkpoint_copy import (
 )
 from stream_learner.core.errors import DamagedRecord, RecordError, Where
 from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, PartitionReader
+from stream_learner.edges.record_errors import error_in_topic
 from stream_learner.edges.store_copy import Place, StoreParts, WriteBack, places_of
 from stream_learner.errors import BrokerUnreachable, NewerFormat, RetryLater, StateOfAnotherModel
-from stream_learner.roles.records import damaged
 
 FIRST_LOOK_RECORDS = 8
 LOOK_FURTHER = 8
@@ -76,7 +76,7 @@ def _decoded(topic: str, found: dict[bytes, tuple[int, bytes | None]]) -> LastCo
             copies.pop(key, None)
             trouble = trouble or str(error)
         except RecordError as error:
-            raise damaged(error, topic, HEAD_SHARD, offset) from error
+            raise error_in_topic(error, topic, HEAD_SHARD, offset) from error
     copying = copies.get(COPYING_KEY)
     if HEAD_KEY in found and COPYING_KEY in found and found[COPYING_KEY][0] < found[HEAD_KEY][0]:
         copying = None

@@ -21,8 +21,8 @@ from stream_learner.core.feature_subset import FeatureSubset
 from stream_learner.edges.kafka import Admin, KafkaSettings, OffsetQueries, PartitionReader, RawBatch
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import ConfigError, LogTrimmed, NotFound
-from stream_learner.roles.accepted_ticks import accepted_ticks
 from stream_learner.roles.last_published import last_published
+from stream_learner.roles.log_reader import accepted_ticks
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from stream_learner.core.snapshots import (
     stamp_of,
 )
 from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, PartitionReader, Reader
+from stream_learner.edges.record_errors import error_in_topic
 from stream_learner.errors import StateOfAnotherModel
-from stream_learner.roles.records import damaged
 from stream_learner.wording import count_of
 
 OpenAt: TypeAlias = Callable[[int, int], Reader]
@@ -144,7 +144,7 @@ def _read(reader: Reader, topic: str, shard: int, end: int, wanted: set[bytes]) 
         try:
             record = decode(key, value)
         except RecordError as error:
-            raise damaged(error, topic, shard, offset) from error
+            raise error_in_topic(error, topic, shard, offset) from error
         assert isinstance(record, VersionRecord | ModelRecord)  # decode checks the key
         found[key] = record
     return found, torn

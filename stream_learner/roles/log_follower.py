@@ -15,9 +15,8 @@ from typing import NamedTuple
 from stream_learner.core.marks import GENESIS, MarkId
 from stream_learner.core.training_log import AcceptedTick, RuleR
 from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, Reader, ReaderPool
-from stream_learner.roles.accepted_ticks import take
+from stream_learner.roles.log_reader import READ_RECORDS, accepted, records_of
 
-READ_RECORDS = 200
 MOST_FETCHED_BYTES = 64 << 20
 """What may be fetched ahead, all partitions together; no more than half of the buffer."""
 
@@ -36,7 +35,6 @@ class _PartitionLog:
     """One partition: its reader, rule R, and the accepted ticks that are not folded yet."""
 
     def __init__(self, reader: Reader, start: LogPosition) -> None:
-        self.topic = reader.topic
         self.partition = reader.partition
         self.folded = start
         self.waiting: deque[AcceptedTick] = deque()
@@ -46,6 +44,7 @@ class _PartitionLog:
         self.rule = RuleR(known, partition=self.partition)
         self._sizes: deque[int] = deque()
         self._reader = reader
+        self._place = (reader.topic, reader.partition)
 
     @property
     def passed(self) -> int:
@@ -63,17 +62,12 @@ class _PartitionLog:
         if batch is None:
             return False
         self.read_bytes += batch.size_bytes
-        for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True):
-            self._take(offset, value)
-        return True
-
-    def _take(self, offset: int, value: bytes | None) -> None:
-        tick = take(self.rule, self.topic, self.partition, offset, value)
-        if tick is not None:
+        for tick in accepted(self.rule, self._place, records_of(batch)):
             size = sum(record.keys.nbytes + record.indices.nbytes for _, record in tick.records)
             self.waiting.append(tick)
             self._sizes.append(size)
             self.waiting_bytes += size
+        return True
 
     def next_examples(self) -> int | None:
         """The tick of the first examples that wait."""

@@ -14,16 +14,15 @@ import numpy as np
 
 from stream_learner.config import Config
 from stream_learner.core.errors import RecordError
-from stream_learner.core.examples import ExampleBatch, ExampleRecord, decode, to_batch
-from stream_learner.core.mark_codec import decode_mark
+from stream_learner.core.examples import ExampleBatch, ExampleRecord, decode_record, to_batch
 from stream_learner.core.marks import Mark, MarkId
-from stream_learner.core.record_header import Kind, peek
+from stream_learner.core.record_header import RecordHeader, open_record
 from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader
+from stream_learner.edges.record_errors import error_in_topic
 from stream_learner.errors import NotFound
-from stream_learner.roles.records import damaged
+from stream_learner.roles.log_reader import marks, records
 
 SHOWN_EXAMPLES = 10
-READ_RECORDS = 500
 
 
 class _Link(NamedTuple):
@@ -63,22 +62,18 @@ def inspect_record(config: Config, partition: int, offset: int) -> dict[str, Any
         if at > offset:
             break
         try:
-            return {"offset": at, **_header_fields(value), **_body_fields(decode(value))}
+            record = open_record(value or b"")
+            return {"offset": at, **_header_fields(record.header), **_body_fields(decode_record(record))}
         except RecordError as error:
-            raise damaged(error, topic, partition, at) from error
+            raise error_in_topic(error, topic, partition, at) from error
     raise NotFound(f"partition {partition} of {topic} holds no record at offset {offset}")
 
 
 def _links(config: Config, partition: int) -> dict[MarkId, _Link]:
     """Every mark of a partition, accepted or not, by its id, in the order of the log."""
     links: dict[MarkId, _Link] = {}
-    for offset, value in _log(config, partition):
-        try:
-            header = peek(value)
-            mark = decode_mark(header, value) if header.kind is Kind.MARK else None
-        except RecordError as error:
-            raise damaged(error, config.examples_topic, partition, offset) from error
-        if mark is not None and mark.id not in links:
+    for offset, mark in marks((config.examples_topic, partition), _log(config, partition)):
+        if mark.id not in links:
             before = links.get(mark.predecessor) if mark.first_tick == mark.pred_tick + 1 else None
             length = 1 + (before.length if before is not None else 0)
             links[mark.id] = _Link(offset, mark.id, mark.predecessor, mark.first_tick, length)
@@ -93,7 +88,7 @@ def _accepted(links: dict[MarkId, _Link]) -> Iterator[_Link]:
         at = links.get(at.predecessor) if at.length > 1 else None
 
 
-def _log(config: Config, partition: int, start: int = 0) -> Iterator[tuple[int, bytes]]:
+def _log(config: Config, partition: int, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
     """The records of a partition with their offsets, from `start` or the earliest on, to the end as it is now."""
     settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.inspect")
     admin = Admin(settings)
@@ -105,15 +100,10 @@ def _log(config: Config, partition: int, start: int = 0) -> Iterator[tuple[int, 
     if begin >= end:
         return
     with PartitionReader(settings, topic, partition, begin, isolation=READ_UNCOMMITTED, name="inspect") as reader:
-        while reader.position < end:
-            batch = reader.read(READ_RECORDS, 0.5)
-            for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True) if batch else ():
-                if offset < end:
-                    yield offset, value or b""
+        yield from records(reader, end)
 
 
-def _header_fields(value: bytes) -> dict[str, Any]:
-    header = peek(value)
+def _header_fields(header: RecordHeader) -> dict[str, Any]:
     return {"kind": header.kind.name.lower(), "tick": header.tick, "attempt": f"{header.attempt:016x}"}
 
 

@@ -30,9 +30,10 @@ from stream_learner.core.join import Cut, ExampleScratch, JoinSpec, PartitionJoi
 from stream_learner.core.marks import GENESIS, RULES, Mark, MarkId, ResumePoint
 from stream_learner.core.training_log import RuleR
 from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
+from stream_learner.edges.record_errors import ANOTHER_NAME
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
-from stream_learner.roles.accepted import ANOTHER_NAME, GO_ON, Accepted, Hint, LogTail
+from stream_learner.roles.accepted import GO_ON, Accepted, Hint, LogTail
 from stream_learner.roles.beginning import Start
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.inputs import InputPlan, Inputs

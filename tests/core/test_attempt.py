@@ -7,7 +7,7 @@ import pytest
 
 from stream_learner.core.attempt import Ack, Attempt, Verdict
 from stream_learner.core.errors import BrokenLog
-from stream_learner.core.examples import ExampleBatch, Mark, MarkId, ResumePoint, TickCounts, decode, peek
+from stream_learner.core.examples import ExampleBatch, Mark, MarkId, ResumePoint, TickCounts, decode, open_record
 from stream_learner.core.marks import GENESIS, ClickCounts, ImpressionCounts
 from stream_learner.core.training_log import AcceptedTick, RuleR
 
@@ -92,7 +92,7 @@ def test_a_tick_is_durable_when_its_mark_is_acknowledged() -> None:
     """Records of examples alone make nothing durable."""
     attempt = Attempt(0, 77, GENESIS, 5)
     first, mark = stamp(attempt)
-    assert peek(first).kind != peek(mark).kind
+    assert open_record(first).header.kind != open_record(mark).header.kind
     assert attempt.outstanding == 2
     assert attempt.acknowledged(5) is Ack.EXPECTED
     assert (attempt.durable, attempt.durable_offset) == (GENESIS, None)

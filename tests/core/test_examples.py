@@ -24,7 +24,7 @@ from stream_learner.core.examples import (
     encode_examples,
     encode_mark,
     largest_record_bytes,
-    peek,
+    open_record,
     to_batch,
 )
 from stream_learner.core.mark_codec import attach_codes, decode_codes, detach_codes
@@ -321,13 +321,13 @@ def test_codes_too_many_for_a_mark_lie_ahead_of_it_and_come_back(mark: Mark, max
     bare, parts = detach_codes(mark, max_bytes)
     assert bare.records == mark.records + len(parts)
     assert all(len(part) <= max_bytes for part in parts)
-    assert [peek(part).sequence for part in parts] == list(range(mark.records, bare.records))
+    assert [open_record(part).header.sequence for part in parts] == list(range(mark.records, bare.records))
     value = encode_mark(bare)
     assert len(value) <= max_bytes
     found = decode(value)
     assert found == bare
     assert isinstance(found, Mark)
-    whole = attach_codes(found, [decode_codes(part) for part in parts])
+    whole = attach_codes(found, [decode_codes(open_record(part)) for part in parts])
     assert replace(whole, records=mark.records) == mark
 
 
@@ -338,7 +338,7 @@ def test_missing_codes_are_noticed() -> None:
     mark, parts = detach_codes(Mark(0, 1, 0, 0, 0, 0, 1200, 0, 0, -1, resume=resume), 300)
     assert len(parts) > 1
     with pytest.raises(DamagedRecord, match="1200 codes"):
-        attach_codes(mark, [decode_codes(part) for part in parts[1:]])
+        attach_codes(mark, [decode_codes(open_record(part)) for part in parts[1:]])
 
 
 def test_what_does_not_fit_a_mark_is_an_error_of_the_writer() -> None:
@@ -408,7 +408,7 @@ def test_bytes_that_pass_the_checksums_but_make_no_sense_are_refused_or_harmless
         body[place] = data.draw(st.sampled_from([0, 1, 2, 255, body[place] ^ 128]))
     if data.draw(st.booleans()):
         body = body[: data.draw(st.integers(0, len(body)))]
-    header = peek(value)
+    header = open_record(value).header
     flags = data.draw(st.one_of(st.just(header.flags), st.integers(0, 255)))
     wrong = header_bytes(
         header.kind, flags, header.partition, header.sequence, header.attempt, header.tick, bytes(body)

@@ -12,7 +12,7 @@ from stream_learner.core.balance import Balance
 from stream_learner.core.join import Cut, PartitionJoin, TickOutput, resume_anew
 from stream_learner.core.mark_codec import decode_mark, encode_mark
 from stream_learner.core.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts
-from stream_learner.core.record_header import peek
+from stream_learner.core.record_header import open_record
 from tests.core.join_histories import History, closed_by_log, random_history
 from tests.core.join_oracle import clicks_batch, impressions_batch, true_labels
 
@@ -51,7 +51,7 @@ def anew_after(history: History, last: TickOutput) -> Mark:
     )
     cut = Cut(tick, tick, last.cut.next_impression, first)
     value = encode_mark(mark_after(MarkId(7, tick - 1), cut, TickCounts(), first, point))
-    return decode_mark(peek(value), value)
+    return decode_mark(open_record(value))
 
 
 def labels_of(outputs: list[TickOutput]) -> dict[float, float]:

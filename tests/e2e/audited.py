@@ -14,7 +14,7 @@ from typing import Any
 from stream_learner.config import Config
 from stream_learner.core.examples import ExampleBatch, ExampleRecord, decode, encode_examples, encode_mark, to_batch
 from stream_learner.core.marks import Mark
-from stream_learner.core.record_header import Kind, peek
+from stream_learner.core.record_header import Kind, open_record
 from stream_learner.edges.kafka import TopicPlan
 from tests.e2e.site import COMPACTED, Site
 from tests.e2e.variants import make_topics
@@ -67,7 +67,7 @@ class Model:
     def with_examples(self, change: Callable[[ExampleBatch], None]) -> Damage:
         """The first record of the tick with other examples, its checksums right."""
         value = self.log[self.first] or b""
-        header, record = peek(value), decode(value)
+        header, record = open_record(value).header, decode(value)
         assert header.kind is Kind.EXAMPLES
         assert isinstance(record, ExampleRecord)
         batch = to_batch(record)

@@ -14,7 +14,7 @@ import pytest
 from stream_learner.config import Config
 from stream_learner.core.examples import decode
 from stream_learner.core.marks import Mark
-from stream_learner.core.record_header import peek, seal
+from stream_learner.core.record_header import open_record, seal
 from stream_learner.errors import (
     ConfigError,
     InputsChanged,
@@ -170,7 +170,7 @@ def version_1(site: Site, partition: int) -> Iterator[bytes]:
 
 def mark_1(value: bytes) -> bytes:
     """A mark in the layout of version 1, written from its table; no impression of it may be late."""
-    mark, header = decode(value), peek(value)
+    mark, header = decode(value), open_record(value).header
     assert isinstance(mark, Mark)
     *counts, late = astuple(mark.counts.impressions)
     assert late == 0 and header.flags in (0, 1)

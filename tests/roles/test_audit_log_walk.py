@@ -14,7 +14,7 @@ import pytest
 from stream_learner.core.attempt import Attempt
 from stream_learner.core.mark_codec import decode_mark, encode_mark
 from stream_learner.core.marks import GENESIS, MarkId, TickCounts
-from stream_learner.core.record_header import HEADER_BYTES, peek
+from stream_learner.core.record_header import HEADER_BYTES, open_record
 from stream_learner.core.training_log import AcceptedTick, RuleR
 from stream_learner.edges.kafka import KafkaSettings
 from stream_learner.roles.audit.findings import CHECKSUMS, COUNTS, ORDER, Findings
@@ -154,7 +154,7 @@ def test_a_count_that_is_not_that_of_the_records_is_a_count() -> None:
     log = history(3)
     ticks = accepted(log)
     tick = next(tick for tick in ticks if tick.examples and tick.mark.resume is None)
-    mark = decode_mark(peek(log[tick.mark_offset]), log[tick.mark_offset])
+    mark = decode_mark(open_record(log[tick.mark_offset]))
     counted = replace(mark.counts.impressions, examples=tick.examples + 1, read=tick.examples + 1)
     wrong = encode_mark(replace(mark, counts=replace(mark.counts, impressions=counted)))
     steps, findings, _ = walk([*log[: tick.mark_offset], wrong, *log[tick.mark_offset + 1 :]])
@@ -169,7 +169,7 @@ def test_ticks_behind_a_gap_are_read_when_another_joiner_goes_on_from_them(recor
     tick behind it.
     """
     first, at = chain(5, GENESIS, 0), 3 * 2 - records
-    second = chain(6, decode_mark(peek(first[-1]), first[-1]).id, len(first))
+    second = chain(6, decode_mark(open_record(first[-1])).id, len(first))
     marks = [tick.mark for tick in accepted(first + second)]
     steps, findings, walking = walk([*first[:at], *first[at + 1 :], *second])
     assert [(finding.check, finding.tick) for finding in findings.listed] == [(ORDER, 3 if records == 1 else 2)]

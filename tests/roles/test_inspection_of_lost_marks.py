@@ -8,7 +8,7 @@ import pytest
 
 from stream_learner.core.mark_codec import decode_mark
 from stream_learner.core.marks import MarkId
-from stream_learner.core.record_header import Kind, peek
+from stream_learner.core.record_header import Kind, open_record
 from stream_learner.core.training_log import RuleR
 from stream_learner.roles.log_inspection import _accepted, _Link
 from tests.core.log_world import Rules, World
@@ -18,10 +18,10 @@ def links_of(log: list[bytes]) -> dict[MarkId, _Link]:
     """The marks of a log, as `inspect tick` reads them from a topic."""
     links: dict[MarkId, _Link] = {}
     for offset, value in enumerate(log):
-        header = peek(value)
-        if header.kind is not Kind.MARK:
+        record = open_record(value)
+        if record.header.kind is not Kind.MARK:
             continue
-        mark = decode_mark(header, value)
+        mark = decode_mark(record)
         if mark.id not in links:
             before = links.get(mark.predecessor) if mark.first_tick == mark.pred_tick + 1 else None
             length = 1 + (before.length if before is not None else 0)

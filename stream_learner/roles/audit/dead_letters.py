@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, Place
-from stream_learner.roles.accepted_ticks import READ_RECORDS, WAIT_S
 from stream_learner.roles.audit.findings import DEAD_LETTERS, Finding, Findings
 from stream_learner.roles.audit.mark_checks import Sums
+from stream_learner.roles.log_reader import READ_RECORDS, WAIT_S
 from stream_learner.wording import count_of
 
 COMPACT_AT = 100_000

@@ -16,11 +16,11 @@ from stream_learner.core.checkpoint_copy import CopyHead
 from stream_learner.core.learner import Learner
 from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.errors import DamagedLog, LogTrimmed, NewerFormat
-from stream_learner.roles.accepted_ticks import accepted_ticks
 from stream_learner.roles.audit.copy_check import digest_of, head_content
 from stream_learner.roles.audit.findings import COPIED_CHECKPOINT, DIGESTS_AGAIN, Finding, Findings
 from stream_learner.roles.audit.snapshots_check import Published
 from stream_learner.roles.evaluation.log_source import in_order_of_the_fold
+from stream_learner.roles.log_reader import accepted_ticks
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:

@@ -16,14 +16,15 @@ from typing import NamedTuple, TypeVar
 from stream_learner.core.errors import BrokenLog, ForeignRecord, RecordError, Where
 from stream_learner.core.mark_codec import decode_mark
 from stream_learner.core.marks import Mark, MarkId
-from stream_learner.core.record_header import Kind, RecordHeader, check_body, peek
-from stream_learner.core.training_log import AcceptedTick, RuleR, find_chain
+from stream_learner.core.record_header import Kind, LogRecord, open_record
+from stream_learner.core.training_log import AcceptedTick, RuleR
 from stream_learner.roles.audit.findings import CHECKSUMS, COUNTS, ORDER
 from stream_learner.roles.audit.place import AuditedPartition
+from stream_learner.roles.log_reader import RawRecords, beginning_in_sight, marks
 from stream_learner.roles.partition import MAX_OUTSTANDING
 from stream_learner.wording import count_of
 
-RecordsFrom = Callable[[int], Iterator[tuple[int, bytes | None]]]
+RecordsFrom = Callable[[int], RawRecords]
 
 T = TypeVar("T")
 
@@ -91,12 +92,13 @@ class LogWalk:
         start = self._earliest
         self._rule.position = start  # so that damage at the very beginning does not look like a missing one
         if start > 0:
-            # Nothing says which mark counts where the beginning is gone: the longest chain in sight does.
-            first = find_chain(list(self._marks()))
-            if first is None:
+            # Damaged records are skipped: they are noted when they are read again.
+            place = (self._place.topic, self._place.partition)
+            begin = beginning_in_sight(marks(place, self._records(start), skip_damaged=True))
+            if begin is None:
                 return
-            start = self._checked_to = self._next_offset = first[0] + 1
-            self._begin_after(first[1])
+            start = self._checked_to = self._next_offset = begin.offset
+            self._begin_after(begin.mark)
         while True:
             yield from self._read(start)
             gap = self._missing
@@ -111,15 +113,6 @@ class LogWalk:
         """Whether everything up to the end of the log was read: the range has no end before it."""
         return not self._is_over
 
-    def _marks(self) -> Iterator[tuple[int, Mark]]:
-        for offset, value in self._records(self._earliest):
-            try:
-                header = peek(value or b"")
-                if header.kind is Kind.MARK:
-                    yield offset, decode_mark(header, value or b"")
-            except RecordError:
-                continue  # noted when it is read again
-
     def _begin_after(self, mark: Mark) -> None:
         self._rule = RuleR(mark.id, partition=self._place.partition)
         self._before = mark
@@ -132,8 +125,8 @@ class LogWalk:
             if wanted.until_offset is not None and offset >= wanted.until_offset:
                 self._is_over = True
                 return
-            header = self._look_at(offset, value or b"")
-            step = None if header is None else self._take(offset, header, value or b"")
+            record = self._look_at(offset, value or b"")
+            step = None if record is None else self._take(offset, record)
             if self._goes_back:
                 return
             if step is None:
@@ -143,23 +136,23 @@ class LogWalk:
                 return
             yield self._ranged(step)
 
-    def _look_at(self, offset: int, value: bytes) -> RecordHeader | None:
+    def _look_at(self, offset: int, value: bytes) -> LogRecord | None:
         """Check a record by itself; None where it is not one that rule R may be shown."""
-        header, wrong = None, None
+        record, wrong = None, None
         try:
-            header = peek(value)
-            if header.partition != self._place.partition:
-                raise ForeignRecord(f"a record of partition {header.partition}")
-            check_body(value)
+            record = open_record(value, Where(offset, self._place.partition))
+            if record.header.partition != self._place.partition:
+                raise ForeignRecord(f"a record of partition {record.header.partition}")
+            record.check_body()
         except RecordError as error:
             wrong = error
-        tick = None if header is None else header.tick
+        tick = None if record is None else record.header.tick
         if offset >= self._checked_to:
             self._place.progress(1)
             self._check_offset(offset, tick)
         if wrong is not None:
             self._note_damage(offset, wrong, tick)
-        return None if isinstance(wrong, ForeignRecord) else header
+        return None if isinstance(wrong, ForeignRecord) else record
 
     def _note_damage(self, offset: int, error: RecordError, tick: int | None = None, check: str = CHECKSUMS) -> None:
         """A record that is not whole, or not ours: noted once."""
@@ -187,35 +180,35 @@ class LogWalk:
             return False
         return wanted.from_offset is None or offset >= wanted.from_offset
 
-    def _take(self, offset: int, header: RecordHeader, value: bytes) -> Step | None:
+    def _take(self, offset: int, record: LogRecord) -> Step | None:
         """Show a record to rule R."""
-        rule = self._rule
+        rule, header = self._rule, record.header
         ignored = rule.ignored_marks, rule.ignored_records
         try:
-            tick = rule.take(offset, value)
+            tick = rule.take_opened(offset, record)
         except RecordError as error:
-            return self._go_on_behind(offset, header, value, error)
+            return self._go_on_behind(offset, record, error)
         if self._is_asked(offset, header.tick):
             self.ignored_marks += rule.ignored_marks - ignored[0]
             self.ignored_records += rule.ignored_records - ignored[1]
         if tick is not None:
             return Step(tick, self._before, in_range=False)
-        if header.kind is Kind.MARK and not self._is_explained(offset, decode_mark(header, value)):
+        if header.kind is Kind.MARK and not self._is_explained(offset, decode_mark(record)):
             unseen = BrokenLog("an attempt begins after a mark that never counted", Where(offset))
-            return self._go_on_behind(offset, header, value, unseen)
+            return self._go_on_behind(offset, record, unseen)
         return None
 
-    def _go_on_behind(self, offset: int, header: RecordHeader, value: bytes, error: RecordError) -> Step | None:
+    def _go_on_behind(self, offset: int, record: LogRecord, error: RecordError) -> Step | None:
         """Note what a mark could not be accepted for, and take it as accepted: what follows it can then be read.
 
         If the marks that it goes on from are in the log, behind a gap, then reading goes back to them.
         """
         try:
-            mark = decode_mark(header, value) if header.kind is Kind.MARK else None
+            mark = decode_mark(record) if record.header.kind is Kind.MARK else None
         except RecordError:
             mark = None  # noted by its checksum; the next mark finds the gap
         if mark is None:
-            self._note_damage(offset, error, header.tick)
+            self._note_damage(offset, error, record.header.tick)
             return None
         if isinstance(error, BrokenLog):
             gap = self._missing

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, PartitionReader
-from stream_learner.roles.accepted_ticks import records_up_to
 from stream_learner.roles.audit.findings import Finding, Findings
 from stream_learner.roles.audit.request import Range
+from stream_learner.roles.log_reader import records
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,6 @@ class AuditedPartition:
 
             def records_from(start: int) -> Iterator[tuple[int, bytes | None]]:
                 reader.seek(start)
-                yield from records_up_to(reader, end)
+                yield from records(reader, end)
 
             yield records_from

@@ -14,8 +14,8 @@ from stream_learner.core.errors import RecordError, Where
 from stream_learner.core.follower import Follower
 from stream_learner.core.snapshots import MODEL_SHARD, ModelRecord, VersionRecord, decode
 from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader
-from stream_learner.roles.accepted_ticks import READ_RECORDS, WAIT_S
 from stream_learner.roles.audit.findings import SNAPSHOTS, Finding, Findings
+from stream_learner.roles.log_reader import READ_RECORDS, WAIT_S
 
 if TYPE_CHECKING:
     from stream_learner.config import Config

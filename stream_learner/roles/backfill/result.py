@@ -13,7 +13,7 @@ from typing import Any
 from stream_learner.core.balance import Balance, balance_lines
 from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.errors import BrokenInvariant
-from stream_learner.roles.accepted_ticks import accepted_ticks
+from stream_learner.roles.log_reader import accepted_ticks
 from stream_learner.roles.model_fold import ModelFold
 from stream_learner.wording import count_of
 

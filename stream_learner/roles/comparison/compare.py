@@ -21,10 +21,10 @@ from stream_learner.core.examples import ExampleBatch
 from stream_learner.core.training_log import AcceptedTick
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicInfo
 from stream_learner.errors import ConfigError, NotFound, PartitionCountsDiffer
-from stream_learner.roles.accepted_ticks import accepted_ticks
 from stream_learner.roles.comparison.click_search import ClickSearch
 from stream_learner.roles.comparison.findings import ComparedModel, Findings
 from stream_learner.roles.last_published import LastPublished, last_published
+from stream_learner.roles.log_reader import accepted_ticks
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:

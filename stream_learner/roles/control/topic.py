@@ -26,9 +26,9 @@ from stream_learner.core.control import Record, encode
 from stream_learner.core.control_state import ControlState
 from stream_learner.core.errors import RecordError, Where
 from stream_learner.edges.kafka import Admin, Appender, KafkaSettings, PartitionReader, TopicInfo
+from stream_learner.edges.record_errors import error_in_topic
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import PartitionCountsDiffer, RetryLater, TopicMissing
-from stream_learner.roles.records import damaged
 from stream_learner.wording import count_of
 
 PARTITION = 0
@@ -99,7 +99,7 @@ class ControlTopic:
         """Raise DamagedLog or NewerFormat, with the place, where the last record of this key cannot be used."""
         error = self.state.unusable.get(key)
         if error is not None:
-            raise damaged(error, self.topic, PARTITION, error.offset or 0)
+            raise error_in_topic(error, self.topic, PARTITION, error.offset or 0)
 
     def write(self, record: Record) -> Written:
         """Steps 2 to 4, for a record that was made from `state`.

@@ -19,8 +19,8 @@ from stream_learner.core.examples import ExampleRecord
 from stream_learner.core.training_log import AcceptedTick
 from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.errors import TopicMissing
-from stream_learner.roles.accepted_ticks import accepted_ticks
 from stream_learner.roles.evaluation.portions import Portion
+from stream_learner.roles.log_reader import accepted_ticks
 
 if TYPE_CHECKING:
     from stream_learner.config import Config

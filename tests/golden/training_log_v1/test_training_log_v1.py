@@ -27,7 +27,7 @@ from stream_learner.core.examples import (
 from stream_learner.core.join import JoinSpec, PartitionJoin
 from stream_learner.core.mark_codec import attach_codes, decode_codes, detach_codes
 from stream_learner.core.marks import ClickCounts, ImpressionCounts
-from stream_learner.core.record_header import peek, seal
+from stream_learner.core.record_header import open_record, seal
 
 FOLDER = Path(__file__).parent
 ATTEMPT = 0xFEDCBA9876543210
@@ -108,7 +108,7 @@ def test_a_flag_that_version_1_did_not_have_is_damage() -> None:
     """No mark of these rules begins anew."""
     golden = (FOLDER / "mark_resume.bin").read_bytes()
     with pytest.raises(DamagedRecord, match="unknown flags 5"):
-        decode(seal(peek(golden)._replace(flags=5), golden[40:]))
+        decode(seal(open_record(golden).header._replace(flags=5), golden[40:]))
 
 
 def test_a_resume_point_of_other_rules_is_neither_written_nor_gone_on_from() -> None:
@@ -123,5 +123,5 @@ def test_golden_codes_complete_the_mark_they_lie_ahead_of() -> None:
     """The codes from their own record, put back into the mark."""
     golden = (FOLDER / "codes.bin").read_bytes()
     assert golden == CODES
-    assert decode_codes(golden).tolist() == RESUME.codes.tolist()
-    assert attach_codes(AHEAD_MARK, [decode_codes(golden)]).resume == RESUME
+    assert decode_codes(open_record(golden)).tolist() == RESUME.codes.tolist()
+    assert attach_codes(AHEAD_MARK, [decode_codes(open_record(golden))]).resume == RESUME
