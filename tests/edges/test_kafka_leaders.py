@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from stream_learner.edges.kafka import Admin, EmbeddedBroker, KafkaSettings, OffsetQueries, Place, TopicPlan, ends
-from stream_learner.errors import NotAuthorised, RetryLater
+from stream_learner.errors import BrokerUnreachable, NotAuthorised, RetryLater
 from tests.conftest import MakeTopic
 from tests.edges.kafka_help import append, until
 from tests.kafka_broker.broker import delete_topics
@@ -160,7 +160,7 @@ def test_what_was_known_holds_while_nobody_describes_a_topic(
     place = (topic, 0)
     until(lambda: _known(queries, [place]))
     client.silent = True
-    queries._leaders.forget(topic)
+    queries._leaders.failed((topic, 0))
     client.forget()
     assert _known(queries, [place]) == {place: 0}
     assert client.described == [[topic]]
@@ -173,6 +173,24 @@ def test_what_was_known_holds_while_nobody_describes_a_topic(
     assert client.described == []
 
 
+@pytest.mark.parametrize("code", [KafkaError._NOENT, KafkaError.LEADER_NOT_AVAILABLE])
+def test_a_place_whose_leader_the_client_has_lost_waits_for_a_description(
+    queries: OffsetQueries, client: Watched, topics: MakeTopic, code: int
+) -> None:
+    """What was known before no longer holds, for this partition alone."""
+    topic = topics("lost", 2)
+    here, lost = (topic, 0), (topic, 1)
+    until(lambda: len(_known(queries, [here, lost])) == 2)
+    client.silent = True
+    queries._leaders.failed(lost, KafkaException(KafkaError(code)))
+    client.forget()
+    known, failed = queries.high_watermarks_known([here, lost])
+    assert (known, type(failed[lost])) == ({here: 0}, BrokerUnreachable)
+    assert client.asked == [{here}]
+    client.silent = False
+    assert _known(queries, [here, lost]) == {here: 0, lost: 0}
+
+
 def test_a_topic_that_may_not_be_described_is_not_asked_about(
     queries: OffsetQueries, client: Watched, topics: MakeTopic
 ) -> None:
@@ -180,7 +198,7 @@ def test_a_topic_that_may_not_be_described_is_not_asked_about(
     topic = topics("right", 1)
     until(lambda: _known(queries, [(topic, 0)]))
     client.refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    queries._leaders.forget(topic)
+    queries._leaders.failed((topic, 0))
     client.forget()
     with pytest.raises(NotAuthorised, match=f"Describe on topic {topic}"):
         queries.high_watermarks([(topic, 0)])

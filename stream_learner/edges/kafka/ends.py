@@ -109,10 +109,10 @@ class OffsetQueries:
         try:
             found = answered(answer, self._timeout_s)
         except KafkaException as error:
-            self._leaders.forget(place[0])
+            self._leaders.failed(place, error)
             raise self._fault(error, place) from error
         if found.offset < BEYOND_END:
-            self._leaders.forget(place[0])
+            self._leaders.failed(place)
             raise RetryLater(f"{self._doing(place)}: no answer")
         return found
 

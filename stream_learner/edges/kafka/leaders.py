@@ -24,6 +24,12 @@ from stream_learner.edges.kafka.faults import MISSING, UNREACHABLE, kafka_error
 STALE_TIMEOUT_S = 1.0
 """How long to wait for a description where an older one will do. It is given by the controller alone, which may be the
 broker that has just gone, while other leaders still answer."""
+UNKNOWN_LEADER = MISSING | {
+    KafkaError._NOENT,
+    KafkaError._IN_PROGRESS,
+    KafkaError._WAIT_CACHE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+}
 
 Place = tuple[str, int]
 """A topic and a partition."""
@@ -55,8 +61,15 @@ class Leaders:
             if partition not in self._led.get(topic, ())
         }
 
-    def forget(self, topic: str) -> None:
-        """A question about a topic has failed: its leaders may have changed."""
+    def failed(self, place: Place, reason: KafkaException | None = None) -> None:
+        """A question about a place got no answer: its topic is described anew before the next.
+
+        Where the reason is that the client knew no leader, nobody asks about the place before that is answered.
+        """
+        topic, partition = place
+        led = self._led.get(topic)
+        if led is not None and reason is not None and _code(reason) in UNKNOWN_LEADER:
+            self._led[topic] = led - {partition}
         self._stale.add(topic)
 
     def _describe(self, topics: list[str]) -> dict[str, KafkaException]:
