@@ -6,8 +6,9 @@ This package must never decide what is read or written when: that is the roles' 
 
 from stream_learner.edges.kafka.admin import NO_TOPIC_ID, Admin, Difference, TopicInfo, TopicPlan
 from stream_learner.edges.kafka.appender import Appender, Delivery
-from stream_learner.edges.kafka.ends import BEYOND_END, End, EndWatch, OffsetQueries, Place
+from stream_learner.edges.kafka.ends import BEYOND_END, End, EndWatch, OffsetQueries
 from stream_learner.edges.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked
+from stream_learner.edges.kafka.leaders import Place
 from stream_learner.edges.kafka.lease import Lease, holder_of
 from stream_learner.edges.kafka.mock_broker import EmbeddedBroker
 from stream_learner.edges.kafka.publisher import Record, TransactionalPublisher

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ListOffsetsResultInfo,
@@ -23,14 +23,12 @@ from stream_learner.edges.kafka.answers import Answers, answered
 from stream_learner.edges.kafka.client_log import log
 from stream_learner.edges.kafka.clients import new_client
 from stream_learner.edges.kafka.faults import Doing, Reports, fault
+from stream_learner.edges.kafka.leaders import Leaders, Place
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.errors import BrokenInvariant, RetryLater, Stop, StreamLearnerError
 
 REQUEST_TIMEOUT_S = 5.0
 BEYOND_END = -1
-
-Place = tuple[str, int]
-"""A topic and a partition."""
 
 
 class OffsetQueries:
@@ -43,19 +41,27 @@ class OffsetQueries:
     alike here, RetryLater: `Admin.require` and `TopicWatch` tell them apart.
 
     After a partition's leader has changed librdkafka (2.16) goes on asking by what it knew, and is refused each time;
-    after a failure its topic is therefore described anew, which makes it look.
+    after a failure `Leaders` therefore has its topic described anew, which makes it look.
+    describes: whether the brokers describe topics. Those of the mock cluster do not; it looks for leaders by itself.
     """
 
-    def __init__(self, settings: KafkaSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        describes: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._settings = settings
         self._timeout_s = request_timeout_s
+        self._describes = describes
         self._reports = Reports(self._doing())
         self._connect()
-        self._stale: set[str] = set()
 
     def _connect(self) -> None:
         self._credentials = self._settings.credentials_version()
-        self._admin = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
+        client = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
+        self._leaders = Leaders(client, self._timeout_s)
 
     def high_watermarks(self, places: Iterable[Place]) -> dict[Place, int]:
         """The offset behind the last replicated record, transaction markers and open transactions included."""
@@ -103,10 +109,10 @@ class OffsetQueries:
         try:
             found = answered(answer, self._timeout_s)
         except KafkaException as error:
-            self._stale.add(place[0])
+            self._leaders.failed(place, error)
             raise self._fault(error, place) from error
         if found.offset < BEYOND_END:
-            self._stale.add(place[0])
+            self._leaders.failed(place)
             raise RetryLater(f"{self._doing(place)}: no answer")
         return found
 
@@ -115,28 +121,37 @@ class OffsetQueries:
     ) -> Answers[Place, ListOffsetsResultInfo]:
         if self._settings.credentials_version() != self._credentials:
             self._connect()
-        client = self._admin
-        client.poll(0)
-        if self._stale:
-            topics, self._stale = self._stale, set()
-            client.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout_s)
-        request = {TopicPartition(topic, partition): spec for topic, partition in places}
-        return Answers(client, lambda admin: self._list(admin, request, isolation))
+        leaders = self._leaders
+        leaders.client.poll(0)
+        asked = list(dict.fromkeys(places))
+        missing = leaders.missing(asked) if self._describes() else {}
+        request = {TopicPartition(*place): spec for place in asked if place not in missing}
+        answers: Answers[Place, ListOffsetsResultInfo] = Answers(
+            leaders.client, lambda client: self._list(client, request, isolation)
+        )
+        answers.update((place, _failed(reason)) for place, reason in missing.items())
+        return answers
 
     def _list(
-        self, admin: AdminClient, request: dict[TopicPartition, OffsetSpec], isolation: IsolationLevel
+        self, client: AdminClient, request: dict[TopicPartition, OffsetSpec], isolation: IsolationLevel
     ) -> dict[Place, Future[ListOffsetsResultInfo]]:
         if not request:
             return {}
-        answers = admin.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout_s)
+        answers = client.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout_s)
         return {(place.topic, place.partition): answer for place, answer in answers.items()}
 
     def _fault(self, error: KafkaException, place: Place) -> StreamLearnerError:
-        self._admin.poll(0)
+        self._leaders.client.poll(0)
         return self._reports.instead_of(fault(error, self._doing(place)))
 
     def _doing(self, place: Place = ("", -1)) -> Doing:
         return self._settings.doing("ask for offsets of", *place, right="Describe")
+
+
+def _failed(reason: KafkaException) -> Future[ListOffsetsResultInfo]:
+    answer: Future[ListOffsetsResultInfo] = Future()
+    answer.set_exception(reason)
+    return answer
 
 
 class End(NamedTuple):

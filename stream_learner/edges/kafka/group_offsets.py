@@ -13,8 +13,9 @@ from confluent_kafka.admin import AdminClient
 
 from stream_learner.edges.kafka.answers import answered
 from stream_learner.edges.kafka.clients import new_client
-from stream_learner.edges.kafka.ends import REQUEST_TIMEOUT_S, Place
+from stream_learner.edges.kafka.ends import REQUEST_TIMEOUT_S
 from stream_learner.edges.kafka.faults import Reports, fault, kafka_error
+from stream_learner.edges.kafka.leaders import Place
 from stream_learner.edges.kafka.settings import KafkaSettings
 
 
