@@ -95,8 +95,8 @@ class Join(Section):
         SECOND_MS,
         alias="tick",
         description=(
-            "Length of a tick, the slot of event time in which windows close together. Longer ones make the training log "
-            "of a quiet site much smaller (docs/join.md, What a tick costs)."
+            "Length of a tick, the slot of event time in which windows close together. Longer ones make the training "
+            "log of a quiet site much smaller (docs/join.md, What a tick costs)."
         ),
     )
     dedupe_ms: Annotated[DurationMs, lasting("0", "7d")] = Field(
