@@ -178,7 +178,7 @@ DAMAGES: dict[str, tuple[Any, str, bool, str]] = {
         lambda m: m.with_mark(impressions={"positives": m.mark.counts.impressions.positives - 1}),
         checks.COUNTS,
         False,
-        "positives, its examples are",
+        ", its examples are",
     ),
     "a count that does not add up": (
         lambda m: m.with_mark(impressions={"duplicates": m.mark.counts.impressions.duplicates + 1}),
@@ -193,7 +193,7 @@ DAMAGES: dict[str, tuple[Any, str, bool, str]] = {
         ),
         checks.DEAD_LETTERS,
         False,
-        "letters of",
+        "the marks count",
     ),
     "a position that goes back": (
         lambda m: m.with_mark(next_impression=m.ticks[m.place - 1].mark.next_impression - 1),
@@ -211,7 +211,7 @@ DAMAGES: dict[str, tuple[Any, str, bool, str]] = {
         lambda m: m.with_examples(lambda batch: batch.label.__setitem__(int(batch.label.argmin()), 1.0)),
         checks.COUNTS,
         False,
-        "positives",
+        ", its examples are",
     ),
     "a tick that is too early": (
         lambda m: m.with_examples(lambda batch: batch.log_time_ms.__iadd__(10**6)),
@@ -230,7 +230,7 @@ DAMAGES: dict[str, tuple[Any, str, bool, str]] = {
         lambda m: m.with_examples(lambda batch: batch.id_hash.__setitem__(0, 5)),
         checks.EXAMPLES_AGAIN,
         True,
-        "are missing",
+        "missing: ",
     ),
     "another weight": (
         lambda m: m.with_examples(change_column("weight", 1.0)),
@@ -358,7 +358,7 @@ def test_a_model_of_fewer_features_than_the_log_has_is_not_folded_again(site: Si
     assert found["folded"] is None
 
 
-@pytest.mark.parametrize(("damage", "words"), [("less", "letters of"), ("foreign", "a record with the key")])
+@pytest.mark.parametrize(("damage", "words"), [("less", "the marks count"), ("foreign", "a record with the key")])
 def test_dead_letters_that_are_missing_or_foreign_are_found(damage: str, words: str, site: Site) -> None:
     """One letter less than the marks count; a record that is no letter. Repeats do not matter."""
     removed: list[bytes] = []
