@@ -27,19 +27,18 @@ def column(array: NDArray[Any], dtype: type[Scalar]) -> NDArray[Scalar]:
 
 
 class LogTime:
-    """How far the log time of one input has come, fed with its records in offset order."""
+    """How far the log time of one input has come, fed with its records in offset order.
 
-    __slots__ = ("_agree", "_state")
+    now: the largest least time of all rows that are complete, ms; `NO_LOG_TIME` before the first.
+    """
+
+    __slots__ = ("_agree", "_state", "now")
 
     def __init__(self, agree: int, log_time: int) -> None:
         """agree: the length of a row. log_time: where it had come before the first record; `NO_LOG_TIME` if nowhere."""
         self._agree = agree
         self._state = new_state(agree, log_time)
-
-    @property
-    def now(self) -> int:
-        """The largest least time of all rows that are complete, ms; `NO_LOG_TIME` before the first."""
-        return log_time_of(self._state)
+        self.now = log_time
 
     def passed(
         self, offsets: NDArray[np.int64], status: NDArray[np.uint8], times: NDArray[np.int64], position: int
@@ -57,4 +56,5 @@ class LogTime:
             raise ValueError(f"offsets must rise from position {position} on")
         if wrong == NEGATIVE_TIME:
             raise ValueError("a good record has a negative time")
+        self.now = log_time_of(self._state)
         return out

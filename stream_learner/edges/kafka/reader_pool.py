@@ -38,6 +38,8 @@ DEFAULT_BUFFER_BYTES = 8 << 20
 MIN_BUFFER_BYTES = 1 << 20
 POLL_RECORDS, FEWEST_RECORDS = 2_000, 16
 """How many records are taken from the common queue at once: as many as the memory has room for, between these."""
+EMPTY_S = 0.001
+"""So long a common queue that was found empty is taken to be: the partitions of a joiner are read one after another."""
 MESSAGE_BYTES = "1000000"
 """librdkafka's own default of `message.max.bytes`; it takes no `fetch.max.bytes` below."""
 MIN_FETCH_BYTES, MAX_FETCH_BYTES = 16 << 10, 4 << 20
@@ -81,6 +83,7 @@ class ReaderPool:
         self._reported: KafkaError | None = None
         self._unreachable: KafkaError | None = None
         self._asked_s = 0.0
+        self._empty_until_s = 0.0
         self._place = re.compile(rf"{re.escape(topic)} \[(\d+)\]: ")
         self._errors: list[tuple[int, KafkaError]] = []
 
@@ -189,12 +192,18 @@ class ReaderPool:
             reader.assigned = False
 
     def poll(self, timeout_s: float) -> bool:
-        """Take what the common queue has and share it out; whether anything came. Waits only for the first."""
+        """Take what the common queue has and share it out; whether anything came. Waits only for the first.
+
+        Without a wait it does nothing within `EMPTY_S` of finding the queue empty.
+        """
+        if timeout_s <= 0 and time.monotonic() < self._empty_until_s:
+            return False
         came = self._take(self._fitting(self._limit_bytes), 0.0)
         if not came and timeout_s > 0:
             came = self._take(1, timeout_s)
             if came:
                 self._take(self._fitting(self._limit_bytes), 0.0)
+        self._empty_until_s = 0.0 if came else time.monotonic() + EMPTY_S
         if self.held_bytes > self._limit_bytes:
             self._set_aside()
         for partition, error in self._errors:

@@ -167,13 +167,18 @@ class SharedReader:
             enough = self._records >= max_records if self._pool.has_room else bool(self._pieces)
             if enough or not self._pool.poll(0.0):
                 break
+        if timeout_s > 0:
+            self._wait(timeout_s)
+        return came or bool(self._pieces)
+
+    def _wait(self, timeout_s: float) -> None:
+        """Wait for the first record, or until the position moves."""
         position, until_s = self._position, time.monotonic() + timeout_s
         while not self._pieces and self._position == position and (left_s := until_s - time.monotonic()) > 0:
             self._pool.poll(left_s)
             if self._pool.is_reported:
                 break
             self._pass_ends()
-        return came or bool(self._pieces)
 
     def take_in(self, messages: list[Message]) -> int:
         """Hold what came of this partition; how many bytes that takes."""
