@@ -99,6 +99,9 @@ def _row(row: Found) -> dict[str, Any]:
 
 def _losses(row: Found) -> Iterator[str]:
     """What is lost in a partition, a line each."""
+    if row["state"] == "has begun anew":
+        yield "it has begun anew since partitions were added"
+        return
     if "tick" not in row:
         yield "there is no mark yet; a joiner begins it where join.start says"
         return

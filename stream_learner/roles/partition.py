@@ -32,10 +32,11 @@ from stream_learner.core.training_log import RuleR
 from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
-from stream_learner.roles.accepted import ANOTHER_NAME, GO_ON, Accepted, Hint, LogTail
+from stream_learner.roles.accepted import ANOTHER_NAME, GO_ON, GO_ON_GROWN, Accepted, Hint, LogTail
 from stream_learner.roles.beginning import Start
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.inputs import InputPlan, Inputs
+from stream_learner.roles.log_origin import LogOrigin
 from stream_learner.roles.newest_records import right_again
 from stream_learner.roles.partition_progress import Appended, Progress
 
@@ -78,6 +79,7 @@ class PartitionPlan:
     log_topic: str
     dead_letters_topic: str
     start: Start
+    origin: LogOrigin
     impression_topic_id: bytes
     click_topic_id: bytes
     partitions: int
@@ -262,7 +264,7 @@ class PartitionJoiner:
         if point.partitions != plan.partitions:
             raise InputsChanged(
                 f"{where} was made from {point.partitions} partitions, now there are {plan.partitions}",
-                action="Partitions cannot be taken away, and ids lie elsewhere since they were added. " + ANOTHER_NAME,
+                action=GO_ON_GROWN if point.partitions < plan.partitions else ANOTHER_NAME,
             )
         pairs = (
             (plan.inputs.impressions_topic, point.impression_topic_id, plan.impression_topic_id),
@@ -293,6 +295,8 @@ class PartitionJoiner:
 
     def _make_again(self) -> Generator[bool, None, PartitionJoin]:
         known = self._known
+        if known.resume is None:
+            yield from self._check_origin()
         join = self._fresh_join() if known.resume is None else self._resumed_join(known.resume)
         self._join = join
         self._letters = self._new_letters(join)
@@ -314,6 +318,19 @@ class PartitionJoiner:
             marks_made_again=len(known.since),
         )
         return join
+
+    def _check_origin(self) -> Generator[bool, None, None]:
+        """A partition that was added to a log that has begun must not be begun as that of a new log."""
+        plan = self._plan
+        origin = yield from plan.origin.find()
+        if origin is None or origin.is_of(plan.partitions):
+            return
+        began = f"the log began with {origin.partitions} partitions, now there are {plan.partitions}"
+        if origin.partitions in (0, plan.partitions):
+            began = f"partition {origin.partition} has lost its beginning: with how many the log began is not known"
+        raise InputsChanged(
+            f"{plan.log_topic} partition {self.partition} holds no mark, and {began}", action=GO_ON_GROWN
+        )
 
     def _fresh_join(self) -> PartitionJoin:
         plan, start = self._plan, self._plan.start
