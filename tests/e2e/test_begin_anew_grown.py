@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -267,32 +266,3 @@ def test_topics_with_other_numbers_are_refused_with_the_way_on(joined: Site) -> 
     with pytest.raises(PartitionCountsDiffer, match=f"{joined.config.examples_topic} has {BEFORE}") as refused:
         begin_anew(joined.config, AnewRequest(MOMENT_MS, write=True))
     assert f"--partitions {AFTER}" in refused.value.action
-
-
-def test_a_learner_that_missed_a_partition_stops(joined: Site, tmp_path: Path) -> None:
-    """Where a partition was begun as that of a new log, as by a version that did not look: its examples are of ticks
-    that were folded."""
-    learner = joined.learner()
-    join_first(joined, learner)
-    grow_all(joined)
-    rest = joined.scenario
-    joined.scenario = cut(TOGETHER, before=True)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("stream_learner.roles.partition.PartitionJoiner._check_origin", lambda self: iter(()))
-        patched.setattr("stream_learner.roles.partition.PartitionJoiner._check_topics", lambda self: None)
-        with running(joined.joiner()):
-            for topic, parts in (
-                (joined.impressions, joined.scenario.impressions),
-                (joined.clicks, joined.scenario.clicks),
-            ):
-                for partition in range(BEFORE, AFTER):
-                    joined.send(topic, partition, parts[partition])
-            wait_until(
-                lambda: all(sum(map(positives, marks)) for marks in joined.marks()[BEFORE:]),
-                "positives in new partitions",
-            )
-            joined.scenario = rest
-            joined.produce()
-            wait_until(joined.closed, "every partition closed")
-    error = failure_of(joined.learner(), InputsChanged)
-    assert "has examples of tick" in str(error)
