@@ -52,7 +52,7 @@ from stream_learner.errors import (
 from stream_learner.roles.accepted import ANOTHER_NAME, Accepted, Hint, LogTail
 from stream_learner.roles.beginning import Beginning, Start
 from stream_learner.roles.last_published import last_published
-from stream_learner.roles.log_origin import LogOrigin, Origin, drained
+from stream_learner.roles.log_origin import LogOrigin, drained
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -164,7 +164,8 @@ class _BeginAnew:
         hints = self._hints(topics)
         tails = {partition: self._tail(topics, partition) for partition in self._wanted(topics.log)}
         found = {partition: _accepted(tail, hints.get(partition)) for partition, tail in tails.items()}
-        lacking = self._lacking(topics, found, drained(self._origin(topics).find()))
+        origin = LogOrigin(self._settings, self._admin.offsets, topics.log.name, topics.log.partitions)
+        lacking = self._lacking(topics, found, drained(origin.find()))
         if lacking:
             self._check_grown(topics, found, lacking)
         planned = {p: self._plan(topics, tails[p], one, p in lacking or not lacking) for p, one in found.items()}
@@ -229,10 +230,7 @@ class _BeginAnew:
     def _tail(self, topics: _Topics, partition: int) -> LogTail:
         return LogTail(self._settings, self._admin.offsets, topics.log.name, partition)
 
-    def _origin(self, topics: _Topics) -> LogOrigin:
-        return LogOrigin(self._settings, self._admin.offsets, topics.log.name, topics.log.partitions)
-
-    def _lacking(self, topics: _Topics, found: dict[int, Accepted], origin: Origin | None) -> list[int]:
+    def _lacking(self, topics: _Topics, found: dict[int, Accepted], began_with: int | None) -> list[int]:
         """The partitions that have not begun anew since some were added: those whose last resume point has another
         number of them, and those without a mark in a log that began with fewer."""
         there = topics.log.partitions
@@ -243,8 +241,7 @@ class _BeginAnew:
                 where = f"{topics.log.name} partition {partition}"
                 what = f"{where} was made from {of} partitions, now there are {there}"
                 raise InputsChanged(what, action="Partitions cannot be taken away. " + ANOTHER_NAME)
-            is_added = one.mark is None and origin is not None and not origin.is_of(there)
-            if is_added or of not in (None, there):
+            if (began_with if one.mark is None else of) not in (None, there):
                 lacking.append(partition)
         return lacking
 

@@ -1,41 +1,27 @@
 """With how many partitions a training log began.
 
-In: a training log, how many partitions it has now. Out: what its first mark in sight says of that.
-This file must never take a log that was given partitions for one that began with them.
+In: a training log. Out: what its first mark in sight says of that.
+This file must never take a log that was given partitions for one that began with them, as long as it still has its
+beginning.
 
 A partition without a mark is begun as new only where the log began with as many partitions as there are: an example of
 a partition that was added must not belong to a tick that may be folded already. Partitions are added behind the others,
-so the first partition that has a mark has been there longest, and its first mark tells.
+so the first partition that has a mark has been there longest, and its first mark tells. What retention has taken tells
+nothing: where a partition was then begun that should not have been, the learner stops (`roles.log_follower`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 
 from stream_learner.core.errors import RecordError
 from stream_learner.core.mark_codec import decode_mark
-from stream_learner.core.marks import Mark
 from stream_learner.core.record_header import Kind, peek
 from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
 from stream_learner.roles.records import damaged
 
 READ_RECORDS = 200
 WAIT_S = 0.05
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Of the first partition that has marks: how many partitions the first resume point in sight names, 0 where none is
-    in sight; whether the partition still has its beginning."""
-
-    partition: int
-    partitions: int
-    has_beginning: bool
-
-    def is_of(self, partitions: int) -> bool:
-        """Whether the log surely began with that many."""
-        return self.has_beginning and self.partitions == partitions
 
 
 class LogOrigin:
@@ -54,38 +40,37 @@ class LogOrigin:
         self._settings, self._queries, self._topic = settings, queries, topic
         self._partitions = partitions
         self._new_reader = new_reader
-        self._known: Origin | None = None
+        self._known: int | None = None
 
-    def find(self) -> Generator[bool, None, Origin | None]:
-        """Yields True after every piece of work; returns the origin, None for a log that has not begun.
+    def find(self) -> Generator[bool, None, int | None]:
+        """Yields True after every piece of work; returns with how many partitions the log began, None where it has not
+        begun or nothing tells.
 
-        Raises DamagedLog, NewerFormat, BrokerUnreachable, RetryLater.
+        Raises DamagedLog, NewerFormat, LogTrimmed, BrokerUnreachable, RetryLater.
         """
         if self._known is None:
             places = [(self._topic, partition) for partition in range(self._partitions)]
             ends, earliest = self._queries.high_watermarks(places), self._queries.earliest(places)
             for place in places:
-                self._known = yield from self._of(place[1], earliest[place], ends[place])
+                self._known = yield from self._first_count(place[1], earliest[place], ends[place])
                 if self._known is not None:
                     break
         return self._known
 
-    def _of(self, partition: int, earliest: int, end: int) -> Generator[bool, None, Origin | None]:
-        """What a partition says of the origin; None where it has no mark."""
+    def _first_count(self, partition: int, start: int, end: int) -> Generator[bool, None, int | None]:
+        """How many partitions the first resume point of one names, None where it has none."""
         found = None
-        if earliest < end:
+        if start < end:
             with self._new_reader(
-                self._settings, self._topic, partition, earliest, isolation=READ_UNCOMMITTED, name="log-origin"
+                self._settings, self._topic, partition, start, isolation=READ_UNCOMMITTED, name="log-origin"
             ) as reader:
                 while found is None and reader.position < end:
                     found = self._read(reader)
                     yield True
-        if found is not None and found.resume is not None:
-            return Origin(partition, found.resume.partitions, earliest == 0)
-        return Origin(partition, 0, has_beginning=False) if earliest > 0 else None
+        return found
 
-    def _read(self, reader: Reader) -> Mark | None:
-        """The first mark with a resume point among what comes next."""
+    def _read(self, reader: Reader) -> int | None:
+        """The same of the records that come next."""
         batch = reader.read(READ_RECORDS, WAIT_S)
         for offset, value in zip(batch.offsets.tolist(), batch.values, strict=True) if batch else ():
             try:
@@ -94,15 +79,15 @@ class LogOrigin:
             except RecordError as error:
                 raise damaged(error, self._topic, reader.partition, offset) from error
             if mark is not None and mark.resume is not None:
-                return mark
+                return mark.resume.partitions
         return None
 
 
-def drained(steps: Generator[bool, None, Origin | None]) -> Origin | None:
+def drained(steps: Generator[bool, None, int | None]) -> int | None:
     """What `LogOrigin.find` returns in the end."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            origin: Origin | None = end.value
-            return origin
+            found: int | None = end.value
+            return found

@@ -15,7 +15,7 @@ from stream_learner.core.marks import GENESIS, ImpressionCounts, Mark, MarkId, R
 from stream_learner.edges.kafka import Appender, EmbeddedBroker, KafkaSettings, OffsetQueries
 from stream_learner.errors import InputsChanged
 from stream_learner.roles.log_follower import LOG_BEGINNING, LogFollower, LogPosition
-from stream_learner.roles.log_origin import LogOrigin, Origin, drained
+from stream_learner.roles.log_origin import LogOrigin, drained
 from tests.core.log_world import examples_of
 from tests.edges.kafka_help import until
 from tests.waiting import patience
@@ -113,7 +113,7 @@ class Log:
         """The last tick that so many partitions have passed."""
         return min(mark.last_tick for mark in self.last[:partitions])
 
-    def origin(self) -> Origin | None:
+    def began_with(self) -> int | None:
         queries = OffsetQueries(self.settings)
         return drained(LogOrigin(self.settings, queries, self.topic, AFTER).find())
 
@@ -226,12 +226,9 @@ def test_examples_of_a_tick_that_was_folded_without_them_stop_the_reader(log: Lo
 
 def test_the_first_mark_of_the_oldest_partition_tells_with_how_many_the_log_began(log: Log) -> None:
     """Whatever later ones say; a log without a mark has not begun."""
-    assert log.origin() is None
+    assert log.began_with() is None
     log.begin_anew(3, 4)
-    assert log.origin() == Origin(3, AFTER, has_beginning=True)
+    assert log.began_with() == AFTER
     log.tick(1, 1, BEFORE)
     log.begin_anew(1, 2)
-    assert log.origin() == Origin(1, BEFORE, has_beginning=True)
-    assert not Origin(1, BEFORE, has_beginning=True).is_of(AFTER)
-    assert Origin(0, AFTER, has_beginning=True).is_of(AFTER)
-    assert not Origin(0, AFTER, has_beginning=False).is_of(AFTER), "nobody knows what was trimmed"
+    assert log.began_with() == BEFORE
