@@ -21,6 +21,7 @@ from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerEr
 from stream_learner.roles.accepted import Hint
 from stream_learner.roles.beginning import Start
 from stream_learner.roles.inputs import BadShare, InputPlan
+from stream_learner.roles.log_origin import LogOrigin
 from stream_learner.roles.partition import PartitionJoiner, PartitionPlan
 from stream_learner.roles.partition_clock import ClockRule
 
@@ -151,6 +152,7 @@ class Process:
             log_topic=LOG,
             dead_letters_topic=LETTERS,
             start=Start(queries, "earliest"),  # type: ignore[arg-type]
+            origin=LogOrigin(self, queries, LOG, world.partitions, new_reader=Reader),  # type: ignore[arg-type]
             impression_topic_id=world.topic_ids[IMPRESSIONS],
             click_topic_id=world.topic_ids[CLICKS],
             partitions=world.partition_count,

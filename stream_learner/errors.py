@@ -95,7 +95,8 @@ class PartitionCountsDiffer(Stop):
     """Topics that belong together have different numbers of partitions, so equal ids do not meet.
 
     Operator action: give impressions, clicks and the training log the same number of partitions and the
-    same partitioner; re-key one of the inputs where its count cannot be changed.
+    same partitioner; re-key one of the inputs where its count cannot be changed. Where partitions were added, all three
+    need as many, and the log then begins anew: `stream-learner begin-anew --from MOMENT`.
     """
 
     exit_code = 22
@@ -237,7 +238,7 @@ class NewerFormat(Stop):
 
 
 class InputsChanged(Stop):
-    """The training log was made from other inputs, another partition count, or with other settings.
+    """The training log was made from other inputs, another number of partitions, or with other settings.
 
     Operator action: set back what was changed. If it is meant, go on under the same name: `stream-learner begin-anew`
     shows what is lost by it, and with --write begins the log anew. Or train a model under another name from what the

@@ -56,8 +56,12 @@ def begin_anew(
 
     stream-learner begin-anew -c model.yaml --from last
 
-    The length of the ticks and the number of partitions cannot change: for those, train another model (`stream-learner
-    backfill`). The exit code is 30 where joiners run.
+    Where the inputs and the training log were given more partitions, all partitions begin anew, old and new ones, from
+    a moment since which every producer knows of them (--from MOMENT, or latest). What the log has not taken of the time
+    before is given up: ids lie elsewhere now, and an impression could miss its click.
+
+    The length of the ticks cannot change, and partitions cannot be taken away: for those, train another model
+    (`stream-learner backfill`). The exit code is 30 where joiners run.
     """
     loaded = load_for_role(config, overrides)
     from stream_learner.roles.begin_anew import Request, overtaken
@@ -100,6 +104,11 @@ def _row(row: Found) -> dict[str, Any]:
 
 def _losses(row: Found) -> Iterator[str]:
     """What is lost in a partition, a line each."""
+    from stream_learner.roles.begin_anew import BEGUN
+
+    if row["state"] == BEGUN:
+        yield "it has begun anew since partitions were added"
+        return
     if "tick" not in row:
         yield "there is no mark yet; a joiner begins it where join.start says"
         return

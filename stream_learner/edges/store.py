@@ -131,6 +131,7 @@ class CheckpointStore:
         memory_bytes: int = 64 * MIB,
         rows_bytes: int | None = None,
         piece_bytes: int | None = None,
+        rising: frozenset[str] = frozenset(),
     ) -> CheckpointStore:
         """Open the state directory, or make it.
 
@@ -138,7 +139,8 @@ class CheckpointStore:
         the same. memory_bytes: bound of RocksDB's write buffers; its block cache is small besides. rows_bytes: keep the
         index `rows`, with this bound for write buffers and block cache together. policy: `POLICY` or, with that index,
         `ROWS_POLICY` unless given; a state made with a larger ring keeps it. piece_bytes: bound of a page or part,
-        where that of the policy is larger; what was written before keeps its size until it is written anew.
+        where that of the policy is larger; what was written before keeps its size until it is written anew. rising:
+        what of the identity is a number that may have risen since the state was made.
         Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
         """
         place = Path(path)
@@ -152,8 +154,8 @@ class CheckpointStore:
             place.mkdir(parents=True, exist_ok=True)
             database = open_database(place, shards, memory_bytes, rows_bytes)
             try:
-                _check_identity(place, database.db, whole)
-                store = cls(place, whole, ncols, database, shards)
+                theirs = _check_identity(place, database.db, whole, rising)
+                store = cls(place, theirs, ncols, database, shards)
                 store._recover(policy)
             except BaseException:
                 database.db.close()
@@ -420,21 +422,38 @@ class CheckpointWriter:
         store._read_head()
 
 
-def _check_identity(path: Path, db: Rdict, identity: Mapping[str, Any]) -> None:
-    """Note whose state this is in a new directory; compare in any other."""
+def _check_identity(path: Path, db: Rdict, identity: Mapping[str, Any], rising: frozenset[str]) -> Mapping[str, Any]:
+    """Note whose state this is in a new directory; compare in any other. Returns what is noted."""
     found = db.get(IDENTITY)
     if found is None:
         durable = WriteOptions()
         durable.sync = True
         db.put(IDENTITY, orjson.dumps(identity), durable)
-        return
-    theirs = orjson.loads(found)
+        return identity
+    theirs: Mapping[str, Any] = orjson.loads(found)
     if theirs.get("store_format", 0) > STORE_FORMAT:
         raise NewerFormat(f"{path} has format {theirs['store_format']}, this program knows {STORE_FORMAT}")
-    differing = sorted(name for name in {*theirs, *identity} if theirs.get(name) != identity.get(name))
+    differing = differing_identity(theirs, identity, rising)
     if differing:
         details = "; ".join(f"{n}: there {theirs.get(n)!r}, here {identity.get(n)!r}" for n in differing)
         raise StateOfAnotherModel(f"{path} holds the state of another model ({details})")
+    return theirs
+
+
+def differing_identity(theirs: Mapping[str, Any], mine: Mapping[str, Any], rising: frozenset[str]) -> list[str]:
+    """In what a state is another one's. rising: numbers that may be smaller there.
+
+    >>> differing_identity({"model": "m", "partitions": 2}, {"model": "m", "partitions": 4}, frozenset({"partitions"}))
+    []
+    >>> differing_identity({"model": "m", "partitions": 4}, {"model": "m", "partitions": 2}, frozenset({"partitions"}))
+    ['partitions']
+    """
+    return sorted(
+        name
+        for name in {*theirs, *mine}
+        if theirs.get(name) != mine.get(name)
+        and not (name in rising and isinstance(theirs.get(name), int) and theirs[name] < mine[name])
+    )
 
 
 def _with_ring(state: PageState, ring: int) -> PageState:

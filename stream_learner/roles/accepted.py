@@ -25,6 +25,13 @@ GO_ON = (
     "log anew where it ends. Or train a model under another name (`stream-learner backfill`) and promote it."
 )
 """What is left to do where a joiner cannot go on, and another that begins anew could."""
+GO_ON_GROWN = (
+    "Ids lie elsewhere since partitions were added. To go on under the same name: `stream-learner begin-anew --from "
+    "MOMENT`, a moment since which every producer knows of them, shows what is lost by it, and with --write begins the "
+    'whole log anew (docs/runbook.md, "More partitions"). Or train a model under another name from that moment on '
+    "(`stream-learner backfill`) and promote it."
+)
+"""The same where the topics were given more partitions."""
 
 
 @dataclass(frozen=True)

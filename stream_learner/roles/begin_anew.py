@@ -9,11 +9,21 @@ impression be read again that a tick of the same topic has taken.
 2. For each partition find the last accepted mark by rule R, and decide where both inputs go on.
 3. When told: refuse while the joiners' group has members; append a mark of a new attempt that follows the last one; see
    by rule R whether it was accepted.
+4. Where the topics were given more partitions, and all those that have marks begin anew with their new number: append a
+   first mark to each of the others, of the ticks from 0 to the last that all those with marks have passed.
 
 | a crash after           | leaves                                 | the next call                                  |
 |-------------------------|----------------------------------------|------------------------------------------------|
 | step 1 or 2             | nothing new                            | begins at step 1                               |
 | step 3, some partitions | those begun anew, the others as before | may begin all of them anew, or only the others |
+| step 3 or 4, after more | some or all of the old partitions      | begins the others: those whose resume point    |
+| partitions were added   | begun anew, some of the new ones       | has another number, and those without a mark   |
+
+Why in this order. An example of an added partition belongs to a tick behind its first mark, and so to none up to the
+first of the ticks with which the old ones begin anew. Whoever folds that tick has read a mark that counts the
+partitions (`roles.log_follower`), and waits for those that were added until they have passed it. So a learner that
+lived through it folds what one folds that reads the log from its beginning, where an added partition has nothing up to
+its first mark. Joiners begin no added partition before it has that mark (`roles.log_origin`).
 """
 
 from __future__ import annotations
@@ -26,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stream_learner.config.values import format_start
 from stream_learner.core.join import resume_anew
 from stream_learner.core.mark_codec import encode_mark
-from stream_learner.core.marks import Mark
+from stream_learner.core.marks import GENESIS, Mark, MarkId
 from stream_learner.edges.kafka import Admin, Appender, Delivery, KafkaSettings, TopicInfo
 from stream_learner.edges.kafka.group_offsets import committed_offsets, group_members
 from stream_learner.edges.record_errors import ANOTHER_NAME
@@ -43,6 +53,7 @@ from stream_learner.errors import (
 from stream_learner.roles.accepted import Accepted, Hint, LogTail
 from stream_learner.roles.beginning import Beginning, Start
 from stream_learner.roles.last_published import last_published
+from stream_learner.roles.log_origin import LogOrigin, drained
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -52,16 +63,23 @@ LAST: Final = "last"
 FLUSH_S = 30.0
 
 NO_MARK: Final = "nothing to begin anew"
+BEGUN: Final = "has begun anew"
 PLANNED: Final = "would begin anew"
 WRITTEN: Final = "begins anew"
 OVERTAKEN: Final = "overtaken"
-"""What comes of a partition: it has no mark, so that a joiner begins it as new; or its mark is shown, was accepted, or
-came too late."""
+"""What comes of a partition: it has no mark, so that a joiner begins it as new; it has begun anew since partitions were
+added, while others have not; or its mark is shown, was accepted, or came too late."""
 
 NAME_A_START = (
     "Say where to go on in both inputs: --from earliest, --from latest, or a moment. Impressions of another topic that "
     "were joined before, and are not late by now, are learned again."
 )
+NAME_A_MOMENT = (
+    "Say where to go on in both inputs: --from MOMENT, one since which every producer knows of the partitions that "
+    "were added (they look every metadata.max.age.ms, five minutes unless set), or --from latest. Of what came before "
+    "it, an impression and its clicks may lie in different partitions; it would count as not clicked."
+)
+TOGETHER = "Leave --partition out: ids lie elsewhere in all partitions since some were added."
 
 
 @dataclass(frozen=True)
@@ -94,23 +112,32 @@ class _Side:
 
 @dataclass
 class _Partition:
-    """One partition of the log: the last accepted mark, what rule R goes on from, and what is to be appended."""
+    """One partition of the log: the last accepted mark, what rule R goes on from, and what is to be appended.
+
+    last: None for a partition without a mark. mark: None where nothing is to be appended.
+    """
 
     tail: LogTail
     accepted: Accepted
-    last: Mark
-    mark: Mark
+    last: Mark | None
+    mark: Mark | None
     impressions: _Side
     clicks: _Side
     state: str = PLANNED
+
+    @property
+    def passed(self) -> int:
+        """The last tick that the partition has passed, or will have."""
+        return self.accepted.last.last_tick if self.mark is None else self.mark.last_tick
 
 
 def begin_anew(config: Config, request: Request) -> dict[str, Any]:
     """Show, or do, what the request says; the report as `--json` prints it.
 
-    Raises TopicMissing, PartitionCountsDiffer, InputsChanged where the inputs had another number of partitions,
-    TopicRecreated and InputsChanged where the request must name a start, ConfigError where `join.tick` was changed,
-    JoinersRun, LogTrimmed where the log holds no mark to go on from, DamagedLog, NotFound, BrokerUnreachable.
+    Raises TopicMissing, PartitionCountsDiffer, InputsChanged where the inputs had more partitions, TopicRecreated and
+    InputsChanged where the request must name a start, ConfigError where `join.tick` was changed or some partitions are
+    named and all have to begin anew, JoinersRun, LogTrimmed where the log holds no mark to go on from, DamagedLog,
+    NotFound, BrokerUnreachable.
     """
     return _BeginAnew(config, request).run()
 
@@ -137,13 +164,24 @@ class _BeginAnew:
         self._check_ticks()
         # Step 2: the last accepted mark of each partition, and where both inputs go on.
         hints = self._hints(topics)
-        wanted = self._wanted(topics.log)
-        found = {partition: self._plan(topics, partition, hints.get(partition)) for partition in wanted}
-        # Step 3: the marks.
+        tails = {partition: self._tail(topics, partition) for partition in self._wanted(topics.log)}
+        found = {partition: _accepted(tail, hints.get(partition)) for partition, tail in tails.items()}
+        origin = LogOrigin(self._settings, self._admin.offsets, topics.log.name, topics.log.partitions)
+        lacking = self._lacking(topics, found, drained(origin.find()))
+        if lacking:
+            self._check_grown(topics, found, lacking)
+        planned = {p: self._plan(topics, tails[p], one, p in lacking or not lacking) for p, one in found.items()}
+        passed = [one.passed for one in planned.values() if one is not None]
+        added = [p for p in lacking if found[p].mark is None]
+        planned |= {p: self._plan_added(topics, tails[p], found[p], min(passed)) for p in added if passed}
         if self._request.write:
+            # Step 3: the marks of partitions that have one.
             self._refuse_members()
-            self._write([one for one in found.values() if one is not None])
-        return self._report(topics, found)
+            self._write([one for p, one in planned.items() if one is not None and p not in added])
+            # Step 4: the first marks of those that were added.
+            if all(one is None or one.state != OVERTAKEN for one in planned.values()):
+                self._write([one for p in added if (one := planned[p]) is not None])
+        return self._report(topics, planned)
 
     def _topics(self) -> _Topics:
         config = self._config
@@ -152,7 +190,13 @@ class _BeginAnew:
         topics = _Topics(*(infos[name] for name in names))
         if len({info.partitions for info in infos.values()}) > 1:
             counts = ", ".join(f"{info.name} has {info.partitions}" for info in infos.values())
-            raise PartitionCountsDiffer(f"these topics must have the same number of partitions: {counts}")
+            most = max(info.partitions for info in infos.values())
+            raise PartitionCountsDiffer(
+                f"these topics must have the same number of partitions: {counts}",
+                action=f"Give all of them {most} (`kafka-topics.sh --alter --partitions {most}`), with no joiner "
+                "running, and say this again: Kafka adds partitions and takes none away. With fewer than the log has, "
+                "it cannot be gone on with. " + ANOTHER_NAME,
+            )
         return topics
 
     def _check_ticks(self) -> None:
@@ -185,35 +229,83 @@ class _BeginAnew:
         hints = {partition: Hint.from_text(offset.metadata) for (_, partition), offset in found.items()}
         return {partition: hint for partition, hint in hints.items() if hint is not None}
 
-    def _plan(self, topics: _Topics, partition: int, hint: Hint | None) -> _Partition | None:
-        """What is to be appended to a partition; None where it has no mark."""
-        tail = LogTail(self._settings, self._admin.offsets, topics.log.name, partition)
-        try:
-            accepted = next(one for one in tail.find(hint, to_resume=False) if one is not None)
-            if accepted.mark is None:
-                return None
-            last = accepted.mark
-            sides = self._sides(topics, accepted, last)
-            return _Partition(tail, accepted, last, self._mark(topics, last, *sides), *sides)
-        finally:
-            tail.close()
+    def _tail(self, topics: _Topics, partition: int) -> LogTail:
+        return LogTail(self._settings, self._admin.offsets, topics.log.name, partition)
+
+    def _lacking(self, topics: _Topics, found: dict[int, Accepted], began_with: int | None) -> list[int]:
+        """The partitions that have not begun anew since some were added: those whose last resume point has another
+        number of them, and those without a mark in a log that began with fewer."""
+        there = topics.log.partitions
+        lacking = []
+        for partition, one in found.items():
+            of = _partitions_of(one)
+            if of is not None and of > there:
+                where = f"{topics.log.name} partition {partition}"
+                what = f"{where} was made from {of} partitions, now there are {there}"
+                raise InputsChanged(what, action="Partitions cannot be taken away. " + ANOTHER_NAME)
+            if (began_with if one.mark is None else of) not in (None, there):
+                lacking.append(partition)
+        return lacking
+
+    def _check_grown(self, topics: _Topics, found: dict[int, Accepted], lacking: list[int]) -> None:
+        """What must be said of where to go on, since ids have moved."""
+        counts = sorted({of for partition in lacking if (of := _partitions_of(found[partition])) is not None})
+        before = f"from {counts[0]} partitions" if counts else "before partitions were added"
+        what = (
+            f"{topics.log.name} was made {before}, now there are {topics.log.partitions}: partition "
+            f"{', '.join(map(str, lacking))} must begin anew"
+        )
+        if self._request.partitions:
+            raise ConfigError(what, action=TOGETHER)
+        if self._request.where in (LAST, "earliest"):
+            raise InputsChanged(what, action=NAME_A_MOMENT)
+
+    def _plan(self, topics: _Topics, tail: LogTail, accepted: Accepted, is_wanted: bool) -> _Partition | None:
+        """What is to be appended to a partition; None where it has no mark.
+
+        is_wanted: whether it is to begin anew, as all are where none was added.
+        """
+        last = accepted.mark
+        if last is None:
+            return None
+        if not is_wanted and _partitions_of(accepted) == topics.log.partitions:
+            nothing = _Side(last.next_impression, last.next_impression, 0)
+            return _Partition(tail, accepted, last, None, nothing, nothing, BEGUN)
+        sides = self._sides(topics, accepted, last)
+        mark = self._mark(topics, last.partition, last.id, last.last_tick + 1, *sides)
+        return _Partition(tail, accepted, last, mark, *sides)
+
+    def _plan_added(self, topics: _Topics, tail: LogTail, accepted: Accepted, tick: int) -> _Partition:
+        """The first mark of a partition, with `tick` as its last. Nothing that the partition holds was ever taken."""
+        partition = tail.partition
+        beginning = self._beginning_grown(topics, partition)
+        where = f"{topics.log.name} partition {partition}"
+        sides = (
+            self._side(topics.impressions, topics.impressions.id, 0, beginning.impression, where, partition),
+            self._side(topics.clicks, topics.clicks.id, 0, beginning.click, where, partition),
+        )
+        return _Partition(tail, accepted, None, self._mark(topics, partition, GENESIS, tick, *sides), *sides)
 
     def _sides(self, topics: _Topics, accepted: Accepted, last: Mark) -> tuple[_Side, _Side]:
         """Where impressions and clicks go on."""
         where = f"{topics.log.name} partition {last.partition}"
         point = None if accepted.resume is None else accepted.resume.resume
-        if point is not None and point.partitions != topics.log.partitions:
-            raise InputsChanged(
-                f"{where} was made from {count_of(point.partitions, 'partition')}, now there are "
-                f"{topics.log.partitions}: the learner's positions are of each partition",
-                action=ANOTHER_NAME,
-            )
         ids = (None, None) if point is None else (point.impression_topic_id, point.click_topic_id)
-        beginning = self._beginning(topics, last)
+        has_moved = point is not None and point.partitions != topics.log.partitions
+        beginning = self._beginning_grown(topics, last.partition) if has_moved else self._beginning(topics, last)
         return (
             self._side(topics.impressions, ids[0], last.next_impression, beginning.impression, where, last.partition),
             self._side(topics.clicks, ids[1], last.first_click, beginning.click, where, last.partition),
         )
+
+    def _beginning_grown(self, topics: _Topics, partition: int) -> Beginning:
+        """Where the request says to begin, with the clicks that may be ahead of the first impressions."""
+        names, where = (topics.impressions.name, topics.clicks.name), self._request.where
+        beginning = Start(self._admin.offsets, where).of(*names, partition)
+        if not isinstance(where, int):
+            return beginning
+        ahead = Start(self._admin.offsets, max(where - self._config.join.skew_ms, 0)).of(*names, partition)
+        return beginning._replace(click=ahead.click)
 
     def _beginning(self, topics: _Topics, last: Mark) -> Beginning:
         """Where the request says to begin, were the log a new one.
@@ -254,9 +346,11 @@ class _BeginAnew:
             what = f"{topic.name} ends at offset {end}; {where} was made from records up to {taken}, which are gone"
             raise InputsChanged(what, action=NAME_A_START)
 
-    def _mark(self, topics: _Topics, last: Mark, impressions: _Side, clicks: _Side) -> Mark:
+    def _mark(
+        self, topics: _Topics, partition: int, after: MarkId, tick: int, impressions: _Side, clicks: _Side
+    ) -> Mark:
+        """A mark that begins anew, of the ticks after the mark `after` up to `tick`."""
         config = self._config
-        tick = last.last_tick + 1
         event_specs = config.event_specs()
         point = resume_anew(
             config.join_spec(),
@@ -269,16 +363,16 @@ class _BeginAnew:
             clicks_fingerprint=event_specs[1].fingerprint,
         )
         return Mark(
-            partition=last.partition,
+            partition=partition,
             attempt=secrets.randbelow(2**64 - 1) + 1,
-            first_tick=tick,
+            first_tick=after.last_tick + 1,
             last_tick=tick,
             next_impression=impressions.begins,
             first_click=clicks.begins,
             click_cursor=clicks.begins,
             records=0,
-            pred_attempt=last.attempt,
-            pred_tick=last.last_tick,
+            pred_attempt=after.attempt,
+            pred_tick=after.last_tick,
             resume=point,
             features=config.feature_spec().fingerprint,
             begins_anew=True,
@@ -297,7 +391,8 @@ class _BeginAnew:
         appender = Appender(self._settings, name="begin-anew")
         try:
             for one in partitions:
-                appender.append(self._config.examples_topic, one.mark.partition, encode_mark(one.mark), tag=one)
+                if one.mark is not None:
+                    appender.append(self._config.examples_topic, one.mark.partition, encode_mark(one.mark), tag=one)
             deliveries: list[Delivery] = appender.flush(FLUSH_S)
         finally:
             appender.close()
@@ -316,7 +411,8 @@ class _BeginAnew:
                 pass
         finally:
             one.tail.close()
-        one.state = WRITTEN if one.accepted.last == one.mark.id else OVERTAKEN
+        is_last = one.mark is not None and one.accepted.last == one.mark.id
+        one.state = WRITTEN if is_last else OVERTAKEN
 
     def _report(self, topics: _Topics, found: dict[int, _Partition | None]) -> dict[str, Any]:
         where = self._request.where
@@ -335,7 +431,10 @@ def _row(partition: int, one: _Partition | None, lateness_ms: int) -> dict[str, 
     """What becomes of a partition: where it goes on, and what is lost."""
     if one is None:
         return {"partition": partition, "state": NO_MARK}
-    mark, point = one.mark, one.mark.resume
+    mark = one.mark
+    if mark is None:
+        return {"partition": partition, "state": one.state}
+    point = mark.resume
     assert point is not None
     return {
         "partition": partition,
@@ -346,6 +445,20 @@ def _row(partition: int, one: _Partition | None, lateness_ms: int) -> dict[str, 
         "impressions_to_read": one.impressions.end - one.impressions.begins,
         "clicks_from": one.clicks.begins,
         "clicks_lost": one.clicks.lost,
-        "clicks_given_up": one.last.counts.clicks.waiting,
+        "clicks_given_up": 0 if one.last is None else one.last.counts.clicks.waiting,
         "late_before_ms": max(point.impression_log_time - lateness_ms, 0),
     }
+
+
+def _accepted(tail: LogTail, hint: Hint | None) -> Accepted:
+    """What rule R accepts of a partition up to its end."""
+    try:
+        return next(one for one in tail.find(hint, to_resume=False) if one is not None)
+    finally:
+        tail.close()
+
+
+def _partitions_of(accepted: Accepted) -> int | None:
+    """How many partitions the last resume point names, None without one."""
+    point = None if accepted.resume is None else accepted.resume.resume
+    return None if point is None else point.partitions

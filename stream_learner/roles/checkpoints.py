@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 
+RISING = frozenset({"partitions"})
+"""What of a state's identity may have been smaller: a training log is given partitions (`roles.begin_anew`). Of which
+of them a checkpoint is, its positions say."""
+
+
 def state_identity(config: Config, learner: Learner, partitions: int) -> dict[str, Any]:
     """Whose state it is, but for its shards and columns. partitions: of the training log."""
     return {
@@ -50,6 +55,7 @@ def open_store(config: Config, learner: Learner, partitions: int, *, piece_bytes
         ncols=len(learner.optimizer.columns),
         rows_bytes=None if budget is None else budget.rocksdb_bytes,
         piece_bytes=piece_bytes,
+        rising=RISING,
     )
 
 

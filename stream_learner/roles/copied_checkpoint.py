@@ -23,6 +23,7 @@ from stream_learner.edges.kafka import KafkaSettings, OffsetQueries, PartitionRe
 from stream_learner.edges.record_errors import error_in_topic
 from stream_learner.edges.store_copy import Place, StoreParts, WriteBack, places_of
 from stream_learner.errors import BrokerUnreachable, NewerFormat, RetryLater, StateOfAnotherModel
+from stream_learner.roles.checkpoints import RISING
 
 FIRST_LOOK_RECORDS = 8
 LOOK_FURTHER = 8
@@ -88,7 +89,8 @@ def check_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
     mine, theirs = dict(parts.identity), copy.identity
     if theirs.get("store_format", 0) > mine["store_format"]:
         raise NewerFormat(f"{topic} has format {theirs['store_format']}, this program knows {mine['store_format']}")
-    differing = sorted(name for name in {*mine, *theirs} if theirs.get(name) != mine.get(name))
+    # Either may have been made before the training log was given partitions; the positions say of which they are.
+    differing = sorted(name for name in {*mine, *theirs} - RISING if theirs.get(name) != mine.get(name))
     if differing:
         details = "; ".join(f"{n}: there {theirs.get(n)!r}, here {mine.get(n)!r}" for n in differing)
         raise StateOfAnotherModel(

@@ -21,6 +21,7 @@ from stream_learner.core.events import ClickDecoder, ImpressionDecoder
 from stream_learner.edges import metric_names as names
 from stream_learner.edges import open_files
 from stream_learner.edges.kafka import (
+    ADDED,
     NO_TOPIC_ID,
     Admin,
     Appender,
@@ -48,6 +49,7 @@ from stream_learner.roles.joiner_report import (
     report_partition,
     view_of,
 )
+from stream_learner.roles.log_origin import LogOrigin
 from stream_learner.roles.outage import Outage
 from stream_learner.roles.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan
 from stream_learner.roles.partition_clock import ClockRule
@@ -216,6 +218,7 @@ class JoinerRole:
             log_topic=log.name,
             dead_letters_topic=config.dead_letters_topic,
             start=Start(admin.offsets, config.join.start),
+            origin=LogOrigin(self._settings, admin.offsets, log.name, log.partitions),
             impression_topic_id=impressions.id or NO_TOPIC_ID,
             click_topic_id=clicks.id or NO_TOPIC_ID,
             partitions=impressions.partitions,
@@ -320,7 +323,11 @@ class JoinerRole:
             self._watch_ends()
 
     def _take(self, partitions: frozenset[int]) -> None:
-        """Go on with what was parked and is given again, drop what is not; begin the rest soon."""
+        """Go on with what was parked and is given again, drop what is not; begin the rest soon.
+
+        Raises PartitionCountsDiffer for partitions that were added since the start.
+        """
+        self._refuse_added(partitions)
         parked, self._parked = self._parked, {}
         for partition, joiner in parked.items():
             if partition in partitions:
@@ -328,6 +335,15 @@ class JoinerRole:
             else:
                 joiner.close()
         self._given |= partitions - self.partitions.keys()
+
+    def _refuse_added(self, partitions: frozenset[int]) -> None:
+        """The group may know of partitions that were added before the topics are looked at again."""
+        assert self._plan is not None and self._topics is not None
+        added = sorted(partition for partition in partitions if partition >= self._plan.partitions)
+        if added:
+            self._topics.check_now()
+            there = f"the topics had {self._plan.partitions} partitions when it began"
+            raise PartitionCountsDiffer(f"the group gave out partitions {added}, and {there}", action=ADDED)
 
     def _park(self, partitions: frozenset[int]) -> None:
         """Leave partitions as they are until the group says whose they are."""

@@ -109,6 +109,7 @@ class LearnerRole:
         self._standby = standby
         self._catch_up_to: Mapping[int, int] = {}
         self._caught_up = False
+        self._partitions = 0
         self._follower: LogFollower | None = None
         self._topics: TopicWatch | None = None
         self._reported_s = time.monotonic()
@@ -168,7 +169,9 @@ class LearnerRole:
             furthest_behind[1],
             buffer_bytes=max(model.config.learner.buffer_bytes for model in self.models),
             until_tick=self._until_tick,
+            folded_tick=furthest_behind[0].tick,
         )
+        self._partitions = len(furthest_behind[1])
         if self._standby:
             ends = admin.offsets.high_watermarks([(log.name, partition) for partition in furthest_behind[1]])
             self._catch_up_to = {partition: offset for (_, partition), offset in ends.items()}
@@ -219,7 +222,16 @@ class LearnerRole:
             raise
         if came:
             self._outage.answered(time.monotonic())
+        self._note_added()
         return came
+
+    def _note_added(self) -> None:
+        """Say that the log was given partitions."""
+        assert self._follower is not None
+        partitions = len(self._follower.positions)
+        if partitions > self._partitions:
+            self._log.info("partitions_added", partitions=partitions, before=self._partitions, tick=self.tick)
+            self._partitions = partitions
 
     def _fold(self) -> bool:
         """Fold ticks that every partition has passed, for a bounded time."""

@@ -1,8 +1,12 @@
 """The training log as the learner reads it: every accepted tick of every partition, once, in the order of the fold.
 
 In: positions in all partitions. Out: ticks in the order (tick, partition), and the positions they lead to.
-This file must never hand out a tick before every partition has passed it, nor let a fast partition run ahead
-without bound.
+This file must never hand out a tick before every partition has passed it, those included that the log was given
+meanwhile; nor let a fast partition run ahead without bound.
+
+That the log has more partitions than before is said by the log itself: each of the old ones begins anew with a mark
+whose resume point counts them, and no partition that was added has an example up to the first of these marks' ticks
+(`roles.begin_anew`). So whoever reads such a mark before it folds its tick reads the others in time.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import NamedTuple
 from stream_learner.core.marks import GENESIS, MarkId
 from stream_learner.core.training_log import AcceptedTick, RuleR
 from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, Reader, ReaderPool
+from stream_learner.errors import InputsChanged
 from stream_learner.roles.log_reader import READ_RECORDS, accepted, records_of
 
 MOST_FETCHED_BYTES = 64 << 20
@@ -42,6 +47,8 @@ class _PartitionLog:
         self.read_bytes = 0
         known = None if start.mark == GENESIS else start.mark
         self.rule = RuleR(known, partition=self.partition)
+        self.partitions = 0
+        """How many partitions the log has, by the resume points that were read."""
         self._sizes: deque[int] = deque()
         self._reader = reader
         self._place = (reader.topic, reader.partition)
@@ -63,6 +70,8 @@ class _PartitionLog:
             return False
         self.read_bytes += batch.size_bytes
         for tick in accepted(self.rule, self._place, records_of(batch)):
+            if tick.mark.resume is not None:
+                self.partitions = max(self.partitions, tick.mark.resume.partitions)
             size = sum(record.keys.nbytes + record.indices.nbytes for _, record in tick.records)
             self.waiting.append(tick)
             self._sizes.append(size)
@@ -96,23 +105,33 @@ class LogFollower:
         *,
         buffer_bytes: int,
         until_tick: int | None = None,
+        folded_tick: int = -1,
     ) -> None:
-        """start: a position for every partition. until_tick: hand out no tick beyond it, None for all."""
-        share = max(buffer_bytes // (2 * len(start)), 1 << 20)
-        self._limit_bytes = share
+        """start: a position for every partition; of those that the log was given later they may be missing. until_tick:
+        hand out no tick beyond it, None for all. folded_tick: up to which all examples lie before the positions.
+        """
+        self._settings, self._topic = settings, topic
+        self._buffer_bytes = buffer_bytes
         self._until_tick = sys.maxsize if until_tick is None else until_tick
+        self._taken = folded_tick
+        self._logs: list[_PartitionLog] = []
+        self._open(start)
+
+    def _open(self, start: Mapping[int, LogPosition]) -> None:
+        """Begin to read some partitions, with a consumer of their own: one that is older may not know of them."""
         pool = ReaderPool(
-            settings,
-            topic,
+            self._settings,
+            self._topic,
             isolation=READ_UNCOMMITTED,
-            buffer_bytes=min(buffer_bytes // 2, MOST_FETCHED_BYTES),
+            buffer_bytes=min(self._buffer_bytes // 2, MOST_FETCHED_BYTES),
             partitions=len(start),
             name="log",
         )
-        self._logs = [
+        self._logs += [
             _PartitionLog(pool.open(partition, start[partition].offset), start[partition])
             for partition in sorted(start)
         ]
+        self._limit_bytes = max(self._buffer_bytes // (2 * len(self._logs)), 1 << 20)
 
     def read(self) -> bool:
         """Read once from every partition that others wait for, or whose buffer has room; whether anything came."""
@@ -122,7 +141,15 @@ class LogFollower:
             has_room = log.waiting_bytes < self._limit_bytes or log.passed <= passed
             if has_room and log.passed < self._until_tick:
                 came |= log.read()
+        self._open_added()
         return came
+
+    def _open_added(self) -> None:
+        """Read the partitions too that the log was given: until they have passed a tick, none is handed out."""
+        there = max(log.partitions for log in self._logs)
+        if there > len(self._logs):
+            known = {log.partition for log in self._logs}
+            self._open({partition: LOG_BEGINNING for partition in range(there) if partition not in known})
 
     @property
     def passed(self) -> int:
@@ -134,13 +161,24 @@ class LogFollower:
 
         Of a run of empty ticks that goes beyond the last tick wanted, only the ticks up to it count as folded: the
         position stays in front of the run's mark.
+
+        Raises InputsChanged where a partition has examples of a tick that was handed out without them.
         """
-        passed = self.passed
-        waiting = [tick for log in self._logs if (tick := log.next_examples()) is not None]
-        return min([*waiting, passed, self._until_tick])
+        waiting = [(tick, log.partition) for log in self._logs if (tick := log.next_examples()) is not None]
+        if waiting and min(waiting)[0] <= self._taken:
+            tick, partition = min(waiting)
+            raise InputsChanged(
+                f"{self._topic} partition {partition} has examples of tick {tick}, and the model has folded all up to "
+                f"{self._taken} without them: the partition was begun as that of a new log, or the model learned by a "
+                "version that did not know of it",
+                action="Learn the model from the whole log: with an empty state directory and `topics.checkpoints`, or "
+                "under another name.",
+            )
+        return min([*(tick for tick, _ in waiting), self.passed, self._until_tick])
 
     def take(self, tick: int) -> Iterator[AcceptedTick]:
         """The accepted ticks up to `tick` of every partition, in the order of partitions."""
+        self._taken = max(self._taken, tick)
         for log in self._logs:
             yield from log.take_up_to(tick)
 

@@ -33,10 +33,11 @@ from stream_learner.edges.kafka import Appender, Delivery, EndWatch, KafkaSettin
 from stream_learner.edges.record_errors import ANOTHER_NAME
 from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
-from stream_learner.roles.accepted import GO_ON, Accepted, Hint, LogTail
+from stream_learner.roles.accepted import GO_ON, GO_ON_GROWN, Accepted, Hint, LogTail
 from stream_learner.roles.beginning import Start
 from stream_learner.roles.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.inputs import InputPlan, Inputs
+from stream_learner.roles.log_origin import LogOrigin
 from stream_learner.roles.newest_records import right_again
 from stream_learner.roles.partition_progress import Appended, Progress
 from stream_learner.wording import count_of
@@ -80,6 +81,7 @@ class PartitionPlan:
     log_topic: str
     dead_letters_topic: str
     start: Start
+    origin: LogOrigin
     impression_topic_id: bytes
     click_topic_id: bytes
     partitions: int
@@ -264,7 +266,7 @@ class PartitionJoiner:
         if point.partitions != plan.partitions:
             raise InputsChanged(
                 f"{where} was made from {count_of(point.partitions, 'partition')}, now there are {plan.partitions}",
-                action="Partitions cannot be taken away, and ids lie elsewhere since they were added. " + ANOTHER_NAME,
+                action=GO_ON_GROWN if point.partitions < plan.partitions else ANOTHER_NAME,
             )
         pairs = (
             (plan.inputs.impressions_topic, point.impression_topic_id, plan.impression_topic_id),
@@ -295,6 +297,8 @@ class PartitionJoiner:
 
     def _make_again(self) -> Generator[bool, None, PartitionJoin]:
         known = self._known
+        if known.resume is None:
+            yield from self._check_origin()
         join = self._fresh_join() if known.resume is None else self._resumed_join(known.resume)
         self._join = join
         self._letters = self._new_letters(join)
@@ -316,6 +320,20 @@ class PartitionJoiner:
             marks_made_again=len(known.since),
         )
         return join
+
+    def _check_origin(self) -> Generator[bool, None, None]:
+        """A partition that was added to a log that has begun must not be begun as that of a new log."""
+        plan = self._plan
+        try:
+            count = yield from plan.origin.find()
+        except LogTrimmed as error:  # retention took records between the question where the log begins and the reading
+            raise _Dropped(f"looked at again: {error}") from error
+        if count in (None, plan.partitions):
+            return
+        began = f"the log began with {count} partitions, now there are {plan.partitions}"
+        raise InputsChanged(
+            f"{plan.log_topic} partition {self.partition} holds no mark, and {began}", action=GO_ON_GROWN
+        )
 
     def _fresh_join(self) -> PartitionJoin:
         plan, start = self._plan, self._plan.start

@@ -229,6 +229,20 @@ def test_the_state_of_another_model_is_refused(tmp_path: Path, other: dict[str, 
         check(store, state, 1)
 
 
+def test_what_may_rise_may_be_smaller_in_a_state_and_not_larger(tmp_path: Path) -> None:
+    """And what was noted stays: it is that of the copies too."""
+    rising = frozenset({"partitions"})
+    with open_store(tmp_path, identity={"partitions": 2}):
+        pass
+    with pytest.raises(StateOfAnotherModel, match="partitions: there 2, here 4"):
+        open_store(tmp_path, identity={"partitions": 4})
+    for partitions in (4, 3):
+        with open_store(tmp_path, identity={"partitions": partitions}, rising=rising) as store:
+            assert store.parts.identity["partitions"] == 2
+    with pytest.raises(StateOfAnotherModel, match="partitions: there 2, here 1"):
+        open_store(tmp_path, identity={"partitions": 1}, rising=rising)
+
+
 def test_damage_is_found(tmp_path: Path) -> None:
     """A changed piece, a missing piece, a head of a newer format: each is said, none is loaded."""
     state: State = {}

@@ -17,9 +17,10 @@ from stream_learner.edges.kafka.reader import PartitionReader
 from stream_learner.edges.kafka.reader_pool import READ_COMMITTED, READ_UNCOMMITTED, ReaderPool, ReaderPools
 from stream_learner.edges.kafka.settings import KafkaSettings
 from stream_learner.edges.kafka.shared_reader import Reader
-from stream_learner.edges.kafka.topic_watch import TopicWatch
+from stream_learner.edges.kafka.topic_watch import ADDED, TopicWatch
 
 __all__ = [
+    "ADDED",
     "BEYOND_END",
     "NO_TOPIC_ID",
     "READ_COMMITTED",

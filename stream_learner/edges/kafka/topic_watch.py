@@ -20,8 +20,9 @@ ANSWERS = 2
 """A topic counts as missing after so many answers in a row: a broker may be behind with its metadata."""
 
 ADDED = (
-    "Partitions cannot be taken away, and ids lie elsewhere from then on. Give the other input topic as many, then "
-    "train a model under another name from that moment on (`stream-learner backfill`) and promote it."
+    "Partitions cannot be taken away, and ids lie elsewhere from then on. Give both inputs and the training log as "
+    "many, then begin the log anew from a moment since which every producer knows of them (`stream-learner begin-anew "
+    "--from MOMENT`)."
 )
 
 

@@ -16,11 +16,12 @@ from stream_learner.core.marks import MarkId
 from stream_learner.core.rows import StateRows
 from stream_learner.core.snapshots import DeltaRecord, PageRecord, decode
 from stream_learner.edges.kafka import Admin, KafkaSettings, TopicInfo
+from stream_learner.edges.store import differing_identity
 from stream_learner.edges.store_copy import Place, places_of
 from stream_learner.edges.store_layout import key_of
 from stream_learner.errors import DamagedLog, NewerFormat
 from stream_learner.roles.audit.findings import COPIED_CHECKPOINT, Finding, Findings
-from stream_learner.roles.checkpoints import state_identity
+from stream_learner.roles.checkpoints import RISING, state_identity
 from stream_learner.roles.copied_checkpoint import committed_records, last_copy
 from stream_learner.roles.log_follower import LogPosition
 from stream_learner.wording import count_of
@@ -122,15 +123,15 @@ class CopyCheck:
         theirs = copy.identity
         wrong = [
             f"a copy of another model's state: {name} is {theirs.get(name)!r} there, {mine[name]!r} here"
-            for name in mine
-            if theirs.get(name) != mine[name]
+            for name in differing_identity({name: theirs.get(name) for name in mine}, mine, RISING)
         ]
         content = head_content(copy)
         if content.get("log_topic_id") != log.id.hex():
             wrong.append(f"its positions are of another {log.name}: the topic was deleted and made anew")
-        if len(positions_of(copy)) != log.partitions:
+        positions = positions_of(copy)
+        if sorted(positions) != list(range(len(positions))) or not 0 < len(positions) <= log.partitions:
             wrong.append(
-                f"it has positions of {count_of(len(positions_of(copy)), 'partition')}, {log.name} has {log.partitions}"
+                f"it has positions of {count_of(len(positions), 'partition')}, {log.name} has {log.partitions}"
             )
         digests = {f"{record.digest:016x}" for record in copy.version_records()}
         scalars = content.get("learner")

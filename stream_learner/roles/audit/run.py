@@ -46,6 +46,7 @@ from stream_learner.roles.audit.positives import bounds
 from stream_learner.roles.audit.request import Request
 from stream_learner.roles.audit.snapshots_check import Published, check_snapshots
 from stream_learner.roles.inputs import BadShare, InputPlan
+from stream_learner.roles.log_follower import LOG_BEGINNING
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -194,9 +195,11 @@ class _Audit:
         self._rows.append(_row(audited.partition, marks.sums, walk, lag))
 
     def _copied(self, place: AuditedPartition) -> CopyPosition | None:
-        position = None if self._copy is None else positions_of(self._copy).get(place.partition)
-        if self._copy is None or position is None:
+        positions = {} if self._copy is None else positions_of(self._copy)
+        if self._copy is None or not positions:
             return None
+        # One that the log was given after the copy was made is not in it: nothing of it may be missing.
+        position = positions.get(place.partition, LOG_BEGINNING)
         return CopyPosition(place, self._config.checkpoints_topic, self._copy.tick, position)
 
     def _again(self, place: AuditedPartition, topics: InputTopics) -> ExamplesAgain | None:
