@@ -182,7 +182,7 @@ def test_a_models_own_settings_win_over_the_shared_ones() -> None:
     first, second, serving = (config_of("models", f"stream-learner-{name}") for name in ("ctr-v1", "ctr-v2", "serving"))
     assert (first.join.window_ms, second.join.window_ms) == (3_600_000, 600_000)
     assert (first.join.close_idle, second.join.close_idle) == (True, False)
-    assert serving.scorer.max_staleness_ms is None and first.scorer.max_staleness_ms is not None
+    assert serving.scorer.stale_after_ms is None and first.scorer.stale_after_ms is not None
     assert second.model == "ctr.v2" and second.input == first.input
     assert serving.serve.aliases == ["ctr"]
 

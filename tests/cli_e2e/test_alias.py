@@ -257,12 +257,12 @@ def test_a_pin_holds_the_version(family: Family) -> None:
     """Without a version the one that is served; scorers of an alias and of a model alike. Later versions are served at
     once when it is taken back. A pinned scorer is never stale. A pin of an alias is none of its model."""
     model, name = family.models[0], family.names[0]
-    with family.scorer(max_staleness_ms=1_000) as by_alias, family.of_model(0, max_staleness_ms=1_000) as by_model:
+    with family.scorer(stale_after_ms=1_000) as by_alias, family.of_model(0, stale_after_ms=1_000) as by_model:
 
         def pin(scorer: Scorer, to: str) -> None:
-            wait_until(lambda: "ago" in scorer.why_not_ready)
+            wait_until(lambda: "ago" in scorer.why_stale)
             family.pin(to, name, None)
-            wait_until(lambda: scorer.ready, "nothing new is expected of it")
+            wait_until(lambda: not scorer.why_stale, "nothing new is expected of it")
 
         def publish(versions: range) -> None:
             for version in versions:
@@ -277,7 +277,7 @@ def test_a_pin_holds_the_version(family: Family) -> None:
         pin(by_model, name)
         publish(range(1021, 1042))
         for scorer, version, weight in ((by_alias, 1000, 0.0), (by_model, 1020, 1020.0)):
-            assert (scorer.version, scorer.ready) == (version, True)
+            assert (scorer.version, scorer.ready, scorer.why_stale) == (version, True, "")
             assert scorer.predict(EVENT).version == version and scorer.weight(A) == weight
         for scorer, to in ((by_alias, family.alias), (by_model, name)):
             family.pin(to, name, None, pinned=False)
@@ -363,16 +363,16 @@ def test_a_pin_by_the_program(family: Family) -> None:
 
 
 def test_a_paused_model_is_not_stale(family: Family) -> None:
-    """Its age is on purpose: the scorer stays ready; after `resume` it has the usual time for a new version."""
-    with family.scorer(max_staleness_ms=1_000) as scorer:
+    """Its age is on purpose; after `resume` it has the usual time for a new version."""
+    with family.scorer(stale_after_ms=1_000) as scorer:
         scorer.wait_ready(patience())
-        wait_until(lambda: "ago" in scorer.why_not_ready)
+        wait_until(lambda: "ago" in scorer.why_stale)
         family.write(Publication(family.names[0], True, "test", 1))
-        wait_until(lambda: scorer.ready)
+        wait_until(lambda: not scorer.why_stale)
         time.sleep(1.2)  # time is the input: without the pause this would be too long
-        assert scorer.ready
+        assert not scorer.why_stale
         family.write(Publication(family.names[0], False, "test", 2))
-        wait_until(lambda: "ago" in scorer.why_not_ready)
+        wait_until(lambda: "ago" in scorer.why_stale)
 
 
 def test_records_that_cannot_be_used(family: Family) -> None:

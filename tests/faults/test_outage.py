@@ -77,7 +77,7 @@ def _start(stack: ExitStack, site: Site, ports: Mapping[str, int]) -> dict[str, 
     return {
         "join": start("join", "join"),
         "learn": start("learn", "learn"),
-        "serve": start("serve", "serve", telemetry={}, serve=serve, scorer={"max_staleness": "5s"}),
+        "serve": start("serve", "serve", telemetry={}, serve=serve, scorer={"stale_after": "5s"}),
         "backfill": start("backfill", f"backfill --as {site.model}-again --from earliest", learner=other),
     }
 
