@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import pytest
+
 from stream_learner.core.replica_copy import read_copy
 from tests.cli_e2e.world import free_port
 from tests.e2e.processes import RoleProcess, process_of
@@ -45,7 +47,7 @@ class Load:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.02):
+        while not self._stop.wait(0.05):
             try:
                 with urlopen(self._request, timeout=30) as answer:
                     self.age_header = answer.headers["stream-learner-version-age"]
@@ -55,6 +57,7 @@ class Load:
             self.answers += 1
 
 
+@pytest.mark.thorough
 def test_no_request_fails_while_all_brokers_are_away(own_broker: Broker, make_own_site: MakeSite) -> None:
     """The joiner's session ends meanwhile, so the outage is longer than every time-out. The server answers every
     request, with the age of its version; a server that starts meanwhile answers from the copy of the first; joiner and
