@@ -181,7 +181,7 @@ class Replica:
     def all_rows(self) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
         """Keys u64, rising, and weights f32 of all rows of the version served that have a weight.
 
-        They are those of `served` only while nothing is taken in.
+        Only while nothing is taken in.
         """
         return self._table.all_rows()
 

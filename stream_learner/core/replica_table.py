@@ -52,7 +52,6 @@ _SPARE_ROWS = 16
 _CHUNK_BYTES = 32 << 20
 _ROWS_TO_JUDGE_BY = 64
 _MOST_EXPECTED = 1 << 20
-_NO_KEYS, _NONE = np.empty(0, np.uint64), np.empty(0, np.float32)
 
 
 def _code_for(rows: int) -> int:
@@ -161,7 +160,7 @@ class ReplicaTable:
         Of equal ones the smaller key comes first. Fewer where fewer are not 0, none before the first version. Looks at
         every row, and the version after the next waits for that.
         """
-        largest = _NO_KEYS, _NONE
+        largest = np.empty(0, np.uint64), np.empty(0, np.float32)
         bank = enter(self.control)
         try:
             for sub in range(SUB_TABLES if self.version != NO_VERSION else 0):
@@ -172,17 +171,18 @@ class ReplicaTable:
 
     def all_rows(self) -> Rows:
         """Keys u64, rising, and weights f32 of all rows of the version served that have one; as `largest_weights`, none
-        before the first version, and the version after the next waits."""
-        parts: list[Rows] = []
+        before the first version, and the version after the next waits. Only while nobody writes."""
+        keys, weights, count = np.empty(self.rows, np.uint64), np.empty(self.rows, np.float32), 0
         bank = enter(self.control)
         try:
             for sub in range(SUB_TABLES if self.version != NO_VERSION else 0):
-                keys, weights = self._rows_of(sub, bank)
-                order = np.argsort(keys)
-                parts.append((keys[order], weights[order]))
+                found, their = self._rows_of(sub, bank)
+                order = np.argsort(found)
+                end = count + len(found)
+                keys[count:end], weights[count:end], count = found[order], their[order], end
         finally:
             leave(self.control, bank)
-        return np.concatenate([k for k, _ in parts] or [_NO_KEYS]), np.concatenate([w for _, w in parts] or [_NONE])
+        return keys[:count], weights[:count]
 
     def _rows_of(self, sub: int, bank: int) -> Rows:
         """The rows of a sub-table that have a weight, for a reader in `bank`: it may grow between two looks."""

@@ -368,9 +368,11 @@ class ModelReplica:
         again_s, pause_s, said = time.monotonic(), AGAIN_S, ""
         while not self._stop.wait(LOOK_S):
             self._tell_staleness()
-            if self._whole is None or (self._reader is not None and self._reader.failure is None):
-                continue
-            if time.monotonic() < again_s:
+            whole, reader = self._whole, self._reader
+            if reader is not None and whole is not None and whole.replica is reader.replica:
+                pause_s, said = AGAIN_S, ""
+            ended = reader is None or reader.failure is not None
+            if whole is None or not ended or time.monotonic() < again_s:
                 continue
             try:
                 self._follow_again()
@@ -379,9 +381,7 @@ class ModelReplica:
                 if str(error) != said:
                     said = str(error)
                     self._log.warning("snapshots_not_followed", reason=said, action=error.action)
-            again_s = time.monotonic() + pause_s
-            pause_s = AGAIN_S if self._reader is not None and self._reader.failure is None else pause_s
-            pause_s = min(2 * pause_s, LONGEST_AGAIN_S)
+            again_s, pause_s = time.monotonic() + pause_s, min(2 * pause_s, LONGEST_AGAIN_S)
 
     def _follow_again(self) -> None:
         reader = self._new_reader()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from stream_learner.roles.topics import control_plan
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published, p_click
 from tests.cli_e2e.scraped import values_of
+from tests.cli_e2e.world import free_port
 from tests.kafka_broker.broker import delete_topics
 from tests.waiting import patience, wait_until
 
@@ -360,6 +362,31 @@ def test_a_pin_by_the_program(family: Family) -> None:
         wait_until(lambda: other.version == 1013)
         wait_until(lambda: holds(other, 1014))
         assert other.version == 1013
+
+
+def test_the_copy_of_an_alias_is_served_without_brokers_and_given_up_for_what_was_promoted(
+    family: Family, tmp_path: Path
+) -> None:
+    """Without brokers nobody knows where the alias points: the model that was served last is served. With them the
+    scorer begins with the copy as well, and goes over to the model that was promoted meanwhile, and keeps that."""
+    options: dict[str, Any] = {"state_dir": tmp_path, "copy_every_ms": 1_000}
+    copy = tmp_path / f"alias-{family.alias}.copy"
+    with family.scorer(**options) as scorer:
+        scorer.wait_ready(patience())
+        wait_until(copy.exists)
+    with Scorer(f"127.0.0.1:{free_port()}", alias=family.alias, **options) as scorer:
+        assert scorer.ready and scorer.is_from_copy
+        assert scorer.predict(EVENT) == (pytest.approx(family.expected(0)), 1000, family.names[0])
+    family.point(family.names[1])
+    before = copy.read_bytes()
+    with family.scorer(**options) as scorer:
+        assert scorer.predict(EVENT).model == family.names[0]
+        wait_until(lambda: scorer.model == family.names[1])
+        assert scorer.predict(EVENT) == (pytest.approx(family.expected(1)), 1001, family.names[1])
+        assert not scorer.is_from_copy
+        wait_until(lambda: copy.read_bytes() != before)
+    with Scorer(f"127.0.0.1:{free_port()}", alias=family.alias, **options) as scorer:
+        assert scorer.predict(EVENT).model == family.names[1]
 
 
 def test_a_paused_model_is_not_stale(family: Family) -> None:
