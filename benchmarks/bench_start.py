@@ -153,7 +153,7 @@ def _options(role: str, site: Site, port: int) -> Sequence[str]:
         "telemetry.http_port": port,
         "serve.host": "127.0.0.1",
         "serve.port": free_port(),
-        "scorer.max_staleness": "null",
+        "scorer.stale_after": "null",
         "scorer.ready_timeout": f"{PATIENCE_S:.0f}s",
         "join.instance_id": "bench",  # a killed member's partitions are given back at once
         "topics.control": f"{site.model}.control",

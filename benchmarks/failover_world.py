@@ -154,7 +154,7 @@ class World:
                 self.site.settings.bootstrap,
                 self.site.model,
                 control_topic=self._tree["topics"]["control"],
-                max_staleness_ms=None,
+                stale_after_ms=None,
                 on_version=lambda version: self.served.append((time.time(), version)),
             ):
                 self.following = self.learner(str(self.folder / "b"), "learn --standby")

@@ -34,7 +34,7 @@ class Witness:
         self._answers: dict[int, set[bytes]] = {}
         self._stop = threading.Event()
         self.scorer = Scorer(
-            model=task["model"], kafka=task["kafka"], max_staleness_ms=None, on_version=self._note_version
+            model=task["model"], kafka=task["kafka"], stale_after_ms=None, on_version=self._note_version
         )
 
     def _note_version(self, version: int) -> None:

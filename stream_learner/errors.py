@@ -52,7 +52,8 @@ class RetryLater(StreamLearnerError):
 
 
 class BrokerUnreachable(RetryLater):
-    """No broker of `kafka.bootstrap.servers` answered in time.
+    """No broker of `kafka.bootstrap.servers` answered in time. Roles wait for one at their start, unless they were told
+    `--fail-without-brokers`; other commands end.
 
     Operator action: check `kafka.bootstrap.servers`, the network and the listener's protocol
     (`kafka.security.protocol`).

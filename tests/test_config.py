@@ -179,6 +179,13 @@ def test_a_setting_in_the_wrong_section_is_found() -> None:
     assert "did you mean join.window?" in problems("join.window_ms=10")[0]
 
 
+def test_a_setting_that_has_another_name_now_is_refused_with_that_name() -> None:
+    """And with what has changed."""
+    (found,) = problems("scorer.max_staleness=1m")
+    assert found.startswith("scorer.max_staleness: unknown setting; it is scorer.stale_after now")
+    assert "scorer.refuse_after" in found
+
+
 def test_what_is_missing_is_described() -> None:
     """A missing setting says what it is for."""
     with pytest.raises(ConfigError) as caught:

@@ -39,6 +39,11 @@ def problems(*settings: str) -> list[str]:
         ),
         (("learner.memory=16MiB",), ("learner.memory=17MiB",), "learner.memory: 16.0 MiB cannot hold"),
         (
+            ("scorer.stale_after=10m", "scorer.refuse_after=599s"),
+            ("scorer.stale_after=10m", "scorer.refuse_after=10m"),
+            "scorer.refuse_after: must be at least scorer.stale_after (10m)",
+        ),
+        (
             ("serve.tls_certificate=c.pem",),
             ("serve.tls_certificate=c.pem", "serve.tls_key=k.pem"),
             "serve.tls_key: is missing, though serve.tls_certificate is given",

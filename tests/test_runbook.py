@@ -24,7 +24,7 @@ def test_every_error_has_its_row() -> None:
     assert rows == {kind.__name__: str(kind.exit_code) for kind in all_errors() if kind is not Stop}
 
 
-@pytest.mark.parametrize("module", ["joiner", "learner", "model_replica", "scorer"])
+@pytest.mark.parametrize("module", ["joiner", "learner", "model_replica", "patient_role", "scorer"])
 def test_every_reason_for_not_being_ready_has_its_row(module: str) -> None:
     """The texts that `why_not_ready` can give are on the page, numbers in them as an ellipsis."""
     source = (PROJECT / "stream_learner" / "roles" / f"{module}.py").read_text(encoding="utf-8")

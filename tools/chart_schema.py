@@ -240,6 +240,7 @@ def _scorer() -> Schema:
             "replicas": _whole(0),
             "startupSeconds": _or_null(_whole(5)),
             "preStopSeconds": _whole(0, 600),
+            "copies": _object({"enabled": BOOLEAN, "existingClaim": TEXT}),
             "service": service,
             "tls": _object({"secretName": TEXT}),
             "token": _object({"secretName": TEXT, "key": {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"}}),

@@ -31,6 +31,12 @@ Overrides: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set one setting, such as join.window=10m; repeatable."),
 ]
+FailWithoutBrokers: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--fail-without-brokers", help="End with exit code 20 where no broker answers at the start; else it waits."
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
 
 

@@ -22,7 +22,7 @@ from stream_learner.cli.config_commands import config_app
 from stream_learner.cli.diff_command import diff
 from stream_learner.cli.evaluate_command import evaluate
 from stream_learner.cli.inspect_commands import inspect_app
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role, seconds
+from stream_learner.cli.options import AsJson, ConfigFile, FailWithoutBrokers, Overrides, load_for_role, seconds
 from stream_learner.cli.output import print_error, print_rows
 from stream_learner.cli.rights_command import rights
 from stream_learner.cli.serve_command import serve
@@ -72,7 +72,9 @@ def root(
 
 
 @app.command()
-def run(config: ConfigFile = None, overrides: Overrides = None) -> None:
+def run(
+    config: ConfigFile = None, overrides: Overrides = None, fail_without_brokers: FailWithoutBrokers = False
+) -> None:
     """Run joiner and learner in one process, for a laptop or a small site.
 
     The topics must be there: `stream-learner topics ensure` makes them. A signal (^C, SIGTERM) ends it with everything
@@ -80,7 +82,7 @@ def run(config: ConfigFile = None, overrides: Overrides = None) -> None:
     """
     from stream_learner.roles import commands
 
-    commands.run(load_for_role(config, overrides))
+    commands.run(load_for_role(config, overrides), wait=not fail_without_brokers)
 
 
 @app.command()
@@ -91,6 +93,7 @@ def join(
         bool,
         typer.Option("--leave", help="When told to stop, give the partitions away at once, join.instance_id or not."),
     ] = False,
+    fail_without_brokers: FailWithoutBrokers = False,
 ) -> None:
     """Join impressions and clicks into the training log.
 
@@ -101,7 +104,7 @@ def join(
     """
     from stream_learner.roles import commands
 
-    commands.join(load_for_role(config, overrides), leave=leave)
+    commands.join(load_for_role(config, overrides), leave=leave, wait=not fail_without_brokers)
 
 
 @app.command()
@@ -112,6 +115,7 @@ def learn(
         bool,
         typer.Option("--standby", help="Follow, and lead only while no other learner of the model holds the lease."),
     ] = False,
+    fail_without_brokers: FailWithoutBrokers = False,
 ) -> None:
     """Fold the training log into the model and publish it.
 
@@ -121,7 +125,7 @@ def learn(
     """
     from stream_learner.roles import commands
 
-    commands.learn(load_for_role(config, overrides), standby=standby)
+    commands.learn(load_for_role(config, overrides), standby=standby, wait=not fail_without_brokers)
 
 
 @app.command()

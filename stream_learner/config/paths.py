@@ -90,10 +90,18 @@ def locate(root: type[Section], parts: Sequence[str], *, environment: bool = Fal
     return Target(path, False)
 
 
+RENAMED: dict[Path, str] = {
+    ("scorer", "max_staleness"): "it is scorer.stale_after now, and refuses nothing; scorer.refuse_after does",
+}
+"""What to say of settings that there were in earlier versions."""
+
+
 def unknown_message(root: type[Section], section: type[Section] | None, path: Path) -> str:
     """What to say of the unknown setting `path`, whose last part was looked for in `section`."""
     known = list(settings_of(section)) if section else []
     name = path[-1]
+    if path in RENAMED:
+        return f"{'.'.join(path)}: unknown setting; {RENAMED[path]}"
     near = get_close_matches(name.lower().replace("-", "_"), known, n=1)
     elsewhere = [".".join(other) for other, _ in leaves(root) if other[-1] == name]
     if near:

@@ -27,6 +27,7 @@ def broken_rules(config: Tree) -> Iterator[Problem]:
     yield from _learner_rules(config)
     yield from _size_rules(config)
     yield from _topic_rules(config)
+    yield from _scorer_rules(config)
     yield from _serve_rules(config)
 
 
@@ -159,6 +160,13 @@ def _topic_rules(config: Tree) -> Iterator[Problem]:
         if topic in first_path:
             yield path, f"is the same topic as {first_path[topic]} ({topic})"
         first_path.setdefault(topic, path)
+
+
+def _scorer_rules(config: Tree) -> Iterator[Problem]:
+    stale_ms, refuse_ms = config.scorer.stale_after_ms, config.scorer.refuse_after_ms
+    if stale_ms is not None and refuse_ms is not None and refuse_ms < stale_ms:
+        told = format_duration_ms(stale_ms)
+        yield "scorer.refuse_after", f"must be at least scorer.stale_after ({told}), which tells before it"
 
 
 def _serve_rules(config: Tree) -> Iterator[Problem]:

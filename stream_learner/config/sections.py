@@ -377,10 +377,32 @@ class Scorer(Section):
     alias: ModelName | None = Field(
         None, description="Alias to follow instead of `model`: the scorer changes models when the alias is promoted."
     )
-    max_staleness_ms: Annotated[DurationMs, lasting("1s", "7d")] | None = Field(
+    stale_after_ms: Annotated[DurationMs, lasting("1s", "7d")] | None = Field(
         5 * MINUTE_MS,
-        alias="max_staleness",
-        description="A replica whose last version was applied longer ago is not ready; null never asks.",
+        alias="stale_after",
+        description=(
+            "A version that was applied longer ago is stale, which log and metrics say; it goes on being served. null "
+            "never asks."
+        ),
+    )
+    refuse_after_ms: Annotated[DurationMs, lasting("1s", "365d")] | None = Field(
+        None,
+        alias="refuse_after",
+        description=(
+            "With a version that was applied longer ago nothing is predicted, and requests are refused; null predicts "
+            "with any."
+        ),
+    )
+    state_dir: str | None = Field(
+        None,
+        min_length=1,
+        description=(
+            "Directory of a copy of the last whole version, which is served until the snapshot topic has been read, "
+            "also where no broker answers; null keeps none."
+        ),
+    )
+    copy_every_ms: Annotated[DurationMs, lasting("1s", "1d")] = Field(
+        MINUTE_MS, alias="copy_every", description="Time between two copies in `scorer.state_dir`, at least."
     )
     ready_timeout_ms: Annotated[DurationMs, lasting("1s", "1d")] = Field(
         MINUTE_MS,

@@ -173,6 +173,18 @@ class Replica:
         """
         return self._table.largest_weights(count)
 
+    @property
+    def shards(self) -> int:
+        """Shards of the model."""
+        return len(self._followers)
+
+    def all_rows(self) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+        """Keys u64, rising, and weights f32 of all rows of the version served that have a weight.
+
+        Only while nothing is taken in.
+        """
+        return self._table.all_rows()
+
     def _check_shards(self, record: Record, where: Where) -> None:
         shards = len(self._followers)
         if record.stamp.shards != shards:

@@ -169,6 +169,21 @@ class ReplicaTable:
             leave(self.control, bank)
         return largest
 
+    def all_rows(self) -> Rows:
+        """Keys u64, rising, and weights f32 of all rows of the version served that have one; as `largest_weights`, none
+        before the first version, and the version after the next waits. Only while nobody writes."""
+        keys, weights, count = np.empty(self.rows, np.uint64), np.empty(self.rows, np.float32), 0
+        bank = enter(self.control)
+        try:
+            for sub in range(SUB_TABLES if self.version != NO_VERSION else 0):
+                found, their = self._rows_of(sub, bank)
+                order = np.argsort(found)
+                end = count + len(found)
+                keys[count:end], weights[count:end], count = found[order], their[order], end
+        finally:
+            leave(self.control, bank)
+        return keys[:count], weights[:count]
+
     def _rows_of(self, sub: int, bank: int) -> Rows:
         """The rows of a sub-table that have a weight, for a reader in `bank`: it may grow between two looks."""
         room = 64

@@ -92,7 +92,7 @@ class Site:
             model=config.model,
             kafka=config.kafka_options(),
             topic=config.snapshots_topic,
-            max_staleness_ms=None,
+            stale_after_ms=None,
             on_version=self._on_version,
         )
         self._audit = LogAudit(self._settings, config.examples_topic, plan.partitions, self._on_examples)

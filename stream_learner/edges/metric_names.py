@@ -179,8 +179,16 @@ LEARNER_TAKEOVER = _histogram(
 )
 
 SCORER_VERSION = _gauge("scorer_version", "Version, a tick, that predictions are made with.")
-SCORER_READY = _gauge("scorer_ready", "1 where the replica is complete and fresh, else 0.")
+SCORER_READY = _gauge("scorer_ready", "1 from the first whole version on, else 0.")
 SCORER_FRESHNESS = _gauge("scorer_freshness_seconds", "Age of the version: wall clock minus the end of its tick.")
+SCORER_VERSION_AGE = _gauge("scorer_version_age_seconds", "How long ago the version was applied.")
+SCORER_STALE = _gauge("scorer_stale", "1 where the version was applied longer than scorer.stale_after ago, else 0.")
+SCORER_UNUSABLE = _counter(
+    "scorer_records_unusable_total", "Records of the snapshot topic passed over: not of this program, or damaged."
+)
+SCORER_FROM_COPY = _gauge("scorer_from_copy", "1 while the version of scorer.state_dir is served, else 0.")
+SCORER_COPIES = _counter("scorer_copies_total", "Copies of versions in scorer.state_dir: kept or failed.", "outcome")
+SCORER_COPY_VERSION = _gauge("scorer_copy_version", "Version of the copy in scorer.state_dir written last.")
 SCORER_APPLIED = _counter("scorer_versions_applied_total", "Versions applied.")
 SCORER_LOAD = _histogram("scorer_load_seconds", SLOW_SECONDS, "From start to a complete replica.")
 SCORER_WEIGHTS = _gauge("scorer_weights", "Weights in the replica.")

@@ -6,20 +6,22 @@ This file must never parse arguments or print results, nor import a role that wa
 1. Answer `/metrics`, `/healthz` and `/readyz`: alive, and not ready.
 2. Import the roles and load their kernels.
 3. Take over the signals; until now one ended the process at once.
-4. Run the roles until a signal.
+4. Run the roles until a signal. Where no broker answers, they wait, alive and not ready.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stream_learner.edges import allocator
 from stream_learner.edges import metric_names as names
 from stream_learner.edges.metrics import Metrics
 from stream_learner.roles import starting
-from stream_learner.roles.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_roles
+from stream_learner.roles.lifecycle import HasReadiness, Heartbeat, Stopping, all_alive, all_ready, run_roles
+from stream_learner.roles.patient_role import PatientRole
 from stream_learner.version import __version__
 
 if TYPE_CHECKING:
@@ -35,19 +37,20 @@ STARTING = "the kernels are being loaded or compiled"
 """Why no role is ready in step 2."""
 
 
-def run(config: Config) -> None:
-    """Joiner and learner in one process, until a signal."""
-    _serve(config, {"joiner": _joiner(), "learner": _learner()})
+def run(config: Config, *, wait: bool = True) -> None:
+    """Joiner and learner in one process, until a signal. wait: for brokers, where none answers at the start; else it
+    raises BrokerUnreachable or RetryLater."""
+    _serve(config, {"joiner": _joiner(), "learner": _learner()}, wait)
 
 
-def join(config: Config, *, leave: bool = False) -> None:
-    """A joiner, until a signal. leave: at the end it gives its partitions away at once."""
-    _serve(config, {"joiner": _joiner(leave=leave)})
+def join(config: Config, *, leave: bool = False, wait: bool = True) -> None:
+    """A joiner, until a signal. leave: at the end it gives its partitions away at once. wait: as of `run`."""
+    _serve(config, {"joiner": _joiner(leave=leave)}, wait)
 
 
-def learn(config: Config, *, standby: bool = False) -> None:
-    """The learner, until a signal; as a standby it follows until it holds the lease."""
-    _serve(config, {"learner": _learner(standby=standby)})
+def learn(config: Config, *, standby: bool = False, wait: bool = True) -> None:
+    """The learner, until a signal; as a standby it follows until it holds the lease. wait: as of `run`."""
+    _serve(config, {"learner": _learner(standby=standby)}, wait)
 
 
 def _joiner(*, leave: bool = False) -> MakeRole:
@@ -68,24 +71,26 @@ def _learner(*, standby: bool = False) -> MakeRole:
     return make
 
 
-def _serve(config: Config, wanted: dict[str, MakeRole]) -> None:
+def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
     """Run roles until a signal, with `/metrics`, `/healthz` and `/readyz` beside them where they are wanted."""
     learns = "learner" in wanted
     if learns and config.learner.memory_bytes is not None:
         allocator.keep_little()  # before the first thread, which would have an arena of its own
     metrics = Metrics(config.model)
-    roles: list[Role] = []
+    roles: list[Role | PatientRole] = []
     heartbeats = [Heartbeat() for _ in wanted]
     with ExitStack() as stack:
         # Step 1: answer.
         _answer(config, metrics, roles, heartbeats, stack)
         # Step 2: import and load.
-        made = [make(config, metrics) for make in wanted.values()]
+        makers = [partial(make, config, metrics) for make in wanted.values()]
+        stopping = Stopping()
+        made = [PatientRole(make, metrics, stopping) if wait else make() for make in makers]
         from stream_learner.roles.kernels import load_kernels
 
         load_kernels(wanted, [config.optimizer()] if learns else [])
         # Step 3: take over the signals.
-        stopping = Stopping().listen(config.shutdown_timeout_ms / 1000)
+        stopping.listen(config.shutdown_timeout_ms / 1000)
         starting.over()
         # Step 4: run.
         roles += made
@@ -95,7 +100,7 @@ def _serve(config: Config, wanted: dict[str, MakeRole]) -> None:
 
 
 def _answer(
-    config: Config, metrics: Metrics, roles: Sequence[Role], heartbeats: Sequence[Heartbeat], stack: ExitStack
+    config: Config, metrics: Metrics, roles: Sequence[HasReadiness], heartbeats: Sequence[Heartbeat], stack: ExitStack
 ) -> None:
     """Step 1, where it is wanted. roles: those that run, none while they are imported and compiled."""
     telemetry = config.telemetry

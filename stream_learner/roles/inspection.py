@@ -69,7 +69,7 @@ def _settings(config: Config) -> KafkaSettings:
 
 
 def _scorer(config: Config) -> Scorer:
-    return Scorer(model=config.model, kafka=config.kafka_options(), topic=config.snapshots_topic, max_staleness_ms=None)
+    return Scorer(model=config.model, kafka=config.kafka_options(), topic=config.snapshots_topic, stale_after_ms=None)
 
 
 def _last_whole(config: Config) -> LastPublished:

@@ -62,9 +62,8 @@ class ModelChoice:
         self._changing = threading.RLock()
         """Held while models are exchanged or pinned; never where it is predicted."""
 
-    def begin(self, model: str) -> None:
-        """Serve a model from the start, whatever becomes of it. Raises what `make` raises."""
-        replica = self._make(model)
+    def begin(self, replica: ModelReplica) -> None:
+        """Serve a model from the start, whatever becomes of it."""
         with self._changing:
             self._serve(replica)
         replica.start()
@@ -151,7 +150,7 @@ class ModelChoice:
                 return waiting
         following, before = self._next, self.current
         assert following is not None
-        if before is not None and following.why_not_ready:
+        if before is not None and following.why_not_current:
             return self._wait_for(following)
         # Step 2: one reference.
         self._next = None
@@ -181,7 +180,7 @@ class ModelChoice:
         if following.failure is not None:
             self._drop_next()
             return self._refuse(following.model, following.failure)
-        reason = f"{following.model}: {following.why_not_ready}"
+        reason = f"{following.model}: {following.why_not_current}"
         slow = time.monotonic() - self._next_since_s > LOADING_S and not self._said
         return self._say(reason) if slow else reason
 

@@ -2,7 +2,8 @@
 
 In: events as JSON or dictionaries, or hashed features. Out: click probabilities, each with the version and the model
 that made it.
-This file must never answer from a mixture of versions or models, nor leave one that can be served for one that cannot.
+This file must never answer from a mixture of versions or models, nor leave one that can be served for one that cannot,
+nor stop answering because nothing new comes.
 
     with Scorer("localhost:9092", model="ctr") as scorer:
         scorer.wait_ready()
@@ -16,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -27,11 +29,12 @@ from stream_learner.edges import metric_names as names
 from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_library_logger
-from stream_learner.errors import AuthenticationFailed, ConfigError, NotAuthorised, NotReady, Stop
+from stream_learner.errors import AuthenticationFailed, ConfigError, NewerFormat, NotAuthorised, NotReady, Stop
 from stream_learner.roles.control.topic import require_control
 from stream_learner.roles.control.watch import ControlWatch
+from stream_learner.roles.kept_copy import KeptCopy
 from stream_learner.roles.model_choice import ModelChoice
-from stream_learner.roles.model_replica import BadEvent, ModelReplica, Prediction, Predictions
+from stream_learner.roles.model_replica import BadEvent, KeptVersion, ModelReplica, Prediction, Predictions
 
 __all__ = ["BadEvent", "Prediction", "Predictions", "Scorer"]
 
@@ -49,8 +52,9 @@ class Scorer:
     """Follows one model, or an alias, and predicts. Thread-safe; use as a context manager, or call `start`, `close`.
 
     Every prediction is made with one whole version of one model. Neither a version nor a model that is loaded makes a
-    prediction wait. Threads do not survive a fork: in a forked process a scorer that was started before is not ready,
-    and predicting raises NotReady.
+    prediction wait. Once there is a version, predictions are made until the end, whatever becomes of brokers and
+    learner; `version_age_s` and `why_stale` say how old it is. Threads do not survive a fork: in a forked process a
+    scorer that was started before is not ready, and predicting raises NotReady.
     """
 
     def __init__(
@@ -62,7 +66,10 @@ class Scorer:
         kafka: Mapping[str, Any] | None = None,
         topic: str | None = None,
         control_topic: str = CONTROL_TOPIC,
-        max_staleness_ms: int | None = 300_000,
+        stale_after_ms: int | None = 300_000,
+        refuse_after_ms: int | None = None,
+        state_dir: str | os.PathLike[str] | None = None,
+        copy_every_ms: int = 60_000,
         on_version: Callable[[int], None] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -70,10 +77,12 @@ class Scorer:
         options of librdkafka.
 
         topic: the model's snapshot topic, where it is not `<model>.snapshots`. control_topic: where aliases, pins and
-        pauses are. max_staleness_ms: a replica whose last version was applied longer ago is not ready, unless the
-        model is paused or pinned; None never asks. on_version: called with every new version, in the thread that
-        applies it: it must be quick; what it raises is logged. metrics: where to count; by default nowhere that is
-        seen. Raises ConfigError.
+        pauses are. stale_after_ms: a version that was applied longer ago is stale, unless the model is paused or
+        pinned, which the log, the metrics and `why_stale` say; None never asks. refuse_after_ms: with one that was
+        applied longer ago predicting raises NotReady; None never does. state_dir: where a copy of the last version is
+        kept, at most every copy_every_ms, and served at the start until the topic has been read. on_version: called
+        with every new version, in the thread that applies it: it must be quick; what it raises is logged. metrics:
+        where to count; by default nowhere that is seen. Raises ConfigError.
         """
         if bool(model) == bool(alias):
             raise ConfigError(
@@ -90,14 +99,20 @@ class Scorer:
         self._alias = alias
         self._settings = KafkaSettings(options)
         self._topic = topic
-        self._max_staleness_ms = max_staleness_ms
+        self._stale_after_ms = stale_after_ms
+        self._refuse_after_ms = refuse_after_ms
         self._notify = on_version
         self._metrics = metrics or Metrics(self.name)
         self._metrics.follow(names.SCORER_READY, lambda: float(self.ready))
         self._metrics.follow(names.SCORER_FRESHNESS, lambda: (self.freshness_ms or 0.0) / 1000)
+        self._metrics.follow(names.SCORER_VERSION_AGE, lambda: self.version_age_s or 0.0)
+        self._metrics.follow(names.SCORER_STALE, lambda: float(bool(self.why_stale)))
+        self._metrics.follow(names.SCORER_FROM_COPY, lambda: float(self.is_from_copy))
+        self._metrics.inc(names.SCORER_UNUSABLE, 0.0)
         self._log = get_library_logger("scorer", **{"alias": alias} if alias else {"model": model})
         self._watch = ControlWatch(self._settings, control_topic, self._log, on_look=self._follow)
         self._choice = self._new_choice()
+        self._copy = self._new_copy(Path(state_dir), copy_every_ms) if state_dir is not None else None
         self._started = False
         self._closed = False
         self._forked = False
@@ -108,27 +123,33 @@ class Scorer:
     def start(self) -> Scorer:
         """Connect and begin to follow, once.
 
-        Raises TopicMissing, NotAuthorised, AuthenticationFailed; RetryLater, of which BrokerUnreachable is one, where
-        the brokers cannot answer now, as while leaders change; RuntimeError when called again.
+        With a copy in `state_dir` it serves that at once, without asking a broker. Without one it raises TopicMissing,
+        NotAuthorised, AuthenticationFailed; RetryLater, of which BrokerUnreachable is one, where the brokers cannot
+        answer now, as while leaders change. RuntimeError when called again.
         With an alias also TopicMissing where there is no control topic; an alias that points at no model yet, or at
         one that cannot be loaded, is no error: `why_not_ready` says so.
         """
         if self._started:
             raise RuntimeError("a scorer is started once: make another one")
-        if self._alias:
+        kept = self._kept_replica()
+        if kept is None and self._alias:
             require_control(Admin(self._settings), self._watch.topic)
         else:
-            self._choice.begin(self.name)
+            self._choice.begin(kept or self._replica_of(self.name))
         self._started = True
         _STARTED.add(self)
         self._watch.start()
-        if self._alias:
+        if self._copy is not None:
+            self._copy.start(lambda: self._choice.current)
+        if self._alias and kept is None:
             self._watch.wait_settled(SETTLE_S)
         return self
 
     def close(self) -> None:
         """Stop following; predictions go on being made with the last version."""
         self._closed = True
+        if self._copy is not None:
+            self._copy.stop()
         self._watch.stop()
         self._choice.close()
 
@@ -156,7 +177,7 @@ class Scorer:
 
     @property
     def ready(self) -> bool:
-        """Whether the replica is complete and fresh."""
+        """Whether there is a whole version to predict with. Once true it stays so until `close`."""
         return not self.why_not_ready
 
     @property
@@ -174,6 +195,30 @@ class Scorer:
         if self._control_refused is not None:
             return str(self._control_refused)
         return self.pending or "the control topic is not read yet"
+
+    @property
+    def why_stale(self) -> str:
+        """Since when nothing new has come, though it should, and why; "" where the version is not stale."""
+        current = self._choice.current
+        return current.why_stale if current is not None else ""
+
+    @property
+    def trouble(self) -> str:
+        """Why later versions of the model served cannot be applied as things are, "" if they can."""
+        current = self._choice.current
+        return current.trouble if current is not None else self.why_not_ready
+
+    @property
+    def why_refused(self) -> str:
+        """Why predicting raises NotReady: there is no version, or `refuse_after_ms` has passed; "" if it does not."""
+        current = self._choice.current
+        return current.why_refused if current is not None and self._started else self.why_not_ready
+
+    @property
+    def is_from_copy(self) -> bool:
+        """Whether the version served is that of `state_dir`: the topic has not been read yet."""
+        current = self._choice.current
+        return current is not None and current.is_from_copy
 
     @property
     def _control_refused(self) -> Stop | None:
@@ -203,6 +248,12 @@ class Scorer:
         """Age of the version served: the wall clock minus the end of its tick; None before the first."""
         current = self._choice.current
         return current.freshness_ms if current is not None else None
+
+    @property
+    def version_age_s(self) -> float | None:
+        """How long ago the version served was applied, by this scorer or the one that kept the copy; None before it."""
+        current = self._choice.current
+        return current.version_age_s if current is not None else None
 
     @property
     def description(self) -> dict[str, Any]:
@@ -290,14 +341,38 @@ class Scorer:
         self._choice = self._new_choice()
         self._forked = True
 
-    def _replica_of(self, model: str) -> ModelReplica:
+    def _new_copy(self, folder: Path, every_ms: int) -> KeptCopy:
+        if "/" in self.name:
+            raise ConfigError(f"a copy cannot be kept under the name {self.name!r}", action="Give it another name.")
+        return KeptCopy(folder, self.name, self._log, self._metrics, is_alias=bool(self._alias), every_ms=every_ms)
+
+    def _kept_replica(self) -> ModelReplica | None:
+        """The model of the copy, None where there is none that can be served."""
+        found = self._copy.load() if self._copy is not None else None
+        if found is None:
+            return None
+        model, kept = found
+        try:
+            replica = self._replica_of(model, kept)
+        except NewerFormat as error:
+            self._log.warning("copy_not_served", reason=str(error))
+            return None
+        self._log.warning(
+            "serving_copy", served_model=model, version=kept.replica.version, age_seconds=round(kept.age_s)
+        )
+        return replica
+
+    def _replica_of(self, model: str, kept: KeptVersion | None = None) -> ModelReplica:
         return ModelReplica(
             self._settings,
             model,
             self._topic or f"{model}.snapshots",
             self._log.bind(model=model),
-            max_staleness_ms=self._max_staleness_ms,
+            stale_after_ms=self._stale_after_ms,
+            refuse_after_ms=self._refuse_after_ms,
             on_version=self._on_version,
+            on_unusable=lambda: self._metrics.inc(names.SCORER_UNUSABLE),
+            kept=kept,
         )
 
     def _on_served(self, replica: ModelReplica, before: ModelReplica | None) -> None:

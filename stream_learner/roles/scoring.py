@@ -51,7 +51,8 @@ def scorer_of(config: Config) -> Scorer:
         kafka=config.kafka_options(),
         topic=None if alias else config.snapshots_topic,
         control_topic=config.control_topic,
-        max_staleness_ms=config.scorer.max_staleness_ms,
+        stale_after_ms=config.scorer.stale_after_ms,
+        refuse_after_ms=config.scorer.refuse_after_ms,
     )
 
 

@@ -1,21 +1,25 @@
 """Follows `<model>.snapshots` into a replica, in a thread of its own.
 
 In: the snapshot topic, a pin. Out: a `Replica` that is kept current, and a call for every version served.
-This file must never make a thread that predicts wait, and never end because of a record that cannot be used: the
-replica keeps its last whole version and says why it is not ready.
+This file must never make a thread that predicts wait, and never end because of a record that cannot be used: it is
+passed over, counted and named in the log, and the replica keeps its last whole version until it has another.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from stream_learner.core.errors import RecordError
+from stream_learner.core.errors import NewerVersion, RecordError, Where
 from stream_learner.core.replica import Replica
+from stream_learner.core.replica_copy import WholeVersion
+from stream_learner.core.snapshots import MODEL_KEY, ModelRecord, decode
 from stream_learner.edges.kafka import Admin, KafkaSettings, ReaderPool, TopicWatch
 from stream_learner.edges.telemetry import Logger
-from stream_learner.errors import BrokenInvariant, BrokerUnreachable, RetryLater, StreamLearnerError
+from stream_learner.errors import BrokenInvariant, BrokerUnreachable, NewerFormat, RetryLater, StreamLearnerError
+from stream_learner.roles.outage import Outage
 
 READ_RECORDS = 500
 FETCHED_BYTES = 32 << 20
@@ -23,10 +27,20 @@ FETCHED_BYTES = 32 << 20
 IDLE_S = 0.02
 """How long the reader rests when nothing came; it takes the interpreter from threads that predict when it looks."""
 GRACE_S = 0.0005
+SAY_EVERY_S = 1.0
+"""Of records that cannot be used, one is named in the log so often; the others are counted."""
 
 
 def _nobody(version: int) -> None:
     """Is told of versions, and does nothing."""
+
+
+def _any_model(content: Mapping[str, Any]) -> None:
+    """Finds nothing wrong with a model record."""
+
+
+def _count_nothing() -> None:
+    """Is told of records that cannot be used, and does nothing."""
 
 
 class SnapshotReader:
@@ -38,8 +52,13 @@ class SnapshotReader:
         topic: str,
         log: Logger,
         on_version: Callable[[int], None] = _nobody,
+        *,
+        check_model: Callable[[Mapping[str, Any]], object] = _any_model,
+        on_unusable: Callable[[], None] = _count_nothing,
     ) -> None:
-        """on_version: called in the reader's thread with every new version, once it is served.
+        """on_version: called in the reader's thread with every new version, once it is served; what it raises for the
+        first ends the reader. check_model: called with the content of every model record after the first version;
+        raises NewerFormat for one that cannot be used. on_unusable: called for every record that cannot be.
 
         Raises TopicMissing, BrokerUnreachable, NotAuthorised.
         """
@@ -53,14 +72,16 @@ class SnapshotReader:
         self._topic = topic
         self._log = log
         self._on_version = on_version
+        self._check_model = check_model
+        self._on_unusable = on_unusable
+        self._unusable, self._said_s = 0, float("-inf")
         pool = ReaderPool(
             settings, topic, with_keys=True, buffer_bytes=FETCHED_BYTES, partitions=shards, name="snapshots"
         )
         self._readers = [pool.open(shard, starts[place]) for shard, place in enumerate(places)]
         self.replica = Replica([ends[place] for place in places], topic=topic, pause=lambda: time.sleep(GRACE_S))
-        self.applied_at_s = time.monotonic()
         self.failure: StreamLearnerError | None = None
-        self._unreachable = False
+        self.outage = Outage(log, "snapshots_unreachable", "snapshots_reachable")
         self._hold = False
         self._feeding = threading.Lock()
         """Held while records are taken in, so that a pin is never set in the middle of a new version."""
@@ -93,6 +114,12 @@ class SnapshotReader:
         with self._feeding:
             self._hold, self.replica.last_version = False, None
 
+    def whole_version(self) -> WholeVersion | None:
+        """All of the version served, None before the first; records wait meanwhile, and nobody who predicts does."""
+        with self._feeding:
+            served = self.replica.served
+            return None if served is None else WholeVersion(served, self.replica.shards, *self.replica.all_rows())
+
     @property
     def stopped(self) -> bool:
         """Whether `stop` was called."""
@@ -102,6 +129,7 @@ class SnapshotReader:
         try:
             while not self._stop.is_set():
                 self._topics.check()
+                self.outage.answered(self._topics.answered_s)
                 came = [self._read(shard) for shard in range(len(self._readers))]
                 if not any(came):
                     self._stop.wait(IDLE_S)
@@ -113,7 +141,7 @@ class SnapshotReader:
             for reader in self._readers:
                 reader.close()
             # It holds who holds us: the weights would stay until Python's collector of cycles comes by, hours later.
-            self._on_version = _nobody
+            self._on_version, self._check_model, self._on_unusable = _nobody, _any_model, _count_nothing
 
     def _fail(self, failure: StreamLearnerError, cause: Exception | None = None) -> None:
         self.failure = failure
@@ -125,34 +153,55 @@ class SnapshotReader:
         try:
             batch = reader.read(READ_RECORDS)
         except (BrokerUnreachable, RetryLater) as error:
-            if not self._unreachable:
-                self._log.warning("snapshots_unreachable", reason=str(error))
-            self._unreachable = True
+            self.outage.report(str(error))
             return False
         if batch is None:
             with self._feeding:
                 version = self._noted(self.replica.reached(shard, reader.position))
             self._tell(version)
             return False
-        self._unreachable = False
+        self.outage.answered(time.monotonic())
         for offset, key, value in zip(batch.offsets.tolist(), batch.keys or (), batch.values, strict=True):
             self._tell(self._take(shard, offset, key, value))
         return True
 
     def _take(self, shard: int, offset: int, key: bytes | None, value: bytes | None) -> int | None:
         try:
+            if key == MODEL_KEY and value is not None and self.replica.served is not None:
+                self._check(value, Where(offset, shard, self._topic))
             with self._feeding:
                 return self._noted(self.replica.take(shard, offset, key, value))
         except RecordError as error:
-            self._log.error("snapshot_record_unusable", reason=str(error))
+            self._pass_over(error)
             return None
+
+    def _check(self, value: bytes, where: Where) -> None:
+        """Raise NewerVersion for a model record that nothing could be predicted with: its version is not begun."""
+        record = decode(MODEL_KEY, value, where)
+        try:
+            self._check_model(record.content if isinstance(record, ModelRecord) else {})
+        except NewerFormat as error:
+            raise NewerVersion(str(error), where) from error
+
+    def _pass_over(self, error: RecordError) -> None:
+        """A record that cannot be used: counted, and named in the log if none was a moment ago."""
+        self._on_unusable()
+        self._unusable += 1
+        now_s = time.monotonic()
+        if now_s - self._said_s >= SAY_EVERY_S:
+            self._log.error(
+                "snapshot_record_unusable",
+                reason=str(error),
+                partition=error.partition,
+                offset=error.offset,
+                records=self._unusable,
+            )
+            self._unusable, self._said_s = 0, now_s
 
     def _noted(self, version: int | None) -> int | None:
         """A version that is served from now on; the first one is the last where the pin says so."""
-        if version is not None:
-            self.applied_at_s = time.monotonic()
-            if self._hold:
-                self._hold, self.replica.last_version = False, version
+        if version is not None and self._hold:
+            self._hold, self.replica.last_version = False, version
         return version
 
     def _tell(self, version: int | None) -> None:

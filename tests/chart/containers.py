@@ -123,6 +123,8 @@ class Container:
             tree: dict[str, Any] = yaml.safe_load(text)
             tree["kafka"]["bootstrap.servers"] = self._bootstrap
             tree["learner"]["state_dir"] = self._moved(tree["learner"]["state_dir"])
+            if "scorer" in tree and self._mounts.keys() & {"/var/lib/stream-learner"}:
+                tree["scorer"]["state_dir"] = self._moved(tree["scorer"]["state_dir"])
             rendered = {"telemetry": tree["telemetry"]["http_port"], "http": tree["serve"]["port"]}
             declared = {port["name"]: port["containerPort"] for port in self._container.get("ports", [])}
             assert declared.items() <= rendered.items()

@@ -182,9 +182,31 @@ def test_a_models_own_settings_win_over_the_shared_ones() -> None:
     first, second, serving = (config_of("models", f"stream-learner-{name}") for name in ("ctr-v1", "ctr-v2", "serving"))
     assert (first.join.window_ms, second.join.window_ms) == (3_600_000, 600_000)
     assert (first.join.close_idle, second.join.close_idle) == (True, False)
-    assert serving.scorer.max_staleness_ms is None and first.scorer.max_staleness_ms is not None
+    assert serving.scorer.stale_after_ms is None and first.scorer.stale_after_ms is not None
     assert second.model == "ctr.v2" and second.input == first.input
     assert serving.serve.aliases == ["ctr"]
+
+
+def test_scorers_keep_copies_on_the_volume_that_they_have(tmp_path: Path) -> None:
+    """One of the pod, or the claim that is named, or none; a directory that is given wins."""
+    for given, volume, folder in (
+        ({}, {"emptyDir": {}}, "/var/lib/stream-learner"),
+        ({"existingClaim": "c"}, {"persistentVolumeClaim": {"claimName": "c"}}, "/var/lib/stream-learner"),
+        ({"enabled": False}, None, None),
+    ):
+        found = list(yaml.safe_load_all(from_values(tmp_path, changed("scorer.copies", given))))
+        (pod,) = (
+            one["spec"]["template"]["spec"]
+            for one in found
+            if one and one["metadata"]["name"].endswith("-scorer") and one["kind"] == "Deployment"
+        )
+        assert {v["name"]: v for v in pod["volumes"]}.get("state") == (volume and {"name": "state", **volume})
+        texts = {one["data"]["config.yaml"] for one in found if one and one["kind"] == "ConfigMap"}
+        assert {yaml.safe_load(text).get("scorer", {}).get("state_dir") for text in texts} == {folder}
+        mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert mounts.get("state") == folder
+    given = from_values(tmp_path, changed("models.ctr.config.scorer", {"state_dir": "/data"}))
+    assert "state_dir: /data\n" in given
 
 
 def test_large_numbers_stay_whole() -> None:

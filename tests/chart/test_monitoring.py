@@ -104,6 +104,10 @@ def test_alerts_of_scorers_are_about_the_names_they_serve() -> None:
     assert 'model="serving"' in selectors["StreamLearnerRequestsFail"]
     assert {rule["alert"] for rule in group["rules"]} == {
         "StreamLearnerStale",
+        "StreamLearnerVersionStale",
+        "StreamLearnerUnusableRecords",
+        "StreamLearnerServesCopy",
+        "StreamLearnerCopyFails",
         "StreamLearnerScorerNotReady",
         "StreamLearnerRequestsFail",
     }

@@ -7,7 +7,7 @@ what a learner would not.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -46,8 +46,10 @@ class Published:
             "metrics": {},
         }
 
-    def publish(self, version: int, changes: Weights) -> None:
-        """One more version: the weights so far, with changes."""
+    def publish(
+        self, version: int, changes: Weights, *, damage: Callable[[bytes, bytes], bytes] = lambda key, value: value
+    ) -> None:
+        """One more version: the weights so far, with changes. damage: what becomes of a record's value on the way."""
         self.weights |= changes
         changed, whole = _rows(changes), _rows({k: w for k, w in self.weights.items() if w})
         records = []
@@ -57,7 +59,10 @@ class Published:
             planner.commit(plan)
             stamp = Stamp(shard, SHARDS, plan.sequence, 1, version)
             content = self._content if shard == 0 else None
-            records += [Record(self.topic, shard, *pair) for pair in publication(plan, stamp, version, content)]
+            records += [
+                Record(self.topic, shard, key, value if value is None else damage(key, value))
+                for key, value in publication(plan, stamp, version, content)
+            ]
         self._publisher.publish(records)
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from stream_learner.roles.topics import control_plan
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published, p_click
 from tests.cli_e2e.scraped import values_of
+from tests.cli_e2e.world import free_port
 from tests.kafka_broker.broker import delete_topics
 from tests.waiting import patience, wait_until
 
@@ -257,12 +259,12 @@ def test_a_pin_holds_the_version(family: Family) -> None:
     """Without a version the one that is served; scorers of an alias and of a model alike. Later versions are served at
     once when it is taken back. A pinned scorer is never stale. A pin of an alias is none of its model."""
     model, name = family.models[0], family.names[0]
-    with family.scorer(max_staleness_ms=1_000) as by_alias, family.of_model(0, max_staleness_ms=1_000) as by_model:
+    with family.scorer(stale_after_ms=1_000) as by_alias, family.of_model(0, stale_after_ms=1_000) as by_model:
 
         def pin(scorer: Scorer, to: str) -> None:
-            wait_until(lambda: "ago" in scorer.why_not_ready)
+            wait_until(lambda: "ago" in scorer.why_stale)
             family.pin(to, name, None)
-            wait_until(lambda: scorer.ready, "nothing new is expected of it")
+            wait_until(lambda: not scorer.why_stale, "nothing new is expected of it")
 
         def publish(versions: range) -> None:
             for version in versions:
@@ -277,7 +279,7 @@ def test_a_pin_holds_the_version(family: Family) -> None:
         pin(by_model, name)
         publish(range(1021, 1042))
         for scorer, version, weight in ((by_alias, 1000, 0.0), (by_model, 1020, 1020.0)):
-            assert (scorer.version, scorer.ready) == (version, True)
+            assert (scorer.version, scorer.ready, scorer.why_stale) == (version, True, "")
             assert scorer.predict(EVENT).version == version and scorer.weight(A) == weight
         for scorer, to in ((by_alias, family.alias), (by_model, name)):
             family.pin(to, name, None, pinned=False)
@@ -362,17 +364,42 @@ def test_a_pin_by_the_program(family: Family) -> None:
         assert other.version == 1013
 
 
-def test_a_paused_model_is_not_stale(family: Family) -> None:
-    """Its age is on purpose: the scorer stays ready; after `resume` it has the usual time for a new version."""
-    with family.scorer(max_staleness_ms=1_000) as scorer:
+def test_the_copy_of_an_alias_is_served_without_brokers_and_given_up_for_what_was_promoted(
+    family: Family, tmp_path: Path
+) -> None:
+    """Without brokers nobody knows where the alias points: the model that was served last is served. With them the
+    scorer begins with the copy as well, and goes over to the model that was promoted meanwhile, and keeps that."""
+    options: dict[str, Any] = {"state_dir": tmp_path, "copy_every_ms": 1_000}
+    copy = tmp_path / f"alias-{family.alias}.copy"
+    with family.scorer(**options) as scorer:
         scorer.wait_ready(patience())
-        wait_until(lambda: "ago" in scorer.why_not_ready)
+        wait_until(copy.exists)
+    with Scorer(f"127.0.0.1:{free_port()}", alias=family.alias, **options) as scorer:
+        assert scorer.ready and scorer.is_from_copy
+        assert scorer.predict(EVENT) == (pytest.approx(family.expected(0)), 1000, family.names[0])
+    family.point(family.names[1])
+    before = copy.read_bytes()
+    with family.scorer(**options) as scorer:
+        assert scorer.predict(EVENT).model == family.names[0]
+        wait_until(lambda: scorer.model == family.names[1])
+        assert scorer.predict(EVENT) == (pytest.approx(family.expected(1)), 1001, family.names[1])
+        assert not scorer.is_from_copy
+        wait_until(lambda: copy.read_bytes() != before)
+    with Scorer(f"127.0.0.1:{free_port()}", alias=family.alias, **options) as scorer:
+        assert scorer.predict(EVENT).model == family.names[1]
+
+
+def test_a_paused_model_is_not_stale(family: Family) -> None:
+    """Its age is on purpose; after `resume` it has the usual time for a new version."""
+    with family.scorer(stale_after_ms=1_000) as scorer:
+        scorer.wait_ready(patience())
+        wait_until(lambda: "ago" in scorer.why_stale)
         family.write(Publication(family.names[0], True, "test", 1))
-        wait_until(lambda: scorer.ready)
+        wait_until(lambda: not scorer.why_stale)
         time.sleep(1.2)  # time is the input: without the pause this would be too long
-        assert scorer.ready
+        assert not scorer.why_stale
         family.write(Publication(family.names[0], False, "test", 2))
-        wait_until(lambda: "ago" in scorer.why_not_ready)
+        wait_until(lambda: "ago" in scorer.why_stale)
 
 
 def test_records_that_cannot_be_used(family: Family) -> None:

@@ -98,7 +98,7 @@ with serving(config) as server:
 @pytest.fixture(scope="module")
 def sent(make_world: MakeWorld) -> tuple[World, Emitted]:
     """A model with topics and traffic, and nothing joined yet."""
-    world = make_world(scorer={"max_staleness": None})
+    world = make_world(scorer={"stale_after": None})
     assert answer_of("topics", "ensure", "-c", world.file, "--partitions", str(PARTITIONS)).code == 0
     return world, world.produce(IMPRESSIONS)
 

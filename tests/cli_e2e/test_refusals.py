@@ -22,10 +22,12 @@ def set_of(**settings: object) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module", autouse=True)
 def out_of_reach(make_world: MakeWorld) -> Iterator[tuple[str, list[Command]]]:
-    """An address where nobody listens, and commands that ask there; they wait beside the other tests."""
+    """An address where nobody listens, and commands that ask there, told not to wait for it; they ask beside the other
+    tests."""
     address = f"127.0.0.1:{free_port()}"
     options = ("-c", make_world().file, *set_of(kafka__bootstrap__servers=address))
-    names = (("run",), ("join",), ("learn",), ("score",), ("topics", "ensure"), ("inspect", "snapshot"))
+    roles = [(name, "--fail-without-brokers") for name in ("run", "join", "learn", "serve")]
+    names = (*roles, ("score",), ("topics", "ensure"), ("inspect", "snapshot"))
     with ExitStack() as stack:
         yield address, [stack.enter_context(started(*name, *options)) for name in names]
 

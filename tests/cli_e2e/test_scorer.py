@@ -9,15 +9,18 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from stream_learner import BadEvent, Scorer
 from stream_learner.core.hashing import BIAS_KEY, hash_texts
 from stream_learner.core.reasons import Reason
-from stream_learner.edges.kafka import TopicWatch
+from stream_learner.core.snapshots import ModelRecord, decode, encode_model
+from stream_learner.edges.kafka import PartitionReader, TopicWatch
 from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import ConfigError, NewerFormat, NotReady, TopicMissing
+from stream_learner.roles import model_replica
 from tests.cli_e2e.conftest import MakeWorld
-from tests.cli_e2e.published import Published, p_click
+from tests.cli_e2e.published import SHARDS, Published, p_click
 from tests.cli_e2e.scraped import values_of
 from tests.kafka_broker.broker import delete_topics
 from tests.waiting import patience, wait_until
@@ -180,35 +183,126 @@ def test_a_rule_of_keys_that_is_not_known_is_refused(make_world: MakeWorld) -> N
     model.close()
 
 
-def test_an_old_version_is_not_ready_until_the_next(make_world: MakeWorld) -> None:
-    """Past max_staleness predictions go on, but the scorer is not ready and says since when."""
-    model = Published(make_world())
+def test_an_old_version_is_stale_until_the_next(make_world: MakeWorld) -> None:
+    """Past stale_after it says since when, in metrics and log too, once; it is ready all the same, and predicts."""
+    model, metrics = Published(make_world()), Metrics("m")
     model.publish(5, WEIGHTS)
-    with scorer_of(model, max_staleness_ms=1_000) as scorer:
+    with scorer_of(model, stale_after_ms=1_000, metrics=metrics) as scorer, capture_logs() as logs:
         scorer.wait_ready(patience())
-        wait_until(lambda: not scorer.ready)
-        assert re.fullmatch(r"the last version was applied [1-9]\d* s ago", scorer.why_not_ready)
-        assert scorer.predict({"site": "a"}).version == 5
+        wait_until(lambda: bool(scorer.why_stale))
+        assert re.fullmatch(r"the last version was applied [1-9]\d* s ago", scorer.why_stale)
+        assert scorer.version_age_s is not None and scorer.version_age_s > 1
+        values = values_of(metrics.text().decode())
+        assert (values["scorer_ready", ""], values["scorer_stale", ""]) == (1, 1)
+        assert values["scorer_version_age_seconds", ""] > 1
+        assert scorer.ready and scorer.predict({"site": "a"}).version == 5
+        assert scorer.predict_many([{"site": "a"}]).version_age_s > 1  # type: ignore[operator]
+        wait_until(lambda: any(line["event"] == "version_stale" for line in logs))
         model.publish(6, {A: 1.0})
-        wait_until(lambda: scorer.version == 6 and scorer.ready)
+        wait_until(lambda: scorer.version == 6 and not scorer.why_stale)
+        wait_until(lambda: any(line["event"] == "version_fresh" for line in logs))
+        told = [line["event"] for line in logs if line["event"] in ("version_stale", "version_fresh")]
+        assert told[:2] == ["version_stale", "version_fresh"]
     model.close()
 
 
-def test_a_record_of_somebody_else_keeps_the_last_good_version(make_world: MakeWorld) -> None:
-    """The scorer is not ready, names the record, and goes on answering; what the next cycle brings makes it whole."""
+def test_only_refuse_after_ends_predictions_and_the_next_version_begins_them_again(make_world: MakeWorld) -> None:
+    """It is another setting than stale_after, and by default there is none; the scorer is ready all the same."""
+    model = Published(make_world())
+    model.publish(5, WEIGHTS)
+    with scorer_of(model, stale_after_ms=1_000, refuse_after_ms=1_500) as scorer:
+        scorer.wait_ready(patience())
+        assert scorer.predict({"site": "a"}).version == 5
+        wait_until(lambda: bool(scorer.why_refused))
+        assert scorer.ready and "refuse_after" in scorer.why_refused and scorer.why_stale
+        for call in (
+            lambda: scorer.predict({"site": "a"}),
+            lambda: scorer.predict_many([{}]),
+            lambda: scorer.predict_json(b"{}", np.array([0, 2])),
+            lambda: scorer.predict_hashed([A], [1.0], [0, 1]),
+        ):
+            with pytest.raises(NotReady, match=r"applied \d+ s ago"):
+                call()
+        model.publish(6, {A: 1.0})
+        wait_until(lambda: scorer.version == 6 and not scorer.why_refused)
+        assert scorer.predict({"site": "a"}).version == 6
+    model.close()
+
+
+def damaged(value: bytes) -> bytes:
+    """With one bit of its body turned."""
+    return value[:-1] + bytes([value[-1] ^ 1])
+
+
+def newest(model: Published, key: str) -> tuple[int, bytes, bytes]:
+    """The shard, the key and the value of the last record whose key begins so."""
+    found = None
+    for shard in range(SHARDS):
+        place = (model.topic, shard)
+        end = model.world.admin.offsets.last_stable_offsets([place])[place]
+        with PartitionReader(model.world.settings, *place, 0, with_keys=True) as reader:
+            while reader.position < end:
+                batch = reader.read(100, 0.2)
+                for at, value in zip(batch.keys or (), batch.values, strict=True) if batch is not None else ():
+                    if at is not None and value is not None and at.decode().startswith(key):
+                        found = (shard, at, value)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kind", ["junk", "junk-as-model", "delta", "page", "version", "features"])
+def test_a_record_that_cannot_be_used_is_passed_over_and_healed(make_world: MakeWorld, kind: str) -> None:
+    """Four bytes of junk, a damaged delta, a page and a version whose checksum is wrong, a model that nobody can encode
+    events for: the scorer is ready and answers with the version before, counts the record and names its offset, and
+    what is published next is served."""
+    model, metrics = Published(make_world()), Metrics("m")
+    model.publish(5, WEIGHTS)
+    expected = p_click(WEIGHTS, [BIAS_KEY, A])
+    with scorer_of(model, metrics=metrics) as scorer, capture_logs() as logs:
+        scorer.wait_ready(patience())
+        if kind.startswith("junk"):
+            shard, bad = 0, (b"model" if kind == "junk-as-model" else b"a", b"junk")
+        elif kind == "features":
+            shard, bad = 0, (b"model", newest_model(model, key_rule=9))
+        else:
+            shard, key, value = newest(model, kind)
+            bad = (key, damaged(value))
+        model.world.append(model.topic, shard, bad)
+        wait_until(lambda: values_of(metrics.text().decode())["scorer_records_unusable_total", ""] == 1)
+        assert scorer.ready and scorer.why_refused == ""
+        assert scorer.predict({"site": "a"}) == (pytest.approx(expected), 5, model.world.model)
+        named = next(line for line in logs if line["event"] == "snapshot_record_unusable")
+        assert (named["partition"], type(named["offset"])) == (shard, int)
+        assert f"topic {model.topic}, partition {shard}, offset {named['offset']}" in named["reason"]
+        model.publish(6, {A: 6.0})
+        wait_until(lambda: scorer.version == 6)
+        assert scorer.weight(A) == 6.0 and scorer.trouble == ""
+    model.close()
+
+
+def newest_model(model: Published, **features: object) -> bytes:
+    """A model record with other features, and a checksum that is right."""
+    _, key, value = newest(model, "model")
+    record = decode(key, value)
+    assert isinstance(record, ModelRecord)
+    content = {**record.content, "features": {**record.content["features"], **features}}
+    return encode_model(record.stamp, int(record.content["digest"], 16), content)
+
+
+def test_junk_instead_of_a_delta_is_healed_by_the_next_whole_publication(make_world: MakeWorld) -> None:
+    """A publication whose delta and pages are damaged is not served; once every page has been published again, whole
+    versions are served again."""
     model = Published(make_world())
     model.publish(5, WEIGHTS)
     with scorer_of(model) as scorer:
         scorer.wait_ready(patience())
-        model.world.append(model.topic, 1, (b"delta/0/0", b"hello"))
-        wait_until(lambda: not scorer.ready)
-        assert f"topic {model.topic}, partition 1, offset" in scorer.why_not_ready
-        expected = p_click(WEIGHTS, [BIAS_KEY, A])
-        assert scorer.predict({"site": "a"}) == (pytest.approx(expected), 5, model.world.model)
-        for version in range(6, 16):
+        model.publish(6, {A: 6.0}, damage=lambda key, value: value if key == b"version" else damaged(value))
+        wait_until(lambda: "publication 2 was not read" in scorer.trouble)
+        assert scorer.ready and scorer.predict({"site": "a"}).version == 5 and scorer.weight(A) == WEIGHTS[A]
+        for version in range(7, 20):
             model.publish(version, {A: float(version)})
-        wait_until(lambda: scorer.ready and scorer.version == 15)
-        assert scorer.weight(A) == 15.0
+        wait_until(lambda: scorer.version == 19 and scorer.trouble == "")
+        assert scorer.weight(A) == 19.0
     model.close()
 
 
@@ -264,17 +358,26 @@ def test_what_cannot_be_followed_is_said_at_the_start(make_world: MakeWorld) -> 
         Scorer(model=world.model)
 
 
-def test_a_topic_that_is_deleted_ends_the_following(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not ready, with the reason; `wait_ready` raises it; the last version goes on answering."""
+def test_a_topic_that_is_deleted_and_made_again_is_followed_again(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile the last version answers, the scorer is ready and says what is wrong; a version of the new topic takes
+    its place by itself."""
     monkeypatch.setitem(TopicWatch.__init__.__kwdefaults__, "period_s", 0.1)
-    model = Published(make_world())
+    monkeypatch.setattr(model_replica, "AGAIN_S", 0.5)
+    world = make_world()
+    model = Published(world)
     model.publish(5, WEIGHTS)
     with scorer_of(model) as scorer:
         scorer.wait_ready(patience())
-        delete_topics(model.world.settings.bootstrap, [model.topic])
-        wait_until(lambda: not scorer.ready)
-        assert model.topic in scorer.why_not_ready
-        with pytest.raises(TopicMissing):
-            scorer.wait_ready(1)
-        assert scorer.predict({"site": "a"}).version == 5
-    model.close()
+        delete_topics(world.settings.bootstrap, [model.topic])
+        wait_until(lambda: model.topic in scorer.trouble)
+        assert scorer.ready and scorer.predict({"site": "a"}).version == 5
+        model.close()
+        again = Published(world)
+        again.publish(3, {A: 3.0})
+        wait_until(lambda: scorer.version == 3)
+        assert scorer.weight(A) == 3.0 and scorer.weight(B) == 0.0
+        again.publish(4, {A: 4.0})
+        wait_until(lambda: scorer.version == 4 and scorer.trouble == "")
+        again.close()

@@ -23,13 +23,13 @@ def said(call):
     except NotReady as error:
         return f"NotReady: {error}"
 
-scorer = Scorer(sys.argv[1], sys.argv[2], max_staleness_ms=None).start()
+scorer = Scorer(sys.argv[1], sys.argv[2], stale_after_ms=None).start()
 scorer.wait_ready(60)
 ready, write = os.pipe()
 if os.fork() == 0:
     found = [said(lambda: scorer.predict({"x": 1})), said(lambda: scorer.predict_many([{}])), said(scorer.wait_ready)]
     scorer.close()
-    with Scorer(sys.argv[1], sys.argv[2], max_staleness_ms=None) as own:
+    with Scorer(sys.argv[1], sys.argv[2], stale_after_ms=None) as own:
         own.wait_ready(60)
         found += [scorer.ready, own.predict({"x": 1}).version]
     os.write(write, json.dumps(found).encode())

@@ -151,7 +151,7 @@ class Site:
 
     def scorer(self, **options: Any) -> Scorer:
         """A scorer of this model, to be used in a `with` block."""
-        return Scorer(self.settings.bootstrap, self.model, **{"max_staleness_ms": None, **options})
+        return Scorer(self.settings.bootstrap, self.model, **{"stale_after_ms": None, **options})
 
     def log(self, partition: int) -> LogReader:
         """A partition of the training log, read up to its end as it is now."""

@@ -117,20 +117,19 @@ def snapshot_damages() -> dict[str, Callable[[bytes], bytes]]:
 
 @pytest.mark.parametrize("kind", snapshot_damages())
 def test_a_scorer_keeps_its_last_version_and_names_the_snapshot_record(kind: str, site: Site) -> None:
-    """Not ready, with the partition and offset; predictions go on with the version before; the next one mends it."""
+    """It says which, with partition and offset; predictions go on with the version before; the next one mends it."""
     event = site.scenario.impressions[0][0].value or b""
     learner = site.learner()
     with running(learner), site.scorer() as scorer:
         wait_until(lambda: scorer.version == site.end_tick, "the last version")
         before = scorer.predict(event)
         place = append_instead_of_version(site, shard=1, damage=snapshot_damages()[kind])
-        wait_until(lambda: not scorer.ready, "not ready")
-        assert place in scorer.why_not_ready
-        assert scorer.predict(event) == before
+        wait_until(lambda: place in scorer.trouble, "it names the record")
+        assert scorer.ready and scorer.predict(event) == before
         site.append(site.config.examples_topic, 0, *next_tick(site, 0))
         site.append(site.config.examples_topic, 1, *next_tick_without_examples(site, 1))
         wait_until(lambda: scorer.version == site.end_tick + 1, "the next version")
-        wait_until(lambda: scorer.ready, "ready again")
+        wait_until(lambda: scorer.trouble == "", "whole again")
         assert scorer.weights == learner.learner.nonzero
 
 

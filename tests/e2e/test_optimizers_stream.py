@@ -113,7 +113,7 @@ def test_models_stopped_and_crashed_are_those_of_undisturbed_learners(make_site:
         assert sum(map(bool, dense.values())) > 20, name
         ours = [found.get(key, 0.0) for key in dense]
         np.testing.assert_allclose(ours, list(dense.values()), rtol=1e-9, atol=1e-9, err_msg=name)
-        with Scorer(site.settings.bootstrap, name, max_staleness_ms=None) as scorer:
+        with Scorer(site.settings.bootstrap, name, stale_after_ms=None) as scorer:
             scorer.wait_ready(patience())
             assert_serves(scorer, learner, site.end_tick)
     assert_inspected(configs, next(iter(found)))

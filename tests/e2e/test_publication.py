@@ -157,13 +157,14 @@ def compacted(site: Site) -> bool:
     return True
 
 
-def test_a_stopped_scorer_says_why_it_is_not_ready(make_site: MakeSite) -> None:
-    """Before the first version, and when a version is too old."""
+def test_a_scorer_that_gets_nothing_says_why(make_site: MakeSite) -> None:
+    """Before the first version it is not ready; when a version is old it is stale."""
     site = make_site(scenario("plain", 1))
-    with site.scorer(max_staleness_ms=200) as scorer:
+    with site.scorer(stale_after_ms=200) as scorer:
         assert "version" in scorer.why_not_ready
         site.produce()
         with running(site.joiner(), site.learner()):
             wait_until(lambda: scorer.version == site.end_tick, "the last version")
-        wait_until(lambda: "ago" in scorer.why_not_ready, "stale")
+        wait_until(lambda: "ago" in scorer.why_stale, "stale")
+        assert scorer.ready
         assert scorer.predict(site.scenario.impressions[0][0].value or b"").version == site.end_tick

@@ -22,11 +22,11 @@ AWAY = {
     "join": {"the joiner cannot reach its group"},
     "learn": {"the learner cannot read the training log"},
     "backfill": {"the joiner cannot reach its group", "the learner cannot read the training log"},
-    "serve": {"the last version was applied"},
 }
-"""What each role says it lacks while the broker is away."""
+"""What each role says it lacks while the broker is away; a server lacks nothing."""
+SERVE = "serve"
 OUTAGES = {"join": {"group"}, "learn": {"log"}, "backfill": {"group", "log"}, "serve": {"snapshots"}}
-"""What each role logs as `<outage>_unreachable`, and all but the server as `<outage>_reachable` when it is over."""
+"""What each role logs as `<outage>_unreachable`, and as `<outage>_reachable` when it is over."""
 REBUILT = {"attempt_dropped", "partition_resumed", "producer_renewed"}
 LINES = 60
 
@@ -37,7 +37,7 @@ def test_every_role_waits_for_a_broker_says_so_once_and_goes_on(own_broker: Brok
     """
     inputs = scenario("everything", 2)
     site = make_own_site(inputs)
-    ports = {name: free_port() for name in AWAY}
+    ports = {name: free_port() for name in (*AWAY, SERVE)}
     with ExitStack() as stack:
         roles = _start(stack, site, ports)
         site.produce(0, 0.5)
@@ -46,12 +46,14 @@ def test_every_role_waits_for_a_broker_says_so_once_and_goes_on(own_broker: Brok
         site.produce(0.5, 0.6)
         own_broker.nodes[0].kill()
         wait_until(
-            lambda: all(word in (_lack(n, port) or "") for n, port in ports.items() for word in AWAY[n]),
-            "no role is ready",
+            lambda: all(word in (_lack(name, ports[name]) or "") for name, words in AWAY.items() for word in words),
+            "no role is ready but the server",
         )
         wait_until(lambda: said(roles["join"], "lost") > 0, "the joiner's session has ended")
         once = {name: [f"{outage}_unreachable" for outage in sorted(outages)] for name, outages in OUTAGES.items()}
         wait_until(lambda: {name: _told(role, name) for name, role in roles.items()} == once, "each has said it, once")
+        wait_until(lambda: said(roles[SERVE], "version_stale") == 1, "the server says that its version is old")
+        assert _lack(SERVE, ports[SERVE]) == "" and said(roles[SERVE], "not_ready") == 0
         assert all(role.exit_code is None for role in roles.values())
         own_broker.nodes[0].start()
         own_broker.wait_ready()
@@ -59,7 +61,7 @@ def test_every_role_waits_for_a_broker_says_so_once_and_goes_on(own_broker: Brok
         wait_until(site.closed, "every partition closed")
         wait_until(lambda: all(_lack(name, port) == "" for name, port in ports.items()), "every role is ready again")
         for name, role in roles.items():
-            assert name == "serve" or all(_ended(role, outage) for outage in OUTAGES[name])
+            assert all(_ended(role, outage) for outage in OUTAGES[name])
             news = events(role)[-(len(role.log.splitlines()) - lines[name]) :]
             assert len(news) < LINES, news
             assert not REBUILT & {event["event"] for event in news}
@@ -77,7 +79,7 @@ def _start(stack: ExitStack, site: Site, ports: Mapping[str, int]) -> dict[str, 
     return {
         "join": start("join", "join"),
         "learn": start("learn", "learn"),
-        "serve": start("serve", "serve", telemetry={}, serve=serve, scorer={"max_staleness": "5s"}),
+        "serve": start("serve", "serve", telemetry={}, serve=serve, scorer={"stale_after": "5s"}),
         "backfill": start("backfill", f"backfill --as {site.model}-again --from earliest", learner=other),
     }
 
@@ -96,7 +98,7 @@ def _ended(role: RoleProcess, outage: str) -> bool:
 
 
 def _lack(name: str, port: int) -> str | None:
-    return why_not_ready(port, "/v2/health/ready" if name == "serve" else "/readyz")
+    return why_not_ready(port, "/v2/health/ready" if name == SERVE else "/readyz")
 
 
 def test_a_start_that_waits_for_a_broker_ends_promptly_when_told_to(

@@ -44,7 +44,8 @@ def test_every_topic_that_is_made_anew_under_a_role_stops_it(make_site: MakeSite
         for name, site in sites.items():
             remake(site, topics[name], site.config.snapshots.shards if name == "snapshots" else 1)
         wait_until(lambda: all(role.error is not None for role in them.values()), "every role has stopped")
-        wait_until(lambda: topics["snapshots"] in scorer.why_not_ready, "the scorer says so")
+        wait_until(lambda: topics["snapshots"] in scorer.trouble, "the scorer says so")
+        assert scorer.ready
         errors: dict[str, Any] = {name: role.error for name, role in them.items()}
         for name, error in errors.items():
             assert isinstance(error, (TopicRecreated, TopicMissing)), (name, error)

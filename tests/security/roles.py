@@ -51,7 +51,7 @@ class Roles:
     def scorer(self, **options: Any) -> Scorer:
         """A scorer, as `scorer`; to be used in a `with` block."""
         config = self.config("scorer")
-        given = {"control_topic": config.control_topic, "max_staleness_ms": None, **options}
+        given = {"control_topic": config.control_topic, "stale_after_ms": None, **options}
         return Scorer(**{"model": config.model, "kafka": config.kafka_options(), **given})
 
     def run_through(self) -> None:

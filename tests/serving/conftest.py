@@ -45,7 +45,7 @@ def make_world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="session")
 def published(make_world: MakeWorld) -> Iterator[Published]:
     """A model whose version is 1000 and whose weights are known."""
-    published = Published(make_world(scorer={"max_staleness": None}))
+    published = Published(make_world(scorer={"stale_after": None}))
     published.publish(1000, WEIGHTS)
     yield published
     published.close()
@@ -61,6 +61,6 @@ def server(published: Published) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def scorer(published: Published) -> Iterator[Scorer]:
     """The library, with the same model."""
-    with Scorer(published.world.settings.bootstrap, published.world.model, max_staleness_ms=None) as scorer:
+    with Scorer(published.world.settings.bootstrap, published.world.model, stale_after_ms=None) as scorer:
         scorer.wait_ready(patience())
         yield scorer

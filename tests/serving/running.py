@@ -89,7 +89,7 @@ def serving(config: Config, *, ready: bool = True) -> Iterator[Server]:
 def serve_command(world: World, *settings: str) -> Iterator[tuple[Command, str]]:
     """The command, ready, and its address."""
     port = free_port()
-    given = ("serve.host=127.0.0.1", f"serve.port={port}", "scorer.max_staleness=null", *settings)
+    given = ("serve.host=127.0.0.1", f"serve.port={port}", "scorer.stale_after=null", *settings)
     with started("serve", "-c", world.file, *(part for one in given for part in ("--set", one))) as command:
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: is_ready(url) or command.process.poll() is not None)

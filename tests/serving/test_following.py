@@ -40,7 +40,7 @@ def without_collector() -> Iterator[None]:
 def ready_replica(published: Published) -> ModelReplica:
     """A model that is followed and complete."""
     settings, model, log = published.world.settings, published.world.model, get_logger("test")
-    replica = ModelReplica(settings, model, published.topic, log, max_staleness_ms=None).start()
+    replica = ModelReplica(settings, model, published.topic, log, stale_after_ms=None).start()
     wait_until(lambda: not replica.why_not_ready)
     return replica
 
@@ -60,7 +60,7 @@ def test_a_model_that_is_left_gives_its_memory_back_at_once(published: Published
 def test_a_weight_is_one_of_a_version_that_is_served(published: Published) -> None:
     """What has been read and is not served yet, here because of a pin, does not show."""
     world = published.world
-    with Scorer(world.settings.bootstrap, world.model, max_staleness_ms=None) as scorer:
+    with Scorer(world.settings.bootstrap, world.model, stale_after_ms=None) as scorer:
         scorer.pin(1)
         wait_until(lambda: "no longer in the topic" in scorer.why_not_ready or scorer.ready)
         assert scorer.version in (-1, 1000)

@@ -152,7 +152,7 @@ def test_where_files_run_out_the_longest_idle_connection_gives_way(published: Pu
     """A process that may open 600 files keeps some of them free, whoever connects."""
     port = free_port()
     world = published.world
-    settings = [f"serve.port={port}", "serve.host=127.0.0.1", "scorer.max_staleness=null"]
+    settings = [f"serve.port={port}", "serve.host=127.0.0.1", "scorer.stale_after=null"]
     with started("serve", "-c", world.file, *(part for one in settings for part in ("--set", one))) as command:
         resource.prlimit(command.process.pid, resource.RLIMIT_NOFILE, (600, 600))
         url = f"http://127.0.0.1:{port}"

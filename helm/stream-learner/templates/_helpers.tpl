@@ -106,6 +106,9 @@ false and 0. */}}
   "join" (dict "buffer" (include "stream-learner.bufferOf" (list (printf "joiner of models.%s" .key) $joiner.resources $joiner.bufferPercent 1)))
   "learner" (dict "buffer" (include "stream-learner.bufferOf" (list (printf "learner of models.%s" .key) $learner.resources $learner.bufferPercent 1)))
   "telemetry" (dict "log_format" "json") -}}
+{{- if $scorer.copies.enabled -}}
+{{- $_ := set $derived "scorer" (dict "state_dir" "/var/lib/stream-learner") -}}
+{{- end -}}
 {{- $serve := dict "port" 8080 -}}
 {{- if $scorer.tls.secretName -}}
 {{- $_ := set $serve "tls_certificate" "/run/secrets/serve-tls/tls.crt" -}}

@@ -147,7 +147,7 @@ seccompProfile:
 {{- toYaml (concat $env .settings.pod.extraEnv) -}}
 {{- end -}}
 
-{{/* /readyz: the role can do its work, a scorer's replica is complete and fresh. /healthz: its loop turns. Both are
+{{/* /readyz: the role can do its work, a scorer has a whole version. /healthz: its loop turns. Both are
 asked on a port of their own, which neither a token nor a certificate guards. */}}
 {{- define "stream-learner.probes" -}}
 startupProbe:

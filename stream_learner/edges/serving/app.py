@@ -214,6 +214,8 @@ def _headers(answers: Answers, is_packed: bool) -> Headers:
     ]
     if freshness_ms is not None:
         headers.append((b"stream-learner-freshness-ms", b"%d" % round(freshness_ms)))
+    if answers.version_age_s is not None:
+        headers.append((b"stream-learner-version-age", b"%d" % round(answers.version_age_s)))
     if is_packed:
         headers.append((b"content-encoding", b"gzip"))
     return tuple(headers)

@@ -20,6 +20,7 @@ from stream_learner.edges.serving.refusals import RETRY_SOON, ClientGone, Header
 from stream_learner.edges.serving.replies import CLOSE, Scope, Send, reply_error, reply_error_and_close
 from stream_learner.edges.serving.token import Token
 from stream_learner.edges.telemetry import get_logger
+from stream_learner.errors import NotReady
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -123,6 +124,8 @@ class Gate:
             status, reason, headers = refused.status, refused.reason, refused.headers
         except HTTPException as error:
             status, reason, headers = error.status_code, _reason_of(error, scope), _raw(error.headers)
+        except NotReady as error:  # it was too old a moment later
+            status, reason, headers = 503, str(error), RETRY_SOON
         except ClientGone:
             return
         except asyncio.CancelledError:

@@ -28,6 +28,8 @@ class Answers(Protocol):
     def model(self) -> str: ...
     @property
     def freshness_ms(self) -> float | None: ...
+    @property
+    def version_age_s(self) -> float | None: ...
 
 
 class Served(Protocol):
@@ -46,8 +48,16 @@ class Served(Protocol):
         """The version's age; None before the first."""
 
     @property
+    def version_age_s(self) -> float | None:
+        """How long ago it was applied, seconds; None before the first."""
+
+    @property
     def why_not_ready(self) -> str:
-        """What is missing, "" if nothing."""
+        """What is missing before the first whole version, "" if nothing."""
+
+    @property
+    def why_refused(self) -> str:
+        """Why requests are refused, "" if they are not."""
 
     @property
     def description(self) -> dict[str, Any]:
@@ -80,9 +90,9 @@ class Shelf:
         return served
 
     def ready(self, name: str) -> Served:
-        """The same, where it is ready. Raises Refused (404, 503)."""
+        """The same, where it answers. Raises Refused (404, 503)."""
         served = self.find(name)
-        reason = served.why_not_ready
+        reason = served.why_refused
         if reason:
             raise Refused(503, f"model {name!r} is not ready: {reason}", RETRY_SOON)
         return served

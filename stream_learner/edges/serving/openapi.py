@@ -116,7 +116,12 @@ def _get(summary: str, schema: str, with_token: bool, errors: list[int] | None =
 
 def _post(verb: str, request: str, response: str, with_token: bool) -> Node:
     codes = [400, 404, 408, 413, 415, 503, 504, *([401] if with_token else [])]
-    headers = ("Stream-Learner-Model", "Stream-Learner-Version", "Stream-Learner-Freshness-Ms")
+    headers = (
+        "Stream-Learner-Model",
+        "Stream-Learner-Version",
+        "Stream-Learner-Freshness-Ms",
+        "Stream-Learner-Version-Age",
+    )
     return {
         "summary": f"{verb}: click probabilities of events, in their order, all of one version of one model.",
         **_security(with_token),
@@ -162,6 +167,10 @@ def _headers() -> Node:
             "schema": {"type": "integer"},
             "description": "The version's age: the clock minus the end of its tick, in milliseconds.",
         },
+        "Stream-Learner-Version-Age": {
+            "schema": {"type": "integer"},
+            "description": "How long ago the version was applied, in seconds.",
+        },
         "Retry-After": {"schema": {"type": "integer"}, "description": "Seconds after which to ask again."},
         "WWW-Authenticate": {"schema": {"type": "string"}, "required": True, "description": "`Bearer`."},
     }
@@ -185,6 +194,7 @@ def _list(items: Node, **bounds: int) -> Node:
 
 _TEXT: Node = {"type": "string"}
 _YES: Node = {"type": "boolean"}
+_APPLIED: Node = {"type": ["integer", "null"], "description": "How long ago the version was applied, seconds."}
 _AGE: Node = {"type": ["integer", "null"], "description": "The version's age in milliseconds."}
 _IGNORED: Node = {"description": "Let pass, and not looked at."}
 _P: Node = {"type": "number", "minimum": 0, "maximum": 1}
@@ -202,7 +212,13 @@ def _v1_schemas(most: int) -> Node:
     return {
         "V1Request": _object({"instances": _list(instance, maxItems=most)}, {"signature_name": _IGNORED}, closed=False),
         "V1Response": _object(
-            {"predictions": _list(_P), "model_name": _NAME, "model_version": _VERSION, "freshness_ms": _AGE}
+            {
+                "predictions": _list(_P),
+                "model_name": _NAME,
+                "model_version": _VERSION,
+                "freshness_ms": _AGE,
+                "version_age_s": _APPLIED,
+            }
         ),
         "V1Status": _object(
             {
@@ -211,6 +227,7 @@ def _v1_schemas(most: int) -> Node:
                 "model_name": _TEXT,
                 "model_version_status": _list(state, minItems=1, maxItems=1),
                 "freshness_ms": _AGE,
+                "version_age_s": _APPLIED,
             },
             {"error": _TEXT},
         ),
@@ -253,7 +270,7 @@ def _v2_schemas(most: int) -> Node:
             {
                 "model_name": _NAME,
                 "model_version": _VERSION,
-                "parameters": _object({}, {"freshness_ms": {"type": "integer"}}),
+                "parameters": _object({}, {"freshness_ms": {"type": "integer"}, "version_age_s": {"type": "integer"}}),
                 "outputs": _list(output, minItems=1, maxItems=1),
             },
             {"id": _TEXT},

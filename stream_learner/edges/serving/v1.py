@@ -9,8 +9,8 @@ that a prediction over HTTP is the library's to the bit.
 | GET /v1/models/<name>[/versions/<version>] | {"name": …, "ready": …, "model_version_status": […], …} |
 | GET /v1/models | {"models": [name, …]} |
 
-An instance is an event as an object, or a string that holds one. `model_name`, `model_version` and `freshness_ms`
-stand beside what the protocols ask for.
+An instance is an event as an object, or a string that holds one. `model_name`, `model_version`,
+`freshness_ms` and `version_age_s` stand beside what the protocols ask for.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ def predict(served: Served, body: bytes, most: int) -> tuple[bytes, Answers]:
         "model_name": answers.model,
         "model_version": str(answers.version),
         "freshness_ms": None if freshness_ms is None else round(freshness_ms),
+        "version_age_s": whole_seconds(answers.version_age_s),
     }
     return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), answers
 
 
 def status(name: str, served: Served) -> tuple[int, dict[str, Any]]:
     """HTTP status and body of the question whether a model is ready."""
-    reason, version = served.why_not_ready, served.version
+    reason, version = served.why_refused, served.version
     state = {
         "version": str(max(version, 0)),
         "state": "LOADING" if reason else "AVAILABLE",
@@ -58,8 +59,14 @@ def status(name: str, served: Served) -> tuple[int, dict[str, Any]]:
         "model_name": served.model,
         "model_version_status": [state],
         "freshness_ms": None if freshness_ms is None else round(freshness_ms),
+        "version_age_s": whole_seconds(served.version_age_s),
     }
     return (503, {**found, "error": reason}) if reason else (200, found)
+
+
+def whole_seconds(seconds: float | None) -> int | None:
+    """As it is shown; None stays None."""
+    return None if seconds is None else round(seconds)
 
 
 def check_instances(answers: Answers, noun: str) -> None:

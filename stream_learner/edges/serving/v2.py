@@ -7,7 +7,8 @@ In: request bodies, models. Out: response bodies. This file must never claim in 
 | input `events` | BYTES [n] | each element an event as JSON text |
 | output `p_click` | FP64 [n] | the probability that it is clicked |
 
-`parameters` of a response hold the version's age, `freshness_ms`.
+`parameters` of a response hold the version's age: `freshness_ms` from the end of its tick, `version_age_s` from when it
+was applied.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import orjson
 
 from stream_learner.edges.serving.models import Answers, Served
 from stream_learner.edges.serving.refusals import Refused
-from stream_learner.edges.serving.v1 import check_count, check_instances, parse_object
+from stream_learner.edges.serving.v1 import check_count, check_instances, parse_object, whole_seconds
 
 INPUT, OUTPUT = "events", "p_click"
 _TENSORS = {
@@ -53,12 +54,13 @@ def infer(served: Served, body: bytes, most: int) -> tuple[bytes, Answers]:
     _check_outputs(request.get("outputs"))
     answers = served.predict_many(_events(request.get("inputs"), most))
     check_instances(answers, "event")
-    freshness_ms = answers.freshness_ms
+    freshness_ms, age_s = answers.freshness_ms, whole_seconds(answers.version_age_s)
+    ages = {"freshness_ms": None if freshness_ms is None else round(freshness_ms), "version_age_s": age_s}
     response = {
         "model_name": answers.model,
         "model_version": str(answers.version),
         **({} if request_id is None else {"id": request_id}),
-        "parameters": {} if freshness_ms is None else {"freshness_ms": round(freshness_ms)},
+        "parameters": {name: age for name, age in ages.items() if age is not None},
         "outputs": [{"name": OUTPUT, "datatype": "FP64", "shape": [len(answers.p_click)], "data": answers.p_click}],
     }
     return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), answers

@@ -184,12 +184,12 @@ class _Judge:
         """A replica of the model becomes ready; what it says of itself then."""
         until = time.monotonic() + self._config.scorer.ready_timeout_ms / 1000
         try:
-            replica = ModelReplica(self._settings, model, f"{model}.snapshots", self._log, max_staleness_ms=None)
+            replica = ModelReplica(self._settings, model, f"{model}.snapshots", self._log, stale_after_ms=None)
             replica.start()
             try:
-                while replica.why_not_ready and replica.failure is None and time.monotonic() < until:
+                while replica.why_not_current and replica.failure is None and time.monotonic() < until:
                     time.sleep(POLL_S)
-                missing = replica.why_not_ready
+                missing = replica.why_not_current
                 description = {**replica.replica.model, "version": replica.replica.version}
                 detail = f"version {replica.replica.version}, {count_of(replica.replica.rows, 'weight')}"
             finally:

@@ -4,7 +4,7 @@ In: a configuration, a listening socket. Out: answers. This file must never end 
 stop, the server is first not ready, so that balancers look elsewhere, then accepts no more, then answers what it has.
 
 1. Answer health at once, and everything else with 503.
-2. Load the kernels and start a scorer for every name; each is ready when its replica is complete and fresh.
+2. Load the kernels and start a scorer for every name; each is ready from its first whole version on.
 3. Look after them until a signal.
 4. For `serve.drain`: not ready, and still answering. Left out where no name was ready so far: nobody was served.
 5. Close the socket, finish what is under way, end.
@@ -37,14 +37,14 @@ Tell = Callable[[int], None]
 """Gets the port on which the process answers `/metrics` and `/readyz`."""
 
 
-def served_names(config: Config) -> list[ServedName]:
+def served_names(config: Config, *, wait: bool) -> list[ServedName]:
     """What the configuration says is to be served: models and aliases, or the one that the scorer follows."""
     serve = config.serve
     if serve.models or serve.aliases:
-        models = [ServedName(config, name, is_alias=False) for name in serve.models]
-        return [*models, *(ServedName(config, name, is_alias=True) for name in serve.aliases)]
+        models = [ServedName(config, name, is_alias=False, wait=wait) for name in serve.models]
+        return [*models, *(ServedName(config, name, is_alias=True, wait=wait) for name in serve.aliases)]
     alias = config.scorer.alias
-    return [ServedName(config, alias or config.model, is_alias=alias is not None)]
+    return [ServedName(config, alias or config.model, is_alias=alias is not None, wait=wait)]
 
 
 class ServingProcess:
@@ -53,12 +53,13 @@ class ServingProcess:
     started: whether a name has been ready.
     """
 
-    def __init__(self, config: Config, listening: socket.socket, stopping: Stopping) -> None:
-        """Raises ConfigError for a token or a certificate that cannot be used."""
+    def __init__(self, config: Config, listening: socket.socket, stopping: Stopping, *, wait: bool = True) -> None:
+        """wait: for brokers, where none answers at the start. Raises ConfigError for a token or a certificate that
+        cannot be used."""
         self._config = config
         self._stopping = stopping
         self.started = False
-        self._names = served_names(config)
+        self._names = served_names(config, wait=wait)
         self._shelf = Shelf({served.name: served for served in self._names})
         self._metrics = Metrics(config.model)
         self._metrics.set(names.BUILD_INFO, 1, version=__version__, role="serve")
@@ -99,7 +100,8 @@ class ServingProcess:
                 raise BrokenInvariant("the event loop of the server ended by itself")
             if was_ready == bool(reason):
                 was_ready = not reason
-                self._log.info("ready" if was_ready else "not_ready", reason=reason)
+                say = self._log.info if was_ready else self._log.warning
+                say("ready" if was_ready else "not_ready", reason=reason)
             if self._stopping.wait(TURN_S):
                 return
 

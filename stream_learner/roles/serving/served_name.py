@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.config import Config
+from stream_learner.edges import metric_names as names
 from stream_learner.edges.metrics import Metrics
 from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import NotReady, RetryLater, StreamLearnerError
@@ -26,8 +27,10 @@ AGAIN_S = 5.0
 class ServedName:
     """What answers under one name; `tend` is to be called every second or so, everything else from any thread."""
 
-    def __init__(self, config: Config, name: str, *, is_alias: bool) -> None:
+    def __init__(self, config: Config, name: str, *, is_alias: bool, wait: bool = True) -> None:
+        """wait: for brokers, where none answers at the first start."""
         self.name = name
+        self._wait = wait
         self.metrics = Metrics(name)
         self._config = config
         self._is_alias = is_alias
@@ -59,11 +62,23 @@ class ServedName:
         return self._scorer.description if self._scorer is not None and self._scorer.version >= 0 else {}
 
     @property
+    def version_age_s(self) -> float | None:
+        """How long ago the version was applied, seconds; None before the first."""
+        return self._scorer.version_age_s if self._scorer is not None else None
+
+    @property
     def why_not_ready(self) -> str:
-        """What is missing, "" if nothing."""
+        """What is missing before the first whole version, "" if nothing."""
         if not self._following or self._scorer is None:
             return self._reason
         return self._scorer.why_not_ready
+
+    @property
+    def why_refused(self) -> str:
+        """Why requests are refused, "" if they are not."""
+        if not self._following or self._scorer is None:
+            return self._reason
+        return self._scorer.why_refused
 
     def predict_json(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
         """As the scorer's. Raises NotReady before the first version."""
@@ -76,7 +91,8 @@ class ServedName:
     def tend(self) -> None:
         """Start the scorer; and start another one some time after it has ended.
 
-        Raises what the first start raises, if trying again does not help: a topic that is missing, a right.
+        Raises what the first start raises, if trying again does not help: a topic that is missing, a right; or is not
+        wanted.
         """
         if self._following:
             self._look_after()
@@ -104,12 +120,17 @@ class ServedName:
                 kafka=config.kafka_options(),
                 topic=own_topic,
                 control_topic=config.control_topic,
-                max_staleness_ms=config.scorer.max_staleness_ms,
+                stale_after_ms=config.scorer.stale_after_ms,
+                refuse_after_ms=config.scorer.refuse_after_ms,
+                state_dir=config.scorer.state_dir,
+                copy_every_ms=config.scorer.copy_every_ms,
                 metrics=self.metrics,
             ).start()
         except StreamLearnerError as error:
-            if not self._begun and not isinstance(error, RetryLater):
+            if not self._begun and not (self._wait and isinstance(error, RetryLater)):
                 raise
+            if isinstance(error, RetryLater):
+                self.metrics.inc(names.RETRIES, role="serve", error=type(error).__name__)
             self._end(error)
             return
         self._scorer, self._following, self._begun = scorer, True, True

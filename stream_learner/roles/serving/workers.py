@@ -39,8 +39,10 @@ ASK_S = 2.0
 CLOSE_S = 15.0
 
 
-def serve(config: Config) -> int:
+def serve(config: Config, *, wait: bool = True) -> int:
     """Serve until a signal; the exit code. Raises what `ServingProcess` raises, and PortInUse.
+
+    wait: for brokers, where none answers at the start; else it raises BrokerUnreachable or RetryLater.
 
     A stop that takes longer than the drain and the requests under way may ends the process at once.
     """
@@ -48,10 +50,10 @@ def serve(config: Config) -> int:
     starting.over()
     listening = listen_for_predictions(config.serve)
     if config.serve.workers > 1:
-        return Workers(config, listening).run(stopping)
+        return Workers(config, listening, wait=wait).run(stopping)
     telemetry = config.telemetry
     address = (telemetry.http_host, telemetry.http_port) if telemetry.http_port else None
-    process = ServingProcess(config, listening, stopping)
+    process = ServingProcess(config, listening, stopping, wait=wait)
     end_where_starting(stopping, lambda: process.started)
     process.run(address)
     if not process.started:
@@ -62,8 +64,9 @@ def serve(config: Config) -> int:
 class Worker:
     """One worker process, started again when it has ended."""
 
-    def __init__(self, config: Config, listening: socket.socket, number: int) -> None:
+    def __init__(self, config: Config, listening: socket.socket, number: int, *, wait: bool) -> None:
         self._config = config
+        self._wait = wait
         self._listening = listening
         self.number = number
         self.starts = 0
@@ -87,7 +90,12 @@ class Worker:
         if self._child is not None:
             self._child.end(0)
         socket_fd = self._listening.fileno()
-        message = {"config": self._config.written(), "socket_fd": socket_fd, "accept_late": self.starts > 0}
+        message: dict[str, object] = {
+            "config": self._config.written(),
+            "socket_fd": socket_fd,
+            "accept_late": self.starts > 0,
+        }
+        message["wait"] = self._wait or self.starts > 0
         self._child = Child(__name__, message, descriptors=[socket_fd])
         self.starts += 1
         self.port = 0
@@ -139,11 +147,11 @@ class Worker:
 class Workers:
     """Starts the workers, starts again those that end, passes on the signal to stop."""
 
-    def __init__(self, config: Config, listening: socket.socket) -> None:
+    def __init__(self, config: Config, listening: socket.socket, *, wait: bool) -> None:
         self._config = config
         self._listening = listening
         self._metrics = Metrics(config.model)
-        self._workers = [Worker(config, listening, number) for number in range(config.serve.workers)]
+        self._workers = [Worker(config, listening, number, wait=wait) for number in range(config.serve.workers)]
         self._log = get_logger("serve")
 
     def run(self, stopping: Stopping) -> int:
@@ -217,7 +225,7 @@ def work() -> None:
     configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
     try:
         with socket.socket(fileno=parent.message["socket_fd"]) as listening:
-            process = ServingProcess(config, listening, parent.stopping)
+            process = ServingProcess(config, listening, parent.stopping, wait=parent.message["wait"])
             end_where_starting(parent.stopping, lambda: process.started, say=False)
             process.run(("127.0.0.1", 0), parent.report, accept_late=parent.message["accept_late"])
         if not process.started:
