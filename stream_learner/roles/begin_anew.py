@@ -241,7 +241,7 @@ class _BeginAnew:
             of = _partitions_of(one)
             if of is not None and of > there:
                 where = f"{topics.log.name} partition {partition}"
-                what = f"{where} was made from {of} partitions, now there are {there}"
+                what = f"{where} was made from {count_of(of, 'partition')}, now there are {there}"
                 raise InputsChanged(what, action="Partitions cannot be taken away. " + ANOTHER_NAME)
             if (began_with if one.mark is None else of) not in (None, there):
                 lacking.append(partition)
@@ -250,7 +250,7 @@ class _BeginAnew:
     def _check_grown(self, topics: _Topics, found: dict[int, Accepted], lacking: list[int]) -> None:
         """What must be said of where to go on, since ids have moved."""
         counts = sorted({of for partition in lacking if (of := _partitions_of(found[partition])) is not None})
-        before = f"from {counts[0]} partitions" if counts else "before partitions were added"
+        before = f"from {count_of(counts[0], 'partition')}" if counts else "before partitions were added"
         what = (
             f"{topics.log.name} was made {before}, now there are {topics.log.partitions}: partition "
             f"{', '.join(map(str, lacking))} must begin anew"

@@ -56,6 +56,7 @@ from stream_learner.roles.partition_clock import ClockRule
 from stream_learner.roles.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.resume_age import resume_within_s
 from stream_learner.roles.silence_watch import SilenceWatch
+from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -342,7 +343,7 @@ class JoinerRole:
         added = sorted(partition for partition in partitions if partition >= self._plan.partitions)
         if added:
             self._topics.check_now()
-            there = f"the topics had {self._plan.partitions} partitions when it began"
+            there = f"the topics had {count_of(self._plan.partitions, 'partition')} when it began"
             raise PartitionCountsDiffer(f"the group gave out partitions {added}, and {there}", action=ADDED)
 
     def _park(self, partitions: frozenset[int]) -> None:

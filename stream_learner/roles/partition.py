@@ -330,7 +330,7 @@ class PartitionJoiner:
             raise _Dropped(f"looked at again: {error}") from error
         if count in (None, plan.partitions):
             return
-        began = f"the log began with {count} partitions, now there are {plan.partitions}"
+        began = f"the log began with {count_of(count, 'partition')}, now there are {plan.partitions}"
         raise InputsChanged(
             f"{plan.log_topic} partition {self.partition} holds no mark, and {began}", action=GO_ON_GROWN
         )

@@ -85,7 +85,7 @@ def test_every_argument_is_on_the_page_with_its_default() -> None:
 def test_every_call_and_property_is_on_the_page() -> None:
     """Each public name has a row or is spoken of, and no row names what is not there."""
     public = {name for name in vars(Scorer) if not name.startswith("_")}
-    rows = [name for title in ("Ready", "What it serves") for name in first_cells(section(title))]
+    rows = [name for title in ("Ready", "What it serves", "Staleness") for name in first_cells(section(title))]
     rows += first_cells(section("Predicting").partition("`Predictions` is")[0])
     spoken = {"start", "close"}
     assert all(f"`{name}()` " in PAGE for name in spoken)
