@@ -8,64 +8,35 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
-from typing import Any, Final
+from dataclasses import MISSING
+from typing import Any
 
-from stream_learner.core.optimizers.averaged import AveragedDescent
-from stream_learner.core.optimizers.base import Optimizer
-from stream_learner.core.optimizers.baselines import ConfidenceWeighted, PassiveAggressive
-from stream_learner.core.optimizers.entropic import EntropicLeader
+from stream_learner.core.optimizers.base import Fold, Optimizer
 from stream_learner.core.optimizers.ftrl import FtrlProximal
-from stream_learner.core.optimizers.gradient import (
-    AdaGrad,
-    GlobalDescent,
-    GradientDescent,
-    Normalized,
-    PerCoordinateDescent,
-)
-from stream_learner.core.optimizers.invariant import Invariant
-from stream_learner.core.optimizers.leader import DoublingLeader, FixedLeader, GrowingL1Leader, RootLeader
-from stream_learner.core.optimizers.scale_free import CoinBetting, Pistol
-from stream_learner.core.optimizers.sparse import (
-    DualAveraging,
-    Fobos,
-    L1Subgradient,
-    SimpleTruncation,
-    TruncatedGradient,
-)
-from stream_learner.core.optimizers.vw import VwDescent
+from stream_learner.core.optimizers.general import GeneralFold
+from stream_learner.core.optimizers.registry import OPTIMIZERS
+from stream_learner.core.optimizers.rules import RuleOptimizer
+from stream_learner.core.optimizers.settings import hyper_parameters, sample
 
-__all__ = ["OPTIMIZERS", "FtrlProximal", "Optimizer", "make_optimizer", "sample_optimizer"]
+__all__ = [
+    "OPTIMIZERS",
+    "Fold",
+    "FtrlProximal",
+    "Optimizer",
+    "fold_of",
+    "make_optimizer",
+    "no_such_parameter",
+    "sample_optimizer",
+]
 
-OPTIMIZERS: Final[dict[str, type[Optimizer]]] = {
-    kind.name: kind
-    for kind in (
-        FtrlProximal,
-        GradientDescent,
-        GlobalDescent,
-        PerCoordinateDescent,
-        AdaGrad,
-        Normalized,
-        Invariant,
-        AveragedDescent,
-        L1Subgradient,
-        SimpleTruncation,
-        TruncatedGradient,
-        Fobos,
-        DualAveraging,
-        FixedLeader,
-        RootLeader,
-        DoublingLeader,
-        EntropicLeader,
-        GrowingL1Leader,
-        PassiveAggressive,
-        ConfidenceWeighted,
-        Pistol,
-        CoinBetting,
-        VwDescent,
-    )
-}
-"""Every optimizer that a configuration or a checkpoint may name."""
+
+def fold_of(optimizer: Optimizer) -> Fold:
+    """What folds with an optimizer: the general fold for a rule, else the optimizer itself."""
+    if isinstance(optimizer, RuleOptimizer):
+        return GeneralFold(optimizer)
+    if isinstance(optimizer, Fold):
+        return optimizer
+    raise TypeError(f"{optimizer.name} is neither a rule nor has a fold of its own")
 
 
 def make_optimizer(settings: Mapping[str, Any]) -> Optimizer:
@@ -79,11 +50,11 @@ def make_optimizer(settings: Mapping[str, Any]) -> Optimizer:
     kind = OPTIMIZERS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ValueError(f"unknown optimizer {name!r}{_nearest(str(name), OPTIMIZERS)}")
-    known = [field.name for field in fields(kind)]
+    known = hyper_parameters(kind)
     for key in given:
         if key not in known:
-            raise ValueError(f"{name} has no hyper-parameter {key!r}{_nearest(key, known)}")
-    missing = [f.name for f in fields(kind) if f.default is MISSING and f.name not in given]
+            raise ValueError(no_such_parameter(kind.name, key))
+    missing = [one.name for one in known.values() if one.default is MISSING and one.name not in given]
     if missing:
         raise ValueError(f"{name} needs {', '.join(missing)}")
     try:
@@ -94,8 +65,18 @@ def make_optimizer(settings: Mapping[str, Any]) -> Optimizer:
 
 def sample_optimizer(name: str) -> Optimizer:
     """An optimizer of the registry with its default hyper-parameters; with some value for those that have none."""
-    needed = (field.name for field in fields(OPTIMIZERS[name]) if field.default is MISSING)
-    return make_optimizer({"name": name, **{one: -1.0 if one == "low" else 1.0 for one in needed}})
+    needed = (one for one in hyper_parameters(OPTIMIZERS[name]).values() if one.default is MISSING)
+    return make_optimizer({"name": name, **{one.name: sample(one) for one in needed}})
+
+
+def no_such_parameter(name: str, key: str) -> str:
+    """What to say of a hyper-parameter that an optimizer does not have: the nearest one that it has, and which
+    optimizers have this one.
+    """
+    nearest = _nearest(key, hyper_parameters(OPTIMIZERS[name]))
+    owners = [other for other, kind in OPTIMIZERS.items() if key in hyper_parameters(kind)]
+    elsewhere = f" ({key} belongs to {', '.join(owners)})" if owners else ""
+    return f"{name} has no hyper-parameter {key!r}{nearest}{elsewhere}"
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

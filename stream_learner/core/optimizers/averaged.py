@@ -15,10 +15,10 @@ from typing import ClassVar
 from stream_learner.core.arithmetic import finite
 from stream_learner.core.kernels import kernel
 from stream_learner.core.memory import load_f64_at
-from stream_learner.core.optimizers import codes
 from stream_learner.core.optimizers.cells import column, number, set_column, set_weight
 from stream_learner.core.optimizers.gradient import GradientDescent, boxed
-from stream_learner.core.optimizers.schedules import AFTER_SCHEDULE, T
+from stream_learner.core.optimizers.rules import Rule
+from stream_learner.core.optimizers.schedules import AFTER_SCHEDULE, T, scheduled_scale
 
 _W, _C = range(2)
 
@@ -55,6 +55,6 @@ class AveragedDescent(GradientDescent):
     """
 
     name: ClassVar[str] = "averaged"
-    rule: ClassVar[int] = codes.AVERAGED
+    rule: ClassVar[Rule] = Rule(read=averaged_read, scale=scheduled_scale, step=averaged_step, weight=averaged_weight)
     columns: ClassVar[tuple[str, ...]] = ("w", "c")
     moves: ClassVar[bool] = True

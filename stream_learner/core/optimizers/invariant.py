@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 from stream_learner.core import losses
 from stream_learner.core.arithmetic import exp, expm1, log, log1p, log1p_of_scaled, margin_gain, sigmoid
 from stream_learner.core.kernels import kernel
-from stream_learner.core.optimizers import codes
-from stream_learner.core.optimizers.base import RuleOptimizer, check_above
 from stream_learner.core.optimizers.cells import number
+from stream_learner.core.optimizers.rules import Rule, RuleOptimizer, column_step
+from stream_learner.core.optimizers.settings import Eta
 
 _ETA = 0
 
@@ -117,14 +117,11 @@ class Invariant(RuleOptimizer):
     The logistic loss has closed forms for the labels 0 and 1 only: an example with a label between them is refused.
     """
 
-    eta: float = 0.1
+    eta: Eta = 0.1
 
     name: ClassVar[str] = "invariant"
-    rule: ClassVar[int] = codes.INVARIANT
+    rule: ClassVar[Rule] = Rule(scale=invariant_u, step=column_step)
     columns: ClassVar[tuple[str, ...]] = ("w",)
-
-    def __post_init__(self) -> None:
-        check_above(0.0, eta=self.eta)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""

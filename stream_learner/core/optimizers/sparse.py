@@ -25,17 +25,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.arithmetic import finite
 from stream_learner.core.kernels import kernel
-from stream_learner.core.optimizers import codes
-from stream_learner.core.optimizers.base import RuleOptimizer, check_above, check_at_least, check_whole
 from stream_learner.core.optimizers.cells import column, number, set_column, set_number, set_weight
-from stream_learner.core.optimizers.schedules import AFTER_SCHEDULE, PASSES, Scheduled, T, next_rate, rate_at
+from stream_learner.core.optimizers.rules import Rule, RuleOptimizer
+from stream_learner.core.optimizers.schedules import (
+    AFTER_SCHEDULE,
+    PASSES,
+    Scheduled,
+    T,
+    counted_scale,
+    next_rate,
+    rate_at,
+    scheduled_scale,
+)
+from stream_learner.core.optimizers.settings import L1, Every, Setting, Theta, check_at_least
 
 _W, _SINCE = range(2)
 _AMOUNT, _SHRINKAGE, _CARRY = 2, 3, 4
@@ -212,17 +221,18 @@ class L1Subgradient(Scheduled):
     for evaluation only; and schedule power must have decay 1, because a row does not know where passes ended.
     """
 
-    l1: float
+    l1: L1
 
     name: ClassVar[str] = "l1_subgradient"
-    rule: ClassVar[int] = codes.L1_SUBGRADIENT
+    rule: ClassVar[Rule] = Rule(
+        scale=l1_subgradient_scale, step=l1_subgradient_step, weight=l1_subgradient_weight, weight_is_formula=True
+    )
     columns: ClassVar[tuple[str, ...]] = ("w", "tau")
     scalars: ClassVar[tuple[str, ...]] = (*Scheduled.scalars, "amount")
     moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         Scheduled.__post_init__(self)
-        check_at_least(0.0, l1=self.l1)
         if self.schedule == "power" and self.decay != 1.0:
             raise ValueError(f"decay must be 1 for {self.name}, not {self.decay!r}: rows do not know where passes end")
 
@@ -245,18 +255,19 @@ class SimpleTruncation(Scheduled):
     k = `every`, a whole number >= 1; theta >= 0.
     """
 
-    theta: float
-    every: int = 1
+    theta: Theta
+    every: Every = 1
 
     name: ClassVar[str] = "simple_truncation"
-    rule: ClassVar[int] = codes.SIMPLE_TRUNCATION
+    rule: ClassVar[Rule] = Rule(
+        scale=scheduled_scale, step=simple_truncation_step, weight=simple_truncation_weight, weight_is_formula=True
+    )
     columns: ClassVar[tuple[str, ...]] = ("w", "tau")
     moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         Scheduled.__post_init__(self)
         check_at_least(0.0, theta=self.theta)
-        check_whole(every=self.every)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""
@@ -273,20 +284,20 @@ class TruncatedGradient(Scheduled):
     lambda = `l1` >= 0; k = `every`, a whole number >= 1; theta >= 0.
     """
 
-    l1: float
-    theta: float | None = None
-    every: int = 1
+    l1: L1
+    theta: Theta | None = None
+    every: Every = 1
 
     name: ClassVar[str] = "truncated_gradient"
-    rule: ClassVar[int] = codes.TRUNCATED_GRADIENT
+    rule: ClassVar[Rule] = Rule(
+        scale=shrinkage_scale, step=shrinkage_step, weight=shrinkage_weight, weight_is_formula=True
+    )
     columns: ClassVar[tuple[str, ...]] = ("w", "shrinkage")
     scalars: ClassVar[tuple[str, ...]] = (*Scheduled.scalars, "amount", "shrinkage", "carry")
     moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         Scheduled.__post_init__(self)
-        check_at_least(0.0, l1=self.l1)
-        check_whole(every=self.every)
         if self.theta == math.inf:
             object.__setattr__(self, "theta", None)
         check_at_least(0.0, theta=self.theta or 0.0)
@@ -301,17 +312,13 @@ class TruncatedGradient(Scheduled):
 class Fobos(Scheduled):
     """w = S(w - eta g, eta lambda) on all weights, both with the eta of example t, [Z] [VW] [L]; lambda = `l1` >= 0."""
 
-    l1: float
+    l1: L1
 
     name: ClassVar[str] = "fobos"
-    rule: ClassVar[int] = codes.FOBOS
+    rule: ClassVar[Rule] = TruncatedGradient.rule
     columns: ClassVar[tuple[str, ...]] = ("w", "shrinkage")
     scalars: ClassVar[tuple[str, ...]] = TruncatedGradient.scalars
     moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        Scheduled.__post_init__(self)
-        check_at_least(0.0, l1=self.l1)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`: as of the truncated gradient without a threshold, at every example."""
@@ -326,18 +333,14 @@ class DualAveraging(RuleOptimizer):
     before lambda that goes with it.)
     """
 
-    l1: float
-    gamma: float
+    l1: L1
+    gamma: Annotated[float, Setting("Strength of the growing quadratic penalty.", above=0)]
 
     name: ClassVar[str] = "rda"
-    rule: ClassVar[int] = codes.RDA
+    rule: ClassVar[Rule] = Rule(scale=counted_scale, step=rda_step, weight=rda_weight, weight_is_formula=True)
     columns: ClassVar[tuple[str, ...]] = ("g1",)
     scalars: ClassVar[tuple[str, ...]] = ("t",)
     moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_at_least(0.0, l1=self.l1)
-        check_above(0.0, gamma=self.gamma)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""
