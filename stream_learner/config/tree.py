@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from stream_learner.config.kafka import KafkaOptions, KafkaValue
+from stream_learner.config.optimizers import written_path
 from stream_learner.config.rules import broken_rules
 from stream_learner.config.section import Section
 from stream_learner.config.sections import (
@@ -256,4 +257,4 @@ def _problem(detail: Any) -> str:
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, BrokenRules):
         return str(cause)
-    return f"{'.'.join(str(part) for part in detail['loc'])}: {cause or detail['msg']}"
+    return f"{'.'.join(written_path(detail['loc']))}: {cause or detail['msg']}"

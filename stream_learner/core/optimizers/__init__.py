@@ -1,7 +1,48 @@
-"""Optimizers by name.
+"""Optimizers: what they keep, how a fold calls them, and where their formulas come from.
 
-In: a name and hyper-parameters. Out: an `Optimizer`.
-This file must never hold an update rule; each has its own file.
+In: a name and hyper-parameters. Out: an `Optimizer`, and the `Fold` that the learner calls.
+This file must never hold an update rule; each family has its own file.
+
+**State.** A model is a table of rows, one for each feature, and a few scalars. An optimizer says which columns a row
+has (`columns`; for FTRL-Proximal z and n) and which scalars it needs (`scalars`, such as the number t of examples).
+Columns and scalars are float64 and 0 at the start. A weight is not stored: it is a function of a row's columns, the
+scalars and the hyper-parameters. An optimizer `moves` if its weights depend on scalars that change with every example,
+so that rows which no example touches change their weight too.
+
+**The learner's calls.** The learner copies the columns of a record's features into local rows, then calls
+
+    prepare   computes the weight of each local row
+    fold      goes through the record's examples in order: predicts each one, then learns from it
+    weights   computes weights from columns, for snapshots and for `inspect`
+
+and writes the columns that changed back to the table. FTRL-Proximal (`ftrl`) and Vowpal Wabbit's default update (`vw`)
+bring these three with them. All others are a rule in the general fold.
+
+**A rule** is five small kernels. For each example the general fold calls
+
+    read      on every feature: brings the row up to date; returns w
+    predict   once: makes the margin p of the sum of w x
+              (the loss then gives the slope d = dl/dp, so that the gradient of a weight is g = h d x, importance h)
+    scale     once: advances the scalars; returns the factor u of the step
+    step      on every feature: changes the columns, for gradient descent w -= u x
+    weight    outside of examples, for `prepare` and `weights`: the weight of a row
+
+`rules` has their arguments, `general` the loop, and `switch` the way from one to the other: rules are told apart by a
+code while the kernels run, so that one fold is compiled and not twenty. If a number is not finite after a step, rows
+and scalars are put back, and the example is refused.
+
+**A new optimizer** is a dataclass with its hyper-parameters (`settings`), its columns and scalars, and a `Rule`, in
+the file of its family or a new one, and its name in `registry`. Configuration, its schema and its page follow.
+
+Bibliography, for all of `core`:
+
+    [F]   "Online convex optimization 2", slides on follow-the-regularized-leader
+    [G]   McMahan et al., "Ad click prediction: a view from the trenches" (2013)
+    [L]   McMahan, "Adaptive per-coordinate learning", lecture (2012)
+    [SM]  Streeter and McMahan, "Less regret via online conditioning" (2010)
+    [T]   what Vowpal Wabbit 9.11 computes, read off the behaviour of the installed package
+    [VW]  Chikkerur (2015), on the updates of Vowpal Wabbit
+    [Z]   notes on sparse online optimisation
 """
 
 from __future__ import annotations
@@ -82,4 +123,4 @@ def no_such_parameter(name: str, key: str) -> str:
 def _nearest(word: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.4)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names) or 'none'}"

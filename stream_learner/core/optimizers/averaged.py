@@ -1,9 +1,9 @@
 """Averaged gradient descent: gradients at w_t, predictions with the mean of w_1 ... w_t.
 
 In: local rows, scalars, hyper-parameters, by address. Out: the same, one step on.
-This file must never sum up weights: a row that rests would have to be touched at every step.
+This file must never sum up weights: every row would have to be touched at every step.
 
-Source: Chikkerur (2015), averaged SGD. With w_{t+1} = P(w_t - eta_t g) and c = sum over steps s of s (w_{s+1} - w_s),
+Source: [VW], averaged SGD. With w_{t+1} = P(w_t - eta_t g) and c = sum over steps s of s (w_{s+1} - w_s),
 the mean of w_1 ... w_{t+1} is w_{t+1} - c / (t + 1).
 """
 
@@ -31,7 +31,7 @@ def averaged_weight(columns: int, sc: int) -> float:
 
 @kernel
 def averaged_read(row: int, x: float, sc: int) -> tuple[float, float, float]:
-    """The mean predicts, the gradient is taken at w."""
+    """The mean makes the prediction; the gradient is taken at w."""
     return averaged_weight(row + 8, sc), column(row, _W), x * x
 
 

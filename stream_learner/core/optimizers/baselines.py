@@ -4,7 +4,7 @@ In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, o
 This file must never weigh an example by its importance: both rules push it to meet a constraint, and meeting it twice
 changes nothing. An example of importance 0 is not learned from, any other is learned from once.
 
-Source: Streeter & McMahan, "Less regret via online conditioning" (2010), Table 1, who compare with both.
+Source: [SM] Table 1, whose authors compare with both. Sources are listed in `core.optimizers`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PHI, _A = range(2)
 
 @kernel
 def _variance(row: int, pa: int) -> float:
-    """sigma^2 of a feature, `a` at first sight."""
+    """sigma^2 of a feature; `a` for a feature that is new."""
     known = column(row, _VARIANCE)
     return known if known != 0.0 else number(pa, _A)
 
@@ -52,7 +52,8 @@ def confidence_weighted_read(row: int, x: float, pa: int) -> tuple[float, float,
 def confidence_weighted_scale(p: float, y: float, h: float, size: float, pa: int) -> float:
     """u = -gamma y, gamma = max(0, (-b + sqrt(b^2 - 8 phi (m - phi V))) / (4 phi V)), m = y p, b = 1 + 2 phi m.
 
-    What is under the root is (1 - 2 phi m)^2 + 8 phi^2 V. For b > 0 the fraction is expanded, so that nothing cancels.
+    The term under the root equals (1 - 2 phi m)^2 + 8 phi^2 V. For b > 0 the fraction is expanded by b + root, so that
+    no two close numbers are subtracted.
     """
     phi, v, m = number(pa, _PHI), size, y * p
     if h == 0.0 or v == 0.0 or m >= phi * v:

@@ -1,16 +1,17 @@
 """The entropic leader, or exponentiated gradient: weights on the simplex.
 
 In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on; weights.
-This file must never estimate the sum over all coordinates: it is kept exactly (`exact_sum`).
+This file must never estimate the sum over all coordinates: `exact_sum` keeps it without rounding.
 
     w_i = e^(x_i) / Z,   x_i = -G1_i / lambda,   Z = sum of e^(x_j) over all coordinates
 
-The dimension d is declared: coordinates whose G1 is 0, because no example named them or because it came back to 0, have
-x = 0 and are counted, not summed: Z = sum over the `known` others + (d - known). A weight is right to a relative 1e-12,
-the rounding of x, for |x| up to 2000. There G1 is held: beyond, a share is nothing or all of the simplex in 800
-digits, and lambda far too small.
+The dimension d is a hyper-parameter. Coordinates whose G1 is 0, because no example named them or because it came back
+to 0, have x = 0. They are counted instead of summed: Z = (sum over the `known` others) + (d - known).
 
-Source: slides "Online convex optimization 2" [F]: argmin G1.w + lambda sum w log w on the simplex.
+A weight has a relative error of at most 1e-12, from the rounding of x, for |x| up to 2000. G1 is clipped there: beyond
+that bound a weight is 0 or 1 to 800 digits, which means that lambda is far too small.
+
+Source: [F]: argmin G1.w + lambda sum w log w on the simplex.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: local rows (w, z, n, sqrt n), a record. Out: the same, changed by every example in turn.
 This file must never fuse, reorder or drop an operation: the digest of every model depends on it.
 
-Source: McMahan et al., "Ad click prediction: a view from the trenches" (2013), Algorithm 1. With d the importance
+Source: [G] Algorithm 1, listed in `core.optimizers`. With d the importance
 times the slope of the loss, per feature of value x:
 
     w     = 0 if |z| <= l1, else -(z - sgn(z) l1) / ((beta + sqrt n) / alpha + l2)

@@ -12,8 +12,7 @@ This file must never take a step where g = 0: a rate may be 0/0 there.
 | normalized | see `Normalized`                                       | w, s    | t, passes, n  |
 
 P clips into the box after the step; sums of squares include the current gradient.
-Sources: [L] McMahan's lecture "Adaptive per-coordinate learning" (2012), [F] slides "Online convex optimization 2",
-[SM] Streeter & McMahan, "Less regret via online conditioning" (2010), [VW] Chikkerur (2015).
+Sources: [L], [F], [SM], [VW], listed in `core.optimizers`.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def boxed(w: float, low: float, high: float) -> float:
 
 
 def box(low: float | None, high: float | None) -> tuple[float, float]:
-    """The bounds of a box, where None is none. Raises ValueError unless the box holds the first weight, 0."""
+    """The bounds of a box; None means no bound. Raises ValueError unless the box holds the first weight, 0."""
     bounds = (-math.inf if low is None else low, math.inf if high is None else high)
     if not bounds[0] <= 0.0 <= bounds[1]:
         raise ValueError(f"low and high must hold 0, where weights start: not {low!r} and {high!r}")
@@ -50,7 +49,7 @@ def box(low: float | None, high: float | None) -> tuple[float, float]:
 
 
 def forget_no_bounds(optimizer: RuleOptimizer) -> None:
-    """Write an infinite bound as None: JSON, in which a state keeps its optimizer, has no infinity."""
+    """Replace an infinite bound by None: a state keeps its optimizer as JSON, which has no infinity."""
     for name in ("low", "high"):
         value = getattr(optimizer, name)
         if value is not None and math.isinf(value):
@@ -95,7 +94,7 @@ _RADIUS, _GLOBAL_SCALE, _DIAMETER = range(3)
 
 @kernel
 def ogd_global_read(row: int, x: float, sc: int) -> tuple[float, float, float]:
-    """Count the feature if it is new."""
+    """Count the feature if it is new; its weight is the first column."""
     if column(row, _SEEN) == 0.0:
         set_column(row, _SEEN, 1.0)
         set_number(sc, _SEEN_COUNT, number(sc, _SEEN_COUNT) + 1.0)
@@ -263,7 +262,7 @@ class Normalized(Scheduled):
 
     For each x_i that is not 0: where |x_i| > s_i, w_i = w_i s_i^2 / x_i^2 and s_i = |x_i|. Then predict;
     N += sum x_i^2 / s_i^2; w_i = w_i - eta_t (t / N) g_i / s_i^2. N and t include the current example, whatever its
-    importance. `weights` are those before the next example's values are known.
+    importance. `weights` returns the weights before the next example's values rescale them.
     """
 
     name: ClassVar[str] = "normalized"

@@ -1,9 +1,9 @@
 """Importance-aware ("invariant") updates, w = w - s(h) x, in closed form for every loss.
 
 In: margin p, label y, importance h, rate eta, X = x.x. Out: s(h).
-This file must never subtract two numbers that are close for a small h eta X: most examples are such.
+This file must never subtract two numbers that are close when h eta X is small, as it is for most examples.
 
-Source: Chikkerur (2015). s solves ds/dh = eta l'(p - s X), s(0) = 0: the limit of many steps of little importance.
+Source: [VW]. s solves ds/dh = eta l'(p - s X), s(0) = 0: the limit of many steps of little importance.
 The law: one update with importance a + b equals one with a, then one with b. (The source's recursion for s(h + 1) is
 replication, and does not obey it.) With e = h eta and b = e X, where the source prints
 
@@ -41,7 +41,7 @@ _ETA = 0
 
 @kernel
 def _poisson_change(p: float, y: float, b: float) -> float:
-    """By how much the margin of a count y > 0 falls."""
+    """The decrease of the margin for a count y > 0."""
     part, ratio = -expm1(-y * b), exp(p) / y
     if part * (1.0 - ratio) < 0.5:
         return log1p(part * (ratio - 1.0))

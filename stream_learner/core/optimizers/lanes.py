@@ -25,7 +25,7 @@ from stream_learner.core.optimizers.record import Record
 LOCAL_BYTES: Final = 32
 LONGEST_ROW: Final = 65536
 PLANE_BYTES: Final = 8 * LONGEST_ROW + 832
-"""The odd rest keeps equal places of two planes in different sets of the first-level cache."""
+"""832 bytes more than the values need, so that equal places of two planes fall into different sets of the L1 cache."""
 X: Final = 0
 W: Final = PLANE_BYTES
 A: Final = 2 * PLANE_BYTES

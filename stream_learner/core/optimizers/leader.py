@@ -1,8 +1,8 @@
 """Follow the regularized leader: the weights are a function of the sums of the gradients.
 
 In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on; weights.
-This file must never touch a row that an example does not name: what time does to a weight is in the formula that
-reads it.
+This file must never touch a row that an example does not name. A weight that changes with t is computed when it is
+read.
 
 With t the examples folded so far and G1 the sum of a feature's gradients, the weight for example t + 1 is
 
@@ -13,9 +13,8 @@ With t the examples folded so far and G1 the sum of a feature's gradients, the w
 | `ftrl_doubling`            | -G1 / (c sqrt(T)), T that of the epoch       | G1, epoch | t, epoch | [F]     |
 | `ftrl_proximal_growing_l1` | -S(z, t l1) / ((beta + sqrt n) / alpha + l2) | z, n      | t        | [L] [G] |
 
-S(v, a) is v shrunk by a toward 0, 0 where |v| <= a. Sources: [F] slides "Online convex optimization 2"; [L]
-McMahan's lecture "Adaptive per-coordinate learning" (2012); [G] McMahan et al. (2013), Algorithm 1. In the
-w_t = -G1 / (c sqrt(t)) of [F], G1 is what is known before example t.
+S(v, a) is v shrunk by a toward 0, and 0 where |v| <= a. The sources are listed in `core.optimizers`. In the
+w_t = -G1 / (c sqrt(t)) of [F], G1 is the sum over the examples before t.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def _add(row: int, g: float) -> bool:
 
 @kernel
 def _leads(row: int, w: float) -> bool:
-    """The weight that belongs to the columns."""
+    """Set the weight that was computed from the columns; False if it is not finite."""
     set_weight(row, w)
     return finite(w)
 
@@ -218,8 +217,8 @@ class DoublingLeader(RuleOptimizer):
 class GrowingL1Leader(RuleOptimizer):
     """FTRL-Proximal whose L1 penalty grows with the gradients: after t examples it is t l1 |w|, as [L] has it.
 
-    In `FtrlProximal`, [G], the penalty stays l1 |w| while the gradients add up. Where it grows, a weight that no
-    gradient holds up comes to 0 in time. alpha > 0; beta, l1, l2 >= 0; w = 0 where n, beta and l2 are 0.
+    In `FtrlProximal`, [G], the penalty stays l1 |w| while the gradients add up. Where it grows, the weight of a feature
+    whose gradients cancel out becomes 0 in time. alpha > 0; beta, l1, l2 >= 0; w = 0 where n, beta and l2 are 0.
     """
 
     l1: L1

@@ -11,8 +11,8 @@ With g = h (dl/dp) x, theta the sum of -g, A the sum of |g|, M the largest |x| o
              N += h sum (x / M)^2 and T += h before predicting; then, where |h dl/dp| > L, L = max(|h dl/dp|, beta), w
              again, and W -= g w
 
-Coin betting does not see the units of a feature, but for the 1e-6. To PiSTOL they matter: its w x grows with the root
-of the unit. Source: the updates of Vowpal Wabbit 9.11, `--pistol` and `--coin`, as they were read off its behaviour.
+Scaling all values of a feature changes nothing in coin betting, except through the 1e-6. With PiSTOL, w x grows with
+the square root of the scale. Source: [T], `--pistol` and `--coin`.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ In: hyper-parameters (places 0 to 4), scalars t and passes (places 0 and 1). Out
 This file must never hold a rate of a single coordinate.
 
     constant   eta
-    root       eta / sqrt t                                 (Streeter & McMahan 2010, eq. 1)
-    power      eta decay^k (t0 / (t0 + t))^power            (Chikkerur 2015; k passes have ended)
+    root       eta / sqrt t                                 ([SM] eq. 1)
+    power      eta decay^k (t0 / (t0 + t))^power            ([VW]; k passes have ended)
 
-t counts examples from 1; those of importance 0 count, those refused do not.
+t counts examples from 1. Examples of importance 0 count, refused ones do not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def rate_at(t: float, passes: float, pa: int) -> float:
 
 @kernel
 def rate(sc: int, pa: int) -> float:
-    """The learning rate of step t, as the scalars have it."""
+    """The learning rate of step t, with t and the number of passes from the scalars."""
     return rate_at(number(sc, T), number(sc, PASSES), pa)
 
 
@@ -89,7 +89,7 @@ class Scheduled(RuleOptimizer):
         return (self.eta, float(SCHEDULES.index(self.schedule)), self.decay, self.t0, self.power)
 
     def parameters(self) -> NDArray[np.float64]:
-        """The learning rate's; an optimizer with others adds them."""
+        """Those of the learning rate; an optimizer with others appends them."""
         return np.array(self.schedule_parameters())
 
     def end_pass(self, scalars: NDArray[np.float64]) -> None:

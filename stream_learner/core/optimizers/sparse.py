@@ -1,12 +1,12 @@
 """L1 inside the update: subgradient, simple truncation, truncated gradient, FOBOS, dual averaging.
 
 In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on; weights with exact zeros.
-This file must never touch a row that an example does not name. These rules act on every weight at every example;
-a row holds the weight as of the last time it was written, and whoever reads it makes up for the time since.
+This file must never touch a row that an example does not name. These rules change every weight at every example. So a
+row keeps the weight as of when it was last written, and reading it applies the changes since then.
 
 With v = w - eta g, eta that of example t, lambda = `l1`, S(v, a) = v shrunk by a toward 0 without crossing:
 
-| name                 | what example t does to every weight               | row    | what a reader makes up for      |
+| name                 | what example t does to every weight               | row    | what reading applies            |
 |----------------------|---------------------------------------------------|--------|---------------------------------|
 | `l1_subgradient`     | v - eta lambda sgn(w)                             | w, tau | the steps tau + 1 ... t         |
 | `simple_truncation`  | if t mod k = 0: 0 where abs(v) <= theta           | w, tau | a multiple of k in (tau, t]     |
@@ -15,10 +15,9 @@ With v = w - eta g, eta that of example t, lambda = `l1`, S(v, a) = v shrunk by 
 | `rda`                | -(sqrt(t) / gamma) S(G1 / t, lambda)              | G1     | nothing, it is a formula in t   |
 
 tau is the example as of which w is; A the sum of all shrinkages so far, with a carry (Kahan), so that A - A_i is right
-to the last bit of A after any number of examples. A row is written where there is a gradient, and only there. In a
-step, the weight of the local row is the one that was read. Sources: notes on sparse online optimisation [Z]; for FOBOS
-and RDA also [VW] Chikkerur (2015); for L1 subgradient and FOBOS also [L] McMahan's lecture "Adaptive per-coordinate
-learning" (2012).
+to the last bit of A after any number of examples. A row is written only where the gradient is not 0. In a step, the
+weight of the local row is the one that was read. Sources: [Z]; for FOBOS and RDA also [VW]; for L1 subgradient and
+FOBOS also [L]. They are listed in `core.optimizers`.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def _set(row: int, w: float, since: float) -> bool:
 
 @kernel
 def _rest(row: int, w: float) -> bool:
-    """A row without a gradient is not written: its weight goes on moving by itself."""
+    """Leave the columns of a row whose gradient is 0 as they are; only its weight is brought up to date."""
     set_weight(row, w)
     return True
 
@@ -94,7 +93,7 @@ def _walked(w: float, tau: float, t: float, passes: float, pa: int) -> float:
 
 @kernel
 def _swung(w: float, steps: float, a: float) -> float:
-    """w after `steps` steps of a > 0 with g = 0: down to r in (0, a), then to and fro between r - a and r."""
+    """w after `steps` steps of a > 0 with g = 0: |w| falls to r in (0, a), then w alternates between r - a and r."""
     size = abs(w)
     down = np.floor(size / a)
     half = 0.5 * max(steps - down, 0.0)
@@ -108,7 +107,7 @@ def _swung(w: float, steps: float, a: float) -> float:
 
 @kernel
 def l1_subgradient_weight(columns: int, sc: int, pa: int) -> float:
-    """w after the steps since tau: in closed form if eta is constant, else walked."""
+    """w after the steps since tau: in closed form if eta is constant, else step by step."""
     w, tau, t = number(columns, _W), number(columns, _SINCE), number(sc, T)
     a = number(sc, _AMOUNT)
     if w == 0.0 or tau == t or a == 0.0:
@@ -216,9 +215,9 @@ def rda_step(row: int, x: float, u: float, sc: int, pa: int) -> bool:
 class L1Subgradient(Scheduled):
     """w = w - eta g - eta lambda sgn(w) on all weights, [Z] [L]; sgn(0) = 0, lambda = `l1` >= 0.
 
-    It never rests at 0: a weight within eta lambda of 0 swings around it. At a constant rate a reader brings a row up
-    to date in closed form. At a falling rate it walks through every example since the row was written, so that is
-    for evaluation only; and schedule power must have decay 1, because a row does not know where passes ended.
+    A weight within eta lambda of 0 alternates around 0 and does not become 0. At a constant rate a row is brought up to
+    date in closed form. At a falling rate this takes a step for every example since the row was written, so a falling
+    rate is for evaluation only; and schedule power must have decay 1, because a row does not know where passes ended.
     """
 
     l1: L1
@@ -329,8 +328,8 @@ class Fobos(Scheduled):
 class DualAveraging(RuleOptimizer):
     """Regularized dual averaging (RDA) with L1, [Z] [VW]: w = -(sqrt(t) / gamma) S(G1 / t, lambda), lambda = `l1` >= 0.
 
-    It minimizes (G1 / t) w + lambda |w| + gamma / (2 sqrt(t)) w^2, gamma > 0. ([VW] prints G1 for G1 / t without the t
-    before lambda that goes with it.)
+    It minimizes (G1 / t) w + lambda |w| + gamma / (2 sqrt(t)) w^2, gamma > 0. [VW] prints G1 instead of G1 / t;
+    lambda would then need a factor t.
     """
 
     l1: L1

@@ -5,10 +5,11 @@ In: the code of a rule, and a step's arguments. Out: what that rule's kernel ret
 The kernels are written from the registered rules, so that no rule is named here:
 
     def scale(rule, loss, option, p, y, h, d, size, sc, pa):
-        if (rule == 0) | (rule == 6):
-            return scheduled_scale(h, d, sc, pa)
+        if (rule == 2) | (rule == 3):
+            return gradient_scale(h, d)
         if rule == 1:
             ...
+        return scheduled_scale(h, d, sc, pa)
 
 A code is a rule's place in the registry. It is never stored, and only the switch reads it.
 """
@@ -38,41 +39,46 @@ def code_of(optimizer: RuleOptimizer) -> int:
     return _CODES[optimizer.rule]
 
 
-def _call(own: Any, known: dict[str, Any], **instead: str) -> str:
-    """A call of a kernel with the arguments it declares, by their names or by what stands for them."""
+def _call(own: Any, known: dict[str, Any]) -> str:
+    """A call of a kernel with the arguments it declares; `known` then has the kernel by its name."""
     name, code = own.py_func.__name__, own.py_func.__code__
     if known.setdefault(name, own) is not own:
         raise ValueError(f"two kernels of rules are called {name}")
-    arguments = code.co_varnames[: code.co_argcount]
-    return f"{name}({', '.join(instead.get(argument, argument) for argument in arguments)})"
+    return f"{name}({', '.join(code.co_varnames[: code.co_argcount])})"
 
 
 def _answer(step: str, rule: Rule, known: dict[str, Any]) -> str:
-    """What a rule returns at a step."""
+    """What a rule returns at a step.
+
+    Rules whose weight is a formula share one branch, which calls `weight`: with their formulas one by one the kernel
+    is too large for LLVM to inline, and coin betting a quarter slower.
+    """
     if step == "read" and rule.weight_is_formula:
-        return _call(formula_read, known, w=_call(rule.weight, known, columns="row + 8"))
+        return "formula_read(row, x, weight(rule, row + 8, sc, pa))"
     return _call(getattr(rule, step), known)
 
 
-def _switch(name: str) -> Callable[..., Any]:
-    """The kernel of a step by its name. Rules that answer alike share a branch; the last branch has no condition."""
-    known: dict[str, Any] = {"__name__": __name__}
+def _switch(name: str, **used: Any) -> Callable[..., Any]:
+    """The kernel of a step by its name, with others that it calls. Rules that answer alike share a branch; the answer
+    of the first rule has no condition.
+    """
+    known: dict[str, Any] = {"__name__": __name__, **used}
     codes: dict[str, list[int]] = {}
     for code, rule in enumerate(_RULES):
         codes.setdefault(_answer(name, rule, known), []).append(code)
     lines = [f"def {name}(rule, {_ARGUMENTS[name]}):"]
-    *branches, (last, _) = codes.items()
+    (usual, _), *branches = codes.items()
     for answer, own in branches:
         condition = " | ".join(f"(rule == {code})" for code in own)
         lines += [f"    if {condition}:", f"        return {answer}"]
-    lines.append(f"    return {last}")
+    lines.append(f"    return {usual}")
     # The text names only kernels of this package, and compiles to the same machine code as if it were written here.
     exec(compile("\n".join(lines), __file__, "exec"), known)
     return kernel(known[name])
 
 
-read = _switch("read")
+weight = _switch("weight")
+read = _switch("read", weight=weight, formula_read=formula_read)
 predict = _switch("predict")
 scale = _switch("scale")
 step = _switch("step")
-weight = _switch("weight")

@@ -3,7 +3,7 @@
 In: local rows (weight, w, G, s, r; float64[8]), a record. Out: the same, changed by every example in turn.
 This file must never call the C library: results are the same bits on every machine. `core/vw` has the tool's float32.
 
-Source: what the installed package computes, read off its behaviour; Chikkerur (2015) describes older rules. With
+Sources: [T]; [VW] describes older rules. With
 flags A, Z, I, q = power_t, and every occurrence of a feature taken in its turn:
 
     p  = clip(kappa sum S(w, gamma) x) to the range of the labels seen, [-50, 50] at least for logistic and poisson
@@ -16,8 +16,8 @@ flags A, Z, I, q = power_t, and every occurrence of a feature taken in its turn:
     l1, l2: c = -u/d; kappa *= 1 - l2 c; u /= kappa; gamma += l1 c
     w += u m r x;  t += h;  at the end of a pass eta *= decay
 
-Columns and scalars are 0 at the start: G, N, T and t are kept without their first value initial_t, and kappa is kept
-as 0 while it is 1. Every loss of 0, not only a slope of 0, leaves the example out.
+Columns and scalars are 0 at the start. So G, N, T and t are kept without their first value initial_t, and kappa is kept
+as 0 while it is 1. An example whose loss is 0 is left out, even if its slope is not 0.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _dot(local: int, row: int, length: int, scratch: int, sc: int) -> float:
 
 @kernel
 def _rescale(place: int, x: float, q: float, adaptive: bool) -> None:
-    """s grows to x; w keeps its meaning."""
+    """Raise s to x, and rescale w so that the row means the same at the new scale."""
     s = load_f64(place + _S)
     if s > 0.0:
         ratio = s / x
@@ -150,7 +150,7 @@ def _measure(
 
 @kernel
 def _regularized(u: float, d: float, sc: int, pa: int) -> float:
-    """Contraction and gravity take the penalties; u in terms of the new contraction."""
+    """Add the penalties to contraction and gravity; returns u relative to the new contraction."""
     l1, l2 = load_f64(pa + _L1), load_f64(pa + _L2)
     if ((l1 == 0.0) & (l2 == 0.0)) | (not abs(u) > 1e-8):
         return u
