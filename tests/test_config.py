@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from stream_learner.config import Config, check_secrets, load_config
 from stream_learner.config.paths import leaves
@@ -411,7 +412,7 @@ def test_an_override_with_another_optimizer_begins_its_section_anew(tmp_path: Pa
     file = tmp_path / "model.yaml"
     file.write_text("learner:\n  optimizer:\n    alpha: 0.05\n    l1: 2\n")
     other = load("learner.optimizer.name=adagrad", "learner.optimizer.eta=0.2", file=file).learner.optimizer
-    assert (other.name, other.eta, other.alpha) == ("adagrad", 0.2, None)
+    assert other.given() == {"name": "adagrad", "eta": 0.2}
     same = load("learner.optimizer.name=ftrl_proximal", file=file).learner.optimizer
     assert (same.alpha, same.l1) == (0.05, 2.0)
     prefix = "STREAM_LEARNER__LEARNER__OPTIMIZER__"
@@ -422,6 +423,9 @@ def test_an_override_with_another_optimizer_begins_its_section_anew(tmp_path: Pa
 def test_a_wrong_optimizer_is_answered_with_what_was_meant_or_why_not() -> None:
     """The nearest hyper-parameter; why an optimizer cannot learn from a stream; which losses it is defined for."""
     assert "did you mean 'eta'" in problems("learner.optimizer={name: ogd, beta: 1}")[0]
+    assert "beta belongs to ftrl_proximal" in problems("learner.optimizer={name: ogd, beta: 1}")[0]
+    misspelt = problems("learner.optimizer={name: coin, bta: 1}")[0]
+    assert misspelt.startswith("learner.optimizer.bta: unknown setting; did you mean learner.optimizer.beta?")
     assert "would not know it" in problems("learner.optimizer.name=entropic")[0]
     decaying = "learner.optimizer={name: l1_subgradient, l1: 0.1, schedule: root}"
     assert "can only be evaluated" in problems(decaying)[0]
@@ -468,3 +472,20 @@ def test_the_schema_refuses_unknown_names() -> None:
     assert "window" in join["properties"]
     assert "window_ms" not in join["properties"]
     assert sorted(schema["required"]) == ["input", "kafka", "model"]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "fits"),
+    [
+        ({"eta": 0.2}, True),
+        ({"name": "ogd", "eta": 0.2, "alpha": None}, True),
+        ({"name": "ogd", "alpha": 0.2}, False),
+        ({"name": "vw", "normalized": False}, True),
+        ({"name": "adam"}, False),
+    ],
+)
+def test_the_schema_knows_which_settings_an_optimizer_has(optimizer: dict[str, object], fits: bool) -> None:
+    """By the name, where it is given: a part of a file, as the chart takes it, need not name the optimizer."""
+    schema = Config.model_json_schema()
+    validator = Draft202012Validator({"$ref": "#/$defs/Optimizer", "$defs": schema["$defs"]})
+    assert validator.is_valid(optimizer) is fits

@@ -400,7 +400,7 @@ def _plain(found: Any, *, is_schema: bool = True) -> Any:
     if not isinstance(found, dict):
         return found
     kept = {
-        name: value if name in ("enum", "const") else _plain(value, is_schema=name != "properties")
+        name: value if name in ("enum", "const", "if") else _plain(value, is_schema=name != "properties")
         for name, value in found.items()
         if not (is_schema and name in ("title", "default", "required"))
     }

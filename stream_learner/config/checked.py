@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError, model_validator
 
+from stream_learner.config.optimizers import written_path
 from stream_learner.config.rules import broken_rules
 from stream_learner.config.tree import Tree
 from stream_learner.errors import ConfigError
@@ -73,4 +74,4 @@ def _problem(detail: Any) -> str:
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, BrokenRules):
         return str(cause)
-    return f"{'.'.join(str(part) for part in detail['loc'])}: {cause or detail['msg']}"
+    return f"{'.'.join(written_path(detail['loc']))}: {cause or detail['msg']}"

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from stream_learner.config.checked import BrokenRules, Config
-from stream_learner.config.optimizers import Loss, Optimizer
+from stream_learner.config.optimizers import Loss, Optimizer, optimizer_in, written_path
 from stream_learner.config.paths import (
     Path,
     Target,
@@ -164,12 +164,13 @@ def _validate(draft: _Draft) -> Config:
 
 
 def _lines(draft: _Draft, detail: Any) -> list[str]:
-    path = tuple(str(part) for part in detail["loc"] if part != "[key]")
+    path = written_path(detail["loc"])
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, BrokenRules):
         found = [(tuple(where.split(".")), f"{where}: {message}") for where, message in cause.problems]
     elif detail["type"] == "extra_forbidden":
-        found = [(path, unknown_message(Config, section_at(Config, path[:-1]), path))]
+        section = optimizer_in(detail["loc"]) or section_at(Config, path[:-1])
+        found = [(path, unknown_message(Config, section, path))]
     else:
         name = ".".join(path) or "the configuration"
         found = [(path, f"{name}: {_message(detail, path, cause)}")]

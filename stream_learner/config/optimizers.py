@@ -1,23 +1,41 @@
-"""Settings of the optimizer and of the loss: what any optimizer that a learner can run may be given.
+"""Settings of the optimizer and of the loss.
 
-In: values as written. Out: those that were given; in place of null comes the default of the optimizer chosen.
-This file must never repeat a default of `core.optimizers`, or say which optimizer takes what: the registry does.
+In: values as written. Out: the settings of the optimizer that `name` chooses, and those of the loss.
+This file must never name a hyper-parameter: which there are, their ranges and their defaults stand in the classes of
+`core.optimizers`, and the sections here are made from them.
+
+`learner.optimizer` is one of several sections, one for each optimizer, and its `name` says which. They are made when
+a configuration is first checked: the optimizers bring the compiler along, and `--help` must not wait for it.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Mapping
+from dataclasses import MISSING
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    create_model,
+    model_serializer,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from stream_learner.config.section import Section
 
+if TYPE_CHECKING:
+    from stream_learner.core.optimizers.settings import HyperParameter
+
 FTRL_PROXIMAL: Final = "ftrl_proximal"
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Limit = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+_TAG: Final = "optimizer "
+"""What pydantic puts into the path of a finding in front of the name of the optimizer that was chosen."""
 
 
 class Chosen(Section):
@@ -33,90 +51,143 @@ class Chosen(Section):
 
 
 class Optimizer(Chosen):
-    """The optimizer and its hyper-parameters; null takes the default of the optimizer, which the table below has."""
+    """The optimizer and its hyper-parameters; null takes the default of the optimizer, which the table below has.
 
-    name: Literal[
-        "ftrl_proximal",
-        "ogd",
-        "ogd_global",
-        "pc_ogd",
-        "adagrad",
-        "normalized",
-        "invariant",
-        "averaged",
-        "l1_subgradient",
-        "simple_truncation",
-        "truncated_gradient",
-        "fobos",
-        "rda",
-        "ftrl_fixed",
-        "ftrl_sqrt",
-        "ftrl_doubling",
-        "entropic",
-        "passive_aggressive",
-        "confidence_weighted",
-        "pistol",
-        "coin",
-        "vw",
-        "ftrl_proximal_growing_l1",
-    ] = Field(FTRL_PROXIMAL, description="Which optimizer.")
-    alpha: Positive | None = Field(None, description="Scale of the learning rate.")
-    beta: NotNegative | None = Field(None, description="Smoothing of the learning rate's start.")
-    l1: NotNegative | None = Field(None, description="L1 penalty; more makes more weights exactly zero.")
-    l2: NotNegative | None = Field(None, description="L2 penalty.")
-    eta: Positive | None = Field(None, description="Learning rate.")
-    schedule: Literal["constant", "root", "power"] | None = Field(
-        None,
-        description=(
-            "How the learning rate falls with the number t of examples: constant; root: `eta` / √t; power: "
-            "`eta` `decay`^k (`t0` / (`t0` + t))^`power` in pass k; a stream is one pass, k = 0."
-        ),
-    )
-    decay: Positive | None = Field(None, description="Of schedule power: factor of the learning rate at each pass.")
-    t0: NotNegative | None = Field(None, description="Of schedule power: examples before the learning rate falls.")
-    power: NotNegative | None = Field(None, description="Of schedule power: the exponent.")
-    low: Annotated[float, Field(le=0, allow_inf_nan=False)] | None = Field(None, description="Least value of a weight.")
-    high: NotNegative | None = Field(None, description="Largest value of a weight.")
-    radius: Positive | None = Field(None, description="Largest magnitude of a weight.")
-    scale: Positive | None = Field(None, description="Factor of the learning rate that the box gives.")
-    diameter: Positive | None = Field(
-        None, description="Diameter of the box in the learning rate, in place of that of the features seen."
-    )
-    two: Positive | None = Field(
-        None, description="What the sum of squares is multiplied by under the root of the learning rate: 2 or 1."
-    )
-    theta: Limit | None = Field(
-        None, description="Weights of a larger magnitude are not truncated; `.inf` truncates all."
-    )
-    every: Count | None = Field(None, description="Truncate after every so many examples.")
-    gamma: Positive | None = Field(None, description="Strength of the growing quadratic penalty.")
-    strength: Positive | None = Field(None, description="Strength λ of the fixed penalty.")
-    c: Positive | None = Field(None, description="Factor of the penalty that grows with √t.")
-    first: Count | None = Field(None, description="Examples in the first epoch.")
-    keep: bool | None = Field(None, description="Whether the state is kept at the end of an epoch.")
-    adaptive: bool | None = Field(None, description="Whether each feature has a learning rate of its own.")
-    normalized: bool | None = Field(
-        None, description="Whether the learning rate follows the size of a feature's values."
-    )
-    invariant: bool | None = Field(None, description="Whether updates are importance aware.")
-    power_t: NotNegative | None = Field(None, description="Exponent with which the learning rate falls.")
-    initial_t: NotNegative | None = Field(None, description="Examples that count as seen before the first.")
-    dimension: Count | None = Field(None, description="How many features there are, those not seen yet included.")
-    phi: Positive | None = Field(None, description="Confidence φ that an update aims at.")
-    a: Positive | None = Field(None, description="Variance of a feature at first sight.")
+    The settings of one optimizer are a class below this one; `Optimizer.of` chooses.
+    """
+
+    name: str = Field(FTRL_PROXIMAL, description="Which optimizer.")
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, setting: str) -> Any: ...
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any]) -> Optimizer:
+        """The settings that are written, of the optimizer they name, a known one. Raises ValidationError."""
+        name = written.get("name", FTRL_PROXIMAL)
+        return _sections()[name].model_validate(dict(written))
+
+    @classmethod
+    def settings(cls) -> dict[str, FieldInfo]:
+        """The settings of an optimizer; of this class, those of all of them."""
+        return _every_setting().settings() if cls is Optimizer else super().settings()
 
     @model_validator(mode="before")
     @classmethod
-    def _take_defaults(cls, written: Any) -> Any:
-        """Put the optimizer's own defaults in place of null."""
-        from stream_learner.core.optimizers import OPTIMIZERS
+    def _of_this_optimizer(cls, written: Any) -> Any:
+        """Leave out what is null. Refuse what only other optimizers have, and say which do."""
+        from stream_learner.core.optimizers import no_such_parameter
 
         if not isinstance(written, dict):
             return written
-        name = written.get("name")
-        kind = OPTIMIZERS.get(str(FTRL_PROXIMAL if name is None else name))
-        own = {field.name: field.default for field in fields(kind) if field.default is not MISSING} if kind else {}
-        return {**own, **{name: value for name, value in written.items() if value is not None}}
+        given = {name: value for name, value in written.items() if value is not None}
+        for name in given:
+            if name not in cls.model_fields and name in Optimizer.settings():
+                raise ValueError(no_such_parameter(cls.model_fields["name"].default, name))
+        return given
+
+
+class OneOfThem:
+    """Makes a setting of type `Optimizer` one of the sections of the optimizers, by the `name` that is written."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The section of the name that is written; for an unknown name the one of all settings, which refuses it."""
+        choices = {_TAG + name: handler.generate_schema(section) for name, section in _sections().items()}
+        choices[_TAG] = handler.generate_schema(_every_setting())
+        return core_schema.tagged_union_schema(choices, _tag)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """All settings at once, and for each name those that go with it: editors show more of that than of a union."""
+        every_setting = cast(core_schema.TaggedUnionSchema, schema)["choices"][_TAG]
+        found = handler(core_schema.model_field(every_setting))
+        handler.resolve_ref_schema(found)["allOf"] = [
+            {
+                "if": {"properties": {"name": {"const": name}}, "required": ["name"]},
+                "then": {
+                    "properties": dict.fromkeys(section.settings(), True),
+                    "additionalProperties": {"type": "null"},
+                },
+            }
+            for name, section in _sections().items()
+        ]
+        return found
+
+
+AnyOptimizer = Annotated[Optimizer, OneOfThem()]
+
+
+def written_path(found: tuple[Any, ...]) -> tuple[str, ...]:
+    """The path of a setting as it is written, from the place where pydantic found something wrong."""
+    return tuple(str(part) for part in found if part != "[key]" and not str(part).startswith(_TAG))
+
+
+def optimizer_in(found: tuple[Any, ...]) -> type[Section] | None:
+    """The section of the optimizer that was chosen, where something wrong was found inside it."""
+    names = [str(part).removeprefix(_TAG) for part in found if str(part).startswith(_TAG)]
+    return _sections().get(names[0]) if names else None
+
+
+def _tag(written: Any) -> str:
+    """`_TAG` and the name of the optimizer whose settings are written; without a name where it is unknown."""
+    name = written.get("name") if isinstance(written, Mapping) else getattr(written, "name", "")
+    name = FTRL_PROXIMAL if name is None else name
+    return _TAG + name if isinstance(name, str) and name in _sections() else _TAG
+
+
+@cache
+def _sections() -> dict[str, type[Optimizer]]:
+    """A section for each optimizer, with the defaults of its class."""
+    from stream_learner.core.optimizers import OPTIMIZERS
+    from stream_learner.core.optimizers.settings import hyper_parameters
+
+    return {
+        name: create_model(
+            kind.__name__,
+            __base__=Optimizer,
+            __doc__=kind.__doc__,
+            name=_name(name, default=name),
+            **{one.name: _setting(one) for one in hyper_parameters(kind).values()},
+        )
+        for name, kind in OPTIMIZERS.items()
+    }
+
+
+@cache
+def _every_setting() -> type[Chosen]:
+    """All settings of all optimizers, each with the widest range it has anywhere."""
+    from stream_learner.core.optimizers import OPTIMIZERS
+    from stream_learner.core.optimizers.settings import hyper_parameters
+
+    found: dict[str, HyperParameter] = {}
+    for kind in OPTIMIZERS.values():
+        for name, one in hyper_parameters(kind).items():
+            if name not in found or one.setting.above is None:
+                found[name] = one._replace(default=None)
+    settings = {name: _setting(one) for name, one in found.items()}
+    names = _name(*OPTIMIZERS, default=FTRL_PROXIMAL)
+    about = (Optimizer.__doc__ or "").split("\n")[0]
+    return create_model("Optimizer", __base__=Chosen, __doc__=about, name=names, **settings)
+
+
+def _name(*names: str, default: str) -> Any:
+    return Literal[names], Field(default, description="Which optimizer.")
+
+
+def _setting(one: HyperParameter) -> Any:
+    """Type and default of a setting; one that must be given is null, and the optimizer says that it is missing."""
+    setting = one.setting
+    value: Any
+    if setting.choices:
+        value = Literal[setting.choices]
+    elif one.type is float:
+        value = Annotated[
+            float, Field(gt=setting.above, ge=setting.at_least, le=setting.at_most, allow_inf_nan=setting.infinite)
+        ]
+    else:
+        value = Annotated[one.type, Field(ge=setting.at_least)]
+    default = None if one.default is MISSING else one.default
+    return value | None, Field(default, description=setting.text)
 
 
 class Loss(Chosen):

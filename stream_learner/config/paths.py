@@ -33,7 +33,7 @@ class Target:
 
 def settings_of(section: type[Section]) -> dict[str, FieldInfo]:
     """The settings of a section by the names they are written with, in order."""
-    return {info.alias or name: info for name, info in section.model_fields.items()}
+    return section.settings()
 
 
 def section_in(annotation: Any) -> type[Section] | None:

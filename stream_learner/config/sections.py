@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stream_learner.config.optimizers import Loss, Optimizer
+from stream_learner.config.optimizers import AnyOptimizer, Loss, Optimizer
 from stream_learner.config.references import Reference
 from stream_learner.config.section import Section
 from stream_learner.config.values import (
@@ -263,7 +263,9 @@ class Learner(Section):
     state_dir: str | None = Field(
         None, min_length=1, description="Directory of the learner's state; null means `state/<model>`."
     )
-    optimizer: Optimizer = Field(default_factory=Optimizer, description="The optimizer and its hyper-parameters.")
+    optimizer: AnyOptimizer = Field(
+        default_factory=lambda: Optimizer.of({}), description="The optimizer and its hyper-parameters."
+    )
     loss: Loss = Field(default_factory=Loss, description="The loss that is learned.")
     checkpoint_interval_ms: Annotated[DurationMs, lasting("1s", "1h")] = Field(
         30 * SECOND_MS,

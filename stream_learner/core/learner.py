@@ -27,8 +27,8 @@ from stream_learner.core.examples import ExampleRecord
 from stream_learner.core.kernels import kernel
 from stream_learner.core.losses import Loss, make_loss
 from stream_learner.core.memory import address_of, load_i64_at, load_u16_at, load_u32_at
-from stream_learner.core.optimizers import Optimizer, ftrl
-from stream_learner.core.optimizers.base import (
+from stream_learner.core.optimizers import Optimizer, fold_of, ftrl
+from stream_learner.core.optimizers.record import (
     EXAMPLES,
     FEATURES,
     KEYS,
@@ -109,6 +109,7 @@ class Learner:
         self.optimizer = optimizer
         self.loss = loss if isinstance(loss, Loss) else make_loss(loss)
         check_loss(optimizer, self.loss)
+        self._fold = fold_of(optimizer)
         self.table = WeightTable(len(optimizer.columns))
         self.progress = Progress(self.loss.code, option=self.loss.option, slice_ms=slice_ms, slices_kept=slices_kept)
         self.examples = 0
@@ -158,9 +159,9 @@ class Learner:
         self._record[:] = fields
         at, margins, width = self._at, address_of(self._margins), self.optimizer.local_bytes
         self.table.resolve(fields[KEYS], k, at.rows, at.local, width)
-        nonzero_before = self.optimizer.prepare(at.local, k, at.scalars)
+        nonzero_before = self._fold.prepare(at.local, k, at.scalars)
         code, option = self.loss.code, self.loss.option
-        refused = self.optimizer.fold(at.record, at.local, at.scratch, code, option, at.scalars, margins)
+        refused = self._fold.fold(at.record, at.local, at.scratch, code, option, at.scalars, margins)
         nonzero = self.table.write_back(at.rows, k, at.local, width, tick)
         if not self.optimizer.moves:
             self.nonzero += nonzero - nonzero_before
@@ -197,7 +198,7 @@ class Learner:
 
     def weights(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weights f64[r] of rows with columns f64[r, ncols]."""
-        return self.optimizer.weights(columns, self._scalars)
+        return self._fold.weights(columns, self._scalars)
 
     def kind(self) -> dict[str, Any]:
         """What another state of the same model must have in common with this one: `optimizer`, and `loss` unless it is

@@ -65,7 +65,7 @@ def test_a_checkpoint_under_way_at_the_stop_is_finished_and_said(
 
 def test_a_model_that_is_not_published_counts_its_weights_with_each_checkpoint(config: Config, admin: Admin) -> None:
     """Where weights move by themselves nobody else counts them: the metric of a standby would stay at 0."""
-    fobos = Optimizer(name="fobos", l1=0.001)
+    fobos = Optimizer.of({"name": "fobos", "l1": 0.001})
     learner = config.learner.model_copy(update={"optimizer": fobos})
     model = ModelFold(config.model_copy(update={"learner": learner}), Metrics("m"), until_tick=TICK)
     model.load(LOG, admin)

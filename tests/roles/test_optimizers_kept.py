@@ -6,7 +6,7 @@ The store is the real one; the topic is a list of records, compacted by key. Wha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from stream_learner.config import Config
 from stream_learner.config.optimizers import Optimizer as Settings
 from stream_learner.core.learner import Learner
 from stream_learner.core.losses import prediction
-from stream_learner.core.optimizers import OPTIMIZERS, sample_optimizer
+from stream_learner.core.optimizers import OPTIMIZERS, make_optimizer, sample_optimizer
+from stream_learner.core.optimizers.settings import hyper_parameters, sample
 from stream_learner.core.pages import PagePlanner, PagePolicy, Prefix, shard_prefix
 from stream_learner.core.replica import Replica
 from stream_learner.core.rows import WeightRows, rows_between
@@ -207,9 +208,27 @@ def test_a_weight_that_came_back_to_zero_before_a_crash_is_zero_for_scorers_too(
     assert replica.weight(7) == 0.0
 
 
-def test_the_settings_are_those_of_the_optimizers() -> None:
-    """`learner.optimizer` has a setting for each hyper-parameter of an optimizer, and no other."""
-    known = {field.name for kind in OPTIMIZERS.values() for field in fields(kind)}
-    settings = Settings.model_fields
-    assert set(settings) - {"name"} == known
-    assert set(settings["name"].annotation.__args__) == set(OPTIMIZERS)  # type: ignore[union-attr]
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_settings_are_those_of_the_optimizer(name: str) -> None:
+    """`learner.optimizer` takes, by name, each hyper-parameter of that optimizer and no other, with its default."""
+    own = hyper_parameters(OPTIMIZERS[name])
+    needed = {one.name: sample(one) for one in own.values() if one.default is MISSING}
+    settings = Settings.of({"name": name, **needed})
+    assert set(type(settings).settings()) == {"name", *own}
+    optimizer = make_optimizer({"name": name, **needed})
+    assert make_optimizer(settings.given()) == optimizer
+    others = {key: 1.0 for key in Settings.settings() if key not in own and key != "name"}
+    for key, value in others.items():
+        with pytest.raises(ValueError, match=f"{name} has no hyper-parameter '{key}'"):
+            Settings.of({"name": name, **needed, key: value})
+
+
+def test_a_name_of_a_setting_means_the_same_in_every_optimizer() -> None:
+    """One type, one meaning; ranges may differ in whether they hold their bound."""
+    found: dict[str, set[Any]] = {}
+    for kind in OPTIMIZERS.values():
+        for one in hyper_parameters(kind).values():
+            bound = one.setting.above if one.setting.at_least is None else one.setting.at_least
+            found.setdefault(one.name, set()).add((one.type, one.setting.text, bound, one.setting.at_most))
+    assert {name: len(meanings) for name, meanings in found.items() if len(meanings) > 1} == {}
+    assert set(Settings.settings()) == {"name", *found}

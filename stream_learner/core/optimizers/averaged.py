@@ -1,9 +1,9 @@
 """Averaged gradient descent: gradients at w_t, predictions with the mean of w_1 ... w_t.
 
 In: local rows, scalars, hyper-parameters, by address. Out: the same, one step on.
-This file must never sum up weights: a row that rests would have to be touched at every step.
+This file must never sum up weights: every row would have to be touched at every step.
 
-Source: Chikkerur (2015), averaged SGD. With w_{t+1} = P(w_t - eta_t g) and c = sum over steps s of s (w_{s+1} - w_s),
+Source: [VW], averaged SGD. With w_{t+1} = P(w_t - eta_t g) and c = sum over steps s of s (w_{s+1} - w_s),
 the mean of w_1 ... w_{t+1} is w_{t+1} - c / (t + 1).
 """
 
@@ -15,10 +15,10 @@ from typing import ClassVar
 from stream_learner.core.arithmetic import finite
 from stream_learner.core.kernels import kernel
 from stream_learner.core.memory import load_f64_at
-from stream_learner.core.optimizers import codes
 from stream_learner.core.optimizers.cells import column, number, set_column, set_weight
 from stream_learner.core.optimizers.gradient import GradientDescent, boxed
-from stream_learner.core.optimizers.schedules import AFTER_SCHEDULE, T
+from stream_learner.core.optimizers.rules import Rule
+from stream_learner.core.optimizers.schedules import AFTER_SCHEDULE, T, scheduled_scale
 
 _W, _C = range(2)
 
@@ -31,7 +31,7 @@ def averaged_weight(columns: int, sc: int) -> float:
 
 @kernel
 def averaged_read(row: int, x: float, sc: int) -> tuple[float, float, float]:
-    """The mean predicts, the gradient is taken at w."""
+    """The mean makes the prediction; the gradient is taken at w."""
     return averaged_weight(row + 8, sc), column(row, _W), x * x
 
 
@@ -55,6 +55,6 @@ class AveragedDescent(GradientDescent):
     """
 
     name: ClassVar[str] = "averaged"
-    rule: ClassVar[int] = codes.AVERAGED
+    rule: ClassVar[Rule] = Rule(read=averaged_read, scale=scheduled_scale, step=averaged_step, weight=averaged_weight)
     columns: ClassVar[tuple[str, ...]] = ("w", "c")
     moves: ClassVar[bool] = True

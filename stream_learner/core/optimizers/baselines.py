@@ -4,22 +4,22 @@ In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, o
 This file must never weigh an example by its importance: both rules push it to meet a constraint, and meeting it twice
 changes nothing. An example of importance 0 is not learned from, any other is learned from once.
 
-Source: Streeter & McMahan, "Less regret via online conditioning" (2010), Table 1, who compare with both.
+Source: [SM] Table 1, whose authors compare with both. Sources are listed in `core.optimizers`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.arithmetic import finite
 from stream_learner.core.kernels import kernel
-from stream_learner.core.optimizers import codes
-from stream_learner.core.optimizers.base import RuleOptimizer, check_above
 from stream_learner.core.optimizers.cells import column, number, set_column, set_weight
+from stream_learner.core.optimizers.rules import Rule, RuleOptimizer, column_step
+from stream_learner.core.optimizers.settings import Setting
 
 
 @kernel
@@ -36,7 +36,7 @@ _PHI, _A = range(2)
 
 @kernel
 def _variance(row: int, pa: int) -> float:
-    """sigma^2 of a feature, `a` at first sight."""
+    """sigma^2 of a feature; `a` for a feature that is new."""
     known = column(row, _VARIANCE)
     return known if known != 0.0 else number(pa, _A)
 
@@ -49,12 +49,13 @@ def confidence_weighted_read(row: int, x: float, pa: int) -> tuple[float, float,
 
 
 @kernel
-def confidence_weighted_scale(p: float, y: float, h: float, v: float, pa: int) -> float:
+def confidence_weighted_scale(p: float, y: float, h: float, size: float, pa: int) -> float:
     """u = -gamma y, gamma = max(0, (-b + sqrt(b^2 - 8 phi (m - phi V))) / (4 phi V)), m = y p, b = 1 + 2 phi m.
 
-    What is under the root is (1 - 2 phi m)^2 + 8 phi^2 V. For b > 0 the fraction is expanded, so that nothing cancels.
+    The term under the root equals (1 - 2 phi m)^2 + 8 phi^2 V. For b > 0 the fraction is expanded by b + root, so that
+    no two close numbers are subtracted.
     """
-    phi, m = number(pa, _PHI), y * p
+    phi, v, m = number(pa, _PHI), size, y * p
     if h == 0.0 or v == 0.0 or m >= phi * v:
         return 0.0
     b, c = 1.0 + 2.0 * phi * m, 1.0 - 2.0 * phi * m
@@ -83,7 +84,7 @@ class PassiveAggressive(RuleOptimizer):
     """Plain Passive-Aggressive: w = w + tau y x, tau = hinge / |x|^2, the least change that brings y p to 1."""
 
     name: ClassVar[str] = "passive_aggressive"
-    rule: ClassVar[int] = codes.PASSIVE_AGGRESSIVE
+    rule: ClassVar[Rule] = Rule(scale=passive_aggressive_scale, step=column_step)
     columns: ClassVar[tuple[str, ...]] = ("w",)
     losses: ClassVar[tuple[str, ...] | None] = ("hinge",)
 
@@ -101,16 +102,15 @@ class ConfidenceWeighted(RuleOptimizer):
     and mistakes are measured on mu. An example that would bring a variance to 0 is refused.
     """
 
-    phi: float = 1.0
-    a: float = 1.0
+    phi: Annotated[float, Setting("Confidence φ that an update aims at.", above=0)] = 1.0
+    a: Annotated[float, Setting("Variance of a feature at first sight.", above=0)] = 1.0
 
     name: ClassVar[str] = "confidence_weighted"
-    rule: ClassVar[int] = codes.CONFIDENCE_WEIGHTED
+    rule: ClassVar[Rule] = Rule(
+        read=confidence_weighted_read, scale=confidence_weighted_scale, step=confidence_weighted_step
+    )
     columns: ClassVar[tuple[str, ...]] = ("mu", "variance")
     losses: ClassVar[tuple[str, ...] | None] = ("hinge",)
-
-    def __post_init__(self) -> None:
-        check_above(0.0, phi=self.phi, a=self.a)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""

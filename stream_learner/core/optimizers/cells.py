@@ -25,7 +25,7 @@ def set_column(row: int, place: int, value: float) -> None:
 
 @kernel
 def set_weight(row: int, value: float) -> None:
-    """Change the weight of a local row: what `weight` would now say of its columns."""
+    """Change the weight of a local row. It must be what the rule's `weight` now says of the columns."""
     store_f64_at(row, 0, value)
 
 

@@ -1,32 +1,33 @@
 """The entropic leader, or exponentiated gradient: weights on the simplex.
 
 In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on; weights.
-This file must never estimate the sum over all coordinates: it is kept exactly (`exact_sum`).
+This file must never estimate the sum over all coordinates: `exact_sum` keeps it without rounding.
 
     w_i = e^(x_i) / Z,   x_i = -G1_i / lambda,   Z = sum of e^(x_j) over all coordinates
 
-The dimension d is declared: coordinates whose G1 is 0, because no example named them or because it came back to 0, have
-x = 0 and are counted, not summed: Z = sum over the `known` others + (d - known). A weight is right to a relative 1e-12,
-the rounding of x, for |x| up to 2000. There G1 is held: beyond, a share is nothing or all of the simplex in 800
-digits, and lambda far too small.
+The dimension d is a hyper-parameter. Coordinates whose G1 is 0, because no example named them or because it came back
+to 0, have x = 0. They are counted instead of summed: Z = (sum over the `known` others) + (d - known).
 
-Source: slides "Online convex optimization 2" [F]: argmin G1.w + lambda sum w log w on the simplex.
+A weight has a relative error of at most 1e-12, from the rounding of x, for |x| up to 2000. G1 is clipped there: beyond
+that bound a weight is 0 or 1 to 800 digits, which means that lambda is far too small.
+
+Source: [F]: argmin G1.w + lambda sum w log w on the simplex.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.arithmetic import finite
 from stream_learner.core.kernels import kernel
-from stream_learner.core.optimizers import codes
-from stream_learner.core.optimizers.base import RuleOptimizer, check_above, check_whole
 from stream_learner.core.optimizers.cells import column, number, set_column, set_number, set_weight
 from stream_learner.core.optimizers.exact_sum import LARGEST_X, LIMBS, add, exp_parts, parts, two_to
+from stream_learner.core.optimizers.rules import Rule, RuleOptimizer
+from stream_learner.core.optimizers.settings import Setting, Strength
 
 _G1 = 0
 _KNOWN, _SUM = range(2)
@@ -35,7 +36,10 @@ _STRENGTH, _DIMENSION = range(2)
 
 @kernel
 def entropic_weight(columns: int, sc: int, pa: int) -> float:
-    """e^x / Z, both over a power of two that leaves neither out of range; 0 for one coordinate more than there are."""
+    """e^x / Z, both scaled by a power of two that keeps them in range.
+
+    A feature that is not among `dimension` any more, because others took all places, has weight 0.
+    """
     g1 = number(columns, _G1)
     m, k = exp_parts((0.0 - g1) / number(pa, _STRENGTH))
     s, largest = parts(sc + 8 * _SUM)
@@ -79,18 +83,14 @@ class EntropicLeader(RuleOptimizer):
     than the dimension is refused.
     """
 
-    strength: float
-    dimension: int
+    strength: Strength
+    dimension: Annotated[int, Setting("How many features there are, those not seen yet included.", at_least=1)]
 
     name: ClassVar[str] = "entropic"
-    rule: ClassVar[int] = codes.ENTROPIC
+    rule: ClassVar[Rule] = Rule(step=entropic_step, weight=entropic_weight, weight_is_formula=True)
     columns: ClassVar[tuple[str, ...]] = ("g1",)
     scalars: ClassVar[tuple[str, ...]] = ("known", "limbs", *(f"limb_{i}" for i in range(LIMBS)))
     moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_above(0.0, strength=self.strength)
-        check_whole(dimension=self.dimension)
 
     @property
     def reason(self) -> str:

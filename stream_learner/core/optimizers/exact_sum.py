@@ -1,12 +1,13 @@
-"""A sum of numbers e^x that is exact, whatever is added and taken away again, and in whichever order.
+"""An exact sum of numbers e^x: terms can be added and removed in any order without rounding errors.
 
 In: the address of the sum, float64[SUM_SCALARS], zero at the start; exponents x in [-LARGEST_X, LARGEST_X].
 Out: the sum changed; its value as a mantissa and a power of two.
 This file must never round what enters the sum: an addend is e^x rounded to 53 bits, and then an integer.
 
 The sum is one integer of LIMBS limbs of 48 bits, the least first, each a whole number in a float64, in units of
-2^-UNIT: like the long accumulator of Kulisch. So taking an addend away leaves what was there before it came, to the
-last bit, even if it was e^2000 times all the rest: no drift, no overflow. What is read is within a relative 1e-15.
+2^-UNIT, like the long accumulator of Kulisch. So removing an addend restores the sum before it was added to the last
+bit, even if the addend was e^2000 times the rest: no drift, no overflow. The value that is read has a relative error of
+at most 1e-15.
 Place 0 holds how many limbs are in use.
 """
 
@@ -25,7 +26,7 @@ LARGEST_X: Final = 2000.0
 LIMBS: Final = 124
 SUM_SCALARS: Final = 1 + LIMBS
 UNIT: Final = 2944
-"""At least 53 bits more than e^-2000 is small, 2^-2886. Above e^2000, the limbs have room for 2^120 addends."""
+"""e^-2000 is about 2^-2886, and its mantissa needs 53 bits more. Above e^2000 the limbs hold 2^120 addends."""
 
 _LIMB_BITS: Final = 48
 _LIMB: Final = 2.0**48
@@ -57,7 +58,7 @@ def _carry_on(at: int, limb: int, part: float, carry: float) -> float:
 
 @kernel
 def add(at: int, x: float, sign: float) -> None:
-    """Add e^x (sign 1.0), or take away an e^x that was added (sign -1.0)."""
+    """Add e^x (sign 1.0), or remove an e^x that was added before (sign -1.0)."""
     m, k = exp_parts(x)
     bit = k - 53 + UNIT
     limb = bit // _LIMB_BITS

@@ -3,7 +3,7 @@
 In: local rows (w, z, n, sqrt n), a record. Out: the same, changed by every example in turn.
 This file must never fuse, reorder or drop an operation: the digest of every model depends on it.
 
-Source: McMahan et al., "Ad click prediction: a view from the trenches" (2013), Algorithm 1. With d the importance
+Source: [G] Algorithm 1, listed in `core.optimizers`. With d the importance
 times the slope of the loss, per feature of value x:
 
     w     = 0 if |z| <= l1, else -(z - sgn(z) l1) / ((beta + sqrt n) / alpha + l2)
@@ -26,24 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.kernels import kernel
-from stream_learner.core.losses import (
-    LABEL_HIGH,
-    LABEL_LOW,
-    LOGISTIC,
-    label_read,
-    margin_read,
-    slope,
-)
+from stream_learner.core.losses import LOGISTIC, label_read, margin_read, slope
 from stream_learner.core.memory import (
     address_of,
     load_f64,
     load_f64_at,
-    load_i64,
     load_u16,
     store_f64,
     store_f64_at,
 )
-from stream_learner.core.optimizers import base
+from stream_learner.core.optimizers.base import Optimizer
 from stream_learner.core.optimizers.lanes import (
     LOCAL_BYTES,
     LONGEST_ROW,
@@ -54,11 +46,12 @@ from stream_learner.core.optimizers.lanes import (
     X,
     dot,
     gather,
-    is_learned,
     padded,
     scatter,
     spread_values,
 )
+from stream_learner.core.optimizers.record import RECORD_FIELDS, is_learned, label_range, opened, set_label_range
+from stream_learner.core.optimizers.settings import L1, L2, Alpha, Beta
 
 _INVERSE_ALPHA, _BETA, _L1, _L2 = range(4)
 _LARGEST: Final = float(np.finfo(np.float64).max)
@@ -121,25 +114,22 @@ def _update(scratch: int, length: int, d: float, inverse_alpha: float, beta: flo
 def _fold(
     record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int, parameters: int
 ) -> int:
-    """See `Optimizer.fold`."""
+    """See `Fold.fold`."""
     inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
     l1, l2 = load_f64(parameters + 8 * _L1), load_f64(parameters + 8 * _L2)
-    row_len, indices = load_i64(record + 8 * base.ROW_LEN), load_i64(record + 8 * base.INDICES)
-    positions, values = load_i64(record + 8 * base.POSITIONS), load_i64(record + 8 * base.VALUES)
-    labels, importances = load_i64(record + 8 * base.LABEL), load_i64(record + 8 * base.WEIGHT)
-    exceptions, learned = load_i64(record + 8 * base.EXCEPTIONS), load_i64(record + 8 * base.LEARNED)
-    low, high = load_f64(scalars + 8 * LABEL_LOW), load_f64(scalars + 8 * LABEL_HIGH)
+    fields = opened(record)
+    low, high = label_range(scalars)
     first = exception = refused = 0
-    for e in range(load_i64(record + 8 * base.EXAMPLES)):
-        length = np.int64(load_u16(row_len + 2 * e))
-        row = indices + 2 * first
+    for e in range(fields.examples):
+        length = np.int64(load_u16(fields.row_len + 2 * e))
+        row = fields.indices + 2 * first
         gather(local, row, length, scratch)
-        exception = spread_values(scratch, first, length, positions, values, exception, exceptions)
+        exception = spread_values(fields, scratch, first, length, exception)
         first += length
-        y, h = label_read(loss, load_f64(labels + 8 * e)), load_f64(importances + 8 * e)
+        y, h = label_read(loss, load_f64(fields.labels + 8 * e)), load_f64(fields.importances + 8 * e)
         seen_low, seen_high = (min(low, y), max(high, y)) if y == y else (low, high)
         p = margin_read(loss, option, dot(scratch, padded(length)), seen_low, seen_high)
-        if not is_learned(learned, e):
+        if not is_learned(fields.learned, e):
             low, high = seen_low, seen_high
             store_f64(margins + 8 * e, p)
             continue
@@ -153,32 +143,28 @@ def _fold(
         else:
             refused += 1
             store_f64(margins + 8 * e, np.nan)
-    store_f64(scalars + 8 * LABEL_LOW, low)
-    store_f64(scalars + 8 * LABEL_HIGH, high)
+    set_label_range(scalars, low, high)
     return refused
 
 
 @dataclass(frozen=True, slots=True)
-class FtrlProximal(base.Optimizer):
+class FtrlProximal(Optimizer):
     """Hyper-parameters: learning rate alpha > 0, its smoothing beta >= 0, penalties l1 >= 0 and l2 >= 0.
 
     Raises ValueError for values outside these, or whose 1/alpha is not finite.
     """
 
-    alpha: float = 0.1
-    beta: float = 1.0
-    l1: float = 1.0
-    l2: float = 1.0
+    alpha: Alpha = 0.1
+    beta: Beta = 1.0
+    l1: L1 = 1.0
+    l2: L2 = 1.0
 
     name: ClassVar[str] = "ftrl_proximal"
     columns: ClassVar[tuple[str, ...]] = ("z", "n")
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "beta", "l1", "l2"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0.0):
-                raise ValueError(f"{name} must be a finite number >= 0, not {value!r}")
-        if self.alpha == 0.0 or not math.isfinite(1.0 / self.alpha):
+        Optimizer.__post_init__(self)
+        if not math.isfinite(1.0 / self.alpha):
             raise ValueError(f"alpha must be a number > 0 whose inverse is finite, not {self.alpha!r}")
 
     def _parameters(self) -> NDArray[np.float64]:
@@ -192,12 +178,12 @@ class FtrlProximal(base.Optimizer):
         return out
 
     def prepare(self, local: int, count: int, scalars: int) -> int:
-        """See `Optimizer.prepare`."""
+        """See `Fold.prepare`."""
         parameters = self._parameters()
         return int(_prepare(local, count, address_of(parameters)))
 
     def fold(self, record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int) -> int:
-        """See `Optimizer.fold`."""
+        """See `Fold.fold`."""
         parameters = self._parameters()
         return int(_fold(record, local, scratch, loss, option, scalars, margins, address_of(parameters)))
 
@@ -205,7 +191,7 @@ class FtrlProximal(base.Optimizer):
 def warm() -> None:
     """Compile every kernel of this module."""
     optimizer = FtrlProximal()
-    record, local, scalars = np.zeros(base.RECORD_FIELDS, np.int64), np.zeros(4), np.zeros(2)
+    record, local, scalars = np.zeros(RECORD_FIELDS, np.int64), np.zeros(4), np.zeros(2)
     optimizer.weights(np.zeros((1, 2)), scalars)
     optimizer.prepare(address_of(local), 1, address_of(scalars))
     optimizer.fold(address_of(record), address_of(local), 0, LOGISTIC, 0.0, address_of(scalars), 0)

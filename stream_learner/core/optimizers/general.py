@@ -1,7 +1,7 @@
 """The one fold of every optimizer but FTRL-Proximal.
 
 In: local rows (weight, then the columns; float64[8]), a record. Out: the same, changed by every example in turn.
-This file must never know a rule: what differs between optimizers is in `rules`.
+This file must never know a rule: what differs between optimizers is behind `switch`.
 
 An example is folded in four steps, each over its features in their order; features of value 0 are passed over:
 1. read: each row is brought up to the last step; w.x is summed, in order, for the prediction that is reported and for
@@ -20,11 +20,14 @@ from numpy.typing import NDArray
 
 from stream_learner.core.arithmetic import finite
 from stream_learner.core.kernels import kernel
-from stream_learner.core.losses import LABEL_HIGH, LABEL_LOW, LOSS_SCALARS, label_read, margin_read, slope
-from stream_learner.core.memory import address_of, load_f64, load_f64_at, load_i64, load_u16, store_f64, store_f64_at
-from stream_learner.core.optimizers import base, rules
-from stream_learner.core.optimizers.base import JOURNAL, ROW_BYTES, SCALAR_JOURNAL, RuleOptimizer
-from stream_learner.core.optimizers.lanes import X, is_learned, spread_values
+from stream_learner.core.losses import LOSS_SCALARS, label_read, margin_read, slope
+from stream_learner.core.memory import address_of, load_f64, load_f64_at, load_u16, store_f64, store_f64_at
+from stream_learner.core.optimizers import switch
+from stream_learner.core.optimizers.base import JOURNAL, ROW_BYTES, SCALAR_JOURNAL
+from stream_learner.core.optimizers.lanes import X, spread_values
+from stream_learner.core.optimizers.record import is_learned, label_range, opened, set_label_range
+from stream_learner.core.optimizers.rules import RuleOptimizer
+from stream_learner.core.optimizers.switch import code_of
 
 _OWN = 8 * len(LOSS_SCALARS)
 
@@ -46,7 +49,7 @@ def _read(
         _copy(place, scratch + JOURNAL + ROW_BYTES * j, width)
         x = load_f64_at(scratch, X + 8 * j)
         if x != 0.0:
-            w_reported, w_gradient, part = rules.read(rule, place, x, sc, pa)
+            w_reported, w_gradient, part = switch.read(rule, place, x, sc, pa)
             reported += w_reported * x
             gradient += w_gradient * x
             size += part
@@ -54,15 +57,13 @@ def _read(
 
 
 @kernel
-def _step(
-    rule: int, local: int, row: int, length: int, scratch: int, u: float, d: float, h: float, sc: int, pa: int
-) -> bool:
+def _step(rule: int, local: int, row: int, length: int, scratch: int, u: float, sc: int, pa: int) -> bool:
     """Step 4; False if a row is no longer finite."""
     good = True
     for j in range(length):
         x = load_f64_at(scratch, X + 8 * j)
         if x != 0.0:
-            good &= rules.step(rule, local + ROW_BYTES * load_u16(row + 2 * j), x, u, d, h, sc, pa)
+            good &= switch.step(rule, local + ROW_BYTES * load_u16(row + 2 * j), x, u, sc, pa)
     return good
 
 
@@ -106,15 +107,15 @@ def _learn(
     """
     _copy(sc, scratch + SCALAR_JOURNAL, count)
     reported, gradient, size = _read(rule, width, local, row, length, scratch, sc, pa)
-    margin = margin_read(loss, option, rules.predict(rule, reported, size, h, sc, pa), low, high)
-    p = margin_read(loss, option, rules.predict(rule, gradient, size, h, sc, pa), low, high)
+    margin = margin_read(loss, option, switch.predict(rule, reported, size, h, sc, pa), low, high)
+    p = margin_read(loss, option, switch.predict(rule, gradient, size, h, sc, pa), low, high)
     d = slope(loss, option, p, y)
     good = learned & finite(margin) & finite(h * d)
     if good:
-        u = rules.scale(rule, loss, option, p, y, h, d, size, sc, pa)
+        u = switch.scale(rule, loss, option, p, y, h, d, size, sc, pa)
         good = finite(u) & _all_finite(sc, count)
         if good:
-            good = _step(rule, local, row, length, scratch, u, d, h, sc, pa) and _all_finite(sc, count)
+            good = _step(rule, local, row, length, scratch, u, sc, pa) and _all_finite(sc, count)
     if good:
         return margin
     _put_back(width, local, row, length, scratch)
@@ -136,22 +137,19 @@ def _fold(
     margins: int,
     pa: int,
 ) -> int:
-    """See `Optimizer.fold`; `width`: numbers of a local row in use, `count`: of the optimizer's own scalars."""
-    row_len, indices = load_i64(record + 8 * base.ROW_LEN), load_i64(record + 8 * base.INDICES)
-    positions, values = load_i64(record + 8 * base.POSITIONS), load_i64(record + 8 * base.VALUES)
-    labels, importances = load_i64(record + 8 * base.LABEL), load_i64(record + 8 * base.WEIGHT)
-    exceptions, learned = load_i64(record + 8 * base.EXCEPTIONS), load_i64(record + 8 * base.LEARNED)
-    low, high = load_f64(scalars + 8 * LABEL_LOW), load_f64(scalars + 8 * LABEL_HIGH)
+    """See `Fold.fold`; `width`: numbers of a local row in use, `count`: of the optimizer's own scalars."""
+    fields = opened(record)
+    low, high = label_range(scalars)
     sc = scalars + _OWN
     first = exception = refused = 0
-    for e in range(load_i64(record + 8 * base.EXAMPLES)):
-        length = np.int64(load_u16(row_len + 2 * e))
-        exception = spread_values(scratch, first, length, positions, values, exception, exceptions)
-        row = indices + 2 * first
+    for e in range(fields.examples):
+        length = np.int64(load_u16(fields.row_len + 2 * e))
+        exception = spread_values(fields, scratch, first, length, exception)
+        row = fields.indices + 2 * first
         first += length
-        y, h = label_read(loss, load_f64(labels + 8 * e)), load_f64(importances + 8 * e)
+        y, h = label_read(loss, load_f64(fields.labels + 8 * e)), load_f64(fields.importances + 8 * e)
         margin = np.nan
-        learn = is_learned(learned, e)
+        learn = is_learned(fields.learned, e)
         below, above = (min(low, y), max(high, y)) if y == y else (low, high)
         if ((y == y) & (h >= 0.0) & finite(h)) or not learn:
             margin = _learn(
@@ -161,8 +159,7 @@ def _fold(
                 low, high = below, above
         refused += learn & (margin != margin)
         store_f64(margins + 8 * e, margin)
-    store_f64(scalars + 8 * LABEL_LOW, low)
-    store_f64(scalars + 8 * LABEL_HIGH, high)
+    set_label_range(scalars, low, high)
     return refused
 
 
@@ -172,7 +169,7 @@ def _prepare(rule: int, local: int, count: int, sc: int, pa: int) -> int:
     nonzero = 0
     for i in range(count):
         row = local + ROW_BYTES * i
-        w = rules.weight(rule, row + 8, sc, pa)
+        w = switch.weight(rule, row + 8, sc, pa)
         store_f64(row, w)
         nonzero += w != 0.0
     return nonzero
@@ -182,38 +179,32 @@ def _prepare(rule: int, local: int, count: int, sc: int, pa: int) -> int:
 def _weights(rule: int, columns: int, count: int, row_bytes: int, sc: int, pa: int, out: int) -> None:
     """Weights f64[count] at `out` of rows of columns `row_bytes` apart."""
     for i in range(count):
-        store_f64_at(out, 8 * i, rules.weight(rule, columns + row_bytes * i, sc, pa))
+        store_f64_at(out, 8 * i, switch.weight(rule, columns + row_bytes * i, sc, pa))
 
 
-def weights(
-    optimizer: RuleOptimizer, columns: NDArray[np.float64], scalars: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """See `Optimizer.weights`."""
-    columns, scalars = np.ascontiguousarray(columns, np.float64), np.ascontiguousarray(scalars, np.float64)
-    parameters, out = optimizer.parameters(), np.empty(len(columns))
-    sc, pa = address_of(scalars) + _OWN, address_of(parameters)
-    row_bytes = 8 * len(optimizer.columns)
-    _weights(optimizer.rule, address_of(columns), len(columns), row_bytes, sc, pa, address_of(out))
-    return out
+class GeneralFold:
+    """An optimizer of the general fold at work: see `base.Fold`."""
 
+    def __init__(self, optimizer: RuleOptimizer) -> None:
+        self._rule = code_of(optimizer)
+        self._columns = len(optimizer.columns)
+        self._scalars = len(optimizer.scalars)
+        self._kept = optimizer.parameters()
+        self._parameters = address_of(self._kept)
 
-def prepare(optimizer: RuleOptimizer, local: int, count: int, scalars: int) -> int:
-    """See `Optimizer.prepare`."""
-    parameters = optimizer.parameters()
-    return int(_prepare(optimizer.rule, local, count, scalars + _OWN, address_of(parameters)))
+    def weights(self, columns: NDArray[np.float64], scalars: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See `Fold.weights`."""
+        columns, scalars = np.ascontiguousarray(columns, np.float64), np.ascontiguousarray(scalars, np.float64)
+        out, sc = np.empty(len(columns)), address_of(scalars) + _OWN
+        row_bytes = 8 * self._columns
+        _weights(self._rule, address_of(columns), len(columns), row_bytes, sc, self._parameters, address_of(out))
+        return out
 
+    def prepare(self, local: int, count: int, scalars: int) -> int:
+        """See `Fold.prepare`."""
+        return int(_prepare(self._rule, local, count, scalars + _OWN, self._parameters))
 
-def fold(
-    optimizer: RuleOptimizer,
-    record: int,
-    local: int,
-    scratch: int,
-    loss: int,
-    option: float,
-    scalars: int,
-    margins: int,
-) -> int:
-    """See `Optimizer.fold`."""
-    parameters = optimizer.parameters()
-    places = record, local, scratch, loss, option, scalars, len(optimizer.scalars), margins, address_of(parameters)
-    return int(_fold(optimizer.rule, 1 + len(optimizer.columns), *places))
+    def fold(self, record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int) -> int:
+        """See `Fold.fold`."""
+        places = record, local, scratch, loss, option, scalars, self._scalars, margins, self._parameters
+        return int(_fold(self._rule, 1 + self._columns, *places))

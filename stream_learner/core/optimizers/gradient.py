@@ -12,34 +12,26 @@ This file must never take a step where g = 0: a rate may be 0/0 there.
 | normalized | see `Normalized`                                       | w, s    | t, passes, n  |
 
 P clips into the box after the step; sums of squares include the current gradient.
-Sources: [L] McMahan's lecture "Adaptive per-coordinate learning" (2012), [F] slides "Online convex optimization 2",
-[SM] Streeter & McMahan, "Less regret via online conditioning" (2010), [VW] Chikkerur (2015).
+Sources: [L], [F], [SM], [VW], listed in `core.optimizers`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.arithmetic import finite
 from stream_learner.core.kernels import kernel
-from stream_learner.core.optimizers import codes
-from stream_learner.core.optimizers.base import RuleOptimizer, check_above
 from stream_learner.core.optimizers.cells import column, number, set_column, set_number, set_weight
-from stream_learner.core.optimizers.schedules import AFTER_SCHEDULE, Scheduled, T, next_rate
+from stream_learner.core.optimizers.rules import Rule, RuleOptimizer, column_read, set_both
+from stream_learner.core.optimizers.schedules import AFTER_SCHEDULE, Scheduled, T, next_rate, scheduled_scale
+from stream_learner.core.optimizers.settings import Eta, High, Low, Scale, Setting, check_above
 
 _W = 0
-
-
-@kernel
-def weight_read(row: int, x: float) -> tuple[float, float, float]:
-    """Step 1 of every rule whose first column is the weight; the size is x^2."""
-    w = column(row, _W)
-    return w, w, x * x
 
 
 @kernel
@@ -48,22 +40,8 @@ def boxed(w: float, low: float, high: float) -> float:
     return min(max(w, low), high)
 
 
-@kernel
-def set_both(row: int, w: float) -> bool:
-    """The new weight of a rule whose first column it is; False if it is not finite."""
-    set_column(row, _W, w)
-    set_weight(row, w)
-    return finite(w)
-
-
-@kernel
-def weight_step(row: int, x: float, u: float) -> bool:
-    """w = w - u x, for every rule without a box whose first column is the weight."""
-    return set_both(row, column(row, _W) - u * x)
-
-
 def box(low: float | None, high: float | None) -> tuple[float, float]:
-    """The bounds of a box, where None is none. Raises ValueError unless the box holds the first weight, 0."""
+    """The bounds of a box; None means no bound. Raises ValueError unless the box holds the first weight, 0."""
     bounds = (-math.inf if low is None else low, math.inf if high is None else high)
     if not bounds[0] <= 0.0 <= bounds[1]:
         raise ValueError(f"low and high must hold 0, where weights start: not {low!r} and {high!r}")
@@ -71,17 +49,11 @@ def box(low: float | None, high: float | None) -> tuple[float, float]:
 
 
 def forget_no_bounds(optimizer: RuleOptimizer) -> None:
-    """Write an infinite bound as None: JSON, in which a state keeps its optimizer, has no infinity."""
+    """Replace an infinite bound by None: a state keeps its optimizer as JSON, which has no infinity."""
     for name in ("low", "high"):
         value = getattr(optimizer, name)
         if value is not None and math.isinf(value):
             object.__setattr__(optimizer, name, None)
-
-
-@kernel
-def ogd_scale(h: float, d: float, sc: int, pa: int) -> float:
-    """u = eta_t h d, so that the step is w - u x: for every rule with a learning rate by schedule."""
-    return next_rate(sc, pa) * (h * d)
 
 
 @kernel
@@ -98,11 +70,11 @@ class GradientDescent(Scheduled):
     eta_t by `schedule`; weights stay in [low, high], where None is no bound.
     """
 
-    low: float | None = None
-    high: float | None = None
+    low: Low | None = None
+    high: High | None = None
 
     name: ClassVar[str] = "ogd"
-    rule: ClassVar[int] = codes.OGD
+    rule: ClassVar[Rule] = Rule(scale=scheduled_scale, step=ogd_step)
     columns: ClassVar[tuple[str, ...]] = ("w",)
 
     def __post_init__(self) -> None:
@@ -122,11 +94,11 @@ _RADIUS, _GLOBAL_SCALE, _DIAMETER = range(3)
 
 @kernel
 def ogd_global_read(row: int, x: float, sc: int) -> tuple[float, float, float]:
-    """Count the feature if it is new."""
+    """Count the feature if it is new; its weight is the first column."""
     if column(row, _SEEN) == 0.0:
         set_column(row, _SEEN, 1.0)
         set_number(sc, _SEEN_COUNT, number(sc, _SEEN_COUNT) + 1.0)
-    return weight_read(row, x)
+    return column_read(row, x)
 
 
 @kernel
@@ -158,19 +130,20 @@ class GlobalDescent(RuleOptimizer):
     those of the current example included; a `diameter` > 0 takes its place (None: none).
     """
 
-    radius: float
-    scale: float = 1.0
-    diameter: float | None = None
+    radius: Annotated[float, Setting("Largest magnitude of a weight.", above=0)]
+    scale: Scale = 1.0
+    diameter: (
+        Annotated[
+            float,
+            Setting("Diameter of the box in the learning rate, in place of that of the features seen.", above=0),
+        ]
+        | None
+    ) = None
 
     name: ClassVar[str] = "ogd_global"
-    rule: ClassVar[int] = codes.OGD_GLOBAL
+    rule: ClassVar[Rule] = Rule(read=ogd_global_read, scale=ogd_global_scale, step=ogd_global_step)
     columns: ClassVar[tuple[str, ...]] = ("w", "seen")
     scalars: ClassVar[tuple[str, ...]] = ("squares", "seen")
-
-    def __post_init__(self) -> None:
-        check_above(0.0, radius=self.radius, scale=self.scale)
-        if self.diameter is not None:
-            check_above(0.0, diameter=self.diameter)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""
@@ -179,12 +152,6 @@ class GlobalDescent(RuleOptimizer):
 
 _G2 = 1
 _RATE, _LOW, _HIGH = range(3)
-
-
-@kernel
-def gradient_scale(h: float, d: float) -> float:
-    """u = h d, so that g = u x: for every rule whose rate is the coordinate's own."""
-    return h * d
 
 
 @kernel
@@ -207,17 +174,20 @@ class PerCoordinateDescent(RuleOptimizer):
     [L]'s B sqrt 2 / sqrt G2 is the same rate with D = 2 B.
     """
 
-    low: float
-    high: float
-    scale: float = 1.0
-    two: float = 2.0
+    low: Low
+    high: High
+    scale: Scale = 1.0
+    two: Annotated[
+        float,
+        Setting("What the sum of squares is multiplied by under the root of the learning rate: 2 or 1.", above=0),
+    ] = 2.0
 
     name: ClassVar[str] = "pc_ogd"
-    rule: ClassVar[int] = codes.PC_OGD
+    rule: ClassVar[Rule] = Rule(step=adagrad_step)
     columns: ClassVar[tuple[str, ...]] = ("w", "g2")
 
     def __post_init__(self) -> None:
-        check_above(0.0, scale=self.scale, two=self.two)
+        RuleOptimizer.__post_init__(self)
         box(self.low, self.high)
         check_above(0.0, **{"high - low": self.high - self.low})
 
@@ -234,16 +204,16 @@ class AdaGrad(RuleOptimizer):
     Weights stay in [low, high], where None is no bound.
     """
 
-    eta: float = 0.1
-    low: float | None = None
-    high: float | None = None
+    eta: Eta = 0.1
+    low: Low | None = None
+    high: High | None = None
 
     name: ClassVar[str] = "adagrad"
-    rule: ClassVar[int] = codes.ADAGRAD
+    rule: ClassVar[Rule] = Rule(step=adagrad_step)
     columns: ClassVar[tuple[str, ...]] = ("w", "g2")
 
     def __post_init__(self) -> None:
-        check_above(0.0, eta=self.eta)
+        RuleOptimizer.__post_init__(self)
         box(self.low, self.high)
         forget_no_bounds(self)
 
@@ -292,10 +262,10 @@ class Normalized(Scheduled):
 
     For each x_i that is not 0: where |x_i| > s_i, w_i = w_i s_i^2 / x_i^2 and s_i = |x_i|. Then predict;
     N += sum x_i^2 / s_i^2; w_i = w_i - eta_t (t / N) g_i / s_i^2. N and t include the current example, whatever its
-    importance. `weights` are those before the next example's values are known.
+    importance. `weights` returns the weights before the next example's values rescale them.
     """
 
     name: ClassVar[str] = "normalized"
-    rule: ClassVar[int] = codes.NORMALIZED
+    rule: ClassVar[Rule] = Rule(read=normalized_read, scale=normalized_scale, step=normalized_step)
     columns: ClassVar[tuple[str, ...]] = ("w", "s")
     scalars: ClassVar[tuple[str, ...]] = (*Scheduled.scalars, "n")

@@ -1,9 +1,9 @@
 """Importance-aware ("invariant") updates, w = w - s(h) x, in closed form for every loss.
 
 In: margin p, label y, importance h, rate eta, X = x.x. Out: s(h).
-This file must never subtract two numbers that are close for a small h eta X: most examples are such.
+This file must never subtract two numbers that are close when h eta X is small, as it is for most examples.
 
-Source: Chikkerur (2015). s solves ds/dh = eta l'(p - s X), s(0) = 0: the limit of many steps of little importance.
+Source: [VW]. s solves ds/dh = eta l'(p - s X), s(0) = 0: the limit of many steps of little importance.
 The law: one update with importance a + b equals one with a, then one with b. (The source's recursion for s(h + 1) is
 replication, and does not obey it.) With e = h eta and b = e X, where the source prints
 
@@ -32,16 +32,16 @@ from numpy.typing import NDArray
 from stream_learner.core import losses
 from stream_learner.core.arithmetic import exp, expm1, log, log1p, log1p_of_scaled, margin_gain, sigmoid
 from stream_learner.core.kernels import kernel
-from stream_learner.core.optimizers import codes
-from stream_learner.core.optimizers.base import RuleOptimizer, check_above
 from stream_learner.core.optimizers.cells import number
+from stream_learner.core.optimizers.rules import Rule, RuleOptimizer, column_step
+from stream_learner.core.optimizers.settings import Eta
 
 _ETA = 0
 
 
 @kernel
 def _poisson_change(p: float, y: float, b: float) -> float:
-    """By how much the margin of a count y > 0 falls."""
+    """The decrease of the margin for a count y > 0."""
     part, ratio = -expm1(-y * b), exp(p) / y
     if part * (1.0 - ratio) < 0.5:
         return log1p(part * (ratio - 1.0))
@@ -117,14 +117,11 @@ class Invariant(RuleOptimizer):
     The logistic loss has closed forms for the labels 0 and 1 only: an example with a label between them is refused.
     """
 
-    eta: float = 0.1
+    eta: Eta = 0.1
 
     name: ClassVar[str] = "invariant"
-    rule: ClassVar[int] = codes.INVARIANT
+    rule: ClassVar[Rule] = Rule(scale=invariant_u, step=column_step)
     columns: ClassVar[tuple[str, ...]] = ("w",)
-
-    def __post_init__(self) -> None:
-        check_above(0.0, eta=self.eta)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""

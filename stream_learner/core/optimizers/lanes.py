@@ -19,12 +19,13 @@ from numba.extending import intrinsic
 
 from stream_learner.core.arithmetic import sum_lanes
 from stream_learner.core.kernels import kernel
-from stream_learner.core.memory import load_f64, load_f64_at, load_u8, load_u16, load_u32, store_f64_at
+from stream_learner.core.memory import load_f64, load_f64_at, load_u16, load_u32, store_f64_at
+from stream_learner.core.optimizers.record import Record
 
 LOCAL_BYTES: Final = 32
 LONGEST_ROW: Final = 65536
 PLANE_BYTES: Final = 8 * LONGEST_ROW + 832
-"""The odd rest keeps equal places of two planes in different sets of the first-level cache."""
+"""832 bytes more than the values need, so that equal places of two planes fall into different sets of the L1 cache."""
 X: Final = 0
 W: Final = PLANE_BYTES
 A: Final = 2 * PLANE_BYTES
@@ -93,12 +94,6 @@ def _row(local: int, indices: int, j: int) -> int:
 
 
 @kernel
-def is_learned(learned: int, example: int) -> bool:
-    """Whether an example is learned from; `learned` is an address of u8, or 0 where all are. See `base.LEARNED`."""
-    return learned == 0 or load_u8(learned + example) != 0
-
-
-@kernel
 def padded(length: int) -> int:
     """The next multiple of eight."""
     return (length + 7) & -8
@@ -148,9 +143,7 @@ def scatter(local: int, indices: int, length: int, scratch: int) -> None:
 
 
 @kernel
-def spread_values(
-    scratch: int, first: int, length: int, positions: int, values: int, exception: int, exceptions: int
-) -> int:
+def spread_values(record: Record, scratch: int, first: int, length: int, exception: int) -> int:
     """Fill the x plane for the features at first .. first + length of the record: 1.0, or the value of an exception.
 
     `exception` is the first one that may belong here; returns the first that belongs to a later example.
@@ -159,11 +152,11 @@ def spread_values(
         store_f64_at(scratch, X + 8 * j, 1.0)
     for j in range(length, padded(length)):
         store_f64_at(scratch, X + 8 * j, 0.0)
-    while exception < exceptions:
-        j = load_u32(positions + 4 * exception) - first
+    while exception < record.exceptions:
+        j = load_u32(record.positions + 4 * exception) - first
         if j >= length:
             break
-        store_f64_at(scratch, X + 8 * j, load_f64(values + 8 * exception))
+        store_f64_at(scratch, X + 8 * j, load_f64(record.values + 8 * exception))
         exception += 1
     return exception
 

@@ -1,8 +1,8 @@
 """Follow the regularized leader: the weights are a function of the sums of the gradients.
 
 In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on; weights.
-This file must never touch a row that an example does not name: what time does to a weight is in the formula that
-reads it.
+This file must never touch a row that an example does not name. A weight that changes with t is computed when it is
+read.
 
 With t the examples folded so far and G1 the sum of a feature's gradients, the weight for example t + 1 is
 
@@ -13,15 +13,14 @@ With t the examples folded so far and G1 the sum of a feature's gradients, the w
 | `ftrl_doubling`            | -G1 / (c sqrt(T)), T that of the epoch       | G1, epoch | t, epoch | [F]     |
 | `ftrl_proximal_growing_l1` | -S(z, t l1) / ((beta + sqrt n) / alpha + l2) | z, n      | t        | [L] [G] |
 
-S(v, a) is v shrunk by a toward 0, 0 where |v| <= a. Sources: [F] slides "Online convex optimization 2"; [L]
-McMahan's lecture "Adaptive per-coordinate learning" (2012); [G] McMahan et al. (2013), Algorithm 1. In the
-w_t = -G1 / (c sqrt(t)) of [F], G1 is what is known before example t.
+S(v, a) is v shrunk by a toward 0, and 0 where |v| <= a. The sources are listed in `core.optimizers`. In the
+w_t = -G1 / (c sqrt(t)) of [F], G1 is the sum over the examples before t.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,20 +28,14 @@ from numpy.typing import NDArray
 from stream_learner.core.arithmetic import finite
 from stream_learner.core.kernels import kernel
 from stream_learner.core.memory import float_of_bits
-from stream_learner.core.optimizers import codes
-from stream_learner.core.optimizers.base import RuleOptimizer, check_above, check_at_least, check_whole
 from stream_learner.core.optimizers.cells import column, number, set_column, set_number, set_weight
+from stream_learner.core.optimizers.rules import Rule, RuleOptimizer
+from stream_learner.core.optimizers.schedules import T, counted_scale
+from stream_learner.core.optimizers.settings import L1, L2, Alpha, Beta, RootFactor, Setting, Strength
 from stream_learner.core.optimizers.sparse import shrunk
 
 _G1, _ROW_EPOCH = range(2)
-_T, _EPOCH = range(2)
-
-
-@kernel
-def counted_scale(h: float, d: float, sc: int) -> float:
-    """t += 1; u = h d, so that g = u x: for every rule whose weight is a formula in t."""
-    set_number(sc, _T, number(sc, _T) + 1.0)
-    return h * d
+_EPOCH = 1
 
 
 @kernel
@@ -55,7 +48,7 @@ def _add(row: int, g: float) -> bool:
 
 @kernel
 def _leads(row: int, w: float) -> bool:
-    """The weight that belongs to the columns."""
+    """Set the weight that was computed from the columns; False if it is not finite."""
     set_weight(row, w)
     return finite(w)
 
@@ -75,7 +68,7 @@ def ftrl_fixed_step(row: int, x: float, u: float, pa: int) -> bool:
 @kernel
 def ftrl_sqrt_weight(columns: int, sc: int, pa: int) -> float:
     """-G1 / (c sqrt(t + 1))."""
-    return (0.0 - number(columns, _G1)) / (number(pa, 0) * np.sqrt(number(sc, _T) + 1.0))
+    return (0.0 - number(columns, _G1)) / (number(pa, 0) * np.sqrt(number(sc, T) + 1.0))
 
 
 @kernel
@@ -97,7 +90,7 @@ def _two_to(exponent: float) -> float:
 def _next_epoch(sc: int, pa: int) -> float:
     """The epoch of example t + 1. Epoch e ends with example first 2^e; the scalar is the epoch of example t."""
     epoch = number(sc, _EPOCH)
-    return epoch + 1.0 if number(sc, _T) >= number(pa, _FIRST) * _two_to(epoch) else epoch
+    return epoch + 1.0 if number(sc, T) >= number(pa, _FIRST) * _two_to(epoch) else epoch
 
 
 @kernel
@@ -138,7 +131,7 @@ def ftrl_growing_weight(columns: int, sc: int, pa: int) -> float:
     denominator = (number(pa, _BETA) + np.sqrt(n)) / number(pa, _ALPHA) + number(pa, _L2)
     if denominator == 0.0:
         return 0.0
-    return shrunk(-number(columns, _Z), number(sc, _T) * number(pa, _L1)) / denominator
+    return shrunk(-number(columns, _Z), number(sc, T) * number(pa, _L1)) / denominator
 
 
 @kernel
@@ -161,14 +154,11 @@ class FixedLeader(RuleOptimizer):
     It is gradient descent at the constant rate 1 / lambda, without a box.
     """
 
-    strength: float
+    strength: Strength
 
     name: ClassVar[str] = "ftrl_fixed"
-    rule: ClassVar[int] = codes.FTRL_FIXED
+    rule: ClassVar[Rule] = Rule(step=ftrl_fixed_step, weight=ftrl_fixed_weight, weight_is_formula=True)
     columns: ClassVar[tuple[str, ...]] = ("g1",)
-
-    def __post_init__(self) -> None:
-        check_above(0.0, strength=self.strength)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""
@@ -182,16 +172,15 @@ class RootLeader(RuleOptimizer):
     With c = 1, and slopes and comparators within 1, its regret is at most 1.5 sqrt(T).
     """
 
-    c: float = 1.0
+    c: RootFactor = 1.0
 
     name: ClassVar[str] = "ftrl_sqrt"
-    rule: ClassVar[int] = codes.FTRL_SQRT
+    rule: ClassVar[Rule] = Rule(
+        scale=counted_scale, step=ftrl_sqrt_step, weight=ftrl_sqrt_weight, weight_is_formula=True
+    )
     columns: ClassVar[tuple[str, ...]] = ("g1",)
     scalars: ClassVar[tuple[str, ...]] = ("t",)
     moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_above(0.0, c=self.c)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""
@@ -207,19 +196,17 @@ class DoublingLeader(RuleOptimizer):
     (1 + sqrt 2) sqrt(T).
     """
 
-    first: int = 1
-    c: float = 1.0
-    keep: bool = False
+    first: Annotated[int, Setting("Examples in the first epoch.", at_least=1)] = 1
+    c: RootFactor = 1.0
+    keep: Annotated[bool, Setting("Whether the state is kept at the end of an epoch.")] = False
 
     name: ClassVar[str] = "ftrl_doubling"
-    rule: ClassVar[int] = codes.FTRL_DOUBLING
+    rule: ClassVar[Rule] = Rule(
+        scale=ftrl_doubling_scale, step=ftrl_doubling_step, weight=ftrl_doubling_weight, weight_is_formula=True
+    )
     columns: ClassVar[tuple[str, ...]] = ("g1", "epoch")
     scalars: ClassVar[tuple[str, ...]] = ("t", "epoch")
     moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_whole(first=self.first)
-        check_above(0.0, c=self.c)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""
@@ -230,24 +217,22 @@ class DoublingLeader(RuleOptimizer):
 class GrowingL1Leader(RuleOptimizer):
     """FTRL-Proximal whose L1 penalty grows with the gradients: after t examples it is t l1 |w|, as [L] has it.
 
-    In `FtrlProximal`, [G], the penalty stays l1 |w| while the gradients add up. Where it grows, a weight that no
-    gradient holds up comes to 0 in time. alpha > 0; beta, l1, l2 >= 0; w = 0 where n, beta and l2 are 0.
+    In `FtrlProximal`, [G], the penalty stays l1 |w| while the gradients add up. Where it grows, the weight of a feature
+    whose gradients cancel out becomes 0 in time. alpha > 0; beta, l1, l2 >= 0; w = 0 where n, beta and l2 are 0.
     """
 
-    l1: float
-    alpha: float = 0.1
-    beta: float = 1.0
-    l2: float = 0.0
+    l1: L1
+    alpha: Alpha = 0.1
+    beta: Beta = 1.0
+    l2: L2 = 0.0
 
     name: ClassVar[str] = "ftrl_proximal_growing_l1"
-    rule: ClassVar[int] = codes.FTRL_GROWING
+    rule: ClassVar[Rule] = Rule(
+        scale=counted_scale, step=ftrl_growing_step, weight=ftrl_growing_weight, weight_is_formula=True
+    )
     columns: ClassVar[tuple[str, ...]] = ("z", "n")
     scalars: ClassVar[tuple[str, ...]] = ("t",)
     moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_above(0.0, alpha=self.alpha)
-        check_at_least(0.0, beta=self.beta, l1=self.l1, l2=self.l2)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""

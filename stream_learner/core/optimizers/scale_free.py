@@ -11,8 +11,8 @@ With g = h (dl/dp) x, theta the sum of -g, A the sum of |g|, M the largest |x| o
              N += h sum (x / M)^2 and T += h before predicting; then, where |h dl/dp| > L, L = max(|h dl/dp|, beta), w
              again, and W -= g w
 
-Coin betting does not see the units of a feature, but for the 1e-6. To PiSTOL they matter: its w x grows with the root
-of the unit. Source: the updates of Vowpal Wabbit 9.11, `--pistol` and `--coin`, as they were read off its behaviour.
+Scaling all values of a feature changes nothing in coin betting, except through the 1e-6. With PiSTOL, w x grows with
+the square root of the scale. Source: [T], `--pistol` and `--coin`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from stream_learner.core.arithmetic import exp, finite
 from stream_learner.core.kernels import kernel
-from stream_learner.core.optimizers import codes
-from stream_learner.core.optimizers.base import RuleOptimizer, check_above
 from stream_learner.core.optimizers.cells import column, number, set_column, set_number, set_weight
+from stream_learner.core.optimizers.rules import Rule, RuleOptimizer
+from stream_learner.core.optimizers.settings import Alpha, BetaAboveZero
 
 _THETA, _A, _M, _WEALTH, _L = range(5)
 _N, _TOTAL = range(2)
@@ -130,15 +130,12 @@ def coin_step(row: int, x: float, u: float, sc: int, pa: int) -> bool:
 class Pistol(RuleOptimizer):
     """PiSTOL: no learning rate; alpha, beta > 0. See the equations of this module."""
 
-    alpha: float = 1.0
-    beta: float = 0.5
+    alpha: Alpha = 1.0
+    beta: BetaAboveZero = 0.5
 
     name: ClassVar[str] = "pistol"
-    rule: ClassVar[int] = codes.PISTOL
+    rule: ClassVar[Rule] = Rule(read=pistol_read, step=pistol_step, weight=pistol_weight)
     columns: ClassVar[tuple[str, ...]] = ("theta", "a", "m")
-
-    def __post_init__(self) -> None:
-        check_above(0.0, alpha=self.alpha, beta=self.beta)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""
@@ -153,17 +150,16 @@ class CoinBetting(RuleOptimizer):
     of the examples so far.
     """
 
-    alpha: float = 4.0
-    beta: float = 1.0
+    alpha: Alpha = 4.0
+    beta: BetaAboveZero = 1.0
 
     name: ClassVar[str] = "coin"
-    rule: ClassVar[int] = codes.COIN
+    rule: ClassVar[Rule] = Rule(
+        read=coin_read, predict=coin_predict, scale=coin_scale, step=coin_step, weight=coin_weight
+    )
     columns: ClassVar[tuple[str, ...]] = ("theta", "a", "m", "wealth", "largest")
     scalars: ClassVar[tuple[str, ...]] = ("n", "total")
     moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_above(0.0, alpha=self.alpha, beta=self.beta)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""

@@ -4,10 +4,10 @@ In: hyper-parameters (places 0 to 4), scalars t and passes (places 0 and 1). Out
 This file must never hold a rate of a single coordinate.
 
     constant   eta
-    root       eta / sqrt t                                 (Streeter & McMahan 2010, eq. 1)
-    power      eta decay^k (t0 / (t0 + t))^power            (Chikkerur 2015; k passes have ended)
+    root       eta / sqrt t                                 ([SM] eq. 1)
+    power      eta decay^k (t0 / (t0 + t))^power            ([VW]; k passes have ended)
 
-t counts examples from 1; those of importance 0 count, those refused do not.
+t counts examples from 1. Examples of importance 0 count, refused ones do not.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from stream_learner.core.arithmetic import power
 from stream_learner.core.kernels import kernel
 from stream_learner.core.losses import LOSS_SCALARS
-from stream_learner.core.optimizers.base import RuleOptimizer, check_above, check_at_least
 from stream_learner.core.optimizers.cells import number, set_number
+from stream_learner.core.optimizers.rules import RuleOptimizer
+from stream_learner.core.optimizers.settings import SCHEDULES, T0, Decay, Eta, Power, Schedule
 
-SCHEDULES: Final = ("constant", "root", "power")
 _CONSTANT, _ROOT, _POWER = range(3)
 
-ETA, SCHEDULE, DECAY, T0, EXPONENT = range(5)
+_ETA, _SCHEDULE, _DECAY, _T0, _EXPONENT = range(5)
 """Places of the hyper-parameters; an optimizer's own follow."""
 AFTER_SCHEDULE: Final = 5
 T, PASSES = range(2)
@@ -37,18 +37,18 @@ T, PASSES = range(2)
 @kernel
 def rate_at(t: float, passes: float, pa: int) -> float:
     """The learning rate of step t, after so many passes."""
-    eta, schedule = number(pa, ETA), number(pa, SCHEDULE)
+    eta, schedule = number(pa, _ETA), number(pa, _SCHEDULE)
     if schedule == _CONSTANT:
         return eta
     if schedule == _ROOT:
         return eta / np.sqrt(t)
-    t0 = number(pa, T0)
-    return eta * power(number(pa, DECAY), passes) * power(t0 / (t0 + t), number(pa, EXPONENT))
+    t0 = number(pa, _T0)
+    return eta * power(number(pa, _DECAY), passes) * power(t0 / (t0 + t), number(pa, _EXPONENT))
 
 
 @kernel
 def rate(sc: int, pa: int) -> float:
-    """The learning rate of step t, as the scalars have it."""
+    """The learning rate of step t, with t and the number of passes from the scalars."""
     return rate_at(number(sc, T), number(sc, PASSES), pa)
 
 
@@ -59,30 +59,37 @@ def next_rate(sc: int, pa: int) -> float:
     return rate(sc, pa)
 
 
+@kernel
+def scheduled_scale(h: float, d: float, sc: int, pa: int) -> float:
+    """u = eta_t h d, so that the step is w - u x: for every rule with a learning rate by schedule."""
+    return next_rate(sc, pa) * (h * d)
+
+
+@kernel
+def counted_scale(h: float, d: float, sc: int) -> float:
+    """t += 1; u = h d, so that g = u x: for every rule whose weight is a formula in t."""
+    set_number(sc, T, number(sc, T) + 1.0)
+    return h * d
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled(RuleOptimizer):
     """Hyper-parameters of a learning rate: eta > 0; of schedule power, decay > 0, t0 > 0, power >= 0."""
 
-    eta: float = 0.1
-    schedule: str = "constant"
-    decay: float = 1.0
-    t0: float = 1.0
-    power: float = 0.5
+    eta: Eta = 0.1
+    schedule: Schedule = "constant"
+    decay: Decay = 1.0
+    t0: T0 = 1.0
+    power: Power = 0.5
 
     scalars: ClassVar[tuple[str, ...]] = ("t", "passes")
-
-    def __post_init__(self) -> None:
-        check_above(0.0, eta=self.eta, decay=self.decay, t0=self.t0)
-        check_at_least(0.0, power=self.power)
-        if self.schedule not in SCHEDULES:
-            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
 
     def schedule_parameters(self) -> tuple[float, ...]:
         """The first `AFTER_SCHEDULE` parameters."""
         return (self.eta, float(SCHEDULES.index(self.schedule)), self.decay, self.t0, self.power)
 
     def parameters(self) -> NDArray[np.float64]:
-        """The learning rate's; an optimizer with others adds them."""
+        """Those of the learning rate; an optimizer with others appends them."""
         return np.array(self.schedule_parameters())
 
     def end_pass(self, scalars: NDArray[np.float64]) -> None:

@@ -1,12 +1,12 @@
 """L1 inside the update: subgradient, simple truncation, truncated gradient, FOBOS, dual averaging.
 
 In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on; weights with exact zeros.
-This file must never touch a row that an example does not name. These rules act on every weight at every example;
-a row holds the weight as of the last time it was written, and whoever reads it makes up for the time since.
+This file must never touch a row that an example does not name. These rules change every weight at every example. So a
+row keeps the weight as of when it was last written, and reading it applies the changes since then.
 
 With v = w - eta g, eta that of example t, lambda = `l1`, S(v, a) = v shrunk by a toward 0 without crossing:
 
-| name                 | what example t does to every weight               | row    | what a reader makes up for      |
+| name                 | what example t does to every weight               | row    | what reading applies            |
 |----------------------|---------------------------------------------------|--------|---------------------------------|
 | `l1_subgradient`     | v - eta lambda sgn(w)                             | w, tau | the steps tau + 1 ... t         |
 | `simple_truncation`  | if t mod k = 0: 0 where abs(v) <= theta           | w, tau | a multiple of k in (tau, t]     |
@@ -15,27 +15,35 @@ With v = w - eta g, eta that of example t, lambda = `l1`, S(v, a) = v shrunk by 
 | `rda`                | -(sqrt(t) / gamma) S(G1 / t, lambda)              | G1     | nothing, it is a formula in t   |
 
 tau is the example as of which w is; A the sum of all shrinkages so far, with a carry (Kahan), so that A - A_i is right
-to the last bit of A after any number of examples. A row is written where there is a gradient, and only there. In a
-step, the weight of the local row is the one that was read. Sources: notes on sparse online optimisation [Z]; for FOBOS
-and RDA also [VW] Chikkerur (2015); for L1 subgradient and FOBOS also [L] McMahan's lecture "Adaptive per-coordinate
-learning" (2012).
+to the last bit of A after any number of examples. A row is written only where the gradient is not 0. In a step, the
+weight of the local row is the one that was read. Sources: [Z]; for FOBOS and RDA also [VW]; for L1 subgradient and
+FOBOS also [L]. They are listed in `core.optimizers`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.arithmetic import finite
 from stream_learner.core.kernels import kernel
-from stream_learner.core.optimizers import codes
-from stream_learner.core.optimizers.base import RuleOptimizer, check_above, check_at_least, check_whole
 from stream_learner.core.optimizers.cells import column, number, set_column, set_number, set_weight
-from stream_learner.core.optimizers.schedules import AFTER_SCHEDULE, PASSES, Scheduled, T, next_rate, rate_at
+from stream_learner.core.optimizers.rules import Rule, RuleOptimizer
+from stream_learner.core.optimizers.schedules import (
+    AFTER_SCHEDULE,
+    PASSES,
+    Scheduled,
+    T,
+    counted_scale,
+    next_rate,
+    rate_at,
+    scheduled_scale,
+)
+from stream_learner.core.optimizers.settings import L1, Every, Setting, Theta, check_at_least
 
 _W, _SINCE = range(2)
 _AMOUNT, _SHRINKAGE, _CARRY = 2, 3, 4
@@ -60,7 +68,7 @@ def _set(row: int, w: float, since: float) -> bool:
 
 @kernel
 def _rest(row: int, w: float) -> bool:
-    """A row without a gradient is not written: its weight goes on moving by itself."""
+    """Leave the columns of a row whose gradient is 0 as they are; only its weight is brought up to date."""
     set_weight(row, w)
     return True
 
@@ -85,7 +93,7 @@ def _walked(w: float, tau: float, t: float, passes: float, pa: int) -> float:
 
 @kernel
 def _swung(w: float, steps: float, a: float) -> float:
-    """w after `steps` steps of a > 0 with g = 0: down to r in (0, a), then to and fro between r - a and r."""
+    """w after `steps` steps of a > 0 with g = 0: |w| falls to r in (0, a), then w alternates between r - a and r."""
     size = abs(w)
     down = np.floor(size / a)
     half = 0.5 * max(steps - down, 0.0)
@@ -99,7 +107,7 @@ def _swung(w: float, steps: float, a: float) -> float:
 
 @kernel
 def l1_subgradient_weight(columns: int, sc: int, pa: int) -> float:
-    """w after the steps since tau: in closed form if eta is constant, else walked."""
+    """w after the steps since tau: in closed form if eta is constant, else step by step."""
     w, tau, t = number(columns, _W), number(columns, _SINCE), number(sc, T)
     a = number(sc, _AMOUNT)
     if w == 0.0 or tau == t or a == 0.0:
@@ -207,22 +215,23 @@ def rda_step(row: int, x: float, u: float, sc: int, pa: int) -> bool:
 class L1Subgradient(Scheduled):
     """w = w - eta g - eta lambda sgn(w) on all weights, [Z] [L]; sgn(0) = 0, lambda = `l1` >= 0.
 
-    It never rests at 0: a weight within eta lambda of 0 swings around it. At a constant rate a reader brings a row up
-    to date in closed form. At a falling rate it walks through every example since the row was written, so that is
-    for evaluation only; and schedule power must have decay 1, because a row does not know where passes ended.
+    A weight within eta lambda of 0 alternates around 0 and does not become 0. At a constant rate a row is brought up to
+    date in closed form. At a falling rate this takes a step for every example since the row was written, so a falling
+    rate is for evaluation only; and schedule power must have decay 1, because a row does not know where passes ended.
     """
 
-    l1: float
+    l1: L1
 
     name: ClassVar[str] = "l1_subgradient"
-    rule: ClassVar[int] = codes.L1_SUBGRADIENT
+    rule: ClassVar[Rule] = Rule(
+        scale=l1_subgradient_scale, step=l1_subgradient_step, weight=l1_subgradient_weight, weight_is_formula=True
+    )
     columns: ClassVar[tuple[str, ...]] = ("w", "tau")
     scalars: ClassVar[tuple[str, ...]] = (*Scheduled.scalars, "amount")
     moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         Scheduled.__post_init__(self)
-        check_at_least(0.0, l1=self.l1)
         if self.schedule == "power" and self.decay != 1.0:
             raise ValueError(f"decay must be 1 for {self.name}, not {self.decay!r}: rows do not know where passes end")
 
@@ -245,18 +254,19 @@ class SimpleTruncation(Scheduled):
     k = `every`, a whole number >= 1; theta >= 0.
     """
 
-    theta: float
-    every: int = 1
+    theta: Theta
+    every: Every = 1
 
     name: ClassVar[str] = "simple_truncation"
-    rule: ClassVar[int] = codes.SIMPLE_TRUNCATION
+    rule: ClassVar[Rule] = Rule(
+        scale=scheduled_scale, step=simple_truncation_step, weight=simple_truncation_weight, weight_is_formula=True
+    )
     columns: ClassVar[tuple[str, ...]] = ("w", "tau")
     moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         Scheduled.__post_init__(self)
         check_at_least(0.0, theta=self.theta)
-        check_whole(every=self.every)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""
@@ -273,20 +283,20 @@ class TruncatedGradient(Scheduled):
     lambda = `l1` >= 0; k = `every`, a whole number >= 1; theta >= 0.
     """
 
-    l1: float
-    theta: float | None = None
-    every: int = 1
+    l1: L1
+    theta: Theta | None = None
+    every: Every = 1
 
     name: ClassVar[str] = "truncated_gradient"
-    rule: ClassVar[int] = codes.TRUNCATED_GRADIENT
+    rule: ClassVar[Rule] = Rule(
+        scale=shrinkage_scale, step=shrinkage_step, weight=shrinkage_weight, weight_is_formula=True
+    )
     columns: ClassVar[tuple[str, ...]] = ("w", "shrinkage")
     scalars: ClassVar[tuple[str, ...]] = (*Scheduled.scalars, "amount", "shrinkage", "carry")
     moves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         Scheduled.__post_init__(self)
-        check_at_least(0.0, l1=self.l1)
-        check_whole(every=self.every)
         if self.theta == math.inf:
             object.__setattr__(self, "theta", None)
         check_at_least(0.0, theta=self.theta or 0.0)
@@ -301,17 +311,13 @@ class TruncatedGradient(Scheduled):
 class Fobos(Scheduled):
     """w = S(w - eta g, eta lambda) on all weights, both with the eta of example t, [Z] [VW] [L]; lambda = `l1` >= 0."""
 
-    l1: float
+    l1: L1
 
     name: ClassVar[str] = "fobos"
-    rule: ClassVar[int] = codes.FOBOS
+    rule: ClassVar[Rule] = TruncatedGradient.rule
     columns: ClassVar[tuple[str, ...]] = ("w", "shrinkage")
     scalars: ClassVar[tuple[str, ...]] = TruncatedGradient.scalars
     moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        Scheduled.__post_init__(self)
-        check_at_least(0.0, l1=self.l1)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`: as of the truncated gradient without a threshold, at every example."""
@@ -322,22 +328,18 @@ class Fobos(Scheduled):
 class DualAveraging(RuleOptimizer):
     """Regularized dual averaging (RDA) with L1, [Z] [VW]: w = -(sqrt(t) / gamma) S(G1 / t, lambda), lambda = `l1` >= 0.
 
-    It minimizes (G1 / t) w + lambda |w| + gamma / (2 sqrt(t)) w^2, gamma > 0. ([VW] prints G1 for G1 / t without the t
-    before lambda that goes with it.)
+    It minimizes (G1 / t) w + lambda |w| + gamma / (2 sqrt(t)) w^2, gamma > 0. [VW] prints G1 instead of G1 / t;
+    lambda would then need a factor t.
     """
 
-    l1: float
-    gamma: float
+    l1: L1
+    gamma: Annotated[float, Setting("Strength of the growing quadratic penalty.", above=0)]
 
     name: ClassVar[str] = "rda"
-    rule: ClassVar[int] = codes.RDA
+    rule: ClassVar[Rule] = Rule(scale=counted_scale, step=rda_step, weight=rda_weight, weight_is_formula=True)
     columns: ClassVar[tuple[str, ...]] = ("g1",)
     scalars: ClassVar[tuple[str, ...]] = ("t",)
     moves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_at_least(0.0, l1=self.l1)
-        check_above(0.0, gamma=self.gamma)
 
     def parameters(self) -> NDArray[np.float64]:
         """See `RuleOptimizer.parameters`."""

@@ -3,7 +3,7 @@
 In: local rows (weight, w, G, s, r; float64[8]), a record. Out: the same, changed by every example in turn.
 This file must never call the C library: results are the same bits on every machine. `core/vw` has the tool's float32.
 
-Source: what the installed package computes, read off its behaviour; Chikkerur (2015) describes older rules. With
+Sources: [T]; [VW] describes older rules. With
 flags A, Z, I, q = power_t, and every occurrence of a feature taken in its turn:
 
     p  = clip(kappa sum S(w, gamma) x) to the range of the labels seen, [-50, 50] at least for logistic and poisson
@@ -16,14 +16,14 @@ flags A, Z, I, q = power_t, and every occurrence of a feature taken in its turn:
     l1, l2: c = -u/d; kappa *= 1 - l2 c; u /= kappa; gamma += l1 c
     w += u m r x;  t += h;  at the end of a pass eta *= decay
 
-Columns and scalars are 0 at the start: G, N, T and t are kept without their first value initial_t, and kappa is kept
-as 0 while it is 1. Every loss of 0, not only a slope of 0, leaves the example out.
+Columns and scalars are 0 at the start. So G, N, T and t are kept without their first value initial_t, and kappa is kept
+as 0 while it is 1. An example whose loss is 0 is left out, even if its slope is not 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,13 @@ from numpy.typing import NDArray
 from stream_learner.core import losses
 from stream_learner.core.arithmetic import finite, power
 from stream_learner.core.kernels import kernel
-from stream_learner.core.losses import LABEL_HIGH, LABEL_LOW, LOSS_SCALARS
-from stream_learner.core.memory import address_of, load_f64, load_f64_at, load_i64, load_u16, store_f64, store_f64_at
-from stream_learner.core.optimizers import base, vw_losses
-from stream_learner.core.optimizers.base import JOURNAL, ROW_BYTES, SCALAR_JOURNAL, check_above, check_at_least
-from stream_learner.core.optimizers.lanes import X, is_learned, spread_values
+from stream_learner.core.losses import LOSS_SCALARS
+from stream_learner.core.memory import address_of, load_f64, load_f64_at, load_u16, store_f64, store_f64_at
+from stream_learner.core.optimizers import vw_losses
+from stream_learner.core.optimizers.base import JOURNAL, ROW_BYTES, RULE_SCRATCH_BYTES, SCALAR_JOURNAL, Optimizer
+from stream_learner.core.optimizers.lanes import X, spread_values
+from stream_learner.core.optimizers.record import is_learned, label_range, opened, set_label_range
+from stream_learner.core.optimizers.settings import L1, L2, Decay, Eta, Setting
 
 _OWN: Final = 8 * len(LOSS_SCALARS)
 _SCALARS: Final = 6
@@ -53,7 +55,7 @@ def _contraction(sc: int) -> float:
 
 @kernel
 def _seen_as(w: float, gravity: float, contraction: float) -> float:
-    """kappa S(w, gamma): what a weight is to a prediction."""
+    """kappa S(w, gamma): the weight that predictions use where the row keeps w."""
     if gravity != 0.0:
         w = np.copysign(abs(w) - gravity, w) if abs(w) > gravity else 0.0
     return contraction * w
@@ -82,7 +84,7 @@ def _dot(local: int, row: int, length: int, scratch: int, sc: int) -> float:
 
 @kernel
 def _rescale(place: int, x: float, q: float, adaptive: bool) -> None:
-    """s grows to x; w keeps its meaning."""
+    """Raise s to x, and rescale w so that the row means the same at the new scale."""
     s = load_f64(place + _S)
     if s > 0.0:
         ratio = s / x
@@ -148,7 +150,7 @@ def _measure(
 
 @kernel
 def _regularized(u: float, d: float, sc: int, pa: int) -> float:
-    """Contraction and gravity take the penalties; u in terms of the new contraction."""
+    """Add the penalties to contraction and gravity; returns u relative to the new contraction."""
     l1, l2 = load_f64(pa + _L1), load_f64(pa + _L2)
     if ((l1 == 0.0) & (l2 == 0.0)) | (not abs(u) > 1e-8):
         return u
@@ -242,26 +244,23 @@ def _learn(
 
 @kernel
 def _fold(record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int, pa: int) -> int:
-    """See `Optimizer.fold`."""
-    row_len, indices = load_i64(record + 8 * base.ROW_LEN), load_i64(record + 8 * base.INDICES)
-    positions, values = load_i64(record + 8 * base.POSITIONS), load_i64(record + 8 * base.VALUES)
-    labels, importances = load_i64(record + 8 * base.LABEL), load_i64(record + 8 * base.WEIGHT)
-    exceptions, learned = load_i64(record + 8 * base.EXCEPTIONS), load_i64(record + 8 * base.LEARNED)
-    low, high = load_f64(scalars + 8 * LABEL_LOW), load_f64(scalars + 8 * LABEL_HIGH)
+    """See `Fold.fold`."""
+    fields = opened(record)
+    low, high = label_range(scalars)
     widest = vw_losses.WIDEST if (loss == losses.LOGISTIC) | (loss == losses.POISSON) else 0.0
     sc = scalars + _OWN
     first = exception = refused = 0
-    for e in range(load_i64(record + 8 * base.EXAMPLES)):
-        length = np.int64(load_u16(row_len + 2 * e))
-        row = indices + 2 * first
-        exception = spread_values(scratch, first, length, positions, values, exception, exceptions)
+    for e in range(fields.examples):
+        length = np.int64(load_u16(fields.row_len + 2 * e))
+        row = fields.indices + 2 * first
+        exception = spread_values(fields, scratch, first, length, exception)
         first += length
-        y, h = vw_losses.label(loss, load_f64(labels + 8 * e)), load_f64(importances + 8 * e)
+        y, h = vw_losses.label(loss, load_f64(fields.labels + 8 * e)), load_f64(fields.importances + 8 * e)
         below, above = (min(low, y), max(high, y)) if y == y else (low, high)
         p = _dot(local, row, length, scratch, sc)
         good = finite(p)
         p = min(max(p, min(below, -widest)), max(above, widest))
-        learn = is_learned(learned, e)
+        learn = is_learned(fields.learned, e)
         if learn:
             good = good and (y == y) & (h >= 0.0) & finite(h)
             good = good and _learn(local, row, length, scratch, loss, option, p, y, h, sc, pa)
@@ -269,8 +268,7 @@ def _fold(record: int, local: int, scratch: int, loss: int, option: float, scala
             low, high = below, above
         refused += learn & (not good)
         store_f64(margins + 8 * e, p if good or not learn else np.nan)
-    store_f64(scalars + 8 * LABEL_LOW, low)
-    store_f64(scalars + 8 * LABEL_HIGH, high)
+    set_label_range(scalars, low, high)
     return refused
 
 
@@ -294,29 +292,29 @@ def _weights(columns: int, count: int, sc: int, out: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VwDescent(base.Optimizer):
+class VwDescent(Optimizer):
     """Hyper-parameters as the tool has them: see the module.
 
     eta None: 0.5 if both adaptive and normalized, else 10. initial_t None: 0 if either, else 1. decay: factor of eta
     after each pass. Raises ValueError for numbers that are not finite or negative, and for eta 0.
     """
 
-    adaptive: bool = True
-    normalized: bool = True
-    invariant: bool = True
-    eta: float | None = None
-    power_t: float = 0.5
-    initial_t: float | None = None
-    l1: float = 0.0
-    l2: float = 0.0
-    decay: float = 1.0
+    adaptive: Annotated[bool, Setting("Whether each feature has a learning rate of its own.")] = True
+    normalized: Annotated[bool, Setting("Whether the learning rate follows the size of a feature's values.")] = True
+    invariant: Annotated[bool, Setting("Whether updates are importance aware.")] = True
+    eta: Eta | None = None
+    power_t: Annotated[float, Setting("Exponent with which the learning rate falls.", at_least=0)] = 0.5
+    initial_t: Annotated[float, Setting("Examples that count as seen before the first.", at_least=0)] | None = None
+    l1: L1 = 0.0
+    l2: L2 = 0.0
+    decay: Decay = 1.0
 
     name: ClassVar[str] = "vw"
     columns: ClassVar[tuple[str, ...]] = ("w", "g", "s")
     scalars: ClassVar[tuple[str, ...]] = ("n", "total", "t", "gravity", "contraction", "passes")
     losses: ClassVar[tuple[str, ...] | None] = ("squared", "logistic", "hinge", "quantile", "poisson")
     local_bytes: ClassVar[int] = ROW_BYTES
-    scratch_bytes: ClassVar[int] = base.RULE_SCRATCH_BYTES
+    scratch_bytes: ClassVar[int] = RULE_SCRATCH_BYTES
 
     def __post_init__(self) -> None:
         rate = self.eta if self.eta is not None else 0.5 if self.adaptive and self.normalized else 10.0
@@ -324,8 +322,7 @@ class VwDescent(base.Optimizer):
         initial = self.initial_t if self.initial_t is not None else float(plain)
         object.__setattr__(self, "eta", rate)
         object.__setattr__(self, "initial_t", initial)
-        check_above(0.0, eta=rate, decay=self.decay)
-        check_at_least(0.0, power_t=self.power_t, initial_t=initial, l1=self.l1, l2=self.l2)
+        Optimizer.__post_init__(self)
 
     @property
     def moves(self) -> bool:  # type: ignore[override]
@@ -349,11 +346,11 @@ class VwDescent(base.Optimizer):
         return out
 
     def prepare(self, local: int, count: int, scalars: int) -> int:
-        """See `Optimizer.prepare`."""
+        """See `Fold.prepare`."""
         return int(_prepare(local, count, scalars + _OWN))
 
     def fold(self, record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int) -> int:
-        """See `Optimizer.fold`."""
+        """See `Fold.fold`."""
         parameters = self._parameters()
         return int(_fold(record, local, scratch, loss, option, scalars, margins, address_of(parameters)))
 

@@ -3,8 +3,8 @@
 In: prediction p, label y, rate e = eta h, size X. Out: numbers.
 This file must never know a row or a scalar of the model.
 
-The step is that of `invariant`, where its exact value and the tool's are the same but for rounding. Logistic is not:
-the tool approximates Lambert's W, wrong, even in sign, for small steps.
+The step is that of `invariant` where the exact value and the tool's differ by rounding only. The logistic step differs:
+the tool approximates Lambert's W, and for small steps its error even changes the sign.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEEPEST: Final = 44.0
 
 @kernel
 def lambert_minus(a: float) -> float:
-    """About W(e^a) - a, as the tool approximates it: wrong, even in sign, for small steps."""
+    """The tool's approximation of W(e^a) - a; for small steps its error even changes the sign."""
     if a >= 1.0:
         w = 0.86 * a + 0.01
         r = a - log(w) - w
@@ -49,7 +49,7 @@ def label(loss: int, y: float) -> float:
 
 @kernel
 def has_loss(loss: int, option: float, p: float, y: float) -> bool:
-    """Whether there is anything to learn; not where log(1 + e^-|p|) rounds to 0: the approximate W is wrong there.
+    """Whether there is anything to learn. Not where log(1 + e^-|p|) rounds to 0: there the approximate W is wrong.
 
     Poisson: by the deviance, as the tool computes it.
     """

@@ -3,7 +3,7 @@
 In: rows (w, G, s, r) of float32, the features of an example. Out: the same, one step on.
 This file must never change the order of operations: results are compared bit by bit.
 
-Source: "What VW 9.11 computes" of docs/algorithms.md, read off the behaviour of the installed package. Per example,
+Source: [T] in the bibliography of `core.optimizers`. Per example,
 with d the slope of the loss at the clipped prediction: G += h d^2 x^2 (A); s = max(s, |x|), and w keeps its meaning
 (Z); r = G^-q (s^2)^(q - 1), each factor only with its letter; X = m sum r x^2; u by loss and rate; penalties go to the
 contraction and the gravity of all weights; w += u m r x.
