@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -28,6 +29,7 @@ from tests.e2e.checks import balance_of
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, failure_of, running, wait_until
 from tests.e2e.test_lost_disk import copied
+from tests.e2e.test_standby import add_control, standby
 from tests.e2e.training_log import plain_examples
 from tests.scenarios import Message, Scenario, records, scenario
 
@@ -257,6 +259,30 @@ def test_no_added_partition_is_begun_after_another_joiner_was_faster(
         rows = begin_anew(joined.config, AnewRequest(MOMENT_MS, write=True))["partitions"]
     assert [row["state"] for row in rows][:BEFORE] == [OVERTAKEN] * BEFORE
     assert joined.ends(joined.config.examples_topic, AFTER)[BEFORE:] == [0, 0]
+
+
+def test_a_standby_that_lived_through_it_takes_over(make_site: MakeSite) -> None:
+    """And so does one that was started since, with nothing on its disk."""
+    control = f"control-{uuid.uuid4().hex[:8]}"
+    site = make_site(cut(scenario("plain", BEFORE), before=True), topics={"control": control})
+    add_control(site, control)
+    site.produce()
+    leader, second = site.learner(), standby(site, "second")
+    with running(second):
+        with running(leader):
+            join_first(site)
+            wait_until(lambda: min(leader.tick, second.tick) >= site.last_tick() > 0, "both have folded")
+            grow_all(site)
+            begin_anew(site.config, AnewRequest(MOMENT_MS, write=True))
+            with running(site.joiner()):
+                site.produce()
+                wait_until(site.closed, "every partition closed")
+                wait_until(lambda: site.folded(leader), "every tick folded")
+        wait_until(lambda: second.models[0].leads, "the standby leads")
+        wait_until(lambda: site.folded(second), "every tick folded")
+    assert second.learner.digest() == leader.learner.digest()
+    assert ended(site, standby(site, "third")) == leader.learner.digest()
+    assert_sound(site)
 
 
 def test_topics_with_other_numbers_are_refused_with_the_way_on(joined: Site) -> None:

@@ -92,7 +92,7 @@ def test_partitions_that_are_added_under_a_joiner_stop_it(make_site: MakeSite) -
             assert isinstance(role.error, PartitionCountsDiffer), (name, role.error)
             topics = [topic_of(sites[name], topic) for topic in grown[name]]
             assert any(f"{topic} while in use: it had 1, now it has 2" in str(role.error) for topic in topics)
-            assert "backfill" in role.error.action
+            assert "begin-anew" in role.error.action and "backfill" in role.error.action
     for name, site in sites.items():
         seen = site.marks_seen()
         error = failure_of(site.joiner(), InputsChanged if name == "all" else PartitionCountsDiffer)

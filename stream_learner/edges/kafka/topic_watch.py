@@ -22,7 +22,7 @@ ANSWERS = 2
 ADDED = (
     "Partitions cannot be taken away, and ids lie elsewhere from then on. Give both inputs and the training log as "
     "many, then begin the log anew from a moment since which every producer knows of them (`stream-learner begin-anew "
-    "--from MOMENT`)."
+    "--from MOMENT`), or train a model under another name from then on (`stream-learner backfill`) and promote it."
 )
 
 
