@@ -7,8 +7,8 @@ ARG BASE=docker.io/library/python:3.12.12-slim-bookworm
 # amd64 or arm64; Docker sets it by itself.
 ARG TARGETARCH
 
-# Kernels are compiled for x86-64-v3 (AVX2), and for x86-64-v2, which core/kernels.py takes on a machine without. Numba
-# finds machine code by these names, so they are set at run time too.
+# Kernels are compiled for x86-64-v3 (AVX2), and for x86-64-v2, which core/machine/kernels.py takes on a machine without.
+# Numba finds machine code by these names, so they are set at run time too.
 FROM ${BASE} AS cpu-amd64
 ENV NUMBA_CPU_NAME=x86-64-v3
 

@@ -9,12 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.attempt import Attempt
-from stream_learner.core.examples import ExampleBatch, ImpressionCounts, Scratch, TickCounts, decode, encode_examples
-from stream_learner.core.examples import warm as warm_examples
-from stream_learner.core.key_dictionary import number_keys
-from stream_learner.core.marks import GENESIS
-from stream_learner.core.training_log import RuleR
+from stream_learner.core.log.dictionary import number_keys
+from stream_learner.core.log.examples import (
+    ExampleBatch,
+    ImpressionCounts,
+    Scratch,
+    TickCounts,
+    decode,
+    encode_examples,
+)
+from stream_learner.core.log.examples import warm as warm_examples
+from stream_learner.core.log.marks import GENESIS
+from stream_learner.core.log.rule_r import RuleR
+from stream_learner.core.log.rule_w import Attempt
 
 FEATURES = 39
 ZIPF = 1.05

@@ -16,9 +16,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from stream_learner.core.decode_engine import warm
-from stream_learner.core.events import ClickDecoder, EventSpec, ImpressionDecoder
-from stream_learner.core.features import FeatureEncoder, FeatureSpec, FieldSpec
+from stream_learner.core.events.decoders import ClickDecoder, EventSpec, ImpressionDecoder
+from stream_learner.core.events.engine import warm
+from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, FieldSpec
 
 INTEGERS, STRINGS = 13, 26
 ZIPF = 1.05

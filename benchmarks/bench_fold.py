@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core import learner as learners
-from stream_learner.core.examples import ExampleRecord
-from stream_learner.core.learner import Learner
-from stream_learner.core.optimizers import FtrlProximal
+from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.model import fold as learners
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.optimizers import FtrlProximal
 
 FEATURES = 39
 ZIPF = 1.05

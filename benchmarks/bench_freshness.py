@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from benchmarks.bench_loop import PARTITIONS, Site, kafka
 from stream_learner.core.warmup import compile_kernels
-from stream_learner.roles.scorer import Scorer
+from stream_learner.roles.scorer.scorer import Scorer
 from stream_learner.traffic.benchmark import benchmark_clicks, benchmark_impressions
 
 RATE = 5_000

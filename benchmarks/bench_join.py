@@ -9,9 +9,10 @@ import time
 
 import numpy as np
 
-from stream_learner.core import id_table, join_kernel
-from stream_learner.core.events import Clicks, Impressions
-from stream_learner.core.join import ExampleScratch, JoinSpec, PartitionJoin
+from stream_learner.core.events.decoders import Clicks, Impressions
+from stream_learner.core.join import kernels
+from stream_learner.core.join.partition import ExampleScratch, JoinSpec, PartitionJoin
+from stream_learner.core.machine import id_table
 
 FEATURES = 39
 BATCH = 1000
@@ -92,7 +93,7 @@ def _clicks(rng, ids, time_ms) -> Clicks:
 def run(quick: bool) -> list[dict]:
     """Rows of name, value, unit, note."""
     id_table.warm()
-    join_kernel.warm()
+    kernels.warm()
     scale = 1 if quick else 4
     rows = [
         _measure("small", 100 * scale, 100_000, 60_000, 200, 0.0),

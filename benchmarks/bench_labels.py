@@ -29,12 +29,12 @@ from confluent_kafka import Producer
 
 from benchmarks.bench_loop import kafka
 from benchmarks.label_worlds import SECOND_MS, SPEED, WINDOW_MS, Event, World, worlds
+from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.config import Config
-from stream_learner.core.hashing import hash_texts
-from stream_learner.core.training_log import AcceptedTick, Balance
-from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
-from stream_learner.roles.log_follower import LOG_BEGINNING, LogFollower
-from stream_learner.roles.topics import plans
+from stream_learner.core.log.rule_r import AcceptedTick, Balance
+from stream_learner.core.machine.hashing import hash_texts
+from stream_learner.operations.topics import plans
+from stream_learner.roles.learner.log_follower import LOG_BEGINNING, LogFollower
 
 AT_A_TIME = 7
 PATIENCE_S = 600.0
@@ -56,7 +56,7 @@ def run(quick: bool) -> list[Row]:
     """A row for each world."""
     tree = Path(os.environ.get("LABELS_TREE") or HERE.parent).resolve()
     known = set(json.loads(_python(tree, KNOWN))["properties"])
-    _python(tree, "from stream_learner.roles.kernels import load_kernels; load_kernels(['joiner'])")
+    _python(tree, "from stream_learner.roles.common.compile import load_kernels; load_kernels(['joiner'])")
     with (
         kafka() as bootstrap,
         tempfile.TemporaryDirectory(prefix="bench-labels-") as folder,

@@ -22,9 +22,9 @@ import numpy as np
 import yaml
 from confluent_kafka import Producer
 
+from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.config import load_config
-from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
-from stream_learner.roles.topics import plans
+from stream_learner.operations.topics import plans
 from stream_learner.traffic.benchmark import benchmark_clicks, benchmark_fields, benchmark_impressions
 from tests.kafka_broker.broker import Broker
 

@@ -29,18 +29,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.bench_fold import CLICK_RATE, FEATURES, SETTINGS, ZIPF, _record, _row, _spread
-from stream_learner.core import learner as learners
-from stream_learner.core import weight_kernels as kernels
-from stream_learner.core.examples import ExampleRecord
-from stream_learner.core.learner import Learner
-from stream_learner.core.memory import address_of
-from stream_learner.core.optimizers import FtrlProximal
-from stream_learner.core.pages import Prefix
-from stream_learner.core.rows import StateRows, rows_between
-from stream_learner.core.weight_budget import MIB, MemoryBudget
-from stream_learner.edges import allocator
-from stream_learner.edges.store import CheckpointStore
-from stream_learner.roles.cold_side import ColdSide
+from stream_learner.adapters import machine as allocator
+from stream_learner.adapters.rocksdb.store import CheckpointStore
+from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.machine.memory import address_of
+from stream_learner.core.model import fold as learners
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.optimizers import FtrlProximal
+from stream_learner.core.model.table import kernels
+from stream_learner.core.model.table.budget import MIB, MemoryBudget
+from stream_learner.core.snapshots.pages import Prefix
+from stream_learner.core.snapshots.rows import StateRows, rows_between
+from stream_learner.roles.learner.row_index import ColdSide
 
 SHARDS = 4
 IDENTITY = {"model": "bench"}

@@ -15,14 +15,14 @@ import numpy as np
 import orjson
 
 from benchmarks.bench_loop import Site, kafka
-from stream_learner.core.events import EventSpec, ImpressionDecoder
-from stream_learner.core.learner import Learner
-from stream_learner.core.optimizers import FtrlProximal
-from stream_learner.core.pages import PagePolicy
+from stream_learner.adapters.kafka import Admin
+from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.optimizers import FtrlProximal
+from stream_learner.core.snapshots.pages import PagePolicy
 from stream_learner.core.warmup import compile_kernels
-from stream_learner.edges.kafka import Admin
-from stream_learner.roles.publication import Publication
-from stream_learner.roles.scorer import Scorer
+from stream_learner.roles.learner.publication import Publication
+from stream_learner.roles.scorer.scorer import Scorer
 from stream_learner.traffic.benchmark import benchmark_impressions
 
 BATCH = 1_000

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan, TransactionalPublisher
+from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
-from stream_learner.core import learner as learners
-from stream_learner.core.learner import Learner
-from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan, TransactionalPublisher
-from stream_learner.edges.metrics import Metrics
-from stream_learner.edges.telemetry import configure_logging, get_logger
-from stream_learner.roles.checkpoints import Checkpoints
-from stream_learner.roles.copier import Copied, Copier
-from stream_learner.roles.log_follower import LOG_BEGINNING
-from stream_learner.roles.recovery import Recovery
-from stream_learner.roles.topics import plans
+from stream_learner.core.model import fold as learners
+from stream_learner.core.model.fold import Learner
+from stream_learner.operations.topics import plans
+from stream_learner.roles.learner.checkpoints import Checkpoints
+from stream_learner.roles.learner.copies.protocol import Copied, Copier
+from stream_learner.roles.learner.log_follower import LOG_BEGINNING
+from stream_learner.roles.learner.recovery import Recovery
 from tests.kafka_broker.broker import Broker
 
 ROW_BYTES = 32

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core import replica as replicas
-from stream_learner.core.pages import PagePlanner, PagePolicy, shard_prefix
-from stream_learner.core.replica import Replica
-from stream_learner.core.rows import WeightRows, rows_between
-from stream_learner.core.snapshots import Stamp, publication
+from stream_learner.core.snapshots import replica as replicas
+from stream_learner.core.snapshots.pages import PagePlanner, PagePolicy, shard_prefix
+from stream_learner.core.snapshots.records import Stamp, publication
+from stream_learner.core.snapshots.replica import Replica
+from stream_learner.core.snapshots.rows import WeightRows, rows_between
 
 SHARDS = 4
 FEATURES = 39

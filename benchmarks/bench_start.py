@@ -23,20 +23,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_loop import Site, kafka
+from stream_learner.adapters.kafka import Admin
 from stream_learner.config import load_config
-from stream_learner.edges.kafka import Admin
-from stream_learner.roles.topics import control_plan
+from stream_learner.operations.topics import control_plan
 from tests.cli_e2e.world import free_port
 
 ROLES = {
-    "join": ("stream_learner.roles.joiner", "joiner"),
-    "learn": ("stream_learner.roles.learner", "learner"),
-    "score": ("stream_learner.roles.scoring", "scorer"),
-    "serve": ("stream_learner.roles.serving.workers", "serve"),
+    "join": ("stream_learner.roles.joiner.role", "joiner"),
+    "learn": ("stream_learner.roles.learner.role", "learner"),
+    "score": ("stream_learner.operations.score", "scorer"),
+    "serve": ("stream_learner.roles.scorer.serve.workers", "serve"),
 }
 """The module of each command's role, and whose kernels it loads."""
 IMPORTS = "import gc; gc.disable(); import stream_learner.cli.role_commands, {module}"
-KERNELS = "from stream_learner.roles.kernels import load_kernels; load_kernels(['{role}'])"
+KERNELS = "from stream_learner.roles.common.compile import load_kernels; load_kernels(['{role}'])"
 EVENTS = 2_000
 PATIENCE_S = 300.0
 STEP_S = 0.002

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from stream_learner.core import learner as learners
-from stream_learner.core.learner import Learner
-from stream_learner.core.optimizers import FtrlProximal
-from stream_learner.core.pages import Prefix
-from stream_learner.core.rows import StateRows, rows_between
-from stream_learner.edges.store import CheckpointStore
+from stream_learner.adapters.rocksdb.store import CheckpointStore
+from stream_learner.core.model import fold as learners
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.optimizers import FtrlProximal
+from stream_learner.core.snapshots.pages import Prefix
+from stream_learner.core.snapshots.rows import StateRows, rows_between
 
 SHARDS = 4
 IDENTITY = {"model": "bench"}

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from stream_learner.core.feature_spec import FeatureSpec
-from stream_learner.core.text.base import LineParser
-from stream_learner.core.text.csv import CsvText
-from stream_learner.core.text.json_lines import JsonLines
-from stream_learner.core.text.libsvm import LibsvmText
-from stream_learner.core.text.vw import VwText, VwTextOptions
+from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.evaluate.formats.base import LineParser
+from stream_learner.evaluate.formats.csv import CsvText
+from stream_learner.evaluate.formats.json_lines import JsonLines
+from stream_learner.evaluate.formats.libsvm import LibsvmText
+from stream_learner.evaluate.formats.vw.parser import VwText, VwTextOptions
 
 INTEGERS, STRINGS = 13, 26
 ZIPF = 1.05

@@ -11,12 +11,12 @@ from functools import partial
 
 import numpy as np
 
+from stream_learner.adapters.kafka import Admin, KafkaSettings, TransactionalPublisher
 from stream_learner.config import Config
-from stream_learner.core.learner import Learner
-from stream_learner.edges.kafka import Admin, KafkaSettings, TransactionalPublisher
-from stream_learner.roles.checkpoints import Checkpoints
-from stream_learner.roles.copier import Copier
-from stream_learner.roles.log_follower import LOG_BEGINNING
+from stream_learner.core.model.fold import Learner
+from stream_learner.roles.learner.checkpoints import Checkpoints
+from stream_learner.roles.learner.copies.protocol import Copier
+from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 
 
 def fill(config: Config, settings: KafkaSettings, features: int) -> None:

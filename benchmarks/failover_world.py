@@ -26,10 +26,10 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.bench_loop import PARTITIONS, Site
 from benchmarks.bulk_state import fill
+from stream_learner.adapters.kafka import Admin
 from stream_learner.config import load_config
-from stream_learner.edges.kafka import Admin
-from stream_learner.roles.scorer import Scorer
-from stream_learner.roles.topics import control_plan
+from stream_learner.operations.topics import control_plan
+from stream_learner.roles.scorer.scorer import Scorer
 from stream_learner.traffic.benchmark import benchmark_clicks, benchmark_impressions
 
 RATE = 2_000

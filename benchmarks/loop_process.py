@@ -13,13 +13,13 @@ import sys
 import time
 from collections.abc import Callable
 
+from stream_learner.adapters.telemetry.logs import configure_logging
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import load_config
-from stream_learner.edges.metrics import Metrics
-from stream_learner.edges.telemetry import configure_logging
-from stream_learner.roles.joiner import JoinerRole
-from stream_learner.roles.kernels import load_kernels
-from stream_learner.roles.learner import LearnerRole
-from stream_learner.roles.lifecycle import IDLE_S, looking_for_garbage_seldom
+from stream_learner.roles.common.compile import load_kernels
+from stream_learner.roles.common.lifecycle import IDLE_S, looking_for_garbage_seldom
+from stream_learner.roles.joiner.role import JoinerRole
+from stream_learner.roles.learner.role import LearnerRole
 
 PATIENCE_S = 300.0
 

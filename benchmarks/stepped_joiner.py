@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from stream_learner.adapters.telemetry.logs import configure_logging
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import load_config
-from stream_learner.edges.metrics import Metrics
-from stream_learner.edges.telemetry import configure_logging
-from stream_learner.roles.joiner import JoinerRole
-from stream_learner.roles.kernels import load_kernels
-from stream_learner.roles.lifecycle import Stopping, run_role
+from stream_learner.roles.common.compile import load_kernels
+from stream_learner.roles.common.lifecycle import Stopping, run_role
+from stream_learner.roles.joiner.role import JoinerRole
 
 
 def clock_of(path: Path) -> Callable[[], int]:

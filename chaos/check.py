@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.balance import Balance
-from tests import oracle
+from stream_learner.core.log.balance import Balance
 from tests.e2e.training_log import PlainExample
+from tests.oracles import loop as oracle
 
 State = Mapping[int, tuple[float, ...]]
 Counts = Mapping[str, int]

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from chaos.proxy import HOST, Mode, Network, Proxy
-from stream_learner.roles.scorer import CONTROL_TOPIC
+from stream_learner.roles.scorer.scorer import CONTROL_TOPIC
 from tests.kafka_broker.broker import Broker, JavaNode
 
 NODES = 3

@@ -14,14 +14,14 @@ from chaos import check
 from chaos.fleet import Fleet
 from chaos.plan import SCORERS
 from chaos.result import Result
-from stream_learner.core.balance import Balance
-from stream_learner.core.marks import Mark
-from stream_learner.roles.audit import run as audit
-from stream_learner.roles.audit.request import Request
-from tests import oracle
+from stream_learner.core.log.balance import Balance
+from stream_learner.core.log.marks import Mark
+from stream_learner.operations.audit import run as audit
+from stream_learner.operations.audit.request import Request
 from tests.e2e.checks import state_of
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.training_log import counts_of, plain_examples
+from tests.oracles import loop
 from tests.scenarios import Scenario, records
 
 MOST_FINDINGS = 5
@@ -35,7 +35,7 @@ def keys_of(scenario: Scenario) -> list[int]:
     found: set[int] = set()
     for part in records(scenario.impressions):
         for record in part:
-            found.update(key for key, _ in oracle.read_impression(record, s).features)
+            found.update(key for key, _ in loop.read_impression(record, s).features)
     return sorted(found)
 
 
@@ -63,7 +63,7 @@ def verdict(site: Site, fleet: Fleet, result: Result) -> list[str]:
         joined, differences = _by_log_time(site)
     problems += differences
     s, examples = site.scenario.settings, [e for of_partition in joined for e in of_partition.examples]
-    model = oracle.fold(examples, s)
+    model = loop.fold(examples, s)
     problems += _learner_differences(site, fleet, model)
     problems += _scorer_differences(site, fleet, examples, result)
     problems += _audit_findings(site)
@@ -80,7 +80,7 @@ def _input_differences(site: Site) -> list[str]:
     return problems
 
 
-def _by_log_time(site: Site) -> tuple[list[oracle.Joined], list[str]]:
+def _by_log_time(site: Site) -> tuple[list[loop.Joined], list[str]]:
     """The log beside what log time alone makes of the inputs."""
     made = site.scenario
     joined = made.expected()
@@ -96,15 +96,13 @@ def _by_log_time(site: Site) -> tuple[list[oracle.Joined], list[str]]:
     return joined, problems
 
 
-def _by_clock(site: Site) -> tuple[list[oracle.Joined], list[str]]:
+def _by_clock(site: Site) -> tuple[list[loop.Joined], list[str]]:
     """The log beside what the oracle makes of the inputs with the positions of each mark."""
     s, marks = site.scenario.settings, site.marks()
     problems: list[str] = []
-    given = [
-        [oracle.Mark(m.first_tick, m.last_tick, m.next_impression, m.click_cursor) for m in part] for part in marks
-    ]
+    given = [[loop.Mark(m.first_tick, m.last_tick, m.next_impression, m.click_cursor) for m in part] for part in marks]
     inputs = records(site.scenario.impressions), records(site.scenario.clicks)
-    replayed = oracle.replay_topics(*inputs, given, s)
+    replayed = loop.replay_topics(*inputs, given, s)
     for log, of_partition in zip(site.logs(), replayed, strict=True):
         wanted = plain_examples(chain.from_iterable(joined.examples for joined in of_partition))
         problems += check.log_differences(log.partition, log.examples(), wanted)
@@ -125,7 +123,7 @@ def balance_of(marks: list[list[Mark]]) -> Balance:
     return balance
 
 
-def _learner_differences(site: Site, fleet: Fleet, model: oracle.Fold) -> list[str]:
+def _learner_differences(site: Site, fleet: Fleet, model: loop.Fold) -> list[str]:
     """The state directory that the faults have left, and an undisturbed learner on an empty one."""
     problems: list[str] = []
     whose = [("the learner", fleet.state_dir), ("an undisturbed learner", site.folder / "undisturbed")]
@@ -149,7 +147,7 @@ def _audit_findings(site: Site) -> list[str]:
     return told if error is None else [f"audit: {error}", *told]
 
 
-def _scorer_differences(site: Site, fleet: Fleet, examples: list[oracle.Example], result: Result) -> list[str]:
+def _scorer_differences(site: Site, fleet: Fleet, examples: list[loop.Example], result: Result) -> list[str]:
     """Every version of every witness, the last one among them."""
     replicas: list[check.ReplicaSeen] = []
     answers: list[check.AnswerSeen] = []

@@ -22,8 +22,8 @@ from chaos.disk import take_away
 from chaos.plan import KILLS_PER_SCHEDULE, Plan, plan_of, sizes
 from chaos.result import Result
 from chaos.schedule import run_schedule
+from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.core.warmup import compile_kernels
-from stream_learner.edges.telemetry import configure_logging
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / ".build" / "chaos"

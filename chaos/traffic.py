@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from chaos.plan import Plan
-from tests.oracle import settings
+from tests.oracles.loop import settings
 from tests.scenario_events import START_MS, Mix, history, value_of
 from tests.scenarios import Message, Scenario, by_hash, scenario
 

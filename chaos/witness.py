@@ -17,9 +17,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from stream_learner.edges.telemetry import configure_logging, get_logger
+from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
 from stream_learner.errors import StreamLearnerError
-from stream_learner.roles.scorer import Scorer
+from stream_learner.roles.scorer.scorer import Scorer
 
 ASK_EVERY_S = 0.02
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from conformance.subject import Features, Subject
-from tests.oracle_optimizers import make, make_loss
-from tests.oracle_optimizers.base import Example, Optimizer
+from tests.oracles.optimizers import make, make_loss
+from tests.oracles.optimizers.base import Example, Optimizer
 
 
 class Finding(NamedTuple):

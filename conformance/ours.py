@@ -1,6 +1,6 @@
 """This project as a subject.
 
-In: algorithms and losses by name. Out: machines over `core.learner.Learner`.
+In: algorithms and losses by name. Out: machines over `core.model.fold.Learner`.
 """
 
 from __future__ import annotations

@@ -42,6 +42,6 @@ class Subject(Protocol):
     def make(self, algorithm: str, loss: str, **hyper: float) -> Machine:
         """A fresh machine without an intercept. Raises NotOffered.
 
-        Algorithms and hyper-parameters have the names of `stream_learner.core.optimizers`.
+        Algorithms and hyper-parameters have the names of `stream_learner.core.model.optimizers`.
         """
         ...

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from figures.play import Rows, Vector
-from stream_learner.core.text.libsvm import LibsvmText
+from stream_learner.evaluate.formats.libsvm import LibsvmText
 
 FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 SENTIMENT = ("books", "dvd", "electronics", "kitchen")

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.examples import ExampleRecord
-from stream_learner.core.learner import Learner
-from stream_learner.core.losses import Loss, make_loss
-from stream_learner.core.optimizers import make_optimizer
+from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.losses import Loss, make_loss
+from stream_learner.core.model.optimizers import make_optimizer
 
 Vector = NDArray[np.float64]
 RECORD_FEATURES = 65_536

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 
 from fuzz.mutate import json_bytes_mutated, mutated
-from tests.core import json_texts
+from tests.core.events import json_texts
 
 _DEPTHS = (2, 3, 46, 47, 48, 49, 50, 51, 200, 1022, 1023, 1024, 1025, 3000)
 _LONG = (15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 4_095, 4_096, 4_097)

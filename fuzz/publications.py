@@ -12,9 +12,9 @@ from random import Random
 
 import numpy as np
 
-from stream_learner.core.pages import PagePlan, PagePlanner, PagePolicy, Prefix, shard_prefix
-from stream_learner.core.rows import WeightRows
-from stream_learner.core.snapshots import Stamp, publication
+from stream_learner.core.snapshots.pages import PagePlan, PagePlanner, PagePolicy, Prefix, shard_prefix
+from stream_learner.core.snapshots.records import Stamp, publication
+from stream_learner.core.snapshots.rows import WeightRows
 
 CONTENT = {"name": "m", "tick_ms": 1, "features": {}, "optimizer": {}, "inputs": {}, "metrics": {}}
 UNIVERSE = [(i * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 for i in range(1, 33)]

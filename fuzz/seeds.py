@@ -154,11 +154,11 @@ def snapshot_sequences() -> dict[str, bytes]:
 
 def model_files() -> dict[str, bytes]:
     """Learners with no row and with a few, of two optimizers."""
-    from stream_learner.core.examples import ExampleBatch, decode, encode_examples
-    from stream_learner.core.learner import Learner
-    from stream_learner.core.losses import make_loss
-    from stream_learner.core.optimizers import make_optimizer
-    from stream_learner.roles.evaluation.model_file import save_learner
+    from stream_learner.core.log.examples import ExampleBatch, decode, encode_examples
+    from stream_learner.core.model.fold import Learner
+    from stream_learner.core.model.losses import make_loss
+    from stream_learner.core.model.optimizers import make_optimizer
+    from stream_learner.evaluate.model_file import save_learner
 
     one = np.ones(1)
     rows = ExampleBatch(np.zeros(1, np.int64), np.ones(1, np.uint64), one, one, np.array([0, 2]),

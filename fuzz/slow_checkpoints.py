@@ -1,4 +1,5 @@
-"""Checkpoints read slowly, from the tables in the docstrings of `edges/store_layout` and `core/checkpoint_copy`.
+"""Checkpoints read slowly, from the tables in the docstrings of `adapters/rocksdb/layout` and
+`core/snapshots/checkpoint_copy`.
 
 In: what lies in a state directory, by column family and key; or the value of a copy's head. Out: plain values, or the
 name of the error that it is.

@@ -1,4 +1,4 @@
-"""A line of VW text read slowly, from the docstring of `core/text/vw` and the texts of its faults.
+"""A line of VW text read slowly, from the docstring of `evaluate/formats/vw/parser` and the texts of its faults.
 
 In: the bytes of a line. Out: label, weight, features and tag; or FAULT; or None for a line that is blank.
 This file must never import the code under test.

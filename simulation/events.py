@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from simulation.kafka import Entry
-from stream_learner.core.events import EventSpec
-from stream_learner.core.join import JoinSpec
-from tests.oracle_events import Click, Impression, Record, read_click, read_impression, settings
+from stream_learner.core.events.decoders import EventSpec
+from stream_learner.core.join.partition import JoinSpec
+from tests.oracles.events import Click, Impression, Record, read_click, read_impression, settings
 
 IMPRESSION_EVENTS = EventSpec(weight="w")
 CLICK_EVENTS = EventSpec(value="v")

@@ -23,12 +23,12 @@ from simulation.events import (
 from simulation.kafka import Appender, Log, Waiting
 from simulation.oracle import accepted_marks, chain_is_sure
 from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Died, Process
-from stream_learner.core.marks import Mark
-from stream_learner.edges.kafka import Place
+from stream_learner.adapters.kafka import Place
+from stream_learner.core.log.marks import Mark
 from stream_learner.errors import LogTrimmed, RetryLater, Stop
-from stream_learner.roles import partition as partition_module
-from stream_learner.roles.accepted import Hint
-from stream_learner.roles.partition import PartitionJoiner
+from stream_learner.roles.joiner import partition as partition_module
+from stream_learner.roles.joiner.log_tail import Hint
+from stream_learner.roles.joiner.partition import PartitionJoiner
 
 STALLED_AFTER = 800
 FINDS_OUT_WITHIN = 50

@@ -13,9 +13,9 @@ from simulation.events import oracle_clicks, oracle_impressions, oracle_settings
 from simulation.joining import World
 from simulation.kafka import Entry, Log
 from simulation.process import CLICKS, IMPRESSIONS
-from stream_learner.core.marks import Mark
-from stream_learner.core.training_log import AcceptedTick
-from tests.oracle_events import Click, Impression, Settings
+from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.rule_r import AcceptedTick
+from tests.oracles.events import Click, Impression, Settings
 
 BEFORE_ALL = -(10**18)
 """A time before every other."""

@@ -1,7 +1,7 @@
 """A model of what the roles see of Kafka: logs with gaps, transactions and retention, and the clients at their edges.
 
 In: records, and the moments at which the world lets something happen. Out: the same calls, answers and errors as
-`stream_learner.edges.kafka` gives. This file must never decide by itself what goes wrong: its `Client` is asked.
+`stream_learner.adapters.kafka` gives. This file must never decide by itself what goes wrong: its `Client` is asked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from stream_learner.edges.kafka import READ_COMMITTED, Delivery, Place, RawBatch, Record
+from stream_learner.adapters.kafka import READ_COMMITTED, Delivery, Place, RawBatch, Record
 from stream_learner.errors import BrokerUnreachable, Fenced, LogTrimmed, RetryLater, StreamLearnerError
 
 PARTIAL_READS = 3

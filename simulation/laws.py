@@ -18,11 +18,11 @@ from simulation.laws_content import check_content, counts_of, examples_of, rows
 from simulation.oracle import accepted_marks, chain_is_sure, read
 from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG
 from stream_learner.core.errors import BrokenLog
-from stream_learner.core.marks import Mark
-from stream_learner.core.training_log import AcceptedTick, RuleR
+from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import StreamLearnerError
-from stream_learner.roles.log_reader import accepted_ticks
-from tests.oracle_join import join_by_log_time
+from stream_learner.roles.common.log_reader import accepted_ticks
+from tests.oracles.join import join_by_log_time
 
 STOP_OF = {
     "input recreated": {"TopicRecreated"},

@@ -19,8 +19,8 @@ from simulation.joining import Writer
 from simulation.judged import Judged, committed, law, passed_with
 from simulation.kafka import Entry
 from simulation.process import CLICKS, IMPRESSIONS, LOG
-from stream_learner.core.marks import Mark
-from tests.oracle_join import Click, Impression
+from stream_learner.core.log.marks import Mark
+from tests.oracles.join import Click, Impression
 
 
 class _Closing(NamedTuple):

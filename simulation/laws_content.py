@@ -11,10 +11,10 @@ from collections import Counter
 from itertools import pairwise
 
 from simulation.judged import BEFORE_ALL, Judged, law, passed_with
-from stream_learner.core.marks import Mark, ResumePoint
-from stream_learner.core.training_log import AcceptedTick
-from tests import oracle_join
-from tests.oracle_join import Example, Joined, label_by_definition, log_times, replay
+from stream_learner.core.log.marks import Mark, ResumePoint
+from stream_learner.core.log.rule_r import AcceptedTick
+from tests.oracles import join as oracle_join
+from tests.oracles.join import Example, Joined, label_by_definition, log_times, replay
 
 Row = tuple[object, ...]
 

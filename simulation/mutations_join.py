@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from simulation import kafka, process
-from stream_learner.core import join_impressions
-from stream_learner.core.join import PartitionJoin
-from stream_learner.core.join_clicks import ClickMemory, ClickRows
-from stream_learner.core.join_columns import LogTime
-from stream_learner.core.join_impressions import ImpressionBuffer
-from stream_learner.core.join_kernel import BLOCK, DEAD, UNMATCHED, expire_clicks
-from stream_learner.core.join_rows import ImpressionRows
-from stream_learner.core.join_spec import JoinSpec
-from stream_learner.core.marks import Mark
-from stream_learner.edges.kafka import End, EndWatch, Place
-from stream_learner.roles.inputs import Inputs
-from stream_learner.roles.partition import PartitionJoiner
-from stream_learner.roles.partition_clock import ClockRule, PartitionClock
+from stream_learner.adapters.kafka import End, EndWatch, Place
+from stream_learner.core.join import impressions as join_impressions
+from stream_learner.core.join.clicks import ClickMemory, ClickRows
+from stream_learner.core.join.columns import LogTime
+from stream_learner.core.join.impressions import ImpressionBuffer
+from stream_learner.core.join.kernels import BLOCK, DEAD, UNMATCHED, expire_clicks
+from stream_learner.core.join.partition import PartitionJoin
+from stream_learner.core.join.rows import ImpressionRows
+from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.log.marks import Mark
+from stream_learner.roles.joiner.inputs import Inputs
+from stream_learner.roles.joiner.partition import PartitionJoiner
+from stream_learner.roles.joiner.partition_clock import ClockRule, PartitionClock
 
 FOR_EVER_MS = 10**9
 

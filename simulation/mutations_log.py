@@ -10,13 +10,14 @@ from typing import Any
 
 from simulation import joining, process
 from simulation.process import Process
-from stream_learner.core.attempt import Attempt, Verdict
-from stream_learner.core.marks import Mark, MarkId
-from stream_learner.core.training_log import RuleR
-from stream_learner.roles import accepted, log_reader
-from stream_learner.roles import partition as partition_module
-from stream_learner.roles.accepted import Accepted, Hint, LogTail
-from stream_learner.roles.partition import PartitionJoiner
+from stream_learner.core.log.marks import Mark, MarkId
+from stream_learner.core.log.rule_r import RuleR
+from stream_learner.core.log.rule_w import Attempt, Verdict
+from stream_learner.roles.common import log_reader
+from stream_learner.roles.joiner import log_tail as accepted
+from stream_learner.roles.joiner import partition as partition_module
+from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
+from stream_learner.roles.joiner.partition import PartitionJoiner
 
 
 def _nothing(*args: object, **kwargs: object) -> None:

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from simulation import kafka, publishing
-from stream_learner.core import follower
-from stream_learner.core.follower import Follower
-from stream_learner.core.pages import PagePlanner, PageState, shard_prefix
-from stream_learner.core.replica import Replica
-from stream_learner.core.snapshots import VERSION_KEY
-from stream_learner.core.weights import WeightTable
-from stream_learner.edges.kafka import Record
+from stream_learner.adapters.kafka import Record
+from stream_learner.core.model.table.table import WeightTable
+from stream_learner.core.snapshots import follower
+from stream_learner.core.snapshots.follower import Follower
+from stream_learner.core.snapshots.pages import PagePlanner, PageState, shard_prefix
+from stream_learner.core.snapshots.records import VERSION_KEY
+from stream_learner.core.snapshots.replica import Replica
 from stream_learner.errors import RetryLater
-from stream_learner.roles import publication
-from stream_learner.roles.publication import Publication
+from stream_learner.roles.learner import publication
+from stream_learner.roles.learner.publication import Publication
 
 
 def _nothing(*args: object, **kwargs: object) -> None:

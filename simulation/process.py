@@ -13,17 +13,17 @@ from typing import Protocol
 
 from simulation.events import CLICK_EVENTS, IMPRESSION_EVENTS
 from simulation.kafka import Appender, Log, Queries, Reader
-from stream_learner.core.events import ClickDecoder, ImpressionDecoder
-from stream_learner.core.feature_spec import FeatureSpec
-from stream_learner.core.join_spec import JoinSpec
-from stream_learner.edges.kafka import EndWatch, Place
+from stream_learner.adapters.kafka import EndWatch, Place
+from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
+from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.join.spec import JoinSpec
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
-from stream_learner.roles.accepted import Hint
-from stream_learner.roles.beginning import Start
-from stream_learner.roles.inputs import BadShare, InputPlan
-from stream_learner.roles.log_origin import LogOrigin
-from stream_learner.roles.partition import PartitionJoiner, PartitionPlan
-from stream_learner.roles.partition_clock import ClockRule
+from stream_learner.roles.joiner.beginning import Start
+from stream_learner.roles.joiner.inputs import BadShare, InputPlan
+from stream_learner.roles.joiner.log_origin import LogOrigin
+from stream_learner.roles.joiner.log_tail import Hint
+from stream_learner.roles.joiner.partition import PartitionJoiner, PartitionPlan
+from stream_learner.roles.joiner.partition_clock import ClockRule
 
 IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
 END_DELAY_SHARE = 0.2

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 
 from simulation.kafka import Calm, Coordinator, Log, Queries, Reader, TransactionalPublisher
-from stream_learner.core.examples import ExampleRecord
-from stream_learner.core.learner import Learner
-from stream_learner.core.optimizers.ftrl import FtrlProximal
-from stream_learner.core.pages import PagePolicy, Prefix
-from stream_learner.core.replica import Replica
-from stream_learner.core.rows import WeightRows
-from stream_learner.core.weights import Rows
-from stream_learner.edges.kafka import Place
+from stream_learner.adapters.kafka import Place
+from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.optimizers.ftrl import FtrlProximal
+from stream_learner.core.model.table.table import Rows
+from stream_learner.core.snapshots.pages import PagePolicy, Prefix
+from stream_learner.core.snapshots.replica import Replica
+from stream_learner.core.snapshots.rows import WeightRows
 from stream_learner.errors import BrokerUnreachable, Fenced, RetryLater
-from stream_learner.roles.last_published import last_published
-from stream_learner.roles.publication import Publication
+from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.learner.publication import Publication
 
 TOPIC = "snapshots"
 CONTENT = {"name": "m", "tick_ms": 1, "features": {}, "inputs": {}, "metrics": {}}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.roles.click_silence import Arrived, ClickSilence
+from stream_learner.roles.joiner.click_silence import Arrived, ClickSilence
 
 DAY_S = 86_400
 START_MS = 1_700_000_000_000

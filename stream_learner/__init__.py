@@ -12,13 +12,13 @@ from stream_learner.version import __version__
 __all__ = ["BadEvent", "Prediction", "Predictions", "Scorer", "__version__"]
 
 if TYPE_CHECKING:
-    from stream_learner.roles.scorer import BadEvent, Prediction, Predictions, Scorer
+    from stream_learner.roles.scorer.scorer import BadEvent, Prediction, Predictions, Scorer
 
 
 def __getattr__(name: str) -> Any:
     """The scorer's names, imported when they are first asked for: the commands start faster without them."""
     if name in __all__:
-        from stream_learner.roles import scorer
+        from stream_learner.roles.scorer import scorer
 
         return getattr(scorer, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
-from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
-from stream_learner.edges.telemetry import configure_logging
+from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan
+from stream_learner.adapters.telemetry.logs import configure_logging
 from tests.kafka_broker.broker import PATIENT, Broker, NoKafka, delete_topics
 from tests.kafka_broker.lender import borrow
 from tests.suite.hooks import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from tests.oracle import Settings
+from tests.oracles.loop import Settings
 
 START_MS = 1_700_000_000_000
 STEP_BACK_MS = 30_000

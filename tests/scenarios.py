@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import xxhash
 
 from stream_learner.traffic import DEMO, TrafficModel
-from tests import oracle, talkingdata
-from tests.oracle import Settings, settings
+from tests import talkingdata
+from tests.oracles import loop as oracle
+from tests.oracles.loop import Settings, settings
 from tests.scenario_events import START_MS, Event, Mix, history, plain_fields, rich_fields, value_of
 
 SENTINEL = "end-of-partition"

@@ -14,14 +14,14 @@ PACKAGE = Path(stream_learner.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "architecture.md"
 
 STEPS = {
-    "Joiner: rule W": "core/attempt.py",
-    "Learner": "roles/learner.py",
-    "Publication": "roles/publication.py",
-    "Checkpoint": "edges/store.py",
-    "Copies of checkpoints": "roles/copier.py",
-    "The state at a start": "roles/recovery.py",
+    "Joiner: rule W": "core/log/rule_w.py",
+    "Learner": "roles/learner/role.py",
+    "Publication": "roles/learner/publication.py",
+    "Checkpoint": "adapters/rocksdb/store.py",
+    "Copies of checkpoints": "roles/learner/copies/protocol.py",
+    "The state at a start": "roles/learner/recovery.py",
 }
-TABLES = {**STEPS, "Joiner: rule W": "roles/partition.py"}
+TABLES = {**STEPS, "Joiner: rule W": "roles/joiner/partition.py"}
 
 
 def section(title: str) -> str:
@@ -77,8 +77,8 @@ def test_the_crash_table_of_a_protocol_is_that_of_its_module(title: str) -> None
 
 
 def test_the_joiner_takes_the_steps_that_it_documents() -> None:
-    """`roles/partition.py` marks the place of each step of rule W, in order."""
-    source = (PACKAGE / "roles" / "partition.py").read_text(encoding="utf-8")
+    """`roles/joiner/partition.py` marks the place of each step of rule W, in order."""
+    source = (PACKAGE / "roles" / "joiner" / "partition.py").read_text(encoding="utf-8")
     marked = re.findall(r"# Steps? (\d)(?: and (\d))?:", source)
     taken = [number for pair in marked for number in pair if number]
     assert taken == [step[0] for step in steps(section("Joiner: rule W"))]

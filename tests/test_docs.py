@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stream_learner.adapters.telemetry.metric_names import CATALOGUE
 from stream_learner.config import Config
 from stream_learner.config.paths import leaves
-from stream_learner.edges.metric_names import CATALOGUE
 from stream_learner.errors import Stop, TopicMissing, all_errors, meaning, operator_action
 from tools.docs import DOCS, NOTE, pages
 

@@ -43,6 +43,16 @@ def test_every_file_named_on_the_page_exists() -> None:
 def test_the_page_follows_the_order_of_the_data() -> None:
     """The modules at which one stage hands over to the next are all named, in the order of the data."""
     text = PAGE.read_text(encoding="utf-8")
-    stages = ["events", "join", "attempt", "training_log", "learner", "pages", "snapshots", "replica", "features"]
+    stages = [
+        "events/decoders",
+        "join/partition",
+        "log/rule_w",
+        "log/rule_r",
+        "model/fold",
+        "snapshots/pages",
+        "snapshots/records",
+        "snapshots/replica",
+        "events/features",
+    ]
     places = [text.index(f"`core/{stage}.py`") for stage in stages]
     assert places == sorted(places)

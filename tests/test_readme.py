@@ -17,7 +17,7 @@ import typer
 from stream_learner import __version__
 from stream_learner.cli import app
 from stream_learner.config import load_config
-from stream_learner.roles.scorer import Prediction, Predictions, Scorer
+from stream_learner.roles.scorer.scorer import Prediction, Predictions, Scorer
 
 PROJECT = Path(__file__).resolve().parent.parent
 README = PROJECT / "README.md"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from stream_learner.adapters.telemetry.metric_names import CATALOGUE
 from stream_learner.config import Config
 from stream_learner.config.paths import leaves
-from stream_learner.core.reasons import Reason
-from stream_learner.edges.metric_names import CATALOGUE
+from stream_learner.core.events.reasons import Reason
 from stream_learner.errors import Stop, all_errors, operator_action
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -24,7 +24,9 @@ def test_every_error_has_its_row() -> None:
     assert rows == {kind.__name__: str(kind.exit_code) for kind in all_errors() if kind is not Stop}
 
 
-@pytest.mark.parametrize("module", ["joiner", "learner", "model_replica", "patient_role", "scorer"])
+@pytest.mark.parametrize(
+    "module", ["joiner/role", "learner/role", "scorer/replica", "common/patient_role", "scorer/scorer"]
+)
 def test_every_reason_for_not_being_ready_has_its_row(module: str) -> None:
     """The texts that `why_not_ready` can give are on the page, numbers in them as an ellipsis."""
     source = (PROJECT / "stream_learner" / "roles" / f"{module}.py").read_text(encoding="utf-8")
@@ -37,7 +39,7 @@ def test_every_reason_for_not_being_ready_has_its_row(module: str) -> None:
 @pytest.mark.parametrize(("module", "count"), [("follower", 6), ("replica", 1)])
 def test_every_trouble_of_a_replica_has_its_row(module: str, count: int) -> None:
     """What a replica says that it lacks, with an ellipsis for the publication."""
-    source = (PROJECT / "stream_learner" / "core" / f"{module}.py").read_text(encoding="utf-8")
+    source = (PROJECT / "stream_learner" / "core" / "snapshots" / f"{module}.py").read_text(encoding="utf-8")
     code = re.sub(r'""".*?"""', "", source, flags=re.S)
     texts = re.findall(r'f?"((?:the|page|no) [^"]*(?:read|reached|anew|whole|yet))"', code)
     assert len(texts) == count

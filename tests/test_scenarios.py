@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from tests import oracle, talkingdata
+from tests import talkingdata
+from tests.oracles import loop
 from tests.scenarios import NAMES, SENTINEL, Message, Scenario, by_hash, records, scenario, talkingdata_scenario
 
 
-def totals(joined: list[oracle.Joined]) -> tuple[Counter[str], Counter[str]]:
+def totals(joined: list[loop.Joined]) -> tuple[Counter[str], Counter[str]]:
     """Counts over all partitions."""
     return sum((j.impressions for j in joined), Counter()), sum((j.clicks for j in joined), Counter())
 
@@ -99,25 +100,25 @@ def test_clocks_step_and_stretches_are_empty() -> None:
 
 
 @pytest.fixture(scope="module")
-def talkingdata_events() -> list[tuple[list[oracle.Impression], list[oracle.Click]]]:
+def talkingdata_events() -> list[tuple[list[loop.Impression], list[loop.Click]]]:
     """Both topics of TalkingData over two partitions, read from bytes, with sentinels for the widest window."""
     made = talkingdata_scenario(max(talkingdata.POSITIVES_BY_WINDOW_MS), partitions=2)
     s = made.settings
     return [
-        ([oracle.read_impression(r, s) for r in imps], [oracle.read_click(r, s) for r in clks])
+        ([loop.read_impression(r, s) for r in imps], [loop.read_click(r, s) for r in clks])
         for imps, clks in zip(records(made.impressions), records(made.clicks), strict=True)
     ]
 
 
 @pytest.mark.parametrize(("window_ms", "positives"), talkingdata.POSITIVES_BY_WINDOW_MS.items())
 def test_talkingdata_has_the_known_positives_inside_each_window(
-    talkingdata_events: list[tuple[list[oracle.Impression], list[oracle.Click]]],
+    talkingdata_events: list[tuple[list[loop.Impression], list[loop.Click]]],
     window_ms: int,
     positives: int,
 ) -> None:
     """134, 165 and 227 at 10 minutes, 1 hour and 24 hours."""
-    s = oracle.settings(window_ms=window_ms, dedupe_ms=0)
-    impressions, clicks = totals([oracle.join_by_log_time(*events, s) for events in talkingdata_events])
+    s = loop.settings(window_ms=window_ms, dedupe_ms=0)
+    impressions, clicks = totals([loop.join_by_log_time(*events, s) for events in talkingdata_events])
     assert impressions == Counter(read=talkingdata.ROWS, examples=talkingdata.ROWS, positives=positives)
     assert (clicks["read"] - clicks["waiting"], clicks["matched"]) == (227, positives)
 

@@ -18,10 +18,10 @@ CHEAP = Fault(
     name="largest-of-the-limits",
     area="a fault of this test",
     harm="A role takes more memory than its container has.",
-    file="stream_learner/edges/container.py",
+    file="stream_learner/adapters/machine.py",
     old="    return min(_limits(root), default=None)\n",
     new="    return max(_limits(root), default=None)\n",
-    tests=("tests/edges/test_container.py",),
+    tests=("tests/adapters/test_container.py",),
 )
 
 
@@ -164,4 +164,4 @@ def test_a_fault_in_the_program_is_caught_and_a_harmless_change_is_not() -> None
     with copies_of(PROJECT) as copies:
         caught, missed = (check_fault(fault, copies, "all") for fault in (CHEAP, harmless))
     assert (caught.verdict, missed.verdict) == (Verdict.CAUGHT, Verdict.MISSED)
-    assert caught.test.startswith("tests/edges/test_container.py::")
+    assert caught.test.startswith("tests/adapters/test_container.py::")

@@ -14,15 +14,15 @@ from typing import Any, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from stream_learner.adapters.telemetry.metric_names import CATALOGUE
 from stream_learner.config import Config
 from stream_learner.config.optimizers import Optimizer
 from stream_learner.config.paths import items_of, section_in, settings_of
 from stream_learner.config.section import Section
 from stream_learner.config.values import Between, format_duration_ms, format_size_bytes, format_start
-from stream_learner.core.optimizers import OPTIMIZERS, sample_optimizer
-from stream_learner.edges.metric_names import CATALOGUE
+from stream_learner.core.model.optimizers import OPTIMIZERS, sample_optimizer
 from stream_learner.errors import Stop, StreamLearnerError, all_errors, meaning, operator_action
-from stream_learner.roles.evaluation.vw_flags import flag_table
+from stream_learner.evaluate.vw.flags import flag_table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Made from the code by `make docs`; changes belong there. -->\n"

@@ -24,12 +24,12 @@ from fuzz.slow_checkpoints import SlowCheckpoint, SlowCopy
 from fuzz.slow_snapshots import Bad
 from fuzz.target import MIB, Target, Wrong, pack, unpack
 from fuzz.targets.snapshots import damaged_snapshot, sealed_anew
-from stream_learner.core.checkpoint_copy import CopyHead, decode_copy
+from stream_learner.adapters.rocksdb.copy import places_of
+from stream_learner.adapters.rocksdb.store import CheckpointStore, Loaded
 from stream_learner.core.errors import RecordError
-from stream_learner.core.pages import PagePolicy, Prefix
-from stream_learner.core.rows import StateRows, last_of_each_key, rows_between
-from stream_learner.edges.store import CheckpointStore, Loaded
-from stream_learner.edges.store_copy import places_of
+from stream_learner.core.snapshots.checkpoint_copy import CopyHead, decode_copy
+from stream_learner.core.snapshots.pages import PagePolicy, Prefix
+from stream_learner.core.snapshots.rows import StateRows, last_of_each_key, rows_between
 from stream_learner.errors import NewerFormat, StateDamaged
 
 SHARDS, NCOLS = 2, 2

@@ -15,8 +15,8 @@ from typing import Any
 from fuzz.guard import Side
 from fuzz.mutate import json_bytes_mutated, mutated
 from fuzz.target import Target, Wrong, pack, unpack
-from stream_learner.core.control import Alias, Publication, Record, decode, encode
-from stream_learner.core.control_state import ControlState
+from stream_learner.core.control.records import Alias, Publication, Record, decode, encode
+from stream_learner.core.control.state import ControlState
 from stream_learner.core.errors import RecordError
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}")

@@ -22,15 +22,16 @@ from numpy.typing import NDArray
 from fuzz.guard import Shelf, Side, fenced_arrays
 from fuzz.json_text import event_text
 from fuzz.target import Target, Wrong
-from stream_learner.core import decode_engine, decode_fields
-from stream_learner.core.decode_engine import BatchDecoder, Columns
-from stream_learner.core.decode_layout import PADDING
-from stream_learner.core.decode_plain import parse_event, read_event
-from stream_learner.core.decode_plan import Plan, Role
-from stream_learner.core.events import EventSpec
-from stream_learner.core.feature_spec import FeatureSpec
-from stream_learner.core.reasons import Refused
-from tests.core import decode_oracle
+from stream_learner.core.events import engine as decode_engine
+from stream_learner.core.events.decoders import EventSpec
+from stream_learner.core.events.engine import BatchDecoder, Columns
+from stream_learner.core.events.fast import fields
+from stream_learner.core.events.fast.layout import PADDING
+from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.plan import Plan, Role
+from stream_learner.core.events.reasons import Refused
+from stream_learner.core.events.reference import parse_event, read_event
+from tests.core.events import decode_oracle
 
 NOW_MS = 1_700_000_000_000
 TIMES_MS = (NOW_MS, -1, 0, 1_000, 253_402_300_799_999, 253_402_300_800_000, 2**62, -(2**63))
@@ -83,7 +84,7 @@ class _Decoder:
         """Columns of the records, with these bytes behind them."""
         bounds = np.zeros(len(raws) + 1, np.int64)
         np.cumsum([len(raw) for raw in raws], out=bounds[1:])
-        with fenced_arrays(self._side, decode_engine, decode_fields):
+        with fenced_arrays(self._side, decode_engine, fields):
             if self._left == 0:
                 self._decoder = BatchDecoder(self.plan)
                 self._left = _KEPT_FOR

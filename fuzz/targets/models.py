@@ -17,7 +17,7 @@ from fuzz.guard import Side
 from fuzz.mutate import json_bytes_mutated, mutated, number_set
 from fuzz.target import Target, Wrong
 from stream_learner.errors import BadInput, NewerFormat
-from stream_learner.roles.evaluation.model_file import key_rule_of, load_learner, read_model
+from stream_learner.evaluate.model_file import key_rule_of, load_learner, read_model
 
 _HEAD_BYTES = 16
 _CHECKSUM_BYTES = 32

@@ -22,11 +22,11 @@ from fuzz.mutate import mutated, shuffled
 from fuzz.publications import RING, UNIVERSE, History, Pair, histories
 from fuzz.target import Target, Wrong, pack, unpack
 from fuzz.targets.snapshots import damaged_snapshot
-from stream_learner.core import replica as replica_module
 from stream_learner.core.errors import RecordError
-from stream_learner.core.follower import MAX_COMPLETE_QUEUED, MAX_QUEUED
-from stream_learner.core.replica import Replica, Served
-from stream_learner.core.replica_table import ReplicaTable
+from stream_learner.core.snapshots import replica as replica_module
+from stream_learner.core.snapshots.follower import MAX_COMPLETE_QUEUED, MAX_QUEUED
+from stream_learner.core.snapshots.replica import Replica, Served
+from stream_learner.core.snapshots.table import ReplicaTable
 
 _HEAD = struct.Struct("<BBHH")
 _FOREIGN = ((b"model", b"{}"), (b"", b"SLtl"), (b"version", b""), (b"delta/1/0", b"SLsn"))

@@ -19,12 +19,14 @@ from fuzz.json_text import event_text
 from fuzz.mutate import mutated
 from fuzz.target import Target, Wrong
 from fuzz.targets.events import FEATURES, plainly, rows
-from stream_learner.core import decode_engine, decode_fields, json_array
-from stream_learner.core.decode_engine import BatchDecoder
-from stream_learner.core.decode_plan import Plan
-from stream_learner.core.feature_spec import FeatureSpec
-from stream_learner.core.json_array import Elements, TooManyElements, find_elements
-from stream_learner.core.memory import address_of
+from stream_learner.core.events import engine as decode_engine
+from stream_learner.core.events.engine import BatchDecoder
+from stream_learner.core.events.fast import fields as decode_fields
+from stream_learner.core.events.fast import requests as json_array
+from stream_learner.core.events.fast.requests import Elements, TooManyElements, find_elements
+from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.plan import Plan
+from stream_learner.core.machine.memory import address_of
 
 KEY = b"instances"
 MOST = 20

@@ -18,9 +18,9 @@ from fuzz.guard import Shelf, Side
 from fuzz.mutate import json_bytes_mutated, mutated, number_set
 from fuzz.slow_snapshots import Bad, SlowRecord
 from fuzz.target import Target, Wrong, pack, unpack
-from stream_learner.core import snapshots
 from stream_learner.core.errors import RecordError
-from stream_learner.core.rows import AnyRows, WeightRows
+from stream_learner.core.snapshots import records as snapshots
+from stream_learner.core.snapshots.rows import AnyRows, WeightRows
 
 _HEADER = 64
 _JSON_KINDS = (slow_snapshots.MODEL, slow_snapshots.HEAD)

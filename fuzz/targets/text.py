@@ -16,16 +16,18 @@ from fuzz.guard import Side, fenced, fenced_arrays
 from fuzz.json_text import event_text
 from fuzz.mutate import mutated
 from fuzz.target import Target, Wrong
-from stream_learner.core import decode_engine, decode_fields
-from stream_learner.core.decode_plan import Plan
-from stream_learner.core.feature_spec import FeatureSpec
-from stream_learner.core.text import line_work, vw
-from stream_learner.core.text.base import LineParser, Parsed
-from stream_learner.core.text.csv import CsvText
-from stream_learner.core.text.json_lines import JsonLines
-from stream_learner.core.text.libsvm import LibsvmText
-from stream_learner.core.text.vw import VwText, VwTextOptions
-from tests.core import text_oracle
+from stream_learner.core.events import engine
+from stream_learner.core.events.fast import fields
+from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.plan import Plan
+from stream_learner.evaluate.formats import line_work
+from stream_learner.evaluate.formats.base import LineParser, Parsed
+from stream_learner.evaluate.formats.csv import CsvText
+from stream_learner.evaluate.formats.json_lines import JsonLines
+from stream_learner.evaluate.formats.libsvm import LibsvmText
+from stream_learner.evaluate.formats.vw import parser as vw
+from stream_learner.evaluate.formats.vw.parser import VwText, VwTextOptions
+from tests.evaluate.formats import text_oracle
 
 NUMBERS = (
     "0", "-0", "+1", "1", "007", ".5", "5.", "1e5", "1E-3", "1e400", "1e-400", "5e-324", "0.00012345678901234567",
@@ -66,7 +68,7 @@ class _Lines(Target):
     def check(self, inputs: Sequence[bytes], side: Side) -> int:
         accepted = 0
         for text in inputs:
-            with fenced_arrays(side, line_work, decode_fields, decode_engine):
+            with fenced_arrays(side, line_work, fields, engine):
                 if self._left == 0:
                     self._parsers = {}
                     self._left = _BLOCK_FROM
@@ -176,7 +178,7 @@ class JsonLinesText(_Lines):
 
     def wanted(self, line: bytes) -> text_oracle.Line:
         from fuzz.targets.events import plainly
-        from stream_learner.core.decode_plain import parse_event
+        from stream_learner.core.events.reference import parse_event
 
         if text_oracle.without_end(line) == b"" and line in (b"\n", b"\r\n", b""):
             return None

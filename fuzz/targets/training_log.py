@@ -21,9 +21,9 @@ from fuzz.mutate import mutated, number_set
 from fuzz.slow_log import Bad, Header, SlowExamples, SlowMark
 from fuzz.target import Target, Wrong
 from stream_learner.core.errors import RecordError
-from stream_learner.core.examples import ExampleRecord, decode, encode_examples, to_batch
-from stream_learner.core.marks import Mark
-from stream_learner.core.record_header import HEADER_BYTES
+from stream_learner.core.log.examples import ExampleRecord, decode, encode_examples, to_batch
+from stream_learner.core.log.header import HEADER_BYTES
+from stream_learner.core.log.marks import Mark
 
 _BODY_COUNTS = 40, 44, 48, 52, 300
 """Where numbers stand of what follows: the first four in examples and codes, the last in a resume point."""

@@ -18,7 +18,7 @@ from stream_learner.config import Config
 from stream_learner.errors import ConfigError
 
 if TYPE_CHECKING:
-    from stream_learner.roles.control.promotion import Outcome
+    from stream_learner.operations.promote.promotion import Outcome
 
 alias_app = typer.Typer(help="List, show and delete aliases; `promote` points one at a model.", no_args_is_help=True)
 
@@ -75,8 +75,8 @@ def promote(
     and its log-loss on traffic that both have predicted is no larger than that of the model it replaces. Where a check
     fails nothing is written, and the exit code is 56.
     """
-    from stream_learner.roles.control.promotion import Wish
-    from stream_learner.roles.control.promotion import promote as promoted
+    from stream_learner.operations.promote.promotion import Wish
+    from stream_learner.operations.promote.promotion import promote as promoted
 
     loaded = load_for_role(config, overrides)
     wish = Wish(_alias_of(loaded, alias), _model_name(model), _who(who), forced=force, note=note, dry_run=dry_run)
@@ -100,8 +100,8 @@ def rollback(
 
     Checked is only that a replica of it becomes complete.
     """
-    from stream_learner.roles.control.promotion import Wish
-    from stream_learner.roles.control.promotion import rollback as rolled_back
+    from stream_learner.operations.promote.promotion import Wish
+    from stream_learner.operations.promote.promotion import rollback as rolled_back
 
     loaded = load_for_role(config, overrides)
     model = _model_name(to) if to is not None else ""
@@ -112,7 +112,7 @@ def rollback(
 @alias_app.command("list")
 def list_aliases(config: ConfigFile = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """List the aliases: the model that each points at, since when, by whom, whether forced, and what is pinned."""
-    from stream_learner.roles.control import aliases
+    from stream_learner.operations.promote import aliases
 
     print_rows(aliases.list_aliases(load_for_role(config, overrides)), title="aliases", as_json=as_json)
 
@@ -120,7 +120,7 @@ def list_aliases(config: ConfigFile = None, overrides: Overrides = None, as_json
 @alias_app.command("show")
 def show(name: AliasName, config: ConfigFile = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Show one alias and its last 20 changes, newest first: who, when, from, to."""
-    from stream_learner.roles.control import aliases
+    from stream_learner.operations.promote import aliases
 
     fields = aliases.show_alias(load_for_role(config, overrides), name)
     if as_json:
@@ -141,7 +141,7 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Let an alias point at nothing: scorers that run keep the model they have, one that starts is not ready."""
-    from stream_learner.roles.control import aliases
+    from stream_learner.operations.promote import aliases
 
     print_fields(aliases.delete_alias(load_for_role(config, overrides), name, _who(who), note), as_json=as_json)
 
@@ -190,7 +190,7 @@ def pin(
     They go on reading, so that `unpin` brings them to the last version at once. The topic keeps only the last version:
     a scorer that starts when it is past the pinned one is not ready.
     """
-    from stream_learner.roles.control import aliases
+    from stream_learner.operations.promote import aliases
 
     fields = aliases.set_pin(load_for_role(config, overrides), _model_name(name), version, _who(who), note)
     print_fields(fields, as_json=as_json)
@@ -205,7 +205,7 @@ def unpin(
     as_json: AsJson = False,
 ) -> None:
     """Unpin the scorers that follow an alias or a model: they serve the last version, and change models again."""
-    from stream_learner.roles.control import aliases
+    from stream_learner.operations.promote import aliases
 
     print_fields(aliases.remove_pin(load_for_role(config, overrides), name, _who(who), note), as_json=as_json)
 
@@ -213,7 +213,7 @@ def unpin(
 def _pause(
     file: ConfigFile, overrides: Overrides, model: str | None, paused: bool, who: str, note: str, as_json: bool
 ) -> None:
-    from stream_learner.roles.control import aliases
+    from stream_learner.operations.promote import aliases
 
     loaded = load_for_role(file, overrides)
     name = _model_name(model) if model is not None else loaded.model
@@ -222,7 +222,7 @@ def _pause(
 
 def _show(outcome: Outcome, as_json: bool) -> None:
     """The checks and what came of them; raises PromotionRefused where it was refused."""
-    from stream_learner.roles.control.promotion import refusal
+    from stream_learner.operations.promote.promotion import refusal
 
     wish = outcome.wish
     fields = {
@@ -255,7 +255,7 @@ def _alias_of(config: Config, given: str | None) -> str:
 
 def _model_name(text: str) -> str:
     """A name as models and aliases have. Raises ConfigError."""
-    from stream_learner.core.control import is_name
+    from stream_learner.core.control.records import is_name
 
     if not is_name(text):
         raise ConfigError(

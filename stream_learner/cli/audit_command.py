@@ -15,7 +15,7 @@ from stream_learner.config.values import parse_start
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
-    from stream_learner.roles.audit.request import Range
+    from stream_learner.operations.audit.request import Range
 
 
 def audit(
@@ -64,9 +64,9 @@ def audit(
     """
     loaded = load_for_role(config, overrides)
     from stream_learner.cli.audit_view import print_report, showing
-    from stream_learner.roles.audit.request import Request
-    from stream_learner.roles.audit.run import audit as run_audit
-    from stream_learner.roles.audit.run import verdict
+    from stream_learner.operations.audit.request import Request
+    from stream_learner.operations.audit.run import audit as run_audit
+    from stream_learner.operations.audit.run import verdict
 
     wanted = _range(loaded, start, until, from_tick, until_tick, from_offset, until_offset)
     request = Request(wanted, tuple(partition or ()), replay, limit)
@@ -91,8 +91,8 @@ def _range(
     until_offset: int | None,
 ) -> Range:
     """The range in ticks, or in offsets. Times are those of impressions, whose window is waited for."""
-    from stream_learner.roles.audit.request import Range
-    from stream_learner.roles.backfill.plan import last_tick
+    from stream_learner.operations.audit.request import Range
+    from stream_learner.operations.backfill.plan import last_tick
 
     for name, given in (
         ("from", (start, from_tick, from_offset)),

@@ -16,11 +16,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.cli.output import print_rows
-from stream_learner.core.balance import balance_lines
-from stream_learner.edges.telemetry import get_logger
-from stream_learner.roles.audit.findings import MEANINGS
-from stream_learner.roles.audit.run import Moment
+from stream_learner.core.log.balance import balance_lines
+from stream_learner.operations.audit.findings import MEANINGS
+from stream_learner.operations.audit.run import Moment
 from stream_learner.wording import count_of
 
 LINE_EVERY_S = 10.0

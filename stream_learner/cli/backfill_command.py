@@ -21,7 +21,7 @@ from stream_learner.config.values import parse_start
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
-    from stream_learner.roles.backfill.plan import BackfillPlan, Span
+    from stream_learner.operations.backfill.plan import BackfillPlan, Span
 
 _BETWEEN_SETTINGS = re.compile(r",(?=[a-z]\w*(?:\.[\w.]+)?=)")
 
@@ -75,7 +75,7 @@ def backfill(
     stream-learner backfill -c model.yaml --as ctr-v2 --from 2026-11-01T00:00Z --until 2026-11-02T00:00Z
     """
     live = load_for_role(config, overrides)
-    from stream_learner.roles.backfill.plan import make_plan
+    from stream_learner.operations.backfill.plan import make_plan
 
     span = _span(start, until, from_log)
     if from_log is not None and (joiners > 1 or max_rate is not None):
@@ -90,12 +90,12 @@ def backfill(
 
 def _run(plan: BackfillPlan, *, as_json: bool) -> int:
     """Run a plan; the exit code: 0, or 128 + the signal that ended it."""
+    from stream_learner.adapters.telemetry.logs import get_logger
     from stream_learner.cli.backfill_view import showing
-    from stream_learner.edges.telemetry import get_logger
-    from stream_learner.roles.backfill.plan import describe
-    from stream_learner.roles.backfill.result import as_object, as_text
-    from stream_learner.roles.backfill.run import Backfill
-    from stream_learner.roles.lifecycle import Stopping
+    from stream_learner.operations.backfill.plan import describe
+    from stream_learner.operations.backfill.result import as_object, as_text
+    from stream_learner.operations.backfill.run import Backfill
+    from stream_learner.roles.common.lifecycle import Stopping
 
     stopping = Stopping().listen(plan.main.shutdown_timeout_ms / 1000)
     with Backfill(plan) as work, showing(describe(plan)) as show:
@@ -115,7 +115,7 @@ def _run(plan: BackfillPlan, *, as_json: bool) -> int:
 
 
 def _span(start: str | None, until: str | None, from_log: str | None) -> Span:
-    from stream_learner.roles.backfill.plan import EARLIEST, Span
+    from stream_learner.operations.backfill.plan import EARLIEST, Span
 
     if from_log is not None and start not in (None, EARLIEST):
         raise typer.BadParameter(

@@ -16,8 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from stream_learner.edges.telemetry import configure_logging, get_logger
-from stream_learner.roles.backfill.progress import Moment, as_fields, clock
+from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
+from stream_learner.operations.backfill.progress import Moment, as_fields, clock
 from stream_learner.wording import count_of
 
 LINE_EVERY_S = 10.0

@@ -64,8 +64,8 @@ def begin_anew(
     (`stream-learner backfill`). The exit code is 30 where joiners run.
     """
     loaded = load_for_role(config, overrides)
-    from stream_learner.roles.begin_anew import Request, overtaken
-    from stream_learner.roles.begin_anew import begin_anew as run
+    from stream_learner.operations.begin_anew import Request, overtaken
+    from stream_learner.operations.begin_anew import begin_anew as run
 
     found = run(loaded, Request(_where(start), tuple(partition or ()), write))
     if as_json:
@@ -78,7 +78,7 @@ def begin_anew(
 
 
 def _where(text: str) -> str | int:
-    from stream_learner.roles.begin_anew import LAST
+    from stream_learner.operations.begin_anew import LAST
 
     if text == LAST:
         return LAST
@@ -104,7 +104,7 @@ def _row(row: Found) -> dict[str, Any]:
 
 def _losses(row: Found) -> Iterator[str]:
     """What is lost in a partition, a line each."""
-    from stream_learner.roles.begin_anew import BEGUN
+    from stream_learner.operations.begin_anew import BEGUN
 
     if row["state"] == BEGUN:
         yield "it has begun anew since partitions were added"

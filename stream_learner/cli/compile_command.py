@@ -41,8 +41,8 @@ def compile_kernels(
 
     NUMBA_CACHE_DIR=/var/cache/stream-learner stream-learner compile --role joiner --role learner
     """
-    from stream_learner.edges.telemetry import configure_logging
-    from stream_learner.roles.compiling import compile_ahead
+    from stream_learner.adapters.telemetry.logs import configure_logging
+    from stream_learner.operations.compile import compile_ahead
 
     configure_logging()
     done = compile_ahead([one.value for one in role or ()], optimizer or ())

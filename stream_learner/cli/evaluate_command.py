@@ -71,8 +71,8 @@ def evaluate(
     Wabbit. docs/evaluate.md has the optimizers, the losses, the formats and every figure.
     """
     from stream_learner.cli.evaluate_view import report
-    from stream_learner.roles.evaluation.request import Request, TableColumns, TextFeatures, pass_plan
-    from stream_learner.roles.evaluation.run import Evaluation
+    from stream_learner.evaluate.request import Request, TableColumns, TextFeatures, pass_plan
+    from stream_learner.evaluate.run import Evaluation
 
     loaded = _configuration(config, overrides)
     request = Request(

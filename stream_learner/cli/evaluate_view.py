@@ -17,7 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from stream_learner.cli.output import aligned, print_json
-from stream_learner.roles.evaluation.run import Evaluation, Moment, Result
+from stream_learner.evaluate.run import Evaluation, Moment, Result
 from stream_learner.wording import count_of
 
 NARROW: Final = 110

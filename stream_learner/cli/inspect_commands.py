@@ -25,7 +25,7 @@ def weights(
     as_json: AsJson = False,
 ) -> None:
     """Show the published weights of largest magnitude."""
-    from stream_learner.roles.inspection import inspect_weights
+    from stream_learner.operations.inspect_model import inspect_weights
 
     rows = inspect_weights(load_for_role(config, overrides), limit)
     print_rows(rows, title="top weights", as_json=as_json)
@@ -44,7 +44,7 @@ def feature(
     as_json: AsJson = False,
 ) -> None:
     """Show one feature: its key, its published weight, and its state where the state directory is here."""
-    from stream_learner.roles.inspection import inspect_feature
+    from stream_learner.operations.inspect_model import inspect_feature
 
     print_fields(inspect_feature(load_for_role(config, overrides), name), as_json=as_json)
 
@@ -58,7 +58,7 @@ def tick(
     as_json: AsJson = False,
 ) -> None:
     """Show the mark of a tick in the training log: positions, counts, and what it follows."""
-    from stream_learner.roles.log_inspection import inspect_tick
+    from stream_learner.operations.inspect_log import inspect_tick
 
     print_fields(inspect_tick(load_for_role(config, overrides), partition, number), as_json=as_json)
 
@@ -72,7 +72,7 @@ def record(
     as_json: AsJson = False,
 ) -> None:
     """Show one record of the training log: header, and examples or mark."""
-    from stream_learner.roles.log_inspection import inspect_record
+    from stream_learner.operations.inspect_log import inspect_record
 
     print_fields(inspect_record(load_for_role(config, overrides), partition, offset), as_json=as_json)
 
@@ -80,6 +80,6 @@ def record(
 @inspect_app.command("snapshot")
 def snapshot(config: ConfigFile = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Show the published model: version, sequence, pages and deltas of each shard, metrics."""
-    from stream_learner.roles.inspection import inspect_snapshot
+    from stream_learner.operations.inspect_model import inspect_snapshot
 
     print_fields(inspect_snapshot(load_for_role(config, overrides)), as_json=as_json)

@@ -57,14 +57,14 @@ def load(file: Path | None, overrides: Sequence[str] | None, *, secrets: bool = 
 
 def check_kafka(config: Config) -> None:
     """Ask the Kafka client about its options. Raises ConfigError with every finding."""
-    from stream_learner.edges.kafka import KafkaSettings
+    from stream_learner.adapters.kafka import KafkaSettings
 
     KafkaSettings(config.kafka_options(), group=config.group)
 
 
 def start_logging(config: Config) -> None:
     """Log from now on as the configuration says, with the model's name in each line."""
-    from stream_learner.edges.telemetry import configure_logging
+    from stream_learner.adapters.telemetry.logs import configure_logging
 
     telemetry = config.telemetry
     configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)

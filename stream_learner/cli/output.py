@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from stream_learner.edges.telemetry import get_logger, logs_as_json
+from stream_learner.adapters.telemetry.logs import get_logger, logs_as_json
 from stream_learner.errors import BrokenInvariant, ConfigError, StreamLearnerError, operator_action
 from stream_learner.version import __version__
 

@@ -61,7 +61,7 @@ def rights(
 
     stream-learner rights -c model.yaml --role joiner --principal User:ctr-joiner
     """
-    from stream_learner.roles.rights import commands, rights_of
+    from stream_learner.operations.rights import commands, rights_of
 
     loaded = load(config, overrides, secrets=False)
     new, source = _backfilled(loaded, new_model, from_log)
@@ -84,7 +84,7 @@ def rights(
 
 def _backfilled(config: Config, new_model: str, from_log: str) -> tuple[Config, Config | None]:
     """The configuration of a backfill's model, and that of the model whose log it folds."""
-    from stream_learner.roles.backfill.plan import Span, make_plan
+    from stream_learner.operations.backfill.plan import Span, make_plan
 
     if not new_model:
         return config, None

@@ -80,7 +80,7 @@ def run(
     The topics must be there: `stream-learner topics ensure` makes them. A signal (^C, SIGTERM) ends it with everything
     kept, and the next start goes on from there. With telemetry.http_port it serves /metrics, /healthz and /readyz.
     """
-    from stream_learner.roles import commands
+    from stream_learner.operations import commands
 
     commands.run(load_for_role(config, overrides), wait=not fail_without_brokers)
 
@@ -102,7 +102,7 @@ def join(
     session.timeout.ms to come back to them; with --leave, which is for one that will not come back, the others have
     them at once.
     """
-    from stream_learner.roles import commands
+    from stream_learner.operations import commands
 
     commands.join(load_for_role(config, overrides), leave=leave, wait=not fail_without_brokers)
 
@@ -123,7 +123,7 @@ def learn(
     follows with a learner.state_dir of its own, and takes over when the first one ends, is killed, or is silent for
     learner.lease_timeout. Two with --standby and no other: one of them leads.
     """
-    from stream_learner.roles import commands
+    from stream_learner.operations import commands
 
     commands.learn(load_for_role(config, overrides), standby=standby, wait=not fail_without_brokers)
 
@@ -147,7 +147,7 @@ def score(
     echo '{"site": "news", "ad": "a1"}' | stream-learner score -c model.yaml
     """
     loaded = load_for_role(config, overrides)
-    from stream_learner.roles.scoring import score as run
+    from stream_learner.operations.score import score as run
 
     run(loaded, events, output, batch)
 
@@ -203,7 +203,7 @@ def topics_ensure(
     Nothing is deleted, no partition count changed, and no setting of an existing topic without --apply. Where something
     is left to do, the exit code is 25.
     """
-    from stream_learner.roles.topics import ensure_topics
+    from stream_learner.operations.topics import ensure_topics
 
     rows = ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
     print_rows(rows, title="topics", as_json=as_json)

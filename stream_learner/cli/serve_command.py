@@ -22,7 +22,7 @@ def serve(
 
     curl localhost:8080/v1/models/ctr:predict -d '{"instances": [{"site": "news", "ad": "a1"}]}'
     """
-    from stream_learner.roles.serving.workers import serve as run
+    from stream_learner.roles.scorer.serve.workers import serve as run
 
     code = run(load_for_role(config, overrides), wait=not fail_without_brokers)
     if code:

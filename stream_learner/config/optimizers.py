@@ -2,7 +2,7 @@
 
 In: values as written. Out: the settings of the optimizer that `name` chooses, and those of the loss.
 This file must never name a hyper-parameter: which there are, their ranges and their defaults stand in the classes of
-`core.optimizers`, and the sections here are made from them.
+`core.model.optimizers`, and the sections here are made from them.
 
 `learner.optimizer` is one of several sections, one for each optimizer, and its `name` says which. They are made when
 a configuration is first checked: the optimizers bring the compiler along, and `--help` must not wait for it.
@@ -31,7 +31,7 @@ from pydantic_core import CoreSchema, core_schema
 from stream_learner.config.section import Section
 
 if TYPE_CHECKING:
-    from stream_learner.core.optimizers.settings import HyperParameter
+    from stream_learner.core.model.optimizers.settings import HyperParameter
 
 FTRL_PROXIMAL: Final = "ftrl_proximal"
 _TAG: Final = "optimizer "
@@ -77,7 +77,7 @@ class Optimizer(Chosen):
     @classmethod
     def _of_this_optimizer(cls, written: Any) -> Any:
         """Leave out what is null. Refuse what only other optimizers have, and say which do."""
-        from stream_learner.core.optimizers import no_such_parameter
+        from stream_learner.core.model.optimizers import no_such_parameter
 
         if not isinstance(written, dict):
             return written
@@ -138,8 +138,8 @@ def _tag(written: Any) -> str:
 @cache
 def _sections() -> dict[str, type[Optimizer]]:
     """A section for each optimizer, with the defaults of its class."""
-    from stream_learner.core.optimizers import OPTIMIZERS
-    from stream_learner.core.optimizers.settings import hyper_parameters
+    from stream_learner.core.model.optimizers import OPTIMIZERS
+    from stream_learner.core.model.optimizers.settings import hyper_parameters
 
     return {
         name: create_model(
@@ -156,8 +156,8 @@ def _sections() -> dict[str, type[Optimizer]]:
 @cache
 def _every_setting() -> type[Chosen]:
     """All settings of all optimizers, each with the widest range it has anywhere."""
-    from stream_learner.core.optimizers import OPTIMIZERS
-    from stream_learner.core.optimizers.settings import hyper_parameters
+    from stream_learner.core.model.optimizers import OPTIMIZERS
+    from stream_learner.core.model.optimizers.settings import hyper_parameters
 
     found: dict[str, HyperParameter] = {}
     for kind in OPTIMIZERS.values():

@@ -13,7 +13,7 @@ from stream_learner.config.tree import Tree
 from stream_learner.config.values import format_duration_ms, format_size_bytes
 
 if TYPE_CHECKING:
-    from stream_learner.core.optimizers import Optimizer
+    from stream_learner.core.model.optimizers import Optimizer
 
 Problem = tuple[str, str]
 _KAFKA_DEFAULT_MAX_BYTES = 1_000_000
@@ -66,7 +66,7 @@ def _join_rules(config: Tree) -> Iterator[Problem]:
 
 def _core_rules(config: Tree) -> Iterator[Problem]:
     """What `core` says of its own settings: it is the one that has to work with them."""
-    from stream_learner.core.events import ImpressionDecoder
+    from stream_learner.core.events.decoders import ImpressionDecoder
 
     try:
         impressions, _ = config.event_specs()
@@ -81,9 +81,9 @@ def _core_rules(config: Tree) -> Iterator[Problem]:
 
 def _learner_rules(config: Tree) -> Iterator[Problem]:
     """What `core` says of optimizer and loss, each and together."""
-    from stream_learner.core.learner import check_loss
-    from stream_learner.core.optimizers import sample_optimizer
-    from stream_learner.core.weight_budget import MemoryBudget
+    from stream_learner.core.model.fold import check_loss
+    from stream_learner.core.model.optimizers import sample_optimizer
+    from stream_learner.core.model.table.budget import MemoryBudget
 
     try:
         optimizer = config.optimizer()
@@ -114,7 +114,7 @@ def _not_streaming(optimizer: Optimizer) -> str:
 
 
 def _size_rules(config: Tree) -> Iterator[Problem]:
-    from stream_learner.core.examples import largest_record_bytes
+    from stream_learner.core.log.examples import largest_record_bytes
 
     join, kafka = config.join, config.kafka.root
     least_bytes = 4 * max(join.record_bytes, join.max_event_bytes)

@@ -29,11 +29,11 @@ from stream_learner.config.sections import (
 from stream_learner.config.values import MINUTE_MS, DurationMs, lasting
 
 if TYPE_CHECKING:
-    from stream_learner.core.events import EventSpec
-    from stream_learner.core.feature_spec import FeatureSpec
-    from stream_learner.core.join_spec import JoinSpec
-    from stream_learner.core.losses import Loss
-    from stream_learner.core.optimizers import Optimizer
+    from stream_learner.core.events.decoders import EventSpec
+    from stream_learner.core.events.feature_spec import FeatureSpec
+    from stream_learner.core.join.spec import JoinSpec
+    from stream_learner.core.model.losses import Loss
+    from stream_learner.core.model.optimizers import Optimizer
 
 
 class Tree(Section):
@@ -134,7 +134,7 @@ class Tree(Section):
 
     def join_spec(self) -> JoinSpec:
         """The rules of the join for `core`."""
-        from stream_learner.core.join_spec import JoinSpec
+        from stream_learner.core.join.spec import JoinSpec
 
         join = self.join
         return JoinSpec(
@@ -149,7 +149,7 @@ class Tree(Section):
 
     def event_specs(self) -> tuple[EventSpec, EventSpec]:
         """Where impressions and clicks keep what, for `core`. Raises ValueError where settings contradict."""
-        from stream_learner.core.events import EventSpec
+        from stream_learner.core.events.decoders import EventSpec
 
         impressions, clicks = self.input.impressions, self.input.clicks
         common = EventSpec(
@@ -170,19 +170,19 @@ class Tree(Section):
 
     def optimizer(self) -> Optimizer:
         """The learner's optimizer. Raises ValueError for hyper-parameters it cannot work with."""
-        from stream_learner.core.optimizers import make_optimizer
+        from stream_learner.core.model.optimizers import make_optimizer
 
         return make_optimizer(self.learner.optimizer.given())
 
     def loss(self) -> Loss:
         """The loss that is learned. Raises ValueError for an option it does not have."""
-        from stream_learner.core.losses import make_loss
+        from stream_learner.core.model.losses import make_loss
 
         return make_loss(**self.learner.loss.given())
 
     def feature_spec(self) -> FeatureSpec:
         """Which fields become features, and how, for `core`. Raises ValueError where settings contradict."""
-        from stream_learner.core.feature_spec import FeatureSpec, FieldSpec
+        from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 
         features = self.features
         return FeatureSpec(

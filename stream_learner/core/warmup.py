@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from stream_learner.core.kernels import missing, one_compiler
+from stream_learner.core.machine.kernels import missing, one_compiler
 
 if TYPE_CHECKING:
-    from stream_learner.core.optimizers import Optimizer
+    from stream_learner.core.model.optimizers import Optimizer
 
 
 class Part(NamedTuple):
@@ -28,13 +28,14 @@ class Part(NamedTuple):
 
 
 def _hashing() -> None:
-    from stream_learner.core import hashing
+    from stream_learner.core.machine import hashing
 
     hashing.warm()
 
 
 def _arithmetic() -> None:
-    from stream_learner.core import arithmetic, losses
+    from stream_learner.core.machine import arithmetic
+    from stream_learner.core.model import losses
 
     arithmetic.warm()
     losses.warm()
@@ -42,15 +43,15 @@ def _arithmetic() -> None:
 
 def _decoding() -> None:
     """Compile the kernels that decode impressions."""
-    from stream_learner.core.events import EventSpec, ImpressionDecoder
-    from stream_learner.core.feature_spec import FeatureSpec
+    from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder
+    from stream_learner.core.events.feature_spec import FeatureSpec
 
     ImpressionDecoder(EventSpec(time="time"), FeatureSpec()).decode(*_event())
 
 
 def _clicks() -> None:
     """Compile the kernels that decode clicks."""
-    from stream_learner.core.events import ClickDecoder, EventSpec
+    from stream_learner.core.events.decoders import ClickDecoder, EventSpec
 
     ClickDecoder(EventSpec(time="time")).decode(*_event())
 
@@ -61,7 +62,9 @@ def _event() -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def _join() -> None:
-    from stream_learner.core import id_table, join_crowded, join_kernel
+    from stream_learner.core.join import crowded as join_crowded
+    from stream_learner.core.join import kernels as join_kernel
+    from stream_learner.core.machine import id_table
 
     id_table.warm()
     join_kernel.warm()
@@ -69,13 +72,13 @@ def _join() -> None:
 
 
 def _training_log() -> None:
-    from stream_learner.core import examples
+    from stream_learner.core.log import examples
 
     examples.warm()
 
 
 def _feature_subset() -> None:
-    from stream_learner.core import feature_subset
+    from stream_learner.core.log import subset as feature_subset
 
     feature_subset.warm()
 
@@ -86,7 +89,7 @@ def _fold() -> None:
 
 
 def _fold_with(optimizer: Optimizer | None) -> None:
-    from stream_learner.core import learner
+    from stream_learner.core.model import fold as learner
 
     learner.warm(optimizer)
     _table_growth(2 if optimizer is None else len(optimizer.columns))
@@ -94,20 +97,20 @@ def _fold_with(optimizer: Optimizer | None) -> None:
 
 def _table_growth(ncols: int) -> None:
     """Compile what a weight table runs only when one of its sub-tables is full."""
-    from stream_learner.core.weights import WeightTable
+    from stream_learner.core.model.table.table import WeightTable
 
     keys = np.arange(1, 4097, dtype=np.uint64) << np.uint64(40)
     WeightTable(ncols).load(keys, np.ones((len(keys), ncols)), np.zeros(len(keys), np.int64))
 
 
 def _replica() -> None:
-    from stream_learner.core import replica
+    from stream_learner.core.snapshots import replica
 
     replica.warm()
 
 
 def _requests() -> None:
-    from stream_learner.core import json_array
+    from stream_learner.core.events.fast import requests as json_array
 
     json_array.warm()
 
@@ -167,7 +170,7 @@ def fold_part(optimizer: Optimizer) -> Part:
 
 def every_part() -> list[Part]:
     """What any role may run, with any optimizer of a streaming learner: for an image's cache."""
-    from stream_learner.core.optimizers import OPTIMIZERS, sample_optimizer
+    from stream_learner.core.model.optimizers import OPTIMIZERS, sample_optimizer
 
     return [*PARTS, *(fold_part(sample_optimizer(name))._replace(first_time_s=2.0) for name in OPTIMIZERS)]
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.balance import Balance
-from stream_learner.core.marks import ClickCounts, ImpressionCounts, Mark
-from stream_learner.core.training_log import AcceptedTick, RuleR
-from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, PartitionReader
+from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, PartitionReader
+from stream_learner.core.log.balance import Balance
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark
+from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import BrokerUnreachable, RetryLater
-from stream_learner.roles.lifecycle import Stopping
+from stream_learner.roles.common.lifecycle import Stopping
 
 READ_RECORDS = 500
 IDLE_S = 0.02

@@ -9,9 +9,8 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 
-from stream_learner.edges.kafka import Appender, Delivery, KafkaSettings
-from stream_learner.roles.clock import wall_clock_ms
-from stream_learner.roles.lifecycle import Stopping
+from stream_learner.adapters.kafka import Appender, Delivery, KafkaSettings
+from stream_learner.roles.common.lifecycle import Stopping, wall_clock_ms
 from stream_learner.traffic import Chunk, Event, TrafficModel
 
 LINGER_MS = 5.0

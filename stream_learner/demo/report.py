@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from stream_learner.core.balance import balance_lines
+from stream_learner.core.log.balance import balance_lines
 from stream_learner.demo.scoreboard import Score
 from stream_learner.demo.site import Ending, Moment
 from stream_learner.wording import count_of

@@ -23,15 +23,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from stream_learner.adapters.kafka import EmbeddedBroker
 from stream_learner.config import Config
 from stream_learner.core.warmup import FIRST_TIME_S, compile_kernels, is_compiled
 from stream_learner.demo.plan import CONFIG_FILE, DemoPlan, make_config
 from stream_learner.demo.report import Place, as_object, as_text, delete_command, problems
 from stream_learner.demo.site import Ending, Site
 from stream_learner.demo.view import View, make_console, make_view, quiet_logs
-from stream_learner.edges.kafka import EmbeddedBroker
 from stream_learner.errors import BrokenInvariant
-from stream_learner.roles.lifecycle import Stopping
+from stream_learner.roles.common.lifecycle import Stopping
 
 FRAME_S = 0.25
 MODEL = "demo"

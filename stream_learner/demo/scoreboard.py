@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stream_learner.core.progress import entropy
+from stream_learner.core.model.progress import entropy
 from stream_learner.traffic import BestPossible
 
 RECENT_EXAMPLES = 8_000
@@ -94,7 +94,7 @@ class Scoreboard:
         self._curve_end = _Sums()
 
     def add(self, metrics: Mapping[str, Any], best: BestPossible) -> None:
-        """Take the metrics of a version (`core.progress`), and the best possible up to the same moment."""
+        """Take the metrics of a version (`core.model.progress`), and the best possible up to the same moment."""
         if metrics.get("log_loss") is None or not best.impressions:
             return
         importance = metrics["importance"]

@@ -18,6 +18,8 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings, Place, TopicPlan
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.demo.audit import Counts, LogAudit
 from stream_learner.demo.freshness import Freshness
@@ -25,14 +27,12 @@ from stream_learner.demo.plan import DemoPlan, make_traffic
 from stream_learner.demo.producer import TrafficProducer
 from stream_learner.demo.scoreboard import Score, Scoreboard
 from stream_learner.demo.tasks import Task
-from stream_learner.edges.kafka import Admin, EmbeddedBroker, KafkaSettings, Place, TopicPlan
-from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import RetryLater
-from stream_learner.roles.clock import wall_clock_ms
-from stream_learner.roles.joiner import JoinerRole
-from stream_learner.roles.learner import LearnerRole
-from stream_learner.roles.scorer import Scorer
-from stream_learner.roles.topics import input_plans, plans
+from stream_learner.operations.topics import input_plans, plans
+from stream_learner.roles.common.lifecycle import wall_clock_ms
+from stream_learner.roles.joiner.role import JoinerRole
+from stream_learner.roles.learner.role import LearnerRole
+from stream_learner.roles.scorer.scorer import Scorer
 from stream_learner.wording import count_of
 
 START_S = 60.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from stream_learner.roles.lifecycle import Role, Stopping, run_role
+from stream_learner.roles.common.lifecycle import Role, Stopping, run_role
 
 JOIN_S = 60.0
 

@@ -17,9 +17,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.demo.report import balance, number, over_best
 from stream_learner.demo.site import Moment
-from stream_learner.edges.telemetry import configure_logging
 from stream_learner.wording import count_of
 
 LINE_EVERY_S = 5.0

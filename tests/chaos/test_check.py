@@ -12,10 +12,10 @@ import pytest
 from chaos import check
 from chaos.check import AnswerSeen, ReplicaSeen
 from chaos.gather import keys_of
-from stream_learner.core.balance import Balance
-from stream_learner.core.marks import ClickCounts, ImpressionCounts, Mark, TickCounts
-from tests import oracle
+from stream_learner.core.log.balance import Balance
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark, TickCounts
 from tests.e2e.training_log import counts_of, plain_examples
+from tests.oracles import loop
 from tests.scenarios import Scenario, scenario
 
 
@@ -26,13 +26,13 @@ def made() -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def joined(made: Scenario) -> list[oracle.Joined]:
+def joined(made: Scenario) -> list[loop.Joined]:
     """What must become of it."""
     return made.expected()
 
 
 @pytest.fixture(scope="module")
-def examples(joined: list[oracle.Joined]) -> list[oracle.Example]:
+def examples(joined: list[loop.Joined]) -> list[loop.Example]:
     """All examples."""
     return [example for of_partition in joined for example in of_partition.examples]
 
@@ -40,7 +40,7 @@ def examples(joined: list[oracle.Joined]) -> list[oracle.Example]:
 class Replicas:
     """What a scorer that is right holds and answers at two versions."""
 
-    def __init__(self, made: Scenario, examples: list[oracle.Example]) -> None:
+    def __init__(self, made: Scenario, examples: list[loop.Example]) -> None:
         self.s, self.keys = made.settings, keys_of(made)
         ticks = sorted({example.tick for example in examples})
         self.versions = (ticks[len(ticks) // 2], ticks[-1])
@@ -49,12 +49,12 @@ class Replicas:
     def replica(self, version: int) -> ReplicaSeen:
         """All weights of a version."""
         fold = self.folds[version]
-        return ReplicaSeen("scorer-0", version, fold.digest, oracle.published(fold.state, self.s))
+        return ReplicaSeen("scorer-0", version, fold.digest, loop.published(fold.state, self.s))
 
     def answer(self, version: int) -> AnswerSeen:
         """The answer to a feature for each key."""
-        weights = oracle.published(self.folds[version].state, self.s)
-        return AnswerSeen("scorer-0", version, np.array([oracle.predict(weights, ((k, 1.0),)) for k in self.keys]))
+        weights = loop.published(self.folds[version].state, self.s)
+        return AnswerSeen("scorer-0", version, np.array([loop.predict(weights, ((k, 1.0),)) for k in self.keys]))
 
     def differences(self, replicas: list[ReplicaSeen], answers: list[AnswerSeen]) -> list[str]:
         """What the check says."""
@@ -62,12 +62,12 @@ class Replicas:
 
 
 @pytest.fixture(scope="module")
-def replicas(made: Scenario, examples: list[oracle.Example]) -> Replicas:
+def replicas(made: Scenario, examples: list[loop.Example]) -> Replicas:
     """A scorer that is right."""
     return Replicas(made, examples)
 
 
-def test_a_lost_example_is_found(joined: list[oracle.Joined]) -> None:
+def test_a_lost_example_is_found(joined: list[loop.Joined]) -> None:
     """One of them left out, whichever; and one twice, one changed."""
     wanted = plain_examples(joined[0].examples)
     assert list(check.log_differences(0, wanted, wanted)) == []
@@ -80,7 +80,7 @@ def test_a_lost_example_is_found(joined: list[oracle.Joined]) -> None:
             assert f"number {at}" in told or found is twice
 
 
-def test_a_click_counted_twice_is_found(joined: list[oracle.Joined]) -> None:
+def test_a_click_counted_twice_is_found(joined: list[loop.Joined]) -> None:
     """In the counts of a partition, and in the balance."""
     wanted = counts_of(joined[1])
     clicks = {**wanted[1], "matched": wanted[1]["matched"] + 1}
@@ -99,7 +99,7 @@ def test_a_click_counted_twice_is_found(joined: list[oracle.Joined]) -> None:
     assert f"not {waiting - 1}" in told_of(_balance(joined[1]), n_i, n_c, waiting - 1)
 
 
-def _balance(joined: oracle.Joined, **too_many: int) -> Balance:
+def _balance(joined: loop.Joined, **too_many: int) -> Balance:
     """The balance of one mark with the oracle's counts, and some counted too often."""
     clicks = Counter(joined.clicks)
     clicks.update(too_many)
@@ -109,9 +109,9 @@ def _balance(joined: oracle.Joined, **too_many: int) -> Balance:
     return balance
 
 
-def test_one_bit_of_the_learners_state_is_found(made: Scenario, examples: list[oracle.Example]) -> None:
+def test_one_bit_of_the_learners_state_is_found(made: Scenario, examples: list[loop.Example]) -> None:
     """In `z`, in `n`, a row too few, a row too many, a digest of something else."""
-    model = oracle.fold(examples, made.settings)
+    model = loop.fold(examples, made.settings)
     assert list(check.model_differences("the learner", model.state, model.digest, model)) == []
     key = sorted(model.state)[3]
     z, n = model.state[key]
@@ -124,7 +124,7 @@ def test_one_bit_of_the_learners_state_is_found(made: Scenario, examples: list[o
     for state in states:
         [told] = check.model_differences("the learner", state, model.digest, model)
         assert "1 rows" in told
-    other = oracle.fold(examples[:-1], made.settings)
+    other = loop.fold(examples[:-1], made.settings)
     assert any("digest" in told for told in check.model_differences("the learner", model.state, other.digest, model))
 
 
@@ -158,11 +158,11 @@ def test_a_version_half_applied_is_found(replicas: Replicas) -> None:
 
 
 def test_folds_at_versions_are_those_of_the_examples_up_to_them(
-    made: Scenario, examples: list[oracle.Example], replicas: Replicas
+    made: Scenario, examples: list[loop.Example], replicas: Replicas
 ) -> None:
     """Each as if it were folded alone."""
     for version in replicas.versions:
-        alone = oracle.fold([example for example in examples if example.tick <= version], made.settings)
+        alone = loop.fold([example for example in examples if example.tick <= version], made.settings)
         assert replicas.folds[version].state == alone.state
         assert replicas.folds[version].digest == alone.digest
 

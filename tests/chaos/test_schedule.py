@@ -14,8 +14,8 @@ from chaos.cluster import Cluster
 from chaos.plan import LEARNERS, Fault, Plan, Step, plan_of
 from chaos.proxy import Mode
 from chaos.schedule import run_schedule
+from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.core.warmup import compile_kernels
-from stream_learner.edges.telemetry import configure_logging
 from tests.waiting import patience, wait_until
 
 KILLS = 8

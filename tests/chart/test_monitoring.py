@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from stream_learner.adapters.telemetry.metric_names import CATALOGUE, Metric
 from stream_learner.config import Config
-from stream_learner.edges.metric_names import CATALOGUE, Metric
 from tests.chart.rendered import objects
 from tests.test_readme import PROJECT, anchors
 from tools.chart import CHART, NAMESPACE

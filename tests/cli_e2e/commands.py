@@ -28,8 +28,8 @@ from typing import Any
 from unittest import mock
 
 import stream_learner
+from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.cli import main
-from stream_learner.edges.telemetry import configure_logging
 from tests.waiting import patience, wait_for
 
 PACKAGE_ROOT = str(Path(stream_learner.__file__).parents[1])

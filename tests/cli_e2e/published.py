@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from stream_learner.core.pages import PagePlanner, PagePolicy, Prefix, shard_prefix
-from stream_learner.core.rows import WeightRows, rows_between
-from stream_learner.core.snapshots import Stamp, publication
-from stream_learner.edges.kafka import Record, TopicPlan
+from stream_learner.adapters.kafka import Record, TopicPlan
+from stream_learner.core.snapshots.pages import PagePlanner, PagePolicy, Prefix, shard_prefix
+from stream_learner.core.snapshots.records import Stamp, publication
+from stream_learner.core.snapshots.rows import WeightRows, rows_between
+from tests.adapters.kafka.kafka_help import VisiblePublisher
 from tests.cli_e2e.world import World
-from tests.edges.kafka_help import VisiblePublisher
 
 SHARDS = 2
 Weights = dict[int, float]

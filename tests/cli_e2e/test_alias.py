@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from stream_learner import Prediction, Scorer
-from stream_learner.core.control import PROMOTE, Alias, Change, Pin, Publication, encode
-from stream_learner.core.hashing import BIAS_KEY, hash_texts
-from stream_learner.edges.kafka import TopicPlan, TopicWatch
-from stream_learner.edges.metrics import Metrics
+from stream_learner.adapters.kafka import TopicPlan, TopicWatch
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.control.records import PROMOTE, Alias, Change, Pin, Publication, encode
+from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts
 from stream_learner.errors import ConfigError, NotReady, PartitionCountsDiffer, TopicMissing
-from stream_learner.roles import model_choice
+from stream_learner.operations.topics import control_plan
 from stream_learner.roles.control import watch as control_watch
 from stream_learner.roles.control.topic import ControlTopic
-from stream_learner.roles.topics import control_plan
+from stream_learner.roles.scorer import choice
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published, p_click
 from tests.cli_e2e.scraped import values_of
@@ -96,7 +96,7 @@ def family(make_world: MakeWorld) -> Iterator[Family]:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked for again after seconds is looked for again at once."""
     monkeypatch.setattr(control_watch, "AGAIN_S", 0.1)
-    monkeypatch.setattr(model_choice, "AGAIN_S", 0.1)
+    monkeypatch.setattr(choice, "AGAIN_S", 0.1)
     monkeypatch.setitem(TopicWatch.__init__.__kwdefaults__, "period_s", 0.1)
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from stream_learner import errors
-from stream_learner.core.hashing import BIAS_KEY
-from stream_learner.roles.topics import control_plan
+from stream_learner.core.machine.hashing import BIAS_KEY
+from stream_learner.operations.topics import control_plan
 from tests.cli_e2e.commands import Ended, answer_of, answers_of
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import vowpalwabbit
 
-from stream_learner.roles.evaluation.model_file import read_model
+from stream_learner.evaluate.model_file import read_model
 from tests.cli_e2e.commands import Ended, answer_of
 from tests.cli_e2e.conftest import Learned
-from tests.core.optimizer_help import in_domain, oracle_for
-from tests.oracle_optimizers.base import Example, progressive
-from tests.roles.evaluation_help import DIMENSION, generated, vw_text
+from tests.core.model.optimizers.optimizer_help import in_domain, oracle_for
+from tests.evaluate.evaluation_help import DIMENSION, generated, vw_text
+from tests.oracles.optimizers.base import Example, progressive
 from tests.waiting import patience
 
 FIELDS = [

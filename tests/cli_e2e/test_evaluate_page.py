@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from stream_learner.cli import main
-from stream_learner.core.losses import LOSSES, OPTION_NAMES
-from stream_learner.core.optimizers import OPTIMIZERS
+from stream_learner.core.model.losses import LOSSES, OPTION_NAMES
+from stream_learner.core.model.optimizers import OPTIMIZERS
 from tests.cli_e2e.commands import environment
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "evaluate.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from datetime import datetime
 
 import pytest
 
-from stream_learner.core.hashing import BIAS_KEY
-from stream_learner.roles.topics import control_plan
+from stream_learner.core.machine.hashing import BIAS_KEY
+from stream_learner.operations.topics import control_plan
 from tests.cli_e2e.commands import ROLES, Ended, answer_of, run
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from stream_learner import Scorer, errors
-from stream_learner.core.learner import Learner
-from stream_learner.core.mark_codec import encode_mark
-from stream_learner.core.marks import GENESIS, Mark, MarkId
-from stream_learner.edges.kafka import TopicPlan
-from stream_learner.roles.checkpoints import open_store
+from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.core.log.mark_codec import encode_mark
+from stream_learner.core.log.marks import GENESIS, Mark, MarkId
+from stream_learner.core.model.fold import Learner
+from stream_learner.roles.learner.checkpoints import open_store
 from tests.cli_e2e.commands import Ended, answers_of
 from tests.cli_e2e.conftest import IMPRESSIONS, Learned, MakeWorld
 from tests.cli_e2e.world import PARTITIONS

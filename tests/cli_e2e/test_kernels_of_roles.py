@@ -21,9 +21,9 @@ from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 
 from stream_learner.config import load_config
-from stream_learner.edges.metrics import Metrics
-from stream_learner.roles.kernels import load_kernels
-from stream_learner.roles.lifecycle import Stopping, run_roles
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.roles.common.compile import load_kernels
+from stream_learner.roles.common.lifecycle import Stopping, run_roles
 from tests.waiting import patience, wait_until
 
 def versions():
@@ -46,7 +46,7 @@ after = versions()
 print(json.dumps([sum(before.values()), {name: n for name, n in after.items() if n != before.get(name, 0)}]))
 """
 JOINER = """
-from stream_learner.roles.joiner import JoinerRole
+from stream_learner.roles.joiner.role import JoinerRole
 
 load_kernels(["joiner"])
 before = versions()
@@ -59,7 +59,7 @@ for _ in range(2):
     run(JoinerRole(config, Metrics(config.model)), joined)
 """
 LEARNER = """
-from stream_learner.roles.learner import LearnerRole
+from stream_learner.roles.learner.role import LearnerRole
 
 load_kernels(["learner"], [config.optimizer()])
 before = versions()
@@ -71,7 +71,7 @@ for _ in range(2):
     run(LearnerRole(config, Metrics(config.model)), learned)
 """
 SCORER = """
-from stream_learner.roles.scoring import scorer_of
+from stream_learner.operations.score import scorer_of
 
 load_kernels(["scorer"])
 before = versions()
@@ -83,7 +83,7 @@ with scorer_of(config) as scorer:
 """
 SERVE = """
 import httpx
-from tests.serving.running import serving
+from tests.roles.scorer.serve.running import serving
 
 load_kernels(["serve"])
 before = versions()

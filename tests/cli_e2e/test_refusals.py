@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from stream_learner import errors
-from stream_learner.edges.kafka import TopicPlan
+from stream_learner.adapters.kafka import TopicPlan
 from tests.cli_e2e.commands import Command, answer_of, answers_of, run, run_side_by_side, started
 from tests.cli_e2e.conftest import Learned, MakeWorld
 from tests.cli_e2e.world import World, free_port

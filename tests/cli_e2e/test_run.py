@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from stream_learner import errors
-from stream_learner.edges.metric_names import CATALOGUE
+from stream_learner.adapters.telemetry.metric_names import CATALOGUE
 from tests.cli_e2e.commands import run, started
 from tests.cli_e2e.conftest import IMPRESSIONS, Learned, MakeWorld, learn
 from tests.cli_e2e.scraped import values_of

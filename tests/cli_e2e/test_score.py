@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stream_learner import Scorer, errors
-from stream_learner.core.reasons import Reason
+from stream_learner.core.events.reasons import Reason
 from stream_learner.traffic import TrafficModel
 from tests.cli_e2e.commands import answer_of, answers_of, started
 from tests.cli_e2e.conftest import Learned

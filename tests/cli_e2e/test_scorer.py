@@ -12,13 +12,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from stream_learner import BadEvent, Scorer
-from stream_learner.core.hashing import BIAS_KEY, hash_texts
-from stream_learner.core.reasons import Reason
-from stream_learner.core.snapshots import ModelRecord, decode, encode_model
-from stream_learner.edges.kafka import PartitionReader, TopicWatch
-from stream_learner.edges.metrics import Metrics
+from stream_learner.adapters.kafka import PartitionReader, TopicWatch
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.events.reasons import Reason
+from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts
+from stream_learner.core.snapshots.records import ModelRecord, decode, encode_model
 from stream_learner.errors import ConfigError, NewerFormat, NotReady, TopicMissing
-from stream_learner.roles import model_replica
+from stream_learner.roles.scorer import replica
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import SHARDS, Published, p_click
 from tests.cli_e2e.scraped import values_of
@@ -364,7 +364,7 @@ def test_a_topic_that_is_deleted_and_made_again_is_followed_again(
     """Meanwhile the last version answers, the scorer is ready and says what is wrong; a version of the new topic takes
     its place by itself."""
     monkeypatch.setitem(TopicWatch.__init__.__kwdefaults__, "period_s", 0.1)
-    monkeypatch.setattr(model_replica, "AGAIN_S", 0.5)
+    monkeypatch.setattr(replica, "AGAIN_S", 0.5)
     world = make_world()
     model = Published(world)
     model.publish(5, WEIGHTS)

@@ -8,10 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from stream_learner import Scorer
-from stream_learner.edges.metrics import Metrics
-from stream_learner.edges.telemetry import get_logger
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import ConfigError, NotReady
-from stream_learner.roles.kept_copy import KeptCopy
+from stream_learner.roles.scorer.kept_copy import KeptCopy
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published
 from tests.cli_e2e.scraped import values_of

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from stream_learner.core.hashing import BIAS_KEY
+from stream_learner.core.machine.hashing import BIAS_KEY
 from tests.cli_e2e.commands import environment
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published

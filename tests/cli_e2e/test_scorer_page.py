@@ -14,8 +14,8 @@ import pytest
 
 import stream_learner
 from stream_learner import Prediction, Predictions, Scorer
-from stream_learner.core.hashing import BIAS_KEY, hash_texts
-from stream_learner.core.reasons import Reason
+from stream_learner.core.events.reasons import Reason
+from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts
 from tests.cli_e2e.commands import environment
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published

@@ -150,7 +150,7 @@ def test_a_role_without_standard_streams_runs_as_others_do(nowhere: World) -> No
 
 FIRST_OF_TWO = """
 import time
-from stream_learner.roles import starting
+from stream_learner.roles.common import starting
 starting.end = lambda: time.sleep(600)
 with starting.starting():
     print("listening", flush=True)
@@ -173,7 +173,7 @@ def test_a_second_signal_ends_at_once() -> None:
 
 COMPILES = """
 import time
-from stream_learner.core.kernels import MACHINE_CODE
+from stream_learner.core.machine.kernels import MACHINE_CODE
 
 MACHINE_CODE.begin()
 assert MACHINE_CODE.take_turn()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stream_learner import errors
-from stream_learner.edges.kafka import TopicPlan
+from stream_learner.adapters.kafka import TopicPlan
 from tests.cli_e2e.commands import answer_of, answers_of
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.world import World

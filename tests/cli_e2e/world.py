@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.config import Config
-from stream_learner.edges.kafka import Admin, KafkaSettings
 from stream_learner.traffic import Emitted, TrafficModel, TrafficShape
 from tests.waiting import patience
 

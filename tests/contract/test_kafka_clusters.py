@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from stream_learner.edges.kafka import (
+from stream_learner.adapters.kafka import (
     NO_TOPIC_ID,
     Admin,
     Appender,
@@ -27,7 +27,7 @@ from stream_learner.edges.kafka import (
     TransactionalPublisher,
 )
 from stream_learner.errors import TopicMissing
-from tests.edges.kafka_help import append, read, read_to, until
+from tests.adapters.kafka.kafka_help import append, read, read_to, until
 
 QUICK = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "300"}
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.config.yaml import read_yaml
-from stream_learner.edges.kafka import Admin, KafkaSettings, TopicPlan
 from tests.chart.rendered import Identity, Object, by_identity, role_of
 from tests.deploy import page
 from tests.deploy.pods import BROKERS, Pod

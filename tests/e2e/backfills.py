@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stream_learner.roles.backfill.plan import BackfillPlan
-from stream_learner.roles.backfill.result import Result
-from stream_learner.roles.backfill.run import Backfill
-from stream_learner.roles.lifecycle import Stopping
-from tests import oracle
+from stream_learner.operations.backfill.plan import BackfillPlan
+from stream_learner.operations.backfill.result import Result
+from stream_learner.operations.backfill.run import Backfill
+from stream_learner.roles.common.lifecycle import Stopping
 from tests.e2e.checks import expected_fold
 from tests.e2e.site import Site, running, wait_until
 from tests.kafka_broker.broker import delete_topics
+from tests.oracles import loop
 from tests.scenarios import scenario
 
 PARTITIONS = 8
@@ -30,7 +30,7 @@ class Live:
 
     site: Site
     file: Path
-    joined: list[oracle.Joined]
+    joined: list[loop.Joined]
     digest: str
     until_ms: int
 
@@ -52,10 +52,10 @@ class Live:
         self.site.topics += [f"{name}.{what}" for what in ("examples", "snapshots", "dead-letters")]
         return name
 
-    def fold(self, tick: int, **changes: Any) -> oracle.Fold:
+    def fold(self, tick: int, **changes: Any) -> loop.Fold:
         """The oracle's model of the examples up to a tick, under other settings of the optimizer."""
         examples = [example for part in self.joined for example in part.examples if example.tick <= tick]
-        return oracle.fold(examples, oracle.settings(**{**self.site.scenario.settings, **changes}))
+        return loop.fold(examples, loop.settings(**{**self.site.scenario.settings, **changes}))
 
 
 @contextmanager

@@ -12,19 +12,19 @@ from itertools import zip_longest
 
 import numpy as np
 
-from stream_learner.core.balance import Balance
-from stream_learner.core.learner import Learner
+from stream_learner.core.log.balance import Balance
+from stream_learner.core.model.fold import Learner
 from stream_learner.errors import Fenced
-from stream_learner.roles.scorer import Scorer
-from tests import oracle
+from stream_learner.roles.scorer.scorer import Scorer
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.training_log import counts_of, plain_examples
-from tests.oracle_fold import model_digest
+from tests.oracles import loop
+from tests.oracles.fold import model_digest
 
 State = dict[int, tuple[float, ...]]
 
 
-def assert_log_equals(site: Site, joined: list[oracle.Joined]) -> None:
+def assert_log_equals(site: Site, joined: list[loop.Joined]) -> None:
     """The accepted ticks hold the oracle's examples to the last one, in order, and its counts."""
     for log, expected in zip(site.logs(), joined, strict=True):
         found, wanted = log.examples(), plain_examples(expected.examples)
@@ -59,13 +59,13 @@ def balance_of(site: Site) -> Balance:
     return balance
 
 
-def expected_fold(joined: list[oracle.Joined], s: oracle.Settings, *, libm: bool = False) -> oracle.Fold:
+def expected_fold(joined: list[loop.Joined], s: loop.Settings, *, libm: bool = False) -> loop.Fold:
     """The oracle's model of all examples of all partitions; with `libm` by `math.exp` and `math.log1p`."""
     examples = [example for partition in joined for example in partition.examples]
-    return oracle.fold(examples, s, math.exp, math.log1p) if libm else oracle.fold(examples, s)
+    return loop.fold(examples, s, math.exp, math.log1p) if libm else loop.fold(examples, s)
 
 
-def assert_model_equals(learner: Learner, model: oracle.Fold) -> None:
+def assert_model_equals(learner: Learner, model: loop.Fold) -> None:
     """z and n to the last bit, the digest, and the progressive log-loss."""
     state = state_of(learner)
     assert state == {key: row for key, row in model.state.items() if any(row)}
@@ -74,7 +74,7 @@ def assert_model_equals(learner: Learner, model: oracle.Fold) -> None:
     assert (learner.examples, learner.refused) == (model.folded, model.refused)
 
 
-def assert_equal_to_oracle(site: Site, expected: list[oracle.Joined]) -> None:
+def assert_equal_to_oracle(site: Site, expected: list[loop.Joined]) -> None:
     """Log, balance, and the model that a learner of the site's state directory goes on to, or makes of the log."""
     assert_log_equals(site, expected)
     assert_balance(site)
@@ -84,21 +84,21 @@ def assert_equal_to_oracle(site: Site, expected: list[oracle.Joined]) -> None:
     assert_model_equals(learner.learner, expected_fold(expected, site.scenario.settings))
 
 
-def assert_model_is_near(model: oracle.Fold, by_libm: oracle.Fold) -> None:
+def assert_model_is_near(model: loop.Fold, by_libm: loop.Fold) -> None:
     """The same model to 1e-9, with the `exp` of the platform."""
     assert model.state.keys() == by_libm.state.keys()
     ours, theirs = (np.array([fold.state[key] for key in model.state]) for fold in (model, by_libm))
     np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
-def assert_predictions_equal(scorer: Scorer, site: Site, model: oracle.Fold, limit: int = 600) -> None:
+def assert_predictions_equal(scorer: Scorer, site: Site, model: loop.Fold, limit: int = 600) -> None:
     """A scorer's predictions of the scenario's own impressions are the oracle's, to float32."""
     s = site.scenario.settings
-    weights = oracle.published(model.state, s)
+    weights = loop.published(model.state, s)
     read = [(m.value, event) for m, event in _readable(site, limit) if event.time_ms is not None]
     found = scorer.predict_many([value for value, _ in read])
     assert not found.status.any()
-    expected = [oracle.predict(weights, event.features) for _, event in read]
+    expected = [loop.predict(weights, event.features) for _, event in read]
     assert found.p_click.astype(np.float32).tolist() == np.float32(expected).tolist()
     one = scorer.predict(read[0][0])
     assert (np.float32(one.p_click), one.version) == (np.float32(expected[0]), found.version)
@@ -109,7 +109,7 @@ def _readable(site: Site, limit: int):  # type: ignore[no-untyped-def]
     messages = [message for part in site.scenario.impressions for message in part]
     for m in messages[:: max(1, len(messages) // limit)]:
         if m.value is not None:
-            yield m, oracle.read_impression(oracle.Record(0, m.timestamp_ms, m.value), s)
+            yield m, loop.read_impression(loop.Record(0, m.timestamp_ms, m.value), s)
 
 
 def state_of(learner: Learner) -> State:

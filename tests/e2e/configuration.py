@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.oracle import Settings
+from tests.oracles.loop import Settings
 
 Tree = dict[str, Any]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from stream_learner.core.checkpoint_copy import decode_copy, encode_copy
-from stream_learner.core.snapshots import (
+from stream_learner.core.snapshots.checkpoint_copy import decode_copy, encode_copy
+from stream_learner.core.snapshots.records import (
     DeltaRecord,
     PageRecord,
     VersionRecord,

@@ -18,20 +18,21 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from stream_learner.adapters.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, Place, TopicPlan
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
-from stream_learner.core.marks import Mark
-from stream_learner.edges.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, Place, TopicPlan
-from stream_learner.edges.metrics import Metrics
+from stream_learner.core.log.marks import Mark
 from stream_learner.errors import BrokerUnreachable, RetryLater
-from stream_learner.roles.joiner import JoinerRole
-from stream_learner.roles.last_published import LastPublished, last_published
-from stream_learner.roles.learner import LearnerRole
-from stream_learner.roles.lifecycle import Role, Stopping, run_role
-from stream_learner.roles.scorer import Scorer
-from tests import oracle, waiting
+from stream_learner.roles.common.last_published import LastPublished, last_published
+from stream_learner.roles.common.lifecycle import Role, Stopping, run_role
+from stream_learner.roles.joiner.role import JoinerRole
+from stream_learner.roles.learner.role import LearnerRole
+from stream_learner.roles.scorer.scorer import Scorer
+from tests import waiting
 from tests.e2e.configuration import Tree, tree_of
 from tests.e2e.training_log import LogReader
-from tests.oracle_join import marks_by_log_time
+from tests.oracles import loop
+from tests.oracles.join import marks_by_log_time
 from tests.scenarios import Message, Scenario, records
 
 T = TypeVar("T")
@@ -196,8 +197,8 @@ class Site:
         for partition in zip(made.impressions, made.clicks, strict=True):
             shown, clicked = records([messages[: _at(share, messages)] for messages in partition])
             marks = marks_by_log_time(
-                [oracle.read_impression(record, made.settings) for record in shown],
-                [oracle.read_click(record, made.settings) for record in clicked],
+                [loop.read_impression(record, made.settings) for record in shown],
+                [loop.read_click(record, made.settings) for record in clicked],
                 made.settings,
             )
             last.append(marks[-1].last_tick if marks else -1)

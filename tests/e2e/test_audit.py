@@ -13,19 +13,19 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from stream_learner.cli import main
 from stream_learner.config.values import format_start
-from stream_learner.core.attempt import Attempt
-from stream_learner.core.balance import Balance
-from stream_learner.core.examples import ExampleBatch
-from stream_learner.core.marks import TickCounts
-from stream_learner.core.snapshots import (
+from stream_learner.core.log.balance import Balance
+from stream_learner.core.log.examples import ExampleBatch
+from stream_learner.core.log.marks import TickCounts
+from stream_learner.core.log.rule_w import Attempt
+from stream_learner.core.snapshots.records import (
     ModelRecord,
     decode,
     encode_model,
 )
 from stream_learner.errors import AuditFailed, AuditIncomplete, ConfigError, NotFound
-from stream_learner.roles.audit import findings as checks
-from stream_learner.roles.audit.request import Range, Request
-from stream_learner.roles.audit.run import audit, verdict
+from stream_learner.operations.audit import findings as checks
+from stream_learner.operations.audit.request import Range, Request
+from stream_learner.operations.audit.run import audit, verdict
 from tests.e2e.audited import Model, copy_topic
 from tests.e2e.conftest import MakeSite
 from tests.e2e.damaged_copies import COPIES, SNAPSHOTS, foreign_digest, other_digest, with_head

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
+from stream_learner.adapters.kafka import TopicPlan
 from stream_learner.cli import main
 from stream_learner.config import Config
-from stream_learner.core.control import Publication
-from stream_learner.edges.kafka import TopicPlan
+from stream_learner.core.control.records import Publication
 from stream_learner.errors import ConfigError, RetryLater
-from stream_learner.roles.backfill import run as backfill
-from stream_learner.roles.backfill.plan import Span, last_tick, make_plan
-from stream_learner.roles.backfill.progress import Moment
-from stream_learner.roles.backfill.result import as_object
-from stream_learner.roles.backfill.run import Backfill
+from stream_learner.operations.backfill import run as backfill
+from stream_learner.operations.backfill.plan import Span, last_tick, make_plan
+from stream_learner.operations.backfill.progress import Moment
+from stream_learner.operations.backfill.result import as_object
+from stream_learner.operations.backfill.run import Backfill
+from stream_learner.operations.topics import control_plan
+from stream_learner.roles.common.lifecycle import Stopping
 from stream_learner.roles.control.topic import ControlTopic
-from stream_learner.roles.lifecycle import Stopping
-from stream_learner.roles.topics import control_plan
 from tests.e2e.backfills import PARTITIONS, Live, backfilled, live_model
 from tests.e2e.checks import balance_of, expected_fold
 from tests.e2e.site import wait_published

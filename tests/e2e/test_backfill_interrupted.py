@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from stream_learner.config.values import format_start
-from stream_learner.roles.backfill import joiners as further_joiners
-from stream_learner.roles.backfill.plan import Span, make_plan
-from stream_learner.roles.backfill.progress import Moment
-from stream_learner.roles.backfill.run import Backfill
-from stream_learner.roles.lifecycle import Stopping
+from stream_learner.operations.backfill import joiners as further_joiners
+from stream_learner.operations.backfill.plan import Span, make_plan
+from stream_learner.operations.backfill.progress import Moment
+from stream_learner.operations.backfill.run import Backfill
+from stream_learner.roles.common.lifecycle import Stopping
 from tests.cli_e2e.commands import Command, run_side_by_side, started
 from tests.e2e.backfills import PARTITIONS, Live, live_model
 from tests.e2e.checks import balance_of

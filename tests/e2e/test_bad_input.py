@@ -10,14 +10,14 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from structlog.testing import capture_logs
 
-from stream_learner.edges.metrics import Metrics
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import Stop, TooManyBadRecords
-from tests import oracle
 from tests.cli_e2e.scraped import values_of
 from tests.e2e.checks import assert_balance, assert_log_equals, balance_of
 from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
 from tests.e2e.site import Site, failure_of, running, wait_until
+from tests.oracles import loop
 from tests.scenarios import Message, Scenario, records, scenario
 
 LIMIT_BYTES = 4_000
@@ -62,8 +62,8 @@ def dead_of(site: Site) -> dict[tuple[str, int, int], bytes | None]:
     s, made = site.scenario.settings, site.scenario
     dead = {}
     for topic, parts, read in (
-        (site.impressions, made.impressions, oracle.read_impression),
-        (site.clicks, made.clicks, oracle.read_click),
+        (site.impressions, made.impressions, loop.read_impression),
+        (site.clicks, made.clicks, loop.read_click),
     ):
         for partition, part in enumerate(records(parts)):
             for record in part:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from stream_learner.config import Config
-from stream_learner.core.examples import decode
-from stream_learner.core.marks import Mark
-from stream_learner.core.record_header import open_record, seal
+from stream_learner.core.log.examples import decode
+from stream_learner.core.log.header import open_record, seal
+from stream_learner.core.log.marks import Mark
 from stream_learner.errors import (
     ConfigError,
     InputsChanged,
@@ -23,13 +23,13 @@ from stream_learner.errors import (
     PartitionCountsDiffer,
     TopicRecreated,
 )
-from stream_learner.roles.audit import findings as checks
-from stream_learner.roles.audit.request import Request
-from stream_learner.roles.audit.run import audit
-from stream_learner.roles.begin_anew import LAST, WRITTEN, begin_anew, overtaken
-from stream_learner.roles.begin_anew import Request as AnewRequest
-from stream_learner.roles.last_published import last_published
-from stream_learner.roles.log_inspection import inspect_tick
+from stream_learner.operations.audit import findings as checks
+from stream_learner.operations.audit.request import Request
+from stream_learner.operations.audit.run import audit
+from stream_learner.operations.begin_anew import LAST, WRITTEN, begin_anew, overtaken
+from stream_learner.operations.begin_anew import Request as AnewRequest
+from stream_learner.operations.inspect_log import inspect_tick
+from stream_learner.roles.common.last_published import last_published
 from tests.cli_e2e.commands import answer_of
 from tests.e2e.checks import balance_of
 from tests.e2e.conftest import MakeSite

@@ -15,15 +15,14 @@ from confluent_kafka.admin import NewPartitions
 from structlog.testing import capture_logs
 
 from stream_learner.config import Config
-from stream_learner.core.marks import GENESIS, Mark
+from stream_learner.core.log.marks import GENESIS, Mark
 from stream_learner.errors import ConfigError, InputsChanged, PartitionCountsDiffer
-from stream_learner.roles import begin_anew as command
-from stream_learner.roles.audit.request import Request
-from stream_learner.roles.audit.run import audit
-from stream_learner.roles.begin_anew import BEGUN, LAST, OVERTAKEN, WRITTEN, begin_anew
-from stream_learner.roles.begin_anew import Request as AnewRequest
-from stream_learner.roles.learner import LearnerRole
-from tests import oracle
+from stream_learner.operations import begin_anew as command
+from stream_learner.operations.audit.request import Request
+from stream_learner.operations.audit.run import audit
+from stream_learner.operations.begin_anew import BEGUN, LAST, OVERTAKEN, WRITTEN, begin_anew
+from stream_learner.operations.begin_anew import Request as AnewRequest
+from stream_learner.roles.learner.role import LearnerRole
 from tests.cli_e2e.commands import answer_of
 from tests.e2e.checks import balance_of
 from tests.e2e.conftest import MakeSite
@@ -31,6 +30,7 @@ from tests.e2e.site import Site, failure_of, running, wait_until
 from tests.e2e.test_lost_disk import copied
 from tests.e2e.test_standby import add_control, standby
 from tests.e2e.training_log import plain_examples
+from tests.oracles import loop
 from tests.scenarios import Message, Scenario, records, scenario
 
 BEFORE, AFTER = 2, 4
@@ -108,7 +108,7 @@ def labels(examples: Iterable[Any]) -> Counter[tuple[int, float]]:
     return Counter((example[2], example[3]) for example in examples)
 
 
-def expected_since(site: Site, rows: list[dict[str, Any]], old: Scenario) -> list[oracle.Joined]:
+def expected_since(site: Site, rows: list[dict[str, Any]], old: Scenario) -> list[loop.Joined]:
     """What the join makes of the records from where each partition begins anew."""
     parts: list[list[list[Message]]] = [[], []]
     for row in rows:
@@ -116,7 +116,7 @@ def expected_since(site: Site, rows: list[dict[str, Any]], old: Scenario) -> lis
             number = row["partition"]
             before = getattr(old, name)[number] if number < BEFORE else []
             parts[into].append([*before, *getattr(site.scenario, name)[number]][row[f"{name}_from"] :])
-    return oracle.join_topics(records(parts[0]), records(parts[1]), site.scenario.settings)
+    return loop.join_topics(records(parts[0]), records(parts[1]), site.scenario.settings)
 
 
 def assert_labels_since(site: Site, rows: list[dict[str, Any]], old: Scenario) -> None:

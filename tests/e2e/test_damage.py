@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stream_learner.core.attempt import Attempt
-from stream_learner.core.examples import ExampleBatch
-from stream_learner.core.marks import ImpressionCounts, TickCounts
-from stream_learner.core.record_header import VERSION, Kind, RecordHeader, seal
+from stream_learner.core.log.examples import ExampleBatch
+from stream_learner.core.log.header import VERSION, Kind, RecordHeader, seal
+from stream_learner.core.log.marks import ImpressionCounts, TickCounts
+from stream_learner.core.log.rule_w import Attempt
 from stream_learner.errors import DamagedLog, NewerFormat, Stop
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, failure_of, running, wait_until

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests import oracle
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import running, wait_until
+from tests.oracles import loop
 from tests.scenarios import records, scenario
 
 
@@ -27,7 +27,7 @@ def test_impressions_whose_clicks_are_gone_are_not_learned(
     assert first > 10
     with running(site.joiner()):
         wait_until(site.closed, "all of it joined")
-    left = oracle.join_topics(records([impressions[first:]]), records([clicks[half:]]), made.settings)
+    left = loop.join_topics(records([impressions[first:]]), records([clicks[half:]]), made.settings)
     assert [example[2:5] for example in site.log(0).examples()] == [
         (e.id_hash, e.label, e.weight) for joined in left for e in joined.examples
     ]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_learner.adapters.kafka import TopicPlan
 from stream_learner.config import Config
-from stream_learner.core.attempt import Attempt
-from stream_learner.core.examples import ExampleBatch
-from stream_learner.core.hashing import hash_texts
-from stream_learner.core.marks import GENESIS, ImpressionCounts, TickCounts
-from stream_learner.edges.kafka import TopicPlan
+from stream_learner.core.log.examples import ExampleBatch
+from stream_learner.core.log.marks import GENESIS, ImpressionCounts, TickCounts
+from stream_learner.core.log.rule_w import Attempt
+from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.errors import ConfigError, ModelsDiffer, NotFound, PartitionCountsDiffer
-from stream_learner.roles.comparison.compare import compare_models
+from stream_learner.operations.diff.compare import compare_models
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import COMPACTED, Site, running, wait_until
 from tests.e2e.variants import delete_before, joined_site, make_topics, role, run_until_done, variant

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from stream_learner.config import Config
-from stream_learner.core.feature_subset import FeatureSubset
+from stream_learner.core.log.subset import FeatureSubset
 from stream_learner.errors import ConfigError, LogTrimmed, NotFound, StateOfAnotherModel
-from stream_learner.roles.feature_subset import subset_for
+from stream_learner.operations.backfill.feature_subset import subset_for
 from tests.e2e.checks import assert_model_equals, expected_fold
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until

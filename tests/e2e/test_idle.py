@@ -10,13 +10,13 @@ from itertools import accumulate
 
 import pytest
 
-from stream_learner.core.marks import Mark
-from stream_learner.roles.joiner import JoinerRole
-from tests import oracle
+from stream_learner.core.log.marks import Mark
+from stream_learner.roles.joiner.role import JoinerRole
 from tests.e2e.checks import assert_model_equals, balance_of, expected_fold
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.training_log import plain_examples
+from tests.oracles import loop
 from tests.scenarios import Message, Scenario, records, scenario
 
 GRACE_MS = 1_000
@@ -72,12 +72,12 @@ def _arrivals(part: list[Message]) -> list[int]:
     return list(accumulate((m.timestamp_ms for m in part), max))
 
 
-def assert_equal_to_replay(site: Site) -> list[oracle.Joined]:
+def assert_equal_to_replay(site: Site) -> list[loop.Joined]:
     """Examples and counts of every mark are what the oracle makes of its positions; every record is accounted for."""
     s, scenario = site.scenario.settings, site.scenario
     marks = site.marks()
     given = [[_positions(mark) for mark in part] for part in marks]
-    replayed = oracle.replay_topics(records(scenario.impressions), records(scenario.clicks), given, s)
+    replayed = loop.replay_topics(records(scenario.impressions), records(scenario.clicks), given, s)
     for log, of_partition in zip(site.logs(), replayed, strict=True):
         assert log.examples() == plain_examples([e for joined in of_partition for e in joined.examples])
         for mark, joined in zip(log.marks, of_partition, strict=True):
@@ -90,8 +90,8 @@ def assert_equal_to_replay(site: Site) -> list[oracle.Joined]:
     return [joined for of_partition in replayed for joined in of_partition]
 
 
-def _positions(mark: Mark) -> oracle.Mark:
-    return oracle.Mark(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
+def _positions(mark: Mark) -> loop.Mark:
+    return loop.Mark(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
 
 
 def _without_zeros(counts: dict[str, int]) -> dict[str, int]:

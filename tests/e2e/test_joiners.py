@@ -9,14 +9,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from stream_learner.edges.metrics import Metrics
-from tests import oracle
+from stream_learner.adapters.telemetry.metrics import Metrics
 from tests.e2e.checks import (
     assert_equal_to_oracle,
 )
 from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
 from tests.e2e.site import running, wait_until
+from tests.oracles import loop
 from tests.scenarios import Scenario, scenario
 
 PARTITIONS = 8
@@ -29,14 +29,14 @@ def everything() -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def expected(everything: Scenario) -> list[oracle.Joined]:
+def expected(everything: Scenario) -> list[loop.Joined]:
     """What the join must make of it."""
     return everything.expected()
 
 
 @pytest.mark.parametrize("joiners", [1, 2, 4])
 def test_any_number_of_joiners_makes_the_same_log_and_digest(
-    joiners: int, everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    joiners: int, everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
     """1, 2 and 4 joiners over 8 partitions: the oracle's examples, counts and digest each time."""
     site = make_site(everything)
@@ -48,7 +48,7 @@ def test_any_number_of_joiners_makes_the_same_log_and_digest(
 
 
 def test_joiners_join_and_leave_while_traffic_flows(
-    everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
     """From one joiner to two, to three, to the last two, to the last one: every tick is made once."""
     site = make_site(everything)
@@ -72,7 +72,7 @@ def test_joiners_join_and_leave_while_traffic_flows(
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_joiner_killed_while_traffic_flows_loses_and_repeats_nothing(
-    rounds: int, everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    rounds: int, everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
     """kill -9 of a joiner, again and again, beside another that takes over and gives back."""
     site = make_site(everything)
@@ -92,7 +92,7 @@ def test_a_joiner_killed_while_traffic_flows_loses_and_repeats_nothing(
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_the_only_joiner_killed_again_and_again_loses_and_repeats_nothing(
-    rounds: int, everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    rounds: int, everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
     """A static member that is killed comes back to its partitions at once and goes on where the log ends."""
     site = make_site(everything, join={"instance_id": "joiner-0"})
@@ -111,7 +111,7 @@ def test_the_only_joiner_killed_again_and_again_loses_and_repeats_nothing(
 
 
 def test_two_writers_of_a_partition_make_every_tick_once(
-    everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
     """Two groups that each own all partitions and write one log: one of them is accepted, the other counts it."""
     site = make_site(everything)

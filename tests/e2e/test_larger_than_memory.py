@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_learner.core.learner import Learner
-from stream_learner.core.weight_bounded import BoundedWeightTable
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.table.bounded import BoundedWeightTable
 from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
 from tests.e2e.site import Site, running, wait_until

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from stream_learner.roles.learner import LearnerRole
-from tests import oracle
+from stream_learner.roles.learner.role import LearnerRole
 from tests.e2e.checks import assert_model_equals, assert_predictions_equal, expected_fold
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
+from tests.oracles import loop
 from tests.scenarios import Scenario, scenario
 from tests.waiting import patience
 
@@ -26,7 +26,7 @@ def plain() -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def expected(plain: Scenario) -> list[oracle.Joined]:
+def expected(plain: Scenario) -> list[loop.Joined]:
     """What the join must make of it."""
     return plain.expected()
 
@@ -46,7 +46,7 @@ def copied(learner: LearnerRole) -> int:
     return -1 if copies is None else copies.tick
 
 
-def second_half(site: Site, expected: list[oracle.Joined]) -> list[Any]:
+def second_half(site: Site, expected: list[loop.Joined]) -> list[Any]:
     """Learn the rest with a new learner: model and scorer equal the oracle's. What it logged."""
     learner = site.learner()
     with capture_logs() as logged, running(site.joiner(), learner):
@@ -67,7 +67,7 @@ def events(logged: list[Any], name: str) -> list[Any]:
 
 
 def test_a_learner_whose_disk_is_gone_goes_on_from_the_copy(
-    plain: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    plain: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
     """It says so, begins at the tick of the copy, and ends with the oracle's model."""
     site = make_site(plain, **SMALL)

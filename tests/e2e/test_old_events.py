@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stream_learner.roles.joiner import JoinerRole
+from stream_learner.roles.joiner.role import JoinerRole
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
 from tests.scenarios import Message, scenario

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from stream_learner.config import Config
-from stream_learner.core.arithmetic import exp
-from stream_learner.core.learner import Learner
-from stream_learner.core.optimizers import sample_optimizer
+from stream_learner.core.machine.arithmetic import exp
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.optimizers import sample_optimizer
 from stream_learner.core.warmup import compile_optimizer
-from stream_learner.roles.comparison.compare import compare_models
-from stream_learner.roles.inspection import inspect_feature, inspect_snapshot
-from stream_learner.roles.scorer import Scorer
+from stream_learner.operations.diff.compare import compare_models
+from stream_learner.operations.inspect_model import inspect_feature, inspect_snapshot
+from stream_learner.roles.scorer.scorer import Scorer
 from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.test_variants import crash
 from tests.e2e.variants import joined_site, role, run_until_done, variant
-from tests.oracle_optimizers import make
+from tests.oracles.optimizers import make
 from tests.scenarios import scenario
 from tests.waiting import patience
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
-from stream_learner.core.control import ROLLBACK, Alias, Pin, Publication
-from stream_learner.edges.kafka import TopicPlan
-from stream_learner.edges.metrics import Metrics
+from stream_learner.core.control.records import ROLLBACK, Alias, Pin, Publication
 from stream_learner.errors import DamagedLog, NewerFormat, NotFound, PromotionRefused, TopicMissing
-from stream_learner.roles.control.promotion import Outcome, Wish, promote, refusal, rollback
+from stream_learner.operations.promote.promotion import Outcome, Wish, promote, refusal, rollback
+from stream_learner.operations.topics import control_plan
+from stream_learner.roles.common.last_published import last_published
 from stream_learner.roles.control.topic import ControlTopic
-from stream_learner.roles.last_published import last_published
-from stream_learner.roles.topics import control_plan
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.variants import joined_site, role, run_until_done, variant

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from stream_learner.roles.scorer import Scorer
-from tests import oracle
+from stream_learner.roles.scorer.scorer import Scorer
 from tests.e2e.checks import assert_fenced, expected_fold
 from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
 from tests.e2e.site import Running, Site, running, wait_until
+from tests.oracles import loop
 from tests.scenarios import scenario
 from tests.waiting import patience
 
@@ -25,15 +25,15 @@ COMPACTED_AT_ONCE = {
 SMALL_PAGES = {"interval": "50ms", "ring": 4, "shards": 2, "page_bytes": "4KiB"}
 
 
-def fold_up_to(joined: list[oracle.Joined], tick: int, s: oracle.Settings) -> oracle.Fold:
+def fold_up_to(joined: list[loop.Joined], tick: int, s: loop.Settings) -> loop.Fold:
     """The oracle's model at a version."""
     up_to = [j._replace(examples=[e for e in j.examples if e.tick <= tick]) for j in joined]
     return expected_fold(up_to, s)
 
 
-def assert_serves(scorer: Scorer, model: oracle.Fold, s: oracle.Settings) -> None:
+def assert_serves(scorer: Scorer, model: loop.Fold, s: loop.Settings) -> None:
     """The version of the scorer has this digest, and its weights are these, and no others."""
-    weights = oracle.published(model.state, s)
+    weights = loop.published(model.state, s)
     assert scorer.description["digest"] == model.digest
     assert {key: scorer.weight(key) for key in model.state} == {key: weights.get(key, 0.0) for key in model.state}
     assert scorer.weights >= len(weights)
@@ -123,9 +123,9 @@ def test_a_scorer_that_follows_gets_every_version_whole(make_site: MakeSite) -> 
     assert [version for version, *_ in witness.versions] == sorted({version for version, *_ in witness.versions})
     for version, digest, p_click in witness.versions:
         model = fold_up_to(joined, version, s)
-        weights = oracle.published(model.state, s)
+        weights = loop.published(model.state, s)
         assert digest == model.digest
-        assert np.float32(p_click).tolist() == np.float32([oracle.predict(weights, ((k, 1.0),)) for k in keys]).tolist()
+        assert np.float32(p_click).tolist() == np.float32([loop.predict(weights, ((k, 1.0),)) for k in keys]).tolist()
 
 
 def test_a_scorer_that_starts_on_a_compacted_topic_has_the_whole_model(make_site: MakeSite) -> None:

@@ -20,8 +20,8 @@ from stream_learner.errors import (
     TopicMissing,
     TopicRecreated,
 )
-from stream_learner.roles.last_published import LastPublished, last_published
-from stream_learner.roles.learner import LearnerRole
+from stream_learner.roles.common.last_published import LastPublished, last_published
+from stream_learner.roles.learner.role import LearnerRole
 from tests import waiting
 from tests.e2e.checks import assert_balance, assert_log_equals
 from tests.e2e.conftest import MakeSite

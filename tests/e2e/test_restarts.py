@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import oracle
 from tests.e2e.checks import (
     assert_balance,
     assert_log_equals,
@@ -17,6 +16,7 @@ from tests.e2e.checks import (
 from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
 from tests.e2e.site import Site, running, wait_until
+from tests.oracles import loop
 from tests.scenarios import Scenario, scenario
 from tests.waiting import patience
 
@@ -30,12 +30,12 @@ def everything() -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def expected(everything: Scenario) -> list[oracle.Joined]:
+def expected(everything: Scenario) -> list[loop.Joined]:
     """What the join must make of it."""
     return everything.expected()
 
 
-def assert_loads_equal(site: Site, expected: list[oracle.Joined]) -> None:
+def assert_loads_equal(site: Site, expected: list[loop.Joined]) -> None:
     """Log, balance, and the model in the state directory and in the snapshots."""
     assert_log_equals(site, expected)
     assert_balance(site)
@@ -51,7 +51,7 @@ def assert_loads_equal(site: Site, expected: list[oracle.Joined]) -> None:
 
 
 def test_a_learner_restarted_ten_times_ends_with_the_same_model(
-    everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
     """Each start goes on from the checkpoint of the stop before, in the middle of the traffic."""
     site = make_site(everything)
@@ -71,7 +71,7 @@ def test_a_learner_restarted_ten_times_ends_with_the_same_model(
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_a_learner_killed_again_and_again_ends_with_the_same_model(
-    rounds: int, everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    rounds: int, everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
     """kill -9 after a publication and before its checkpoint, and after one: the ticks since are folded again."""
     site = make_site(everything)
@@ -92,7 +92,7 @@ def test_a_learner_killed_again_and_again_ends_with_the_same_model(
 
 
 def test_joiner_and_learner_in_one_process_killed_in_the_middle(
-    everything: Scenario, expected: list[oracle.Joined], make_site: MakeSite
+    everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
     """`stream-learner run` as on a laptop: kill -9, start again, the same model."""
     site = make_site(everything, join={"instance_id": "laptop"})

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from stream_learner.core.hashing import BIAS_KEY, hash_texts
-from stream_learner.edges.kafka import TopicPlan
-from stream_learner.roles.control.promotion import Wish, promote, rollback
+from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts
+from stream_learner.operations.promote.promotion import Wish, promote, rollback
 from tests.cli_e2e.published import Published, p_click
 from tests.cli_e2e.world import World
 from tests.kafka_broker.broker import delete_topics
-from tests.serving.running import serve_command
+from tests.roles.scorer.serve.running import serve_command
 from tests.waiting import patience, wait_until
 
 RATE, THREADS = 500, 8

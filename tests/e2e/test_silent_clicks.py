@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from stream_learner.edges import metric_names as names
-from stream_learner.edges.metrics import Metrics
-from stream_learner.roles.joiner import JoinerRole
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.roles.joiner.role import JoinerRole
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
 from tests.scenarios import Message, scenario

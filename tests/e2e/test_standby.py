@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupState
 
-from stream_learner.core.snapshots import VERSION_KEY, VersionRecord, decode
-from stream_learner.edges.kafka import TopicPlan
-from stream_learner.edges.metrics import Metrics
+from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.snapshots.records import VERSION_KEY, VersionRecord, decode
 from stream_learner.errors import ConfigError, Fenced, TopicMissing
-from stream_learner.roles.learner import LearnerRole
+from stream_learner.roles.learner.role import LearnerRole
 from tests.cli_e2e.scraped import values_of
 from tests.e2e.checks import assert_fenced, assert_model_equals, expected_fold
 from tests.e2e.conftest import MakeSite

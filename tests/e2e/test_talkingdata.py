@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import oracle, talkingdata
+from tests import talkingdata
 from tests.e2e.checks import (
     assert_balance,
     assert_log_equals,
@@ -20,6 +20,7 @@ from tests.e2e.conftest import MakeSite
 from tests.e2e.processes import process_of
 from tests.e2e.site import Site, running, wait_until
 from tests.kafka_broker.broker import delete_topics
+from tests.oracles import loop
 from tests.scenarios import records, talkingdata_scenario
 from tests.waiting import patience
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.thorough
 TICKS_MS = {600_000: 10_000, 3_600_000: 30_000, 86_400_000: 60_000}
 """For each window another length of the ticks: with those of a second, nearly every example has a tick of its own."""
 
-Events = list[tuple[list[oracle.Impression], list[oracle.Click]]]
+Events = list[tuple[list[loop.Impression], list[loop.Click]]]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def events(inputs: Site) -> Events:
     """The same as the oracle reads it; no setting of the join changes that."""
     s = inputs.scenario.settings
     return [
-        ([oracle.read_impression(r, s) for r in imps], [oracle.read_click(r, s) for r in clks])
+        ([loop.read_impression(r, s) for r in imps], [loop.read_click(r, s) for r in clks])
         for imps, clks in zip(records(inputs.scenario.impressions), records(inputs.scenario.clicks), strict=True)
     ]
 
@@ -61,7 +62,7 @@ def test_log_model_and_predictions_equal_the_oracle(
     s = site.scenario.settings
     learner = site.learner()
     with process_of(site, "join"), running(learner):
-        joined = [oracle.join_by_log_time(*of_partition, s, p) for p, of_partition in enumerate(events)]
+        joined = [loop.join_by_log_time(*of_partition, s, p) for p, of_partition in enumerate(events)]
         model = expected_fold(joined, s)
         wait_until(lambda: site.folded(learner), "every tick closed and folded")
     assert_model_equals(learner.learner, model)

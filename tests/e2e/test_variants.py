@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from stream_learner.config import Config
-from stream_learner.core.feature_subset import FeatureSubset
+from stream_learner.core.log.subset import FeatureSubset
 from stream_learner.errors import ConfigError
-from stream_learner.roles.learner import LearnerRole
-from tests import oracle
+from stream_learner.roles.learner.role import LearnerRole
 from tests.e2e.checks import assert_model_equals
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, wait_published
 from tests.e2e.variants import joined_site, role, run_until_done, variant
+from tests.oracles import loop
 from tests.scenarios import scenario
 
 ALPHAS = (0.02, 0.1, 0.5)
@@ -43,9 +43,9 @@ def crash(learner: LearnerRole) -> None:
         learner.close()
 
 
-def fold_up_to(joined: list[oracle.Joined], tick: int, s: oracle.Settings) -> oracle.Fold:
+def fold_up_to(joined: list[loop.Joined], tick: int, s: loop.Settings) -> loop.Fold:
     """The oracle's model of the examples up to a tick."""
-    return oracle.fold([e for part in joined for e in part.examples if e.tick <= tick], s)
+    return loop.fold([e for part in joined for e in part.examples if e.tick <= tick], s)
 
 
 def test_three_models_in_one_pass_are_those_of_three_learners(make_site: MakeSite) -> None:
@@ -62,9 +62,7 @@ def test_three_models_in_one_pass_are_those_of_three_learners(make_site: MakeSit
     crash(role(*configs, until_tick=third + 1))
     crash(role(*configs, until_tick=ticks[-2]))
     learner = run_until_done(role(*configs, until_tick=site.end_tick))
-    models = [
-        oracle.fold([e for p in joined for e in p.examples], oracle.settings(**{**s, "alpha": a})) for a in ALPHAS
-    ]
+    models = [loop.fold([e for p in joined for e in p.examples], loop.settings(**{**s, "alpha": a})) for a in ALPHAS]
     assert len({model.digest for model in models}) == len(ALPHAS)
     for fold, model in zip(learner.models, models, strict=True):
         assert fold.tick == site.end_tick

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from stream_learner.core.marks import Mark
-from stream_learner.core.training_log import AcceptedTick, RuleR
-from stream_learner.edges.kafka import READ_UNCOMMITTED, KafkaSettings, PartitionReader
+from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, PartitionReader
+from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import BrokerUnreachable, RetryLater
-from tests import oracle
+from tests.oracles import loop
 
 PlainExample = tuple[int, int, int, float, float, tuple[tuple[int, float], ...]]
 """Tick, log time, id hash, label, weight, features."""
@@ -88,11 +88,11 @@ def _examples(tick: AcceptedTick) -> Iterator[PlainExample]:
             start = stop
 
 
-def plain_examples(examples: Iterable[oracle.Example]) -> list[PlainExample]:
+def plain_examples(examples: Iterable[loop.Example]) -> list[PlainExample]:
     """The oracle's examples in the form of the log's."""
     return [(e.tick, e.log_time_ms, e.id_hash, e.label, e.weight, e.features) for e in examples]
 
 
-def counts_of(joined: oracle.Joined) -> tuple[dict[str, Any], dict[str, Any]]:
+def counts_of(joined: loop.Joined) -> tuple[dict[str, Any], dict[str, Any]]:
     """The oracle's counts of impressions and of clicks, those that are 0 left out."""
     return {k: v for k, v in joined.impressions.items() if v}, {k: v for k, v in joined.clicks.items() if v}

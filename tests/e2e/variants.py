@@ -10,10 +10,10 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
+from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
-from stream_learner.edges.kafka import TopicPlan
-from stream_learner.edges.metrics import Metrics
-from stream_learner.roles.learner import LearnerRole
+from stream_learner.roles.learner.role import LearnerRole
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import COMPACTED, Site, running, wait_until
 from tests.scenarios import scenario

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_learner.edges.store import CheckpointWriter
+from stream_learner.adapters.rocksdb.store import CheckpointWriter
 from stream_learner.errors import DiskFull
 from tests.e2e.checks import assert_model_equals, expected_fold
 from tests.e2e.site import running, wait_until

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from stream_learner.core.replica_copy import read_copy
+from stream_learner.core.snapshots.replica_copy import read_copy
 from tests.cli_e2e.world import free_port
 from tests.e2e.processes import RoleProcess, process_of
 from tests.e2e.site import wait_until

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
-from stream_learner.edges.kafka import TopicPlan
+from stream_learner.adapters.kafka import TopicPlan
 from stream_learner.errors import ConfigError
-from stream_learner.roles.record_sizes import OVERHEAD_BYTES
+from stream_learner.roles.common.record_sizes import OVERHEAD_BYTES
 from tests.e2e.checks import assert_log_equals, assert_model_equals, expected_fold
 from tests.e2e.site import Site, failure_of, running, wait_until
 from tests.e2e.variants import delete_before

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from stream_learner.edges.kafka import Admin, TopicInfo
+from stream_learner.adapters.kafka import Admin, TopicInfo
 from stream_learner.errors import InputsChanged, LogTrimmed, PartitionCountsDiffer, TopicMissing, TopicRecreated
-from stream_learner.roles.model_fold import ModelFold
+from stream_learner.roles.learner.model import ModelFold
 from tests.e2e.processes import process_of
 from tests.e2e.site import Running, Site, failure_of, running, wait_until
 from tests.e2e.test_refusals import remake

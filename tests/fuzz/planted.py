@@ -14,9 +14,9 @@ import numpy as np
 
 from fuzz.guard import Shelf, Side
 from fuzz.target import Target, Wrong
-from stream_learner.core.decode_words import load_byte
-from stream_learner.core.kernels import kernel
-from stream_learner.core.memory import address_of
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.memory import address_of
+from stream_learner.core.machine.words import load_byte
 
 TRIGGER = 0x7A
 

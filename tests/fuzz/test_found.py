@@ -22,17 +22,15 @@ from fuzz.targets.checkpoints import opened, written_checkpoints
 from fuzz.targets.replica import Item, Reading, values_of
 from fuzz.targets.snapshots import sealed_anew
 from stream_learner.config.load import load_config
-from stream_learner.core.checkpoint_copy import decode_copy
 from stream_learner.core.errors import DamagedRecord
-from stream_learner.core.events import EventSpec, ImpressionDecoder
-from stream_learner.core.examples import decode, encode_examples, to_batch
-from stream_learner.core.feature_spec import FeatureSpec
-from stream_learner.core.losses import LOGISTIC
-from stream_learner.core.pages import PageState, Prefix
-from stream_learner.core.progress import Progress
-from stream_learner.core.replica import Replica
-from stream_learner.core.replica_table import ReplicaTable
-from stream_learner.core.snapshots import (
+from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder
+from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.log.examples import decode, encode_examples, to_batch
+from stream_learner.core.model.losses import LOGISTIC
+from stream_learner.core.model.progress import Progress
+from stream_learner.core.snapshots.checkpoint_copy import decode_copy
+from stream_learner.core.snapshots.pages import PageState, Prefix
+from stream_learner.core.snapshots.records import (
     MAX_DELTA_RECORDS,
     MAX_SEQUENCE,
     MODEL_KEY,
@@ -43,10 +41,12 @@ from stream_learner.core.snapshots import (
     encode_version,
     stamp_of,
 )
-from stream_learner.core.snapshots import decode as decode_snapshot
-from stream_learner.core.text.vw import VwText, VwTextOptions
+from stream_learner.core.snapshots.records import decode as decode_snapshot
+from stream_learner.core.snapshots.replica import Replica
+from stream_learner.core.snapshots.table import ReplicaTable
 from stream_learner.errors import BadInput, StateDamaged
-from stream_learner.roles.evaluation.model_file import load_learner, read_model
+from stream_learner.evaluate.formats.vw.parser import VwText, VwTextOptions
+from stream_learner.evaluate.model_file import load_learner, read_model
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 MODEL = {"name": "m", "tick_ms": 1, "features": {}, "optimizer": {}, "inputs": [], "metrics": {}}
@@ -87,7 +87,7 @@ def test_a_new_namespace_beside_a_number_beyond_64_bits_gets_its_interactions() 
 
 
 FRESH = """
-from stream_learner.core.text.json_lines import JsonLines
+from stream_learner.evaluate.formats.json_lines import JsonLines
 parsed = JsonLines(label="y").parse(b'{"y":"yes"}\\n{"y":1}\\n', 1)
 print([fault.line for fault in parsed.faults], parsed.batch.label.tolist())
 """

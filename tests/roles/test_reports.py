@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from stream_learner.core.examples import ExampleRecord
-from stream_learner.core.join import Cut
-from stream_learner.core.learner import Learner
-from stream_learner.core.marks import ClickCounts, ImpressionCounts, MarkId, TickCounts
-from stream_learner.core.optimizers import make_optimizer
-from stream_learner.edges.metrics import Metrics
-from stream_learner.roles.joiner_report import (
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.join.partition import Cut
+from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, MarkId, TickCounts
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.optimizers import make_optimizer
+from stream_learner.roles.joiner.progress import Appended, Progress
+from stream_learner.roles.joiner.report import (
     AheadWatch,
     OrphanShare,
     forget_partition,
     likely_causes,
     report_partition,
 )
-from stream_learner.roles.learner_report import LearnerReport
-from stream_learner.roles.partition_progress import Appended, Progress
+from stream_learner.roles.learner.report import LearnerReport
 from tests.cli_e2e.scraped import values_of
 
 COUNTS = TickCounts(ImpressionCounts(30, 20, 5, 4, 3, 3), ClickCounts(15, 5, 4, 3, 2, 1, 7))

@@ -1,7 +1,7 @@
 """Every role as a user of its own, with the least rights.
 
 In: a site, the secured broker, options per user. Out: rights given, roles made. This file must never give a right that
-the table of `roles/rights.py` does not have.
+the table of `operations/rights.py` does not have.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stream_learner.config import Config
-from stream_learner.roles.joiner import JoinerRole
-from stream_learner.roles.learner import LearnerRole
-from stream_learner.roles.rights import rights_of
-from stream_learner.roles.scorer import Scorer
+from stream_learner.operations.rights import rights_of
+from stream_learner.roles.joiner.role import JoinerRole
+from stream_learner.roles.learner.role import LearnerRole
+from stream_learner.roles.scorer.scorer import Scorer
 from tests.e2e.site import Site, running, wait_until
 from tests.security.broker import Secured
 from tests.waiting import patience

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from stream_learner.edges.kafka import (
+from stream_learner.adapters.kafka import (
     Admin,
     Appender,
     KafkaSettings,
@@ -16,7 +16,7 @@ from stream_learner.edges.kafka import (
     TransactionalPublisher,
 )
 from stream_learner.errors import AuthenticationFailed, NotAuthorised
-from tests.edges.kafka_help import append, raises_within, until
+from tests.adapters.kafka.kafka_help import append, raises_within, until
 from tests.security.broker import SPARE, Secured
 from tests.waiting import patience
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_learner.edges.kafka import Admin, KafkaSettings
+from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.errors import AuthenticationFailed, BrokerUnreachable, StreamLearnerError
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import failure_of

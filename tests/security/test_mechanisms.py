@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_learner.roles.topics import ensure_topics
+from stream_learner.operations.topics import ensure_topics
 from tests.e2e.conftest import MakeSite
 from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import scenario

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.cli import app
 from stream_learner.config import Config, load_config
-from stream_learner.edges.kafka import TopicPlan
-from stream_learner.edges.metrics import Metrics
 from stream_learner.errors import ConfigError, NotAuthorised
-from stream_learner.roles.learner import LearnerRole
-from stream_learner.roles.rights import ROLES, Right, commands, rights_of
-from stream_learner.roles.topics import control_plan, ensure_topics
+from stream_learner.operations.rights import ROLES, Right, commands, rights_of
+from stream_learner.operations.topics import control_plan, ensure_topics
+from stream_learner.roles.learner.role import LearnerRole
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, failure_of, running, wait_until
 from tests.kafka_broker.broker import delete_topics

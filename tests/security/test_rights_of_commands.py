@@ -18,25 +18,25 @@ from stream_learner.cli import main
 from stream_learner.config import Config
 from stream_learner.config.values import format_start
 from stream_learner.errors import NotAuthorised, StreamLearnerError, TopicMissing
-from stream_learner.roles.audit.request import Request
-from stream_learner.roles.audit.run import audit
-from stream_learner.roles.backfill.plan import BackfillPlan, Span, make_plan
-from stream_learner.roles.backfill.result import Result
-from stream_learner.roles.backfill.run import Backfill
-from stream_learner.roles.begin_anew import Request as AnewRequest
-from stream_learner.roles.begin_anew import begin_anew
-from stream_learner.roles.comparison.compare import compare_models
-from stream_learner.roles.control import aliases
-from stream_learner.roles.control.promotion import Outcome, Wish, promote, refusal, rollback
-from stream_learner.roles.lifecycle import Stopping
-from stream_learner.roles.rights import NOT_ASKED, Right, rights_of
-from stream_learner.roles.topics import control_plan, plans
+from stream_learner.operations.audit.request import Request
+from stream_learner.operations.audit.run import audit
+from stream_learner.operations.backfill.plan import BackfillPlan, Span, make_plan
+from stream_learner.operations.backfill.result import Result
+from stream_learner.operations.backfill.run import Backfill
+from stream_learner.operations.begin_anew import Request as AnewRequest
+from stream_learner.operations.begin_anew import begin_anew
+from stream_learner.operations.diff.compare import compare_models
+from stream_learner.operations.promote import aliases
+from stream_learner.operations.promote.promotion import Outcome, Wish, promote, refusal, rollback
+from stream_learner.operations.rights import NOT_ASKED, Right, rights_of
+from stream_learner.operations.topics import control_plan, plans
+from stream_learner.roles.common.lifecycle import Stopping
 from tests.e2e.site import Site, running, wait_published, wait_until
 from tests.kafka_broker.broker import delete_topics
+from tests.roles.scorer.serve.running import serving
 from tests.scenarios import Message, scenario
 from tests.security.broker import SPARE, Secured
 from tests.security.roles import Roles
-from tests.serving.running import serving
 from tests.waiting import patience
 
 pytestmark = pytest.mark.thorough

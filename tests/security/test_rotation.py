@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from stream_learner.roles.rights import rights_of
+from stream_learner.operations.rights import rights_of
 from tests.e2e.checks import assert_balance, assert_log_equals
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until

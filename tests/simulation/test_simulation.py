@@ -14,10 +14,10 @@ from simulation.mutations import MUTATIONS, Mutation, applied, hunt
 from simulation.oracle import accepted_marks
 from simulation.process import LOG, Process
 from simulation.run import Outcome, kind_of, run_histories, run_history
-from stream_learner.edges.kafka import Place
+from stream_learner.adapters.kafka import Place
 from stream_learner.errors import LogTrimmed
-from stream_learner.roles.accepted import Hint
-from stream_learner.roles.partition import LOOK_AGAIN
+from stream_learner.roles.joiner.log_tail import Hint
+from stream_learner.roles.joiner.partition import LOOK_AGAIN
 from tests.suite.share import share
 
 MUTANT_HISTORIES = 120

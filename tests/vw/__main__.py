@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+from tests.evaluate.vw.vw_commands import FLAGS, REFERENCES
 from tests.vw.live import ARITHMETICS, DEFAULTS, LOSSES, Compared, cells, compared, generated, read, reals, sets
-from tests.vw_commands import FLAGS, REFERENCES
 
 ROWS = 1000
 

@@ -17,14 +17,14 @@ from typing import NamedTuple
 import numpy as np
 import vowpalwabbit
 
-from stream_learner.core.text.vw import VwText
-from stream_learner.roles.evaluation.holdout import BestPass
-from stream_learner.roles.evaluation.portions import Portion, RecordMaker
-from stream_learner.roles.evaluation.vw_command import parse_vw
-from stream_learner.roles.evaluation.vw_model import VwTrial
-from tests.oracle_vw import Options, learner_of
-from tests.oracle_vw_text import VwExample
-from tests.vw_commands import FLAGS
+from stream_learner.evaluate.formats.vw.parser import VwText
+from stream_learner.evaluate.holdout import BestPass
+from stream_learner.evaluate.portions import Portion, RecordMaker
+from stream_learner.evaluate.vw.command import parse_vw
+from stream_learner.evaluate.vw.model import VwTrial
+from tests.evaluate.vw.vw_commands import FLAGS
+from tests.oracles.vw import Options, learner_of
+from tests.oracles.vw_text import VwExample
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 DIVERGED = 1e6

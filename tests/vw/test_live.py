@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.evaluate.vw.vw_commands import FLAGS, REFERENCES
 from tests.vw.live import ARITHMETICS, DATA, DEFAULTS, EXTRAS, LOSSES, compared, generated, ours, read, reals, sets
-from tests.vw_commands import FLAGS, REFERENCES
 
 ROWS = 300
 LONG = ("--ngram 3", "float64")

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from stream_learner.core.kernels import KERNEL_FOLDERS
+from stream_learner.core.machine.kernels import KERNEL_FOLDERS
 from tools.seeded_faults.fault import BadFault, Fault
 
 PARTS = {"newcomer": ("-m", "not thorough"), "thorough": ("-m", "thorough"), "all": ()}

@@ -8,7 +8,7 @@ Records are appended by an idempotent producer; nothing is locked. What makes th
 
 1. Read to the last stable offset; make the new record from what is there.
 2. Append it, and see whether it went to the offset expected.
-3. Read on past it. What all records add up to is the truth (`core/control.py`, `merged`).
+3. Read on past it. What all records add up to is the truth (`core/control/records.py`, `merged`).
 4. Where the last record of the key is not that, because somebody wrote in between, write that; back to 3.
 
 | a crash after | leaves                                         | the next writer                           |
@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stream_learner.core.control import Record, encode
-from stream_learner.core.control_state import ControlState
+from stream_learner.adapters.kafka import Admin, Appender, KafkaSettings, PartitionReader, TopicInfo
+from stream_learner.adapters.record_errors import error_in_topic
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.core.control.records import Record, encode
+from stream_learner.core.control.state import ControlState
 from stream_learner.core.errors import RecordError, Where
-from stream_learner.edges.kafka import Admin, Appender, KafkaSettings, PartitionReader, TopicInfo
-from stream_learner.edges.record_errors import error_in_topic
-from stream_learner.edges.telemetry import get_logger
 from stream_learner.errors import PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.wording import count_of
 

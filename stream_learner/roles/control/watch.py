@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from stream_learner.core.control_state import ControlState
+from stream_learner.adapters.kafka import Admin, KafkaSettings, PartitionReader, TopicWatch
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.core.control.state import ControlState
 from stream_learner.core.errors import RecordError, Where
-from stream_learner.edges.kafka import Admin, KafkaSettings, PartitionReader, TopicWatch
-from stream_learner.edges.telemetry import Logger
 from stream_learner.errors import BrokenInvariant, BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
 from stream_learner.roles.control.topic import PARTITION, READ_RECORDS, require_control
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_learner.core.control import (
+from stream_learner.core.control.records import (
     DELETE,
     PROMOTE,
     ROLLBACK,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stream_learner.core.replica import Served
-from stream_learner.core.replica_copy import WholeVersion, encode_copy, read_copy
+from stream_learner.core.snapshots.replica import Served
+from stream_learner.core.snapshots.replica_copy import WholeVersion, encode_copy, read_copy
 
 GOLDEN = Path(__file__).parent / "copy.bin"
 MODEL = {

@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream_learner.core.features import FeatureEncoder, FeatureSpec
-from stream_learner.core.pages import PageState, Prefix
-from stream_learner.core.rows import StateRows, WeightRows
-from stream_learner.core.snapshots import (
+from stream_learner.core.events.features import FeatureEncoder, FeatureSpec
+from stream_learner.core.snapshots.pages import PageState, Prefix
+from stream_learner.core.snapshots.records import (
     DeltaRecord,
     HeadRecord,
     ModelRecord,
@@ -30,6 +29,7 @@ from stream_learner.core.snapshots import (
     encode_page,
     encode_version,
 )
+from stream_learner.core.snapshots.rows import StateRows, WeightRows
 
 FOLDER = Path(__file__).parent
 STAMP = Stamp(shard=1, shards=2, sequence=9, attempt=0xFEDCBA9876543210, version=1_700_000_000)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from stream_learner.core.errors import DamagedRecord
-from stream_learner.core.examples import (
+from stream_learner.core.join.partition import JoinSpec, PartitionJoin
+from stream_learner.core.log.examples import (
     ExampleBatch,
     ExampleRecord,
     Mark,
@@ -24,10 +25,9 @@ from stream_learner.core.examples import (
     encode_mark,
     to_batch,
 )
-from stream_learner.core.join import JoinSpec, PartitionJoin
-from stream_learner.core.mark_codec import attach_codes, decode_codes, detach_codes
-from stream_learner.core.marks import ClickCounts, ImpressionCounts
-from stream_learner.core.record_header import open_record, seal
+from stream_learner.core.log.header import open_record, seal
+from stream_learner.core.log.mark_codec import attach_codes, decode_codes, detach_codes
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts
 
 FOLDER = Path(__file__).parent
 ATTEMPT = 0xFEDCBA9876543210

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream_learner.core.examples import Mark, ResumePoint, TickCounts, decode, encode_mark
-from stream_learner.core.mark_codec import detach_codes
-from stream_learner.core.marks import ClickCounts, ImpressionCounts
+from stream_learner.core.log.examples import Mark, ResumePoint, TickCounts, decode, encode_mark
+from stream_learner.core.log.mark_codec import detach_codes
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts
 
 FOLDER = Path(__file__).parent
 ATTEMPT = 0xFEDCBA9876543210

@@ -1,0 +1,110 @@
+"""Request bodies: read up to a limit, and decompressed up to the same limit.
+
+In: ASGI messages. Out: bytes. This file must never hold more than the limit of a body, however it was compressed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from concurrent.futures import Executor
+from typing import Any, TypeAlias
+
+from stream_learner.adapters.http.refused import ClientGone, Refused
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
+
+_GZIP = 31
+PIECE_BYTES = 4 << 10
+"""What is decompressed at once: at the end of a member all that follows is copied, and there may be many members."""
+_IDENTITY = (b"", b"identity")
+
+
+def header(headers: RawHeaders, wanted: bytes) -> bytes:
+    """The value of a header, b"" if it is not there; names are in lower case."""
+    return next((value for name, value in headers if name == wanted), b"")
+
+
+async def read_body(headers: RawHeaders, receive: Receive, limit_bytes: int, executor: Executor) -> bytes:
+    """The whole body, decompressed in `executor` if it is gzip.
+
+    Raises Refused: 413 for more than `limit_bytes`, before or after decompression; 415 for another encoding; 400 for
+    gzip that is damaged. Raises ClientGone.
+    """
+    encoding = header(headers, b"content-encoding").strip().lower()
+    if encoding not in (*_IDENTITY, b"gzip", b"x-gzip"):
+        raise Refused(415, "the body's Content-Encoding must be gzip or identity", ((b"accept-encoding", b"gzip"),))
+    announced = header(headers, b"content-length")
+    if announced.isdigit() and int(announced) > limit_bytes:
+        raise _too_large(limit_bytes)
+    body = await _receive_all(receive, limit_bytes)
+    if encoding in _IDENTITY:
+        return body
+    return await asyncio.get_running_loop().run_in_executor(executor, decompress, body, limit_bytes)
+
+
+async def _receive_all(receive: Receive, limit_bytes: int) -> bytes:
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        whole: bytes = message["body"]
+        if len(whole) > limit_bytes:
+            raise _too_large(limit_bytes)
+        return whole
+    body = bytearray()
+    while True:
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        body += message.get("body", b"")
+        if len(body) > limit_bytes:
+            raise _too_large(limit_bytes)
+        if not message.get("more_body"):
+            return bytes(body)
+        message = await receive()
+
+
+def decompress(body: bytes, limit_bytes: int) -> bytes:
+    """What a gzip file of one or more members holds. Raises Refused: 400 if it is damaged, 413 beyond the limit."""
+    parts: list[bytes] = []
+    left = limit_bytes
+    member = None
+    try:
+        for start in range(0, len(body), PIECE_BYTES):
+            piece = body[start : start + PIECE_BYTES]
+            while piece := piece if member is not None else piece.lstrip(b"\0"):
+                member = member or zlib.decompressobj(_GZIP)
+                parts.append(member.decompress(piece, left + 1))
+                left -= len(parts[-1])
+                if left < 0:
+                    raise _too_large(limit_bytes)
+                piece = member.unused_data
+                member = None if member.eof else member
+    except zlib.error:
+        raise Refused(400, "the body is not gzip, though its Content-Encoding says so") from None
+    if member is not None:
+        raise Refused(400, "the body's gzip is cut short")
+    if not parts:
+        raise Refused(400, "the body is not gzip, though its Content-Encoding says so")
+    return b"".join(parts)
+
+
+def compress(body: bytes) -> bytes:
+    """The body as gzip, fast rather than small."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    return packer.compress(body) + packer.flush()
+
+
+def takes_gzip(headers: RawHeaders) -> bool:
+    """Whether the client says that it takes gzip."""
+    for part in header(headers, b"accept-encoding").lower().split(b","):
+        coding, _, quality = part.partition(b";")
+        if coding.strip() in (b"gzip", b"x-gzip", b"*"):
+            weight = quality.strip().removeprefix(b"q=").strip()
+            return not weight or weight.strip(b"0.") != b""
+    return False
+
+
+def _too_large(limit_bytes: int) -> Refused:
+    return Refused(413, f"the body is larger than serve.max_body, {limit_bytes} bytes")

@@ -1,0 +1,197 @@
+"""What every request passes: the token, the number of requests at once, the time a request may take; and its count.
+
+In: ASGI requests. Out: the same to the routes behind, or a refusal; metrics. This file must never let an error out:
+what goes wrong is an answer, and where it is a bug it is logged, not more than once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.exceptions import HTTPException
+
+from stream_learner.adapters.http.bodies import Message, Receive, header
+from stream_learner.adapters.http.models import Shelf
+from stream_learner.adapters.http.refused import RETRY_SOON, ClientGone, Headers, Refused
+from stream_learner.adapters.http.replies import CLOSE, Scope, Send, reply_error, reply_error_and_close
+from stream_learner.adapters.http.token import Token
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.errors import NotReady
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN_PATHS = frozenset({"/v2/health/live", "/v2/health/ready", "/healthz", "/readyz", "/openapi.json"})
+"""Paths that need no token and are answered however many requests are under way: probes, and the document."""
+
+GONE = 499
+"""Counted as the status of a request whose client went away; never sent."""
+
+
+class Exchange:
+    """One request: its messages pass through here, so that the gate knows how far it has come."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, closing: bool) -> None:
+        self.status = 0
+        self.body_read = not _has_body(scope)
+        self._receive, self._send, self._closing = receive, send, closing
+
+    async def receive(self) -> Message:
+        """The next message of the request."""
+        message = await self._receive()
+        if not message.get("more_body"):
+            self.body_read = True
+        return message
+
+    async def send(self, message: Message) -> None:
+        """A message of the response; a server that stops asks the client to connect anew."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            if self._closing and CLOSE not in message["headers"]:
+                message["headers"] = [*message["headers"], CLOSE]
+        await self._send(message)
+
+
+class Deadline:
+    """Cancels the task it was made in when the time is over; `expired` then says that it was this."""
+
+    def __init__(self, seconds: float) -> None:
+        self.expired = False
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        self.expired = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def done(self) -> None:
+        """The time is no longer watched."""
+        self._timer.cancel()
+
+
+class Gate:
+    """The ASGI application in front of the routes."""
+
+    def __init__(
+        self, routes: App, shelf: Shelf, metrics: Metrics, token: Token | None, *, most: int, timeout_s: float
+    ) -> None:
+        """most: requests at once. timeout_s: how long one may take, with its body."""
+        self._routes = routes
+        self._shelf = shelf
+        self._metrics = metrics
+        self._token = token
+        self._most = most
+        self._timeout_s = timeout_s
+        self._under_way = 0
+        self._logged_s = float("-inf")
+        self._log = get_logger("serve")
+        self._counters: dict[tuple[str, str, int], Callable[[float], None]] = {}
+        self._histograms = {
+            protocol: metrics.histogram_of(names.SERVE_SECONDS, protocol=protocol) for protocol in ("v1", "v2")
+        }
+        metrics.follow(names.SERVE_IN_FLIGHT, lambda: float(self._under_way))
+
+    @property
+    def under_way(self) -> int:
+        """Requests being worked on."""
+        return self._under_way
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        began_s = time.perf_counter()
+        exchange = Exchange(scope, receive, send, self._shelf.draining)
+        scope["app"] = self
+        self._under_way += 1
+        try:
+            await self._answer(scope, exchange)
+        finally:
+            self._under_way -= 1
+            self._count(scope, exchange.status or GONE, time.perf_counter() - began_s)
+
+    async def _answer(self, scope: Scope, exchange: Exchange) -> None:
+        deadline = Deadline(self._timeout_s)
+        try:
+            self._admit(scope)
+            await self._routes(scope, exchange.receive, exchange.send)
+            return
+        except Refused as refused:
+            status, reason, headers = refused.status, refused.reason, refused.headers
+        except HTTPException as error:
+            status, reason, headers = error.status_code, _reason_of(error, scope), _raw(error.headers)
+        except NotReady as error:  # it was too old a moment later
+            status, reason, headers = 503, str(error), RETRY_SOON
+        except ClientGone:
+            return
+        except asyncio.CancelledError:
+            if not deadline.expired or exchange.status:
+                raise
+            status, reason, headers = self._too_slow(exchange)
+        except Exception as error:  # noqa: BLE001 -- a bug; the client must have an answer and the others go on
+            self._say(error)
+            status, reason, headers = 500, "the server failed; its log says why", ()
+        finally:
+            deadline.done()
+        await self._refuse(exchange, status, reason, headers)
+
+    def _admit(self, scope: Scope) -> None:
+        """Raise Refused: 401 without the token, 503 where too many requests are under way."""
+        if scope["path"] in OPEN_PATHS:
+            return
+        if self._token is not None and not self._token.matches(header(scope["headers"], b"authorization")):
+            raise Refused(401, "a bearer token is needed", ((b"www-authenticate", b"Bearer"),))
+        if self._under_way > self._most:
+            raise Refused(503, "too many requests at once", RETRY_SOON)
+
+    def _too_slow(self, exchange: Exchange) -> tuple[int, str, Headers]:
+        if exchange.body_read:
+            return 504, f"not answered within serve.request_timeout, {self._timeout_s:g} s", RETRY_SOON
+        return 408, f"the request did not arrive within serve.request_timeout, {self._timeout_s:g} s", (CLOSE,)
+
+    async def _refuse(self, exchange: Exchange, status: int, reason: str, headers: Headers) -> None:
+        if exchange.status:
+            return
+        if exchange.body_read or status == 408:
+            await reply_error(exchange.send, status, reason, headers)
+        else:
+            await reply_error_and_close(exchange.send, exchange.receive, status, reason, headers)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        protocol = scope.get("protocol", "other")
+        labels = (protocol, scope.get("served", ""), status)
+        count = self._counters.get(labels)
+        if count is None:
+            count = self._metrics.counter_of(names.SERVE_REQUESTS, protocol=protocol, name=labels[1], code=str(status))
+            self._counters[labels] = count
+        count(1.0)
+        if protocol != "other":
+            self._histograms[protocol](seconds)
+
+    def _say(self, error: Exception) -> None:
+        now_s = time.monotonic()
+        if now_s - self._logged_s > 1:
+            self._logged_s = now_s
+            self._log.error("request_failed", reason=f"{type(error).__name__}: {error}", exc_info=error)
+
+
+def _has_body(scope: Scope) -> bool:
+    length = header(scope["headers"], b"content-length")
+    return length not in (b"", b"0") or bool(header(scope["headers"], b"transfer-encoding"))
+
+
+def _reason_of(error: HTTPException, scope: Scope) -> str:
+    if error.status_code == 404:
+        return f"there is nothing at {scope['path']}"
+    if error.status_code == 405:
+        return f"{scope['method']} is not for {scope['path']}"
+    return error.detail
+
+
+def _raw(headers: object) -> Headers:
+    pairs = dict(headers) if isinstance(headers, dict) else {}
+    return tuple((name.lower().encode(), value.encode()) for name, value in pairs.items())

@@ -1,0 +1,104 @@
+"""The server of predictions: a socket, an event loop in a thread of its own, and a stop that loses no request.
+
+In: the models to serve, settings. Out: answers, until closed. This file must never take the process's signals, and
+never close a connection that still waits for its answer.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+
+from stream_learner.adapters import open_files
+from stream_learner.adapters.http.connection import ConnectionLimits, connection_class
+from stream_learner.adapters.http.executor import Workbench
+from stream_learner.adapters.http.models import Shelf
+from stream_learner.adapters.http.routes import Limits, make_app
+from stream_learner.adapters.http.thread import HttpThread, listen, server_config
+from stream_learner.adapters.http.tls import Certificate
+from stream_learner.adapters.http.token import Token
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.config.sections import Serve
+
+BACKLOG = 4096
+OTHER_FILES = 256
+"""Files that are kept for everything but clients: Kafka, telemetry, libraries."""
+REFRESH_S = 1
+_CLOSE_S = 5.0
+
+
+def allow_connections(wanted: int) -> int:
+    """Raise this process's limit of open files as far as it may; how many clients may be connected at once.
+
+    wanted: the least that is of use.
+    """
+    needed = wanted + OTHER_FILES - open_files.OTHERS
+    open_files.expect(needed, "serve.max_concurrency clients, and connections to the brokers", get_logger("serve"))
+    files = open_files.raise_limit()
+    return max(files - OTHER_FILES, files // 2)
+
+
+class PredictionServer:
+    """Answers requests from `start` until `close`."""
+
+    def __init__(self, shelf: Shelf, metrics: Metrics, serve: Serve, listening: socket.socket, *, version: str) -> None:
+        """version: this program's. Raises ConfigError for a token or a certificate that cannot be used."""
+        self._shelf = shelf
+        self._request_s = serve.request_timeout_ms / 1000
+        self._token = Token(serve.token) if serve.token is not None else None
+        self._certificate = (
+            Certificate(serve.tls_certificate, serve.tls_key) if serve.tls_certificate and serve.tls_key else None
+        )
+        self._bench = Workbench()
+        limits = Limits(serve.max_body_bytes, serve.max_instances, serve.max_concurrency, self._request_s)
+        self._app = make_app(shelf, metrics, self._token, limits, self._bench, version)
+        most = allow_connections(serve.max_concurrency)
+        connections = ConnectionLimits(serve.keep_alive_ms / 1000, self._request_s, most)
+        config = server_config(
+            self._app,
+            http=connection_class(connections),
+            loop="uvloop",
+            backlog=BACKLOG,
+            timeout_keep_alive=math.ceil(serve.keep_alive_ms / 1000),
+            timeout_graceful_shutdown=math.ceil(self._request_s) + 1,
+            callback_notify=self._refresh,
+            timeout_notify=REFRESH_S,
+        )
+        config.load()
+        if self._certificate is not None:
+            config.ssl = self._certificate.context
+        self.port: int = listening.getsockname()[1]
+        self._thread = HttpThread(listening, config, "serve-http")
+        metrics.follow(names.SERVE_CONNECTIONS, lambda: float(self._thread.connections))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the event loop runs."""
+        return self._thread.alive
+
+    def start(self) -> None:
+        """Answer requests from now on."""
+        self._thread.start()
+
+    def drain(self) -> None:
+        """Not ready from now on, though everything is still answered; clients are asked to connect anew."""
+        self._shelf.draining = True
+
+    def close(self) -> None:
+        """Accept no further connection, answer what has been asked, end."""
+        self._shelf.draining = True
+        self._thread.close(self._request_s + _CLOSE_S)
+        self._bench.close()
+
+    async def _refresh(self) -> None:
+        if self._token is not None:
+            self._token.refresh()
+        if self._certificate is not None:
+            self._certificate.refresh()
+
+
+def listen_for_predictions(serve: Serve) -> socket.socket:
+    """The socket of `serve.host` and `serve.port`. Raises PortInUse."""
+    return listen(serve.host, serve.port, BACKLOG)

@@ -1,0 +1,58 @@
+"""TLS for the server: a context whose certificate follows its files.
+
+In: paths of a certificate chain and its key, PEM. Out: an `ssl.SSLContext`. This file must never put a certificate and
+a key that do not belong together into the context in use.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from stream_learner.adapters.http.file_stamp import Stamp, stamp_of
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.errors import ConfigError
+
+NO_PASSWORD = ""
+"""Without one, a key that is encrypted would be asked for on the terminal, and all requests would wait."""
+
+
+class Certificate:
+    """The certificate that new connections are shown. Call `refresh` in the thread that accepts them."""
+
+    def __init__(self, certificate: str, key: str) -> None:
+        """Raises ConfigError, naming the files, where they cannot be read or do not belong together."""
+        self._files = (certificate, key)
+        self._log = get_logger("serve")
+        self._stamp = self._stamp_now()
+        self.context = _empty_context()
+        try:
+            self.context.load_cert_chain(certificate, key, NO_PASSWORD)
+        except (OSError, ssl.SSLError) as error:
+            reason = error.strerror or str(error)
+            raise ConfigError(
+                f"serve.tls_certificate and serve.tls_key: cannot use {certificate} and {key}: {reason}"
+            ) from None
+
+    def refresh(self) -> None:
+        """Take the files' new content if they have changed and belong together; else the old certificate stays."""
+        stamp = self._stamp_now()
+        if stamp == self._stamp:
+            return
+        try:
+            _empty_context().load_cert_chain(*self._files, NO_PASSWORD)
+            self.context.load_cert_chain(*self._files, NO_PASSWORD)
+        except (OSError, ssl.SSLError) as error:
+            self._log.warning("certificate_unusable", reason=str(error))
+        else:
+            self._log.info("certificate_read_again")
+        self._stamp = stamp
+
+    def _stamp_now(self) -> list[Stamp]:
+        return [stamp_of(file) for file in self._files]
+
+
+def _empty_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context

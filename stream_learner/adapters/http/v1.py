@@ -1,0 +1,148 @@
+"""The V1 inference protocol, as TensorFlow Serving and KServe speak it.
+
+In: request bodies, models. Out: response bodies. This file must never parse an event: the decoder of events does, so
+that a prediction over HTTP is the library's to the bit.
+
+| request | response |
+|---|---|
+| POST /v1/models/<name>[/versions/<version>]:predict {"instances": [event, …]} | {"predictions": [p, …], …} |
+| GET /v1/models/<name>[/versions/<version>] | {"name": …, "ready": …, "model_version_status": […], …} |
+| GET /v1/models | {"models": [name, …]} |
+
+An instance is an event as an object, or a string that holds one. `model_name`, `model_version`,
+`freshness_ms` and `version_age_s` stand beside what the protocols ask for.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import orjson
+
+from stream_learner.adapters.http.models import Answers, Served
+from stream_learner.adapters.http.refused import Refused
+from stream_learner.core.events.fast.requests import TooManyElements, find_elements
+from stream_learner.core.events.reasons import Reason
+from stream_learner.wording import count_of
+
+KEY = b"instances"
+
+
+def predict(served: Served, body: bytes, most: int) -> tuple[bytes, Answers]:
+    """The response to a predict request of at most `most` instances, and its predictions. Raises Refused (400)."""
+    answers = _predict_instances(served, body, most)
+    check_instances(answers, "instance")
+    freshness_ms = answers.freshness_ms
+    response = {
+        "predictions": answers.p_click,
+        "model_name": answers.model,
+        "model_version": str(answers.version),
+        "freshness_ms": None if freshness_ms is None else round(freshness_ms),
+        "version_age_s": whole_seconds(answers.version_age_s),
+    }
+    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), answers
+
+
+def status(name: str, served: Served) -> tuple[int, dict[str, Any]]:
+    """HTTP status and body of the question whether a model is ready."""
+    reason, version = served.why_refused, served.version
+    state = {
+        "version": str(max(version, 0)),
+        "state": "LOADING" if reason else "AVAILABLE",
+        "status": {"error_code": "UNAVAILABLE" if reason else "OK", "error_message": reason},
+    }
+    freshness_ms = served.freshness_ms
+    found = {
+        "name": name,
+        "ready": not reason,
+        "model_name": served.model,
+        "model_version_status": [state],
+        "freshness_ms": None if freshness_ms is None else round(freshness_ms),
+        "version_age_s": whole_seconds(served.version_age_s),
+    }
+    return (503, {**found, "error": reason}) if reason else (200, found)
+
+
+def whole_seconds(seconds: float | None) -> int | None:
+    """As it is shown; None stays None."""
+    return None if seconds is None else round(seconds)
+
+
+def check_instances(answers: Answers, noun: str) -> None:
+    """Raise Refused (400), naming the first that cannot be scored, if any cannot."""
+    if answers.status.any():
+        index = int(answers.status.nonzero()[0][0])
+        raise Refused(400, f"{noun} {index} cannot be scored: {Reason(int(answers.status[index])).text}")
+
+
+def check_version(name: str, answers: Answers, wanted: str | None) -> None:
+    """Raise Refused (404) if a certain version was asked for, and the predictions are of another."""
+    if wanted is not None and wanted != str(answers.version):
+        raise Refused(404, f"version {wanted} of model {name!r} is not served; version {answers.version} is")
+
+
+def check_served_version(name: str, served: Served, wanted: str | None) -> None:
+    """Raise Refused (404) if a certain version was asked for, and another is served."""
+    if wanted is not None and wanted != str(served.version):
+        raise Refused(404, f"version {wanted} of model {name!r} is not served; version {served.version} is")
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """The JSON object that a body is. Raises Refused (400)."""
+    try:
+        found = orjson.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Refused(400, "the body is JSON, but not an object")
+    return found
+
+
+def check_count(count: int, most: int) -> None:
+    """Raise Refused (400) for more instances than `most`."""
+    if count > most:
+        raise Refused(400, f"{count_of(count, 'instance')} are more than serve.max_instances, {most}")
+
+
+def _predict_instances(served: Served, body: bytes, most: int) -> Answers:
+    try:
+        found = find_elements(body, KEY, most)
+    except TooManyElements as error:
+        check_count(error.count, most)
+        raise
+    if found is None:
+        return served.predict_many(_parsed(body, most))
+    parse_object(found.rest)
+    if not found.any_text:
+        return served.predict_json(found.data, found.bounds)
+    whole, places = found.data.tobytes(), found.bounds.tolist()
+    return served.predict_many([_text(whole[a:b]) for a, b in pairwise(places)])
+
+
+def _text(element: bytes) -> bytes:
+    """An event's JSON, from its object or from the string that holds it."""
+    if element[:1] != b'"':
+        return element
+    try:
+        text: str = orjson.loads(element)
+    except ValueError as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    return text.encode()
+
+
+def _parsed(body: bytes, most: int) -> list[bytes]:
+    """Each instance's JSON, from a body that is out of the ordinary."""
+    request = parse_object(body)
+    instances = request.get("instances")
+    if not isinstance(instances, list):
+        raise Refused(400, 'the body must be {"instances": [event, …]}')
+    check_count(len(instances), most)
+    return [_dumped(index, instance) for index, instance in enumerate(instances)]
+
+
+def _dumped(index: int, instance: Any) -> bytes:
+    try:
+        return instance.encode() if isinstance(instance, str) else orjson.dumps(instance)
+    except TypeError:
+        raise Refused(400, f"instance {index} cannot be scored: it is nested too deeply") from None

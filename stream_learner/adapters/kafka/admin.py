@@ -1,0 +1,320 @@
+"""Topics: what there is, what there should be, and making it so.
+
+In: names and plans of topics. Out: descriptions, differences, and (when told) new topics and settings.
+This file must never delete a topic, never change a partition count, and never change anything that it was not told to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    TopicDescription,
+)
+
+from stream_learner.adapters.kafka.clients import Answers, answered, new_client
+from stream_learner.adapters.kafka.ends import OffsetQueries
+from stream_learner.adapters.kafka.faults import MISSING, Doing, Reports, fault, kafka_error
+from stream_learner.adapters.kafka.settings import KafkaSettings
+from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
+from stream_learner.wording import count_of
+
+REQUEST_TIMEOUT_S = 15.0
+LOOK_S = 1.0
+NO_TOPIC_ID = bytes(16)
+MOCK_CLUSTER = "mockCluster"
+CLIENT_FILES, BROKER_FILES = 6, 3
+"""What a client has open, by itself and for each broker: a connection, and the pipe that wakes its thread."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic as it is. `id` changes when a topic is deleted and made again; zeros where the brokers give none."""
+
+    name: str
+    id: bytes
+    partitions: int
+    replication: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """A topic as it should be. `replication` None leaves it to the brokers' default; only `configs` named count."""
+
+    name: str
+    partitions: int
+    replication: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a topic differs from its plan. `setting` is "topic" for a missing one, "partitions", "replication", or
+    the name of a topic setting. `done` tells whether it was put right; `note` says why not, where it cannot be.
+    """
+
+    topic: str
+    setting: str
+    planned: str
+    found: str
+    done: bool = False
+    note: str = ""
+
+    def __str__(self) -> str:
+        state = "set" if self.done else "differs"
+        return f"{self.topic}: {self.setting}: {self.found} -> {self.planned} ({self.note or state})"
+
+
+class Admin:
+    """Questions and orders about topics; thread-safe. `offsets` asks for the ends of partitions.
+
+    Every method raises BrokerUnreachable, RetryLater, NotAuthorised, AuthenticationFailed.
+    """
+
+    def __init__(self, settings: KafkaSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self._settings = settings
+        self._timeout_s = request_timeout_s
+        self._reports = Reports(self._doing("reach the cluster"))
+        self._connect()
+        self._mock: bool | None = None
+        self._brokers = 1
+        self.offsets = OffsetQueries(settings, request_timeout_s=request_timeout_s, describes=self._describes)
+
+    def _connect(self) -> None:
+        self._credentials = self._settings.credentials_version()
+        self._admin = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
+
+    def describe(self, topics: Iterable[str], *, with_configs: bool = False) -> dict[str, TopicInfo]:
+        """The topics that exist, by name. A name that is not in the answer does not exist.
+
+        `configs` hold all settings, defaults included, when asked for; else nothing. The mock cluster has neither
+        ids nor settings.
+        """
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        if self.is_mock():
+            return self._describe_mock(names)
+        found = {name: self.described(name, answer) for name, answer in self.ask(names).items()}
+        known = {name: info for name, info in found.items() if info is not None}
+        if not with_configs:
+            return known
+        configs = self._configs(list(known))
+        return {n: TopicInfo(n, i.id, i.partitions, i.replication, configs[n]) for n, i in known.items()}
+
+    def require(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """As `describe`; raises TopicMissing that names every topic that does not exist."""
+        names = list(topics)
+        found = self.describe(names)
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise TopicMissing(f"missing on {self._settings.bootstrap}: {', '.join(missing)}")
+        return found
+
+    def is_mock(self) -> bool:
+        """Whether this is the cluster inside librdkafka. The first question of all, so it finds what is wrong."""
+        if self._mock is None:
+            self._mock = self._cluster_id().startswith(MOCK_CLUSTER)
+        return self._mock
+
+    def _describes(self) -> bool:
+        """Whether the brokers describe topics, as all do but the mock cluster's; asked of nobody after the first time.
+
+        Where nobody answers, it is taken for a real cluster: the question that follows finds out what is wrong.
+        """
+        try:
+            return not self.is_mock()
+        except StreamLearnerError:
+            return True
+
+    def files_of(self, clients: int) -> int:
+        """How many files so many clients take, each connected to every broker that there was at the first question."""
+        self.is_mock()
+        return clients * (CLIENT_FILES + BROKER_FILES * self._brokers)
+
+    def _cluster_id(self) -> str:
+        """Ask until somebody answers or the time is up; refused credentials end it at once."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                cluster = self._admin.list_topics(timeout=min(LOOK_S, self._timeout_s))
+                self._brokers = max(len(cluster.brokers), 1)
+                return cluster.cluster_id or ""
+            except KafkaException as error:
+                self._admin.poll(0)
+                found = self._fault(error, self._doing("reach the cluster"))
+                if not isinstance(found, BrokerUnreachable):
+                    raise found from error
+                if time.monotonic() > deadline_s:
+                    raise self._unreachable(found) from error
+
+    def _unreachable(self, found: BrokerUnreachable) -> StreamLearnerError:
+        """The error to end with when nobody has answered, with what one connection of our own finds out."""
+        last = self._reports.at_last(found)
+        why = self._settings.explain() if last is found else ""
+        return BrokerUnreachable(f"{found}; {why}") if why else last
+
+    def _describe_mock(self, names: list[str]) -> dict[str, TopicInfo]:
+        try:
+            known = self._admin.list_topics(timeout=self._timeout_s).topics
+        except KafkaException as error:
+            raise self._fault(error, self._doing("list topics")) from error
+        return {n: TopicInfo(n, NO_TOPIC_ID, len(known[n].partitions), 1) for n in names if n in known}
+
+    def ask(self, names: list[str]) -> Answers[str, TopicDescription]:
+        """Begin to ask for descriptions; `described` takes the answers. Not on the mock cluster."""
+        if self._settings.credentials_version() != self._credentials:
+            self._connect()
+        self._admin.poll(0)
+        return self._asked(lambda admin: admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s))
+
+    def _asked(self, ask: Callable[[AdminClient], Any]) -> Answers[Any, Any]:
+        return Answers(self._admin, ask)
+
+    def described(self, name: str, answer: Future[TopicDescription]) -> TopicInfo | None:
+        """An answer, waited for; None when the topic does not exist."""
+        try:
+            found = answered(answer, self._timeout_s)
+        except KafkaException as error:
+            reported = kafka_error(error)
+            if reported is not None and reported.code() in MISSING:
+                return None
+            raise self._fault(error, self._doing("describe", name, "Describe")) from error
+        replication = len(found.partitions[0].replicas) if found.partitions else 0
+        return TopicInfo(name, _id_bytes(found.topic_id), len(found.partitions), replication)
+
+    def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        answers = self._asked(lambda admin: admin.describe_configs(resources, request_timeout=self._timeout_s))
+        found = {}
+        for resource, answer in answers.items():
+            entries = self._result(answer, self._doing("describe settings of", resource.name, "DescribeConfigs"))
+            found[resource.name] = {name: entry.value or "" for name, entry in entries.items()}
+        return found
+
+    def ensure(self, plans: Iterable[TopicPlan], *, create: bool = False, change: bool = False) -> list[Difference]:
+        """Where topics differ from their plans, and what was done about it.
+
+        Missing topics are made only with `create`, settings of existing ones set only with `change`. Partition counts
+        and replication are only compared: more partitions would send ids elsewhere than before.
+        On the mock cluster only existence and partition counts are compared.
+        """
+        wanted = list(plans)
+        found = self.describe([plan.name for plan in wanted], with_configs=True)
+        missing = [plan for plan in wanted if plan.name not in found]
+        if create:
+            self.create(missing)
+        differences = [_missing(plan, create) for plan in missing]
+        for plan in wanted:
+            if plan.name in found:
+                differences += self._compare(plan, found[plan.name], change)
+        return differences
+
+    def create(self, plans: Iterable[TopicPlan]) -> None:
+        """Make topics and wait until they can be used; one that exists already is left as it is.
+
+        Raises RetryLater when the brokers have made them but do not show them with leaders in time.
+        """
+        new = [
+            NewTopic(p.name, p.partitions, -1 if p.replication is None else p.replication, config=dict(p.configs))
+            for p in plans
+        ]
+        if not new:
+            return
+        answers = self._asked(lambda admin: admin.create_topics(new, request_timeout=self._timeout_s))
+        for name, answer in answers.items():
+            try:
+                answered(answer, self._timeout_s)
+            except KafkaException as error:
+                reported = kafka_error(error)
+                if reported is None or reported.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise self._fault(error, self._doing("create", name, "Create")) from error
+        self._await_leaders({topic.topic for topic in new})
+
+    def _await_leaders(self, names: set[str]) -> None:
+        """Wait until the brokers describe new topics with a leader for each partition: they learn of them late."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while names:
+            for name, answer in self.ask(sorted(names)).items():
+                try:
+                    partitions = answered(answer, self._timeout_s).partitions
+                except KafkaException:
+                    continue
+                if partitions and all(p.leader is not None and p.leader.id >= 0 for p in partitions):
+                    names.discard(name)
+            if names and time.monotonic() > deadline_s:
+                raise RetryLater(f"made, but not ready: {', '.join(sorted(names))}")
+            time.sleep(0.02 if names else 0.0)
+
+    def _compare(self, plan: TopicPlan, found: TopicInfo, change: bool) -> list[Difference]:
+        differences = []
+        if plan.partitions != found.partitions:
+            note = "a partition count is never changed: ids would move"
+            counts = str(plan.partitions), str(found.partitions)
+            differences.append(Difference(plan.name, "partitions", *counts, note=note))
+        if self.is_mock():
+            return differences
+        if plan.replication is not None and plan.replication != found.replication:
+            note = "move replicas with the brokers' own tools"
+            counts = str(plan.replication), str(found.replication)
+            differences.append(Difference(plan.name, "replication", *counts, note=note))
+        changed = {n: v for n, v in plan.configs.items() if found.configs.get(n) != v}
+        if changed and change:
+            self._set_configs(plan.name, changed)
+        differences += [
+            Difference(plan.name, n, v, found.configs.get(n, "unknown"), change) for n, v in changed.items()
+        ]
+        return differences
+
+    def _set_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        timeout_s = self._timeout_s
+        answers = self._asked(lambda admin: admin.incremental_alter_configs([resource], request_timeout=timeout_s))
+        for answer in answers.values():
+            self._result(answer, self._doing("change settings of", topic, "AlterConfigs"))
+
+    def _result(self, answer: Future[T], doing: Doing) -> T:
+        try:
+            return answered(answer, self._timeout_s)
+        except KafkaException as error:
+            raise self._fault(error, doing) from error
+
+    def _fault(self, error: KafkaException, doing: Doing) -> StreamLearnerError:
+        self._admin.poll(0)
+        return self._reports.instead_of(fault(error, doing))
+
+    def _doing(self, what: str, topic: str = "", right: str = "") -> Doing:
+        return self._settings.doing(what, topic, right=right)
+
+
+def _missing(plan: TopicPlan, created: bool) -> Difference:
+    return Difference(
+        plan.name, "topic", f"{count_of(plan.partitions, 'partition')}", "missing", created, "made" if created else ""
+    )
+
+
+def _id_bytes(topic_id: Uuid | None) -> bytes:
+    """A topic id as its 16 bytes, most significant first."""
+    if topic_id is None:
+        return NO_TOPIC_ID
+    high, low = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()  # type: ignore[attr-defined]
+    return b"".join((part & (2**64 - 1)).to_bytes(8, "big") for part in (high, low))

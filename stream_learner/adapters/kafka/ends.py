@@ -1,0 +1,296 @@
+"""Where partitions begin and end, and what a consumer group has committed, asked of the brokers.
+
+In: topics and partitions, a clock; a group's name. Out: offsets, each as of a moment before it was asked for; offsets
+of the group with their metadata, the number of its members. This file must never answer from a client's cache, never
+move an answer's time forward without a new answer, and never join a group or commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from types import MappingProxyType, TracebackType
+from typing import NamedTuple
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ListOffsetsResultInfo,
+    OffsetSpec,
+)
+
+from stream_learner.adapters.kafka.client_log import log
+from stream_learner.adapters.kafka.clients import Answers, answered, new_client
+from stream_learner.adapters.kafka.faults import Doing, Reports, fault, kafka_error
+from stream_learner.adapters.kafka.leaders import Leaders, Place
+from stream_learner.adapters.kafka.settings import KafkaSettings
+from stream_learner.errors import BrokenInvariant, RetryLater, Stop, StreamLearnerError
+
+REQUEST_TIMEOUT_S = 5.0
+BEYOND_END = -1
+
+
+class OffsetQueries:
+    """Asks the leaders for offsets of many partitions at once (1-2 ms for 16 on an idle cluster); thread-safe.
+
+    Each question first lets librdkafka hand over its log lines, which would pile up otherwise.
+
+    Every method raises BrokerUnreachable, RetryLater or NotAuthorised for the first partition without an answer;
+    `high_watermarks_known` leaves those out instead. A partition without a leader and one that does not exist look
+    alike here, RetryLater: `Admin.require` and `TopicWatch` tell them apart.
+
+    After a partition's leader has changed librdkafka (2.16) goes on asking by what it knew, and is refused each time;
+    after a failure `Leaders` therefore has its topic described anew, which makes it look.
+    describes: whether the brokers describe topics. Those of the mock cluster do not; it looks for leaders by itself.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        describes: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._settings = settings
+        self._timeout_s = request_timeout_s
+        self._describes = describes
+        self._reports = Reports(self._doing())
+        self._connect()
+
+    def _connect(self) -> None:
+        self._credentials = self._settings.credentials_version()
+        client = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
+        self._leaders = Leaders(client, self._timeout_s)
+
+    def high_watermarks(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The offset behind the last replicated record, transaction markers and open transactions included."""
+        return self._all(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def last_stable_offsets(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The offset of the first record of an open transaction, or the high watermark when none is open."""
+        return self._all(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+
+    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The first offset still held; equal to the high watermark when the partition is empty."""
+        return self._all(places, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def at_time(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
+        """The first offset whose record time is at or after `time_ms`; `BEYOND_END` where there is none."""
+        return self._all(places, OffsetSpec.for_timestamp(time_ms), IsolationLevel.READ_UNCOMMITTED)
+
+    def first_times(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The time of the first record still held that has one, ms; -1 where there is none."""
+        answers = self._ask(places, OffsetSpec.for_timestamp(0), IsolationLevel.READ_UNCOMMITTED)
+        found = {place: self._answer(place, answer) for place, answer in answers.items()}
+        return {place: info.timestamp if info.offset >= 0 else -1 for place, info in found.items()}
+
+    def high_watermarks_known(
+        self, places: Iterable[Place]
+    ) -> tuple[dict[Place, int], dict[Place, StreamLearnerError]]:
+        """As `high_watermarks`, with the error for each partition for which no answer came in time."""
+        known: dict[Place, int] = {}
+        failed: dict[Place, StreamLearnerError] = {}
+        for place, answer in self._ask(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED).items():
+            try:
+                known[place] = self._offset(place, answer)
+            except StreamLearnerError as error:
+                failed[place] = error
+        return known, failed
+
+    def _all(self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
+        return {place: self._offset(place, answer) for place, answer in self._ask(places, spec, isolation).items()}
+
+    def _offset(self, place: Place, answer: Future[ListOffsetsResultInfo]) -> int:
+        return self._answer(place, answer).offset
+
+    def _answer(self, place: Place, answer: Future[ListOffsetsResultInfo]) -> ListOffsetsResultInfo:
+        """An answer, waited for. An offset that is none, as when the connection broke under the question, is none."""
+        try:
+            found = answered(answer, self._timeout_s)
+        except KafkaException as error:
+            self._leaders.failed(place, error)
+            raise self._fault(error, place) from error
+        if found.offset < BEYOND_END:
+            self._leaders.failed(place)
+            raise RetryLater(f"{self._doing(place)}: no answer")
+        return found
+
+    def _ask(
+        self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Answers[Place, ListOffsetsResultInfo]:
+        if self._settings.credentials_version() != self._credentials:
+            self._connect()
+        leaders = self._leaders
+        leaders.client.poll(0)
+        asked = list(dict.fromkeys(places))
+        missing = leaders.missing(asked) if self._describes() else {}
+        request = {TopicPartition(*place): spec for place in asked if place not in missing}
+        answers: Answers[Place, ListOffsetsResultInfo] = Answers(
+            leaders.client, lambda client: self._list(client, request, isolation)
+        )
+        answers.update((place, _failed(reason)) for place, reason in missing.items())
+        return answers
+
+    def _list(
+        self, client: AdminClient, request: dict[TopicPartition, OffsetSpec], isolation: IsolationLevel
+    ) -> dict[Place, Future[ListOffsetsResultInfo]]:
+        if not request:
+            return {}
+        answers = client.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout_s)
+        return {(place.topic, place.partition): answer for place, answer in answers.items()}
+
+    def _fault(self, error: KafkaException, place: Place) -> StreamLearnerError:
+        self._leaders.client.poll(0)
+        return self._reports.instead_of(fault(error, self._doing(place)))
+
+    def _doing(self, place: Place = ("", -1)) -> Doing:
+        return self._settings.doing("ask for offsets of", *place, right="Describe")
+
+
+def _failed(reason: KafkaException) -> Future[ListOffsetsResultInfo]:
+    answer: Future[ListOffsetsResultInfo] = Future()
+    answer.set_exception(reason)
+    return answer
+
+
+class End(NamedTuple):
+    """An answer: the high watermark was at least this at `asked_at_ms`, and at most this when the answer was given."""
+
+    asked_at_ms: int
+    high_watermark: int
+
+
+class EndWatch:
+    """Keeps asking for the ends of some partitions, in a thread of its own.
+
+    `snapshot` is replaced as a whole and never changed in place. A partition for which no answer comes keeps its old
+    entry, with its old time: whoever goes by it then stands still, as it must.
+    `clock_ms` is read before each question and only there. `check` tells of errors that will not pass by themselves,
+    and of a defect that ended the thread: without answers a partition would stand still for good.
+    """
+
+    def __init__(
+        self,
+        queries: OffsetQueries,
+        clock_ms: Callable[[], int],
+        places: Iterable[Place] = (),
+        *,
+        period_s: float = 0.2,
+    ) -> None:
+        self._queries = queries
+        self._clock_ms = clock_ms
+        self._period_s = period_s
+        self._places: frozenset[Place] = frozenset(places)
+        self._asking = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._stops: list[StreamLearnerError] = []
+        self._defect: BrokenInvariant | None = None
+        self._thread: threading.Thread | None = None
+        self.snapshot: Mapping[Place, End] = MappingProxyType({})
+
+    def watch(self, places: Iterable[Place]) -> None:
+        """Watch these partitions from now on; entries of others disappear with the next question."""
+        self._places = frozenset(places)
+        self._wake.set()
+
+    def start(self) -> EndWatch:
+        """Ask in the background, every `period_s` and at once when the partitions change."""
+        self._thread = threading.Thread(target=self._run, name="end-watch", daemon=True)
+        self._thread.start()
+        return self
+
+    def ask(self) -> Mapping[Place, End]:
+        """Ask now, in the calling thread, and return the new snapshot."""
+        with self._asking:
+            places = self._places
+            asked_at_ms = self._clock_ms()
+            known, failed = self._queries.high_watermarks_known(places)
+            self._stops = [error for error in failed.values() if isinstance(error, Stop)]
+            fresh = {place: End(asked_at_ms, offset) for place, offset in known.items()}
+            kept = {place: end for place, end in self.snapshot.items() if place in places}
+            self.snapshot = MappingProxyType({**kept, **fresh})
+            return self.snapshot
+
+    def check(self) -> None:
+        """Raise what the last question found and a person must see to, such as NotAuthorised.
+
+        Raises BrokenInvariant if the thread that asks has ended by an error of the program.
+        """
+        if self._defect is not None:
+            raise self._defect
+        if self._stops:
+            raise self._stops[0]
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                self.ask()
+            except KafkaException as error:
+                log.info("no ends of partitions: %s", error)
+            except Exception as error:  # noqa: BLE001 -- a defect; `check` raises it in the role's thread
+                self._defect = BrokenInvariant(f"asking for the ends failed: {type(error).__name__}: {error}")
+                self._defect.__cause__ = error
+                return
+            self._wake.wait(self._period_s)
+            self._wake.clear()
+
+    def stop(self) -> None:
+        """End the thread; the last snapshot stays. May be called twice."""
+        self._stopped = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def __enter__(self) -> EndWatch:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+
+class CommittedOffset(NamedTuple):
+    """An offset that a group has committed for a partition, and the text stored with it."""
+
+    offset: int
+    metadata: str
+
+
+def committed_offsets(settings: KafkaSettings, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
+    """What the group of the settings has committed; partitions without anything are left out.
+
+    Raises BrokerUnreachable, RetryLater, NotAuthorised.
+    """
+    doing = settings.doing("look up committed offsets", group=settings.group, right="Describe")
+    reports = Reports(doing)
+    admin = new_client(AdminClient, settings.admin(error_cb=reports))
+    asked = ConsumerGroupTopicPartitions(settings.group, [TopicPartition(*place) for place in places])
+    try:
+        answers = admin.list_consumer_group_offsets([asked], request_timeout=REQUEST_TIMEOUT_S)
+        found = answered(answers[settings.group], REQUEST_TIMEOUT_S).topic_partitions
+    except KafkaException as error:
+        admin.poll(0)
+        raise reports.instead_of(fault(error, doing)) from error
+    return {
+        (place.topic, place.partition): CommittedOffset(place.offset, place.metadata or "")
+        for place in found
+        if place.offset >= 0
+    }
+
+
+def group_members(settings: KafkaSettings) -> int:
+    """How many members the group of the settings has. Raises BrokerUnreachable, RetryLater, NotAuthorised."""
+    doing = settings.doing("look up members", group=settings.group, right="Describe")
+    reports = Reports(doing)
+    admin = new_client(AdminClient, settings.admin(error_cb=reports))
+    answers = admin.describe_consumer_groups([settings.group], request_timeout=REQUEST_TIMEOUT_S)
+    try:
+        return len(answered(answers[settings.group], REQUEST_TIMEOUT_S).members)
+    except KafkaException as error:
+        reported = kafka_error(error)
+        if reported is not None and reported.code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return 0
+        admin.poll(0)
+        raise reports.instead_of(fault(error, doing)) from error

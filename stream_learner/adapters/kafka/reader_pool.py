@@ -1,0 +1,347 @@
+"""Reads many partitions of one topic with one consumer.
+
+In: a topic; partitions, each with the offset to begin at. Out: a reader for each partition.
+This file must never hand one partition's records or errors to another, never skip a record silently, and never commit
+anything.
+
+One queue of librdkafka's holds what was fetched, of all partitions mixed. Whoever reads takes from its head what it
+finds there, and what belongs to others is held for them. A partition that nobody reads would so fill the memory of
+all: when more is held than the pool may hold, the partitions with more than an equal share are *set aside*, that is
+taken out of the consumer's assignment, and put back, where they were fetched up to, once all but a quarter of
+their share is read.
+
+Why not `pause` and `resume`: they leave what is outdated in the shared queue, and the first record after `resume` can
+take a second. `incremental_unassign` and `incremental_assign` are done when they return, and nothing of an earlier
+assignment comes after them (tried with 24,000 changes under 13 million records); the first record came after 4 ms in
+the median, and after 100 ms where another fetch was waiting for records.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from stream_learner.adapters.kafka.clients import new_client
+from stream_learner.adapters.kafka.faults import fault
+from stream_learner.adapters.kafka.settings import KafkaSettings
+from stream_learner.adapters.kafka.shared_reader import RECORD_BYTES, SILENCE_S, SharedReader
+from stream_learner.errors import BrokerUnreachable
+
+READ_COMMITTED = "read_committed"
+READ_UNCOMMITTED = "read_uncommitted"
+DEFAULT_BUFFER_BYTES = 8 << 20
+MIN_BUFFER_BYTES = 1 << 20
+POLL_RECORDS, FEWEST_RECORDS = 2_000, 16
+"""How many records are taken from the common queue at once: as many as the memory has room for, between these."""
+EMPTY_S = 0.001
+"""So long a common queue that was found empty is taken to be: the partitions of a joiner are read one after another."""
+MESSAGE_BYTES = "1000000"
+"""librdkafka's own default of `message.max.bytes`; it takes no `fetch.max.bytes` below."""
+MIN_FETCH_BYTES, MAX_FETCH_BYTES = 16 << 10, 4 << 20
+
+
+class ReaderPool:
+    """One consumer, outside any group, for the partitions of a topic that are open; used by one thread.
+
+    Memory: about `buffer_bytes`, however many partitions are open, and one fetch from each broker. `partitions` is how
+    many there may be: the more, the less is fetched of each at a time. Under `read_committed` records of open and
+    aborted transactions are not seen. The consumer is made when the first partition is opened, and closed with the
+    last one.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        *,
+        isolation: str = READ_COMMITTED,
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+        partitions: int = 1,
+        name: str = "reader",
+        with_keys: bool = False,
+        with_headers: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.topic = topic
+        self.with_keys = with_keys
+        self.with_headers = with_headers
+        self.held_bytes = 0
+        """Memory of the records that are held until their partitions are read."""
+        buffer_bytes = max(buffer_bytes, MIN_BUFFER_BYTES)
+        self._limit_bytes = buffer_bytes // 2
+        self._properties = lambda: self._consumer_properties(isolation, buffer_bytes, partitions, name)
+        self._doing = settings.doing("read", topic, right="Read")
+        self._mean_bytes = 1_000
+        self._readers: dict[int, SharedReader] = {}
+        self._consumer: Consumer | None = None
+        self._credentials = 0
+        self._reported: KafkaError | None = None
+        self._unreachable: KafkaError | None = None
+        self._asked_s = 0.0
+        self._empty_until_s = 0.0
+        self._place = re.compile(rf"{re.escape(topic)} \[(\d+)\]: ")
+        self._errors: list[tuple[int, KafkaError]] = []
+
+    def open(self, partition: int, offset: int) -> SharedReader:
+        """A reader of a partition that is not open, from this offset on.
+
+        Never blocks; a wrong offset, topic or right shows in `read`.
+        """
+        return SharedReader(self, partition, offset)
+
+    @property
+    def set_aside(self) -> frozenset[int]:
+        """The partitions that run ahead, of which nothing is fetched now."""
+        return frozenset(partition for partition, reader in self._readers.items() if not reader.assigned)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether to take more from the queue than must be."""
+        return self.held_bytes < self._limit_bytes // 2
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer; there is one while a partition is open."""
+        assert self._consumer is not None  # a reader that was closed is not read
+        return self._consumer
+
+    def _connect(self) -> None:
+        self._credentials = self.settings.credentials_version()
+        self._consumer = new_client(Consumer, self._properties())
+        self._reported = self._unreachable = None
+
+    def _consumer_properties(self, isolation: str, buffer_bytes: int, partitions: int, name: str) -> dict[str, Any]:
+        """Three quarters of the memory are for what is held at most, an eighth for librdkafka's queue, one for a fetch.
+
+        Of a partition an eighth of its share is fetched at a time: what is on its way when it is set aside is fetched
+        again.
+        """
+        of_each = buffer_bytes // (16 * max(partitions, 1))
+        defaults = {
+            "fetch.queue.backoff.ms": "20",
+            "fetch.wait.max.ms": "100",
+            "fetch.message.max.bytes": str(min(max(of_each, MIN_FETCH_BYTES), MAX_FETCH_BYTES)),
+            "fetch.max.bytes": str(max(buffer_bytes // 8, int(self.settings.get("message.max.bytes", MESSAGE_BYTES)))),
+        }
+        ours = self.settings.consumer(
+            client__id=self.settings.client_id(name),
+            isolation__level=isolation,
+            queued__min__messages="10000000",
+            queued__max__messages__kbytes=str(buffer_bytes >> 13),
+            max__poll__interval__ms="86400000",
+            error_cb=self._on_error,
+        )
+        return {**defaults, **ours}
+
+    def renew_if_outdated(self) -> None:
+        """Go on at the positions with a consumer of the credentials that are on disk now."""
+        if self.settings.credentials_version() == self._credentials:
+            return
+        self.consumer.close()
+        self._connect()
+        for reader in self._readers.values():
+            reader.forget(reader.position)
+        self.assign(list(self._readers.values()))
+
+    def add(self, reader: SharedReader) -> None:
+        """Fetch a partition from now on."""
+        if reader.partition in self._readers:
+            raise ValueError(f"{self.topic} partition {reader.partition} is open already")
+        if self._consumer is None:
+            self._connect()
+        self.assign([reader])
+        self._readers[reader.partition] = reader
+
+    def remove(self, reader: SharedReader) -> None:
+        """Drop a partition and what is held of it, and the consumer after the last one."""
+        if self._readers.get(reader.partition) is not reader:
+            return
+        del self._readers[reader.partition]
+        if self._readers:
+            self.unassign([reader])
+        else:
+            self.consumer.close()
+            self._consumer = None
+        reader.forget(reader.position)
+
+    def assign(self, readers: list[SharedReader]) -> None:
+        """Fetch these partitions, from where they were fetched up to on."""
+        places = [TopicPartition(self.topic, reader.partition, reader.fetched) for reader in readers]
+        try:
+            self.consumer.incremental_assign(places)
+        except KafkaException as error:
+            raise fault(error, self._doing) from error
+        for reader in readers:
+            reader.assigned = True
+
+    def unassign(self, readers: list[SharedReader]) -> None:
+        """Fetch no more of these partitions; librdkafka drops what is in its queue of them."""
+        fetching = [reader for reader in readers if reader.assigned]
+        if not fetching:
+            return
+        try:
+            self.consumer.incremental_unassign([TopicPartition(self.topic, reader.partition) for reader in fetching])
+        except KafkaException as error:
+            raise fault(error, self._doing) from error
+        for reader in fetching:
+            reader.assigned = False
+
+    def poll(self, timeout_s: float) -> bool:
+        """Take what the common queue has and share it out; whether anything came. Waits only for the first.
+
+        Without a wait it does nothing within `EMPTY_S` of finding the queue empty.
+        """
+        if timeout_s <= 0 and time.monotonic() < self._empty_until_s:
+            return False
+        came = self._take(self._fitting(self._limit_bytes), 0.0)
+        if not came and timeout_s > 0:
+            came = self._take(1, timeout_s)
+            if came:
+                self._take(self._fitting(self._limit_bytes), 0.0)
+        self._empty_until_s = 0.0 if came else time.monotonic() + EMPTY_S
+        if self.held_bytes > self._limit_bytes:
+            self._set_aside()
+        for partition, error in self._errors:
+            if partition in self._readers:
+                self._readers[partition].take_error(error)
+        self._errors.clear()
+        return came
+
+    def _fitting(self, limit_bytes: int) -> int:
+        """How many records of the usual size fit below a limit."""
+        return min(max((limit_bytes - self.held_bytes) // self._mean_bytes, FEWEST_RECORDS), POLL_RECORDS)
+
+    def _take(self, count: int, timeout_s: float) -> bool:
+        """Take so many messages from the common queue, at most; whether any came."""
+        messages = self._consume(count, timeout_s)
+        before_bytes = self.held_bytes
+        for partition, run in groupby(messages, Message.partition):
+            self._share_out(partition, list(run))
+        if self.held_bytes > before_bytes:
+            self._mean_bytes = max((self.held_bytes - before_bytes) // len(messages), RECORD_BYTES)
+        return bool(messages)
+
+    def _consume(self, count: int, timeout_s: float) -> list[Message]:
+        try:
+            return self.consumer.consume(count, timeout_s)
+        except KafkaException as error:
+            raise fault(error, self._doing) from error
+
+    def _share_out(self, partition: int | None, messages: list[Message]) -> None:
+        """Give consecutive messages to the reader of their partition.
+
+        librdkafka looks for the group's coordinator even here, where it is of no use: rights on the group, which we
+        then do not need, are no matter.
+        """
+        reader = self._readers.get(-1 if partition is None else partition)
+        if reader is not None:
+            taken = reader.take_in(messages)
+            self.held_bytes += taken
+            self._unreachable = None if taken else self._unreachable
+            return
+        if partition is not None and partition >= 0:
+            return
+        for error in filter(None, map(Message.error, messages)):
+            if error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                self._reported = error
+
+    def _set_aside(self) -> None:
+        """Fetch no more of the partitions of which more than their share is held.
+
+        What is in the common queue of them would be fetched again: it is taken first, as far as memory goes.
+        """
+        most_bytes = self._limit_bytes * 3 // 2
+        while self.held_bytes < most_bytes and self._take(self._fitting(most_bytes), 0.0):
+            pass
+        share = self._limit_bytes // len(self._readers)
+        self.unassign([reader for reader in self._readers.values() if reader.held_bytes > share])
+
+    def bring_back(self, reader: SharedReader) -> None:
+        """Fetch a partition that was set aside once most of what is held of it is read."""
+        if not reader.assigned and reader.held_bytes <= self._limit_bytes // (4 * len(self._readers)):
+            self.assign([reader])
+
+    def dropped(self, size: int) -> None:
+        """So many bytes are no longer held."""
+        self.held_bytes -= size
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether there is something that concerns all partitions."""
+        return self._reported is not None or self._unreachable is not None
+
+    def take_report(self) -> KafkaError | None:
+        """What concerns all partitions, once."""
+        error = self._reported or self._unreachable
+        self._reported = self._unreachable = None
+        return error
+
+    def ask_about_topic(self, reader: SharedReader) -> None:
+        """Ask why neither a record nor the end of a partition has come; seldom, however many are silent.
+
+        librdkafka says nothing about a topic that we may not even describe.
+        """
+        now_s = time.monotonic()
+        if now_s - self._asked_s < SILENCE_S:
+            return
+        self._asked_s = now_s
+        try:
+            found = self.consumer.list_topics(self.topic, SILENCE_S / 3).topics[self.topic]
+        except KafkaException as error:
+            raise fault(error, reader.doing) from error
+        if found.error is not None:
+            raise fault(found.error, reader.doing)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """librdkafka's own reports, which come with no record. Single connections that break are not errors.
+
+        Some are of one partition, which only their words tell: "topic [7]: ...".
+        """
+        placed = self._place.match(error.str())
+        if placed is not None:
+            self._errors.append((int(placed[1]), error))
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._unreachable = error
+        elif not isinstance(fault(error, self._doing), BrokerUnreachable):
+            self._reported = self._reported or error
+
+
+class ReaderPools:
+    """Opens readers as `PartitionReader` would, but with one pool for each topic and isolation.
+
+    buffer_bytes: the memory of a topic's pool; of others `DEFAULT_BUFFER_BYTES`. partitions: of each topic, about.
+    Used by one thread.
+    """
+
+    def __init__(self, partitions: int, buffer_bytes: Mapping[str, int] | None = None) -> None:
+        self._partitions = partitions
+        self._buffer_bytes = dict(buffer_bytes or {})
+        self._pools: dict[tuple[str, str], ReaderPool] = {}
+
+    def open(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        isolation: str = READ_COMMITTED,
+        name: str = "reader",
+    ) -> SharedReader:
+        """A reader of a partition that is not open, from this offset on."""
+        pool = self._pools.get((topic, isolation))
+        if pool is None:
+            pool = self._pools[topic, isolation] = ReaderPool(
+                settings,
+                topic,
+                isolation=isolation,
+                buffer_bytes=self._buffer_bytes.get(topic, DEFAULT_BUFFER_BYTES),
+                partitions=self._partitions,
+                name=name,
+            )
+        return pool.open(partition, offset)

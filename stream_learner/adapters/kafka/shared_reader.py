@@ -1,0 +1,317 @@
+"""One partition of those that a pool reads with one consumer: what is held of it, and how it is handed out.
+
+In: the messages that the pool has found for this partition. Out: batches of raw records in order, and the position in
+the log they lead to.
+This file must never skip a record silently, never hand out a record in front of an earlier one, and never look into
+one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from operator import itemgetter
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from stream_learner.adapters.kafka.faults import fault
+from stream_learner.adapters.kafka.raw_batch import Headers, RawBatch, joined
+from stream_learner.adapters.kafka.settings import KafkaSettings
+from stream_learner.errors import LogTrimmed, StreamLearnerError, TopicMissing
+
+RANGE_TIMEOUT_S = 5.0
+SILENCE_S = 3.0
+POLLS = 4
+"""So often one `read` looks into the common queue, at most, for records of its partition."""
+RECORD_BYTES = 100
+"""What a record that is held takes besides its value, about: an object of Python and its place in three columns."""
+_TIME_OF_STAMP = itemgetter(1)
+
+
+class Reader(Protocol):
+    """Reads one partition in order; used by one thread. `SharedReader` says what the methods promise."""
+
+    topic: str
+    partition: int
+
+    @property
+    def position(self) -> int:
+        """The next offset."""
+
+    def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
+        """At most so many records, or None when there is none."""
+
+    def seek(self, offset: int) -> None:
+        """Go on from another offset."""
+
+    def close(self) -> None:
+        """Give back what this reader has. May be called twice."""
+
+    def __enter__(self) -> Reader: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close it."""
+
+
+class Pool(Protocol):
+    """What several partitions share, as one of them sees it; `ReaderPool` says what the methods promise."""
+
+    settings: KafkaSettings
+    topic: str
+    with_keys: bool
+    with_headers: bool
+
+    @property
+    def has_room(self) -> bool:
+        """Whether to take more from the queue than must be."""
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether there is something that concerns all partitions."""
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer."""
+
+    def add(self, reader: SharedReader) -> None:
+        """Fetch a partition from now on."""
+
+    def remove(self, reader: SharedReader) -> None:
+        """Drop a partition and what is held of it."""
+
+    def assign(self, readers: list[SharedReader]) -> None:
+        """Fetch these partitions."""
+
+    def unassign(self, readers: list[SharedReader]) -> None:
+        """Fetch no more of these partitions."""
+
+    def poll(self, timeout_s: float) -> bool:
+        """Take what the common queue has and share it out; whether anything came."""
+
+    def bring_back(self, reader: SharedReader) -> None:
+        """Fetch a partition that was set aside, where it is time."""
+
+    def dropped(self, size: int) -> None:
+        """So many bytes are no longer held."""
+
+    def take_report(self) -> KafkaError | None:
+        """What concerns all partitions, once."""
+
+    def ask_about_topic(self, reader: SharedReader) -> None:
+        """Ask why nothing has come of a partition."""
+
+    def renew_if_outdated(self) -> None:
+        """Go on with the credentials that are on disk now."""
+
+
+class SharedReader:
+    """A partition of a pool. Made by `ReaderPool.open`; used by the pool's thread."""
+
+    def __init__(self, pool: Pool, partition: int, offset: int) -> None:
+        if offset < 0:
+            raise ValueError(f"offset {offset} of {pool.topic} partition {partition} is negative")
+        self.topic = pool.topic
+        self.partition = partition
+        self.assigned = False
+        self.fetched = offset
+        """What is fetched next: behind the last record held."""
+        self.held_bytes = 0
+        self.doing = pool.settings.doing("read", pool.topic, partition, right="Read")
+        self._pool = pool
+        self._position = offset
+        self._pieces: deque[RawBatch | int | KafkaError] = deque()
+        """What is held, in order: records, ends of the partition, errors."""
+        self._records = 0
+        self._ask_at_s: float | None = time.monotonic() + SILENCE_S
+        pool.add(self)
+
+    @property
+    def position(self) -> int:
+        """The next offset: behind the last record returned, or behind the transaction markers and gaps after it.
+
+        It passes markers, aborted records and compacted gaps at the end of the log when a `read` has
+        reached that end; it then equals the high watermark (`read_uncommitted`, or no transaction open) or the last
+        stable offset.
+        """
+        return self._position
+
+    def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
+        """At most so many records, or None when there is none.
+
+        Waits for the first record, at most `timeout_s`, and not beyond the moment in which `position` reaches the
+        end of the partition. Records in front of an error are returned before it is raised.
+
+        Raises LogTrimmed when the position is outside what the partition holds (`seek` is the way on), TopicMissing,
+        TopicRecreated, NotAuthorised, AuthenticationFailed; or BrokerUnreachable and RetryLater: the client
+        goes on connecting by itself, `read` may be called again, nothing was skipped. What concerns all partitions
+        of a pool is raised once, by the first of them that is read and has no record.
+        """
+        self._pool.renew_if_outdated()
+        self._pool.bring_back(self)
+        came = self._gather(max_records, timeout_s)
+        batch = self._take(max_records)
+        if batch is not None:
+            return batch
+        self._raise_what_is_wrong()
+        if not came and self._ask_at_s is not None and time.monotonic() >= self._ask_at_s:
+            self._pool.ask_about_topic(self)
+        return None
+
+    def _gather(self, max_records: int, timeout_s: float) -> bool:
+        """Look for records of this partition, and for as many as are wanted while the pool has room."""
+        came = bool(self._pieces)
+        for _ in range(POLLS):
+            enough = self._records >= max_records if self._pool.has_room else bool(self._pieces)
+            if enough or not self._pool.poll(0.0):
+                break
+        if timeout_s > 0:
+            self._wait(timeout_s)
+        return came or bool(self._pieces)
+
+    def _wait(self, timeout_s: float) -> None:
+        """Wait for the first record, or until the position moves."""
+        position, until_s = self._position, time.monotonic() + timeout_s
+        while not self._pieces and self._position == position and (left_s := until_s - time.monotonic()) > 0:
+            self._pool.poll(left_s)
+            if self._pool.is_reported:
+                break
+            self._pass_ends()
+
+    def take_in(self, messages: list[Message]) -> int:
+        """Hold what came of this partition; how many bytes that takes."""
+        if not any(map(Message.error, messages)):
+            return self._hold(messages)
+        taken, first = 0, 0
+        for i, message in enumerate(messages):
+            error = message.error()
+            if error is None:
+                continue
+            taken += self._hold(messages[first:i])
+            first = i + 1
+            if error.code() == KafkaError._PARTITION_EOF:
+                self.fetched = max(self.fetched, message.offset() or 0)
+                self._pieces.append(message.offset() or 0)
+            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                self.take_error(error)
+        return taken + self._hold(messages[first:])
+
+    def take_error(self, error: KafkaError) -> None:
+        """Raise this once the records in front of it are read."""
+        self._pieces.append(error)
+
+    def _hold(self, records: list[Message]) -> int:
+        """Hold what the messages carry, and not the messages: whoever looks for garbage would look at each."""
+        if not records:
+            return 0
+        batch = self._batch(records)
+        size = _held_bytes(batch)
+        self.fetched = int(batch.offsets[-1]) + 1
+        self._pieces.append(batch)
+        self._records += len(batch)
+        self.held_bytes += size
+        return size
+
+    def _batch(self, records: list[Message]) -> RawBatch:
+        count = len(records)
+        times = map(_TIME_OF_STAMP, map(Message.timestamp, records))
+        return RawBatch(
+            np.fromiter(map(Message.offset, records), np.int64, count),
+            np.fromiter(times, np.int64, count),
+            list(map(Message.value, records)),
+            list(map(Message.key, records)) if self._pool.with_keys else None,
+            list(map(_headers, records)) if self._pool.with_headers else None,
+        )
+
+    def _take(self, max_records: int) -> RawBatch | None:
+        """The next records, up to an error; ends of the partition on the way move the position."""
+        parts: list[RawBatch] = []
+        wanted = max_records
+        self._pass_ends()
+        while wanted and self._pieces and isinstance(piece := self._pieces[0], RawBatch):
+            if len(piece) > wanted:
+                parts.append(piece.part(0, wanted))
+                self._pieces[0] = piece.part(wanted, len(piece))
+                break
+            parts.append(piece)
+            wanted -= len(piece)
+            self._pieces.popleft()
+            self._pass_ends()
+        return self._handed_out(joined(parts)) if parts else None
+
+    def _handed_out(self, batch: RawBatch) -> RawBatch:
+        """Hold this no longer, and move the position behind it."""
+        self._ask_at_s = None
+        self._position = max(self._position, int(batch.offsets[-1]) + 1)
+        size = _held_bytes(batch)
+        self._records -= len(batch)
+        self.held_bytes -= size
+        self._pool.dropped(size)
+        return batch
+
+    def _pass_ends(self) -> None:
+        """Move the position to ends of the partition that no record is in front of."""
+        while self._pieces and isinstance(self._pieces[0], int):
+            self._ask_at_s = None
+            self._position = max(self._position, self._pieces[0])
+            self._pieces.popleft()
+
+    def _raise_what_is_wrong(self) -> None:
+        """Raise what is known to be wrong, now that no record is left in front of it."""
+        if self._pieces and isinstance(self._pieces[0], KafkaError):
+            error = self._pieces.popleft()
+            found = fault(error, self.doing)
+            raise self._out_of_range() if isinstance(found, LogTrimmed) else found
+        reported = self._pool.take_report()
+        if reported is not None:
+            raise fault(reported, self.doing)
+
+    def _out_of_range(self) -> StreamLearnerError:
+        """The error for a position that the partition does not hold, with the range it does hold."""
+        try:
+            low, high = self._pool.consumer.get_watermark_offsets(
+                TopicPartition(self.topic, self.partition), timeout=RANGE_TIMEOUT_S
+            )
+            held = f"it holds offsets {low} to {high}"
+        except KafkaException as error:
+            found = fault(error, self.doing)
+            if isinstance(found, TopicMissing):
+                return found
+            held = "the range it holds is not known"
+        return LogTrimmed(f"{self.topic} partition {self.partition} has no offset {self._position}: {held}")
+
+    def seek(self, offset: int) -> None:
+        """Go on from another offset; what was prefetched is dropped, and an error with it."""
+        self._pool.unassign([self])
+        self.forget(offset)
+        self._pool.assign([self])
+
+    def forget(self, offset: int) -> None:
+        """Drop what is held; what is fetched next is at `offset`."""
+        self._pool.dropped(self.held_bytes)
+        self._pieces.clear()
+        self._records = self.held_bytes = 0
+        self._position = self.fetched = offset
+        self._ask_at_s = time.monotonic() + SILENCE_S
+
+    def close(self) -> None:
+        """Give the partition back, and with the pool's last one its consumer. May be called twice."""
+        self._pool.remove(self)
+
+    def __enter__(self) -> SharedReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _held_bytes(batch: RawBatch) -> int:
+    return batch.size_bytes + RECORD_BYTES * len(batch)
+
+
+def _headers(message: Message) -> Headers:
+    """A record's headers in order, repeated names included."""
+    found = message.headers() or []
+    return list(found.items()) if isinstance(found, dict) else [(name, value) for name, value in found]

@@ -1,0 +1,1 @@
+"""RocksDB: checkpoints, and the index of rows. The only user of rocksdict."""

@@ -1,0 +1,154 @@
+"""The metrics of one process, and the texts of several processes as one.
+
+In: increments, values and durations from the roles; texts in Prometheus's format. Out: Prometheus text, each family
+once. This file must never make up a metric at run time: what `metric_names` does not declare is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import Metric as PrometheusMetric
+
+from stream_learner.adapters.telemetry.metric_names import CATALOGUE, Metric
+from stream_learner.errors import BrokenInvariant
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class Metrics:
+    """Values of the declared metrics for one model. Thread-safe; each instance counts for itself.
+
+    Raises BrokenInvariant for a metric that is not declared, a label that is missing or too many, and an
+    operation that is not the metric's: counters go up, gauges are set, histograms observe.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._registry = _Registry(auto_describe=False)
+        ProcessCollector(registry=self._registry)
+        self._counters: dict[Metric, Counter] = {}
+        self._gauges: dict[Metric, Gauge] = {}
+        self._histograms: dict[Metric, Histogram] = {}
+        for metric in CATALOGUE:
+            self._make(metric)
+
+    def _make(self, metric: Metric) -> None:
+        name, meaning, labels = metric.full_name, metric.meaning, ("model", *metric.labels)
+        if metric.kind == "counter":
+            self._counters[metric] = Counter(name, meaning, labels, registry=self._registry)
+        elif metric.kind == "gauge":
+            self._gauges[metric] = Gauge(name, meaning, labels, registry=self._registry)
+        else:
+            self._histograms[metric] = Histogram(name, meaning, labels, buckets=metric.buckets, registry=self._registry)
+
+    def inc(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
+        """Add `amount` >= 0 to a counter."""
+        with _refusing(metric):
+            self._counters[metric].labels(model=self._model, **labels).inc(amount)
+
+    def set(self, metric: Metric, value: float, **labels: str) -> None:
+        """Set a gauge."""
+        with _refusing(metric):
+            self._gauges[metric].labels(model=self._model, **labels).set(value)
+
+    def follow(self, metric: Metric, value: Callable[[], float], **labels: str) -> None:
+        """Let a gauge ask `value` whenever it is scraped; it must be quick and must not raise."""
+        with _refusing(metric):
+            self._gauges[metric].labels(model=self._model, **labels).set_function(value)
+
+    def observe(self, metric: Metric, seconds: float, **labels: str) -> None:
+        """Add a duration to a histogram."""
+        with _refusing(metric):
+            self._histograms[metric].labels(model=self._model, **labels).observe(seconds)
+
+    def counter_of(self, metric: Metric, **labels: str) -> Callable[[float], None]:
+        """What adds to a counter with these labels, for where looking them up would take longer than adding."""
+        with _refusing(metric):
+            add: Callable[[float], None] = self._counters[metric].labels(model=self._model, **labels).inc
+            return add
+
+    def histogram_of(self, metric: Metric, **labels: str) -> Callable[[float], None]:
+        """What adds a duration in seconds to a histogram with these labels, likewise."""
+        with _refusing(metric):
+            add: Callable[[float], None] = self._histograms[metric].labels(model=self._model, **labels).observe
+            return add
+
+    def forget(self, metric: Metric, **labels: str) -> None:
+        """Stop showing a gauge with these labels, as for a partition given away; nothing if it was never set."""
+        with _refusing(metric):
+            gauge, values = self._gauges[metric], [labels[name] for name in metric.labels]
+        with suppress(KeyError):
+            gauge.remove(self._model, *values)
+
+    @contextmanager
+    def timed(self, metric: Metric, **labels: str) -> Iterator[None]:
+        """Observe how long the body takes, also where it raises."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self.observe(metric, perf_counter() - began, **labels)
+
+    def text(self) -> bytes:
+        """All values in Prometheus's text format, `CONTENT_TYPE`."""
+        return generate_latest(self._registry)
+
+
+class _Registry(CollectorRegistry):
+    """Without the `_created` samples, which nobody declared, of counters and histograms."""
+
+    def collect(self) -> Iterator[PrometheusMetric]:
+        """All families with their samples."""
+        for family in super().collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
+@contextmanager
+def _refusing(metric: Metric) -> Iterator[None]:
+    """Our own mistakes with metrics as BrokenInvariant."""
+    try:
+        yield
+    except (KeyError, ValueError) as error:
+        raise BrokenInvariant(f"metric {metric.name} is not declared for this use: {error}") from error
+
+
+def merged(texts: Iterable[tuple[Mapping[str, str], bytes]]) -> bytes:
+    """The samples of all texts, by family; the labels that stand beside a text are added to each of its samples.
+
+    Of samples of the same name and labels the first stays: what is true of the whole process is in all of its texts.
+    """
+    heads: dict[str, list[str]] = {}
+    samples: dict[str, dict[str, str]] = {}
+    for labels, text in texts:
+        family = ""
+        for line in text.decode().splitlines():
+            if line.startswith("# "):
+                _, kind, family, _ = line.split(" ", 3)
+                if kind == "HELP":
+                    heads.setdefault(family, [])
+                if family in heads and not samples.get(family) and line not in heads[family]:
+                    heads[family].append(line)
+                samples.setdefault(family, {})
+            elif line:
+                series, _, value = line.rpartition(" ")
+                samples[family].setdefault(_with_labels(series, labels), value)
+    lines = [
+        line
+        for family, head in heads.items()
+        for line in (*head, *(f"{series} {value}" for series, value in samples[family].items()))
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _with_labels(series: str, labels: Mapping[str, str]) -> str:
+    if not labels:
+        return series
+    added = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    name, brace, rest = series.partition("{")
+    return f"{name}{{{added},{rest}" if brace else f"{name}{{{added}}}"

@@ -1,0 +1,1 @@
+"""Aliases, pauses and pins: their records, and what they add up to."""

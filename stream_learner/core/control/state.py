@@ -1,0 +1,93 @@
+"""What the records of the control topic add up to.
+
+In: the records in the order of the log. Out: what each alias points at, what is paused, what is pinned.
+This file must never let one writer's change of an alias undo another's that it did not know of.
+
+Of publications and pins the last record counts. Two writers may each add a change to an alias without knowing of the
+other's, so records of an alias are merged: the history has every change that any of them names, and the alias points
+where the change does that came into the log last. Whoever has written reads on, and where the last record is not what
+all of them add up to, writes that (`roles/control/topic.py`); so the topic says the same after compaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stream_learner.core.control.records import HISTORY, Alias, Pin, Publication, Record, decode
+from stream_learner.core.errors import NOWHERE, RecordError, Where
+
+
+def merged(before: Alias | None, record: Alias) -> Alias:
+    """What an alias is once a further record of it has been read; `before` is what the records so far add up to."""
+    if before is None:
+        return record
+    known, named = ({change.id for change in alias.history} for alias in (before, record))
+    is_next = record.last.id not in known and before.last.id in named
+    is_repair = record.last.id == before.last.id and known <= named
+    if is_next or is_repair:
+        return record
+    last = before.last if record.last.id in known else record.last
+    every = {change.id: change for change in (*record.history, *before.history) if change.id != last.id}
+    ordered = sorted(every.values(), key=lambda change: (change.when_ms, change.id))
+    return Alias(record.name, (*ordered, last)[-HISTORY:])
+
+
+@dataclass
+class ControlState:
+    """What the records read so far add up to. One thread takes records in; any may look.
+
+    unusable: by key, why its last record cannot be used; the record before it, if there was one, still counts.
+    """
+
+    aliases: dict[str, Alias] = field(default_factory=dict)
+    publications: dict[str, Publication] = field(default_factory=dict)
+    pins: dict[str, Pin] = field(default_factory=dict)
+    unusable: dict[bytes, RecordError] = field(default_factory=dict)
+    latest: dict[bytes, Record] = field(default_factory=dict)
+    """The last record of each key as it was written."""
+
+    def take(self, key: bytes | None, value: bytes | None, where: Where = NOWHERE) -> Record | None:
+        """Take in the next record; gives it, None for a deletion. Raises what `decode` raises, and remembers it."""
+        found = key or b""
+        if value is None:
+            self._forget(found)
+            return None
+        try:
+            record = decode(found, value, where)
+        except RecordError as error:
+            self.unusable[found] = error
+            raise
+        self.unusable.pop(found, None)
+        self.latest[found] = record
+        if isinstance(record, Alias):
+            self.aliases[record.name] = merged(self.aliases.get(record.name), record)
+        elif isinstance(record, Publication):
+            self.publications[record.model] = record
+        else:
+            self.pins[record.name] = record
+        return record
+
+    def _forget(self, key: bytes) -> None:
+        self.unusable.pop(key, None)
+        record = self.latest.pop(key, None)
+        if isinstance(record, Alias):
+            del self.aliases[record.name]
+        elif isinstance(record, Publication):
+            del self.publications[record.model]
+        elif record is not None:
+            del self.pins[record.name]
+
+    def paused(self, model: str) -> bool:
+        """Whether a model's publication is paused."""
+        found = self.publications.get(model)
+        return found is not None and found.paused
+
+    def pin(self, name: str) -> Pin | None:
+        """The pin on an alias or a model, None if it has none."""
+        found = self.pins.get(name)
+        return found if found is not None and found.pinned else None
+
+    def current(self, key: bytes) -> Record | None:
+        """What all records of a key add up to, None where there is none."""
+        record = self.latest.get(key)
+        return self.aliases[record.name] if isinstance(record, Alias) else record

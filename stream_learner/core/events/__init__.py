@@ -1,0 +1,1 @@
+"""From the bytes of an event to its columns and features."""

@@ -1,0 +1,1 @@
+"""The fast path of decoding, in kernels; `reference` says what it must give."""

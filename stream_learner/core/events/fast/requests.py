@@ -1,0 +1,240 @@
+"""Where the elements of one array lie in a JSON object: `{"instances": [event, event, …], …}`, without parsing events.
+
+In: the bytes of the object. Out: the elements back to back with their bounds, and the object without them.
+This file must never decide whether an element is JSON: its decoder does. An object that is out of the ordinary (an
+escape in a key, the key twice, no array there) is left to a parser.
+
+The object is JSON if what is left of it is (the array emptied), and every element is: between elements only one comma
+and white space are let pass, and an element ends where its own brackets and quotes say so. An element that mixes
+brackets up ends somewhere; then it is no JSON itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.machine.hashing import address_of
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.memory import load_i64, store_i64
+from stream_learner.core.machine.words import load_byte
+
+UNUSUAL = -1
+_QUOTE, _ESCAPE, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
+_OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
+_LEAST_ELEMENT = 2
+"""An element and the comma after it have at least so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """The array's elements: element i is data[bounds[i]:bounds[i+1]], data u8[m], bounds i64[n+1]; whether any is a
+    string; and the object's bytes with the array empty."""
+
+    data: NDArray[np.uint8]
+    bounds: NDArray[np.int64]
+    any_text: bool
+    rest: bytes
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+
+class TooManyElements(ValueError):
+    """The array has more elements than were allowed; `count` says how many."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"{count} elements")
+        self.count = count
+
+
+def find_elements(text: bytes, key: bytes, most: int) -> Elements | None:
+    """The elements of the array under `key`, a name without quotes or escapes; None where the object is unusual.
+
+    Nothing else is checked: `rest` may be no JSON, and so may any element. Raises TooManyElements for more than `most`.
+    """
+    if not text or not key:
+        return None
+    room = min(len(text) // _LEAST_ELEMENT + 1, most)
+    places = np.empty(2 * room + 3, np.int64)
+    span = address_of(places)
+    starts, ends = span + 24, span + 24 + 8 * room
+    count = _find(address_of(text), len(text), address_of(key), len(key), starts, ends, room, span)
+    if count < 0:
+        return None
+    if count > room:
+        raise TooManyElements(count)
+    bounds = np.empty(count + 1, np.int64)
+    bounds[0] = 0
+    np.subtract(places[3 + room : 3 + room + count], places[3 : 3 + count], out=bounds[1:]).cumsum(out=bounds[1:])
+    data = np.empty(int(bounds[count]), np.uint8)
+    _pack(np.frombuffer(text, np.uint8), starts, bounds, count, data)
+    return Elements(data, bounds, bool(places[2]), text[: places[0]] + b"[]" + text[places[1] :])
+
+
+@kernel
+def _pack(
+    source: NDArray[np.uint8], starts: int, bounds: NDArray[np.int64], count: int, target: NDArray[np.uint8]
+) -> None:
+    for i in range(count):
+        start, first, behind = load_i64(starts + 8 * i), bounds[i], bounds[i + 1]
+        target[first:behind] = source[start : start + behind - first]
+
+
+@kernel
+def _skip_space(text: int, at: int, length: int) -> int:
+    while at < length:
+        byte = load_byte(text + at)
+        if byte != 0x20 and byte != 0x0A and byte != 0x0D and byte != 0x09:
+            break
+        at += 1
+    return at
+
+
+@kernel
+def _byte_at(text: int, at: int, length: int) -> int:
+    """The byte there, 0 past the end."""
+    return load_byte(text + at) if at < length else 0
+
+
+@kernel
+def _skip_string(text: int, at: int, length: int) -> int:
+    """The place behind the string that begins at a quote, or UNUSUAL."""
+    at += 1
+    while at < length:
+        byte = load_byte(text + at)
+        if byte == _QUOTE:
+            return at + 1
+        at += 2 if byte == _ESCAPE else 1
+    return UNUSUAL
+
+
+@kernel
+def _skip_value(text: int, at: int, length: int) -> int:
+    """The place behind the value that begins here, or UNUSUAL."""
+    first = _byte_at(text, at, length)
+    if first == _QUOTE:
+        return _skip_string(text, at, length)
+    if first != _OPEN and first != _OPEN_LIST:
+        return _skip_scalar(text, at, length)
+    depth = 0
+    while at < length:
+        byte = load_byte(text + at)
+        if byte == _QUOTE:
+            at = _skip_string(text, at, length)
+            if at < 0:
+                return UNUSUAL
+            continue
+        at += 1
+        if byte == _OPEN or byte == _OPEN_LIST:
+            depth += 1
+        elif byte == _CLOSE or byte == _CLOSE_LIST:
+            depth -= 1
+            if depth == 0:
+                return at
+    return UNUSUAL
+
+
+@kernel
+def _skip_scalar(text: int, at: int, length: int) -> int:
+    start = at
+    while at < length:
+        byte = load_byte(text + at)
+        if byte <= 0x20 or byte == _COMMA or byte == _CLOSE or byte == _CLOSE_LIST:
+            break
+        at += 1
+    return at if at > start else UNUSUAL
+
+
+@kernel
+def _is_key(text: int, start: int, behind: int, name: int, name_length: int) -> bool:
+    """Whether the string from `start` to `behind`, quotes included, is the name."""
+    if behind - start != name_length + 2:
+        return False
+    for i in range(name_length):
+        if load_byte(text + start + 1 + i) != load_byte(name + i):
+            return False
+    return True
+
+
+@kernel
+def _has_escape(text: int, start: int, behind: int) -> bool:
+    for at in range(start, behind):
+        if load_byte(text + at) == _ESCAPE:
+            return True
+    return False
+
+
+@kernel
+def _list_elements(text: int, at: int, length: int, starts: int, ends: int, room: int, span: int) -> int:
+    """Note the first `room` elements of the array that begins at `at`, and in `span` its own bounds; how many there
+    are, or UNUSUAL."""
+    store_i64(span, at)
+    store_i64(span + 16, 0)
+    at = _skip_space(text, at + 1, length)
+    count = 0
+    if _byte_at(text, at, length) != _CLOSE_LIST:
+        while True:
+            start = at
+            if _byte_at(text, at, length) == _QUOTE:
+                store_i64(span + 16, 1)
+            at = _skip_value(text, at, length)
+            if at < 0:
+                return UNUSUAL
+            if count < room:
+                store_i64(starts + 8 * count, start)
+                store_i64(ends + 8 * count, at)
+            count += 1
+            at = _skip_space(text, at, length)
+            byte = _byte_at(text, at, length)
+            if byte == _CLOSE_LIST:
+                break
+            if byte != _COMMA:
+                return UNUSUAL
+            at = _skip_space(text, at + 1, length)
+    store_i64(span + 8, at + 1)
+    return count
+
+
+@kernel
+def _find(text: int, length: int, name: int, name_length: int, starts: int, ends: int, room: int, span: int) -> int:
+    """How many elements the array under the name has, their places noted; or UNUSUAL."""
+    at = _skip_space(text, 0, length)
+    if _byte_at(text, at, length) != _OPEN:
+        return UNUSUAL
+    count = UNUSUAL
+    while True:
+        start = _skip_space(text, at + 1, length)
+        if _byte_at(text, start, length) != _QUOTE:
+            return UNUSUAL
+        behind = _skip_string(text, start, length)
+        if behind < 0 or _has_escape(text, start, behind):
+            return UNUSUAL
+        at = _skip_space(text, behind, length)
+        if _byte_at(text, at, length) != _COLON:
+            return UNUSUAL
+        at = _skip_space(text, at + 1, length)
+        if _is_key(text, start, behind, name, name_length):
+            if count >= 0 or _byte_at(text, at, length) != _OPEN_LIST:
+                return UNUSUAL
+            count = _list_elements(text, at, length, starts, ends, room, span)
+            if count < 0:
+                return UNUSUAL
+            at = load_i64(span + 8)
+        else:
+            at = _skip_value(text, at, length)
+            if at < 0:
+                return UNUSUAL
+        at = _skip_space(text, at, length)
+        byte = _byte_at(text, at, length)
+        if byte == _CLOSE:
+            return count if _skip_space(text, at + 1, length) == length else UNUSUAL
+        if byte != _COMMA:
+            return UNUSUAL
+
+
+def warm() -> None:
+    """Compile the kernels, with the types they are called with."""
+    find_elements(b'{"a":1,"instances":[{"b":[2]},"c",3]}', b"instances", 10)

@@ -1,0 +1,271 @@
+"""Strings of JSON inside kernels: where they end, whether they are valid, what they are, what they hash to.
+
+In: addresses of text; `end`, the address behind the record, whose last byte is known to be `}`.
+Out: addresses, hashes; FAIL for whatever orjson has to decide.
+This file must never believe a byte at or behind `end`; it may read PADDING bytes there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stream_learner.core.events.fast.layout import (
+    CTX_POOL,
+    CTX_TEXT,
+    CTX_TEXT_BYTES,
+    FAIL,
+    ROW_PREFIX,
+    ROW_PREFIX_LENGTH,
+    ROW_PREFIX_TAIL,
+)
+from stream_learner.core.machine.hashing import P5, avalanche, not_zero, take_byte, take_half, take_word, xxh64_at
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.words import (
+    inlined,
+    load_byte,
+    load_int,
+    load_word,
+    special_marks,
+    store_byte,
+    store_word,
+    trailing_zeros,
+)
+
+QUOTE, BACKSLASH = 0x22, 0x5C
+
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_BYTE = np.uint64(0xFF)
+_0 = np.uint64(0)
+_8 = np.uint64(8)
+_16 = np.uint64(16)
+_32 = np.uint64(32)
+
+_HEX = np.full(256, -1, np.int64)
+for _digit in b"0123456789abcdefABCDEF":
+    _HEX[_digit] = int(chr(_digit), 16)
+_PLAIN_ESCAPES = np.full(256, -1, np.int64)
+for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
+    _PLAIN_ESCAPES[_letter] = _meaning
+
+
+@inlined
+def find_special(at, end):  # type: ignore[no-untyped-def]
+    """The first byte from `at` on that ends plain text (quote, backslash, control, not ASCII), or an address not
+    below `end`."""
+    marks = special_marks(at)
+    while marks == 0:
+        at += 16
+        if at >= end:
+            return at
+        marks = special_marks(at)
+    return at + trailing_zeros(marks)
+
+
+@kernel
+def character_bytes(at: int) -> int:
+    """Length of the UTF-8 sequence at an address whose byte is not ASCII, 0 if it is not valid (RFC 3629)."""
+    lead = load_byte(at)
+    second = load_byte(at + 1)
+    word = load_word(at)
+    if lead < 0xC2:
+        return 0
+    if lead < 0xE0:
+        return 2 if second & 0xC0 == 0x80 else 0
+    if lead < 0xF0:
+        low = 0xA0 if lead == 0xE0 else 0x80
+        high = 0x9F if lead == 0xED else 0xBF
+        tails = word & np.uint64(0xC00000) == np.uint64(0x800000)
+        return 3 if tails and low <= second <= high else 0
+    if lead < 0xF5:
+        low = 0x90 if lead == 0xF0 else 0x80
+        high = 0x8F if lead == 0xF4 else 0xBF
+        tails = word & np.uint64(0xC0C00000) == np.uint64(0x80800000)
+        return 4 if tails and low <= second <= high else 0
+    return 0
+
+
+@kernel
+def string_end(at: int, end: int) -> int:
+    """Address of the closing quote of a string without escapes, from any place in it; of its first backslash if
+    it has one; FAIL for control characters, invalid UTF-8, or no end."""
+    while True:
+        at = find_special(at, end)
+        if at >= end:
+            return FAIL
+        byte = load_byte(at)
+        if byte == QUOTE or byte == BACKSLASH:
+            return at
+        while byte >= 0x80:
+            length = character_bytes(at)
+            if length == 0:
+                return FAIL
+            at += length
+            byte = load_byte(at)
+        if byte < 0x20:
+            return FAIL
+
+
+@kernel
+def _read_hex(at: int) -> int:
+    """The four hexadecimal digits at an address, negative if they are not."""
+    high = (_HEX[load_byte(at)] << 12) | (_HEX[load_byte(at + 1)] << 8)
+    return high | (_HEX[load_byte(at + 2)] << 4) | _HEX[load_byte(at + 3)]
+
+
+@kernel
+def _write_character(code: int, out: int) -> int:
+    """Write a code point as UTF-8; returns the address behind it."""
+    if code < 0x80:
+        store_byte(out, code)
+        return out + 1
+    if code < 0x800:
+        store_byte(out, 0xC0 | (code >> 6))
+        store_byte(out + 1, 0x80 | (code & 0x3F))
+        return out + 2
+    if code < 0x10000:
+        store_byte(out, 0xE0 | (code >> 12))
+        store_byte(out + 1, 0x80 | ((code >> 6) & 0x3F))
+        store_byte(out + 2, 0x80 | (code & 0x3F))
+        return out + 3
+    store_byte(out, 0xF0 | (code >> 18))
+    store_byte(out + 1, 0x80 | ((code >> 12) & 0x3F))
+    store_byte(out + 2, 0x80 | ((code >> 6) & 0x3F))
+    store_byte(out + 3, 0x80 | (code & 0x3F))
+    return out + 4
+
+
+@kernel
+def _read_escape(at: int):  # type: ignore[no-untyped-def]
+    """Code point of the escape whose backslash is at an address, and the address behind it; (-1, at) if invalid."""
+    letter = load_byte(at + 1)
+    if letter != 0x75:
+        return _PLAIN_ESCAPES[letter], at + 2
+    code = _read_hex(at + 2)
+    if code < 0 or code & 0xFC00 == 0xDC00:
+        return -1, at
+    if code & 0xFC00 != 0xD800:
+        return code, at + 6
+    low = _read_hex(at + 8)
+    if load_byte(at + 6) != BACKSLASH or load_byte(at + 7) != 0x75 or low < 0 or low & 0xFC00 != 0xDC00:
+        return -1, at
+    return 0x10000 + ((code & 0x3FF) << 10) + (low & 0x3FF), at + 12
+
+
+@kernel
+def unescape(at: int, end: int, out: int, room: int):  # type: ignore[no-untyped-def]
+    """Write the text of the string that begins at `at` to `out`: (bytes written, address of the closing quote).
+
+    (0, FAIL) if the string is invalid, or longer than `room` less 32 bytes.
+    """
+    start = out
+    while out - start < room - 32:
+        plain = min(trailing_zeros(special_marks(at)), 16)
+        store_word(out, load_word(at))
+        store_word(out + 8, load_word(at + 8))
+        out += plain
+        at += plain
+        if at >= end:
+            return 0, FAIL
+        if plain == 16:
+            continue
+        byte = load_byte(at)
+        if byte == QUOTE:
+            return out - start, at
+        if byte == BACKSLASH:
+            code, at = _read_escape(at)
+            if code < 0 or at >= end:
+                return 0, FAIL
+            out = _write_character(code, out)
+        else:
+            length = character_bytes(at) if byte >= 0x80 else 0
+            if length == 0:
+                return 0, FAIL
+            store_word(out, load_word(at))
+            out += length
+            at += length
+    return 0, FAIL
+
+
+@kernel
+def _hash_long(context: int, row: int, text: int, length: int) -> np.uint64:
+    """XXH64 of prefix and text of 32 bytes or more together, put side by side in scratch space."""
+    out = load_int(context + CTX_TEXT) + load_int(context + CTX_TEXT_BYTES)
+    prefix = load_int(context + CTX_POOL) + load_int(row + ROW_PREFIX)
+    prefix_length = load_int(row + ROW_PREFIX_LENGTH)
+    for i in range(0, prefix_length, 8):
+        store_word(out + i, load_word(prefix + i))
+    for i in range(0, length, 8):
+        store_word(out + prefix_length + i, load_word(text + i))
+    return xxh64_at(out, prefix_length + length)
+
+
+@inlined
+def _if(condition, then, otherwise):  # type: ignore[no-untyped-def]
+    """One of two words, without a branch that could be guessed wrong."""
+    return otherwise ^ ((then ^ otherwise) & (_0 - np.uint64(condition)))
+
+
+@inlined
+def _take_tail(state, word, left, even):  # type: ignore[no-untyped-def]
+    """XXH64's steps for the last 0 to 7 bytes, the lowest of a word.
+
+    Where lengths are `even` from event to event, as strings' often are, the branches are guessed right and cost
+    nothing; where not, as with digits, all steps are made and those that count are kept.
+    """
+    if left >= 4:
+        state = take_half(state, word & _LOW_HALF)
+        word >>= _32
+        left -= 4
+    if even:
+        if left > 0:
+            state = take_byte(state, word & _BYTE)
+            if left > 1:
+                state = take_byte(state, (word >> _8) & _BYTE)
+                if left > 2:
+                    state = take_byte(state, (word >> _16) & _BYTE)
+        return state
+    state = _if(left > 0, take_byte(state, word & _BYTE), state)
+    state = _if(left > 1, take_byte(state, (word >> _8) & _BYTE), state)
+    return _if(left > 2, take_byte(state, (word >> _16) & _BYTE), state)
+
+
+@inlined
+def _take_prefix(state, prefix, length):  # type: ignore[no-untyped-def]
+    """XXH64's steps for the whole words, one to three, of a prefix."""
+    state = take_word(state, load_word(prefix))
+    if length >= 16:
+        state = take_word(state, load_word(prefix + 8))
+        if length >= 24:
+            state = take_word(state, load_word(prefix + 16))
+    return state
+
+
+@inlined
+def category_key(context, row, text, length, even):  # type: ignore[no-untyped-def]
+    """The key `XXH64(name=text)`. The 7 bytes before the text must be readable, they are not used.
+
+    The prefix's whole words are taken from the pool; its last bytes are laid over the bytes before the text, so
+    that the rest is words as they stand in the record.
+    """
+    prefix_length = load_int(row + ROW_PREFIX_LENGTH)
+    total = prefix_length + length
+    if total >= 32:
+        return not_zero(_hash_long(context, row, text, length))
+    state = P5 + np.uint64(total)
+    if prefix_length >= 8:
+        state = _take_prefix(state, load_int(context + CTX_POOL) + load_int(row + ROW_PREFIX), prefix_length)
+        prefix_length &= 7
+    at = text - prefix_length
+    left = prefix_length + length
+    word = (load_word(at) & (_ALL << np.uint64(8 * prefix_length))) | load_word(row + ROW_PREFIX_TAIL)
+    if left >= 8:
+        state = take_word(state, word)
+        word = load_word(at + 8)
+        if left >= 16:
+            state = take_word(state, word)
+            word = load_word(at + 16)
+            if left >= 24:
+                state = take_word(state, word)
+                word = load_word(at + 24)
+    return not_zero(avalanche(_take_tail(state, word, left & 7, even)))

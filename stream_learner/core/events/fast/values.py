@@ -1,0 +1,243 @@
+"""Values of JSON inside kernels: numbers and roles taken into the context, whatever does not matter skipped.
+
+In: the context, the row of the field, addresses of text. Out: features and roles in the context.
+This file must never accept a value that orjson refuses.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stream_learner.core.events.fast import layout as lay
+from stream_learner.core.events.fast.finish import emit
+from stream_learner.core.events.fast.layout import FAIL
+from stream_learner.core.events.fast.numbers import MAX_DIGITS, nearest_float, read_fraction, read_integer
+from stream_learner.core.events.fast.strings import QUOTE, string_end, unescape
+from stream_learner.core.events.fast.times import time_of_float, time_of_integer, time_of_text
+from stream_learner.core.events.plan import Role
+from stream_learner.core.machine.arithmetic import log1p
+from stream_learner.core.machine.hashing import not_zero, xxh64_at
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.words import (
+    inlined,
+    load_byte,
+    load_float,
+    load_int,
+    load_word,
+    store_float,
+    store_int,
+    store_word,
+)
+
+COMMA, COLON, MINUS = 0x2C, 0x3A, 0x2D
+OPEN_OBJECT, CLOSE_OBJECT, OPEN_LIST, CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
+
+_ID, _TIME, _WEIGHT, _VALUE = int(Role.ID), int(Role.TIME), int(Role.WEIGHT), int(Role.VALUE)
+_TRUE = np.uint64(int.from_bytes(b"true", "little"))
+_ALSE = np.uint64(int.from_bytes(b"alse", "little"))
+_NULL = np.uint64(int.from_bytes(b"null", "little"))
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+
+
+@inlined
+def is_space(byte):  # type: ignore[no-untyped-def]
+    """Whether a byte is white space of JSON."""
+    return byte == 0x20 or byte == 0x0A or byte == 0x0D or byte == 0x09
+
+
+@inlined
+def skip_space(at):  # type: ignore[no-untyped-def]
+    """The first address from `at` on that holds no white space of JSON."""
+    while is_space(load_byte(at)):
+        at += 1
+    return at
+
+
+@inlined
+def literal_end(at):  # type: ignore[no-untyped-def]
+    """The address behind `true`, `false` or `null` at an address, else FAIL."""
+    word = load_word(at) & _LOW_HALF
+    if word == _TRUE or word == _NULL:
+        return at + 4
+    if load_byte(at) == 0x66 and load_word(at + 1) & _LOW_HALF == _ALSE:
+        return at + 5
+    return FAIL
+
+
+@kernel
+def read_number(at: int):  # type: ignore[no-untyped-def]
+    """A number: (address behind or FAIL, whether it is a 64-bit integer, its magnitude if so, its value).
+
+    FAIL for -0 too, which is an integer without a sign.
+    """
+    zero = np.uint64(0)
+    negative = load_byte(at) == MINUS
+    first = at + 1 if negative else at
+    behind, magnitude = read_integer(first)
+    if behind < 0:
+        return FAIL, False, zero, 0.0
+    follows = load_byte(behind)
+    if follows != 0x2E and follows | 0x20 != 0x65:
+        if behind - first > MAX_DIGITS or (negative and (magnitude == zero or behind - first == MAX_DIGITS)):
+            return FAIL, False, zero, 0.0
+        value = np.float64(magnitude)
+        return behind, True, magnitude, -value if negative else value
+    behind, mantissa, exponent = read_fraction(first, behind, magnitude)
+    if behind < 0:
+        return FAIL, False, zero, 0.0
+    value, certain = nearest_float(mantissa, exponent)
+    return behind if certain else FAIL, False, zero, -value if negative else value
+
+
+@kernel
+def take_number(context: int, row: int, value: float) -> bool:
+    """The feature of a number, by the kind of its field."""
+    kind = load_int(row + lay.ROW_NUMBER)
+    if kind == lay.TAKE_NOTHING:
+        return True
+    key = load_word(row + lay.ROW_NUMBER_KEY)
+    if kind == lay.TAKE_LOG:
+        magnitude = log1p(abs(value))
+        value = -magnitude if value < 0.0 else magnitude
+    elif kind == lay.TAKE_BUCKET:
+        edges = load_int(context + lay.CTX_POOL) + load_int(row + lay.ROW_EDGES)
+        count = load_int(row + lay.ROW_EDGE_COUNT)
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) >> 1
+            if load_float(edges + 8 * middle) <= value:
+                low = middle + 1
+            else:
+                high = middle
+        key = load_word(edges + 8 * (count + low))
+        value = 1.0
+    if value == 0.0:
+        store_int(context + lay.CTX_ZEROS, 1)
+    return emit(context, load_int(row + lay.ROW_SLOT), key, value)
+
+
+@inlined
+def _found(context, role):  # type: ignore[no-untyped-def]
+    """Note that a role has been found; False if it had been before."""
+    found = load_int(context + lay.CTX_ROLES_FOUND)
+    store_int(context + lay.CTX_ROLES_FOUND, found | (1 << role))
+    return found & (1 << role) == 0
+
+
+@kernel
+def take_role_text(context: int, row: int, text: int, length: int) -> bool:
+    """A string in the place of a role: an id, or a time in ISO 8601."""
+    role = load_int(row + lay.ROW_ROLE)
+    if not _found(context, role):
+        return False
+    if role == _ID:
+        store_word(context + lay.CTX_ID, not_zero(xxh64_at(text, length)))
+        return True
+    if role != _TIME:
+        return False
+    time_ms = time_of_text(text, length, load_int(context + lay.CTX_TIME_UNIT))
+    store_int(context + lay.CTX_TIME, time_ms)
+    return time_ms >= 0
+
+
+@kernel
+def take_role_number(context: int, row: int, text: int, length: int, integer: bool, value: float) -> bool:
+    """A number in the place of a role; `text` is how it is written."""
+    role = load_int(row + lay.ROW_ROLE)
+    if not _found(context, role):
+        return False
+    if role == _ID:
+        store_word(context + lay.CTX_ID, not_zero(xxh64_at(text, length)))
+        return integer
+    if role == _TIME:
+        unit = load_int(context + lay.CTX_TIME_UNIT)
+        if integer:
+            _, magnitude = read_integer(text)
+            time_ms = time_of_integer(np.int64(magnitude), unit) if value >= 0.0 else FAIL
+        else:
+            time_ms = time_of_float(value, unit)
+        store_int(context + lay.CTX_TIME, time_ms)
+        return time_ms >= 0
+    store_float(context + lay.CTX_NUMBER, abs(value))
+    return 0.0 <= value <= load_float(context + lay.CTX_MAX_NUMBER)
+
+
+@kernel
+def take_role_null(context: int, row: int) -> bool:
+    """null in the place of a role: fine for weight and value, which then keep their 1."""
+    role = load_int(row + lay.ROW_ROLE)
+    return _found(context, role) and (role == _WEIGHT or role == _VALUE)
+
+
+@kernel
+def closing_quote(context: int, text: int, end: int) -> int:
+    """The closing quote of a valid string that begins at `text`, else FAIL."""
+    close = string_end(text, end)
+    if close < 0 or load_byte(close) == QUOTE:
+        return close
+    room = load_int(context + lay.CTX_TEXT_BYTES)
+    return unescape(text, end, load_int(context + lay.CTX_TEXT), room)[1]
+
+
+@kernel
+def _skip_key(context: int, at: int, end: int) -> int:
+    """The value behind the key at an address, else FAIL."""
+    if load_byte(at) != QUOTE:
+        return FAIL
+    close = closing_quote(context, at + 1, end)
+    if close < 0:
+        return FAIL
+    at = skip_space(close + 1)
+    return skip_space(at + 1) if load_byte(at) == COLON else FAIL
+
+
+@kernel
+def _skip_scalar(context: int, at: int, end: int) -> int:
+    """The address behind a string, number or literal, else FAIL."""
+    byte = load_byte(at)
+    if byte == QUOTE:
+        close = closing_quote(context, at + 1, end)
+        return close + 1 if close >= 0 else FAIL
+    if byte == MINUS or (byte >= 0x30 and byte <= 0x39):
+        return read_number(at)[0]
+    return literal_end(at)
+
+
+@kernel
+def skip_inside(context: int, at: int, end: int) -> int:
+    """The address behind the object or list at an address, which is valid JSON; else FAIL."""
+    lists = 0
+    depth = 0
+    while True:
+        byte = load_byte(at)
+        if byte == OPEN_OBJECT or byte == OPEN_LIST:
+            depth += 1
+            if depth > lay.MAX_DEPTH:
+                return FAIL
+            lists = (lists << 1) | (1 if byte == OPEN_LIST else 0)
+            at = skip_space(at + 1)
+            if load_byte(at) != (CLOSE_LIST if lists & 1 else CLOSE_OBJECT):
+                at = at if lists & 1 else _skip_key(context, at, end)
+                if at < 0:
+                    return FAIL
+                continue
+        else:
+            at = _skip_scalar(context, at, end)
+            if at < 0:
+                return FAIL
+        at = skip_space(at)
+        while load_byte(at) == (CLOSE_LIST if lists & 1 else CLOSE_OBJECT):
+            depth -= 1
+            lists >>= 1
+            at += 1
+            if at >= end:
+                return FAIL
+            if depth == 0:
+                return at
+            at = skip_space(at)
+        if load_byte(at) != COMMA:
+            return FAIL
+        at = skip_space(at + 1)
+        at = at if lists & 1 else _skip_key(context, at, end)
+        if at < 0:
+            return FAIL

@@ -1,0 +1,152 @@
+"""Features of events: the specification that a model is trained and served with, and the encoder of a scorer.
+
+In: raw JSON events or dictionaries. Out: sparse rows of 64-bit keys and float64 values.
+This file must never give an event other features than the joiner's decoder does: both use one engine.
+
+| in the event | becomes |
+|---|---|
+| string, boolean, or integer of a categorical field | key `XXH64("N=value")`, value 1 (`true`, `false`, decimals) |
+| number | key `XXH64("N")`, value the number, or sgn(x) log1p(abs(x)); as bucket: `XXH64("N=b<i>")`, value 1 |
+| list | one feature per element; lists and objects inside are taken apart likewise |
+| object | its fields, names joined with `.` |
+| null, empty list, empty object | nothing; `XXH64("N:missing")`, value 1, where the indicator is asked for |
+| cross of a and b | key `XXH64(key_a || key_b)`, little-endian, value the product, for all combinations |
+| always | the bias: key `XXH64("")`, value 1 |
+
+`N` is the name of the field, as `feature_keys` writes it.
+
+Order: as the fields occur, depth first; then missing indicators, then crosses, in the order of the specification;
+the bias last. Equal keys are summed at the place of the first; what is then 0 is left out. The hash 0 becomes 1.
+
+What the keys of an event's features were made from, for messages.
+
+In: keys, the event, the specification. Out: names of fields and crosses. This part must never be on a hot path: a key
+does not tell its name, so every text that the event might have given is hashed and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from stream_learner.core.events.engine import BatchDecoder
+from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec, Kind, Missing
+from stream_learner.core.events.plan import Plan
+from stream_learner.core.events.reasons import Refused
+from stream_learner.core.events.reference import parse_event, walk
+from stream_learner.core.machine.hashing import hash_texts
+
+__all__ = ["EncodedRows", "Event", "FeatureEncoder", "FeatureSpec", "FieldSpec", "Kind", "Missing", "event_text"]
+
+Event = bytes | str | dict[str, Any]
+
+_DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+
+
+@dataclass(slots=True)
+class EncodedRows:
+    """Features of n events: status u8[n] (`Reason`, 0 = OK; a bad event has an empty row), row_start i64[n+1],
+    keys u64[m] (distinct within a row, never 0), values f64[m] (finite, never 0)."""
+
+    status: NDArray[np.uint8]
+    row_start: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+
+class FeatureEncoder:
+    """Turns events into features for scoring: no id and no time are needed.
+
+    ignore_fields: paths of the event's id, time, weight and value, which are never features.
+    One encoder serves one thread at a time. Raises ValueError if the specification uses an ignored field.
+    """
+
+    def __init__(self, feature_spec: FeatureSpec, ignore_fields: Sequence[str] = ()) -> None:
+        self._decoder = BatchDecoder(Plan(roles={}, features=feature_spec, ignore=tuple(ignore_fields)))
+
+    @property
+    def handed_over(self) -> int:
+        """How many events so far left the fast path, because they were unusual or had new fields."""
+        return self._decoder.handed_over
+
+    def encode_json(self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> EncodedRows:
+        """Features of the n events data[bounds[i]:bounds[i+1]], bounds i64[n+1].
+
+        Raises ValueError if the bounds do not rise from 0 or more to len(data) or less.
+        """
+        columns = self._decoder.decode(data, bounds, None)
+        return EncodedRows(columns.status, columns.row_start, columns.keys, columns.values)
+
+    def encode(self, events: Sequence[Event]) -> EncodedRows:
+        """Features of events of any kind, as `event_text` reads them. Raises TypeError naming one that has no JSON."""
+        texts = [event_text(event, position) for position, event in enumerate(events)]
+        bounds = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=bounds[1:])
+        return self.encode_json(b"".join(texts), bounds)
+
+    def encode_one(self, event: Event) -> EncodedRows:
+        """Features of one event, as a batch of one. Raises TypeError for what has no JSON."""
+        text = event_text(event)
+        return self.encode_json(text, np.array((0, len(text)), np.int64))
+
+
+def event_text(event: Event, position: int = 0) -> bytes:
+    """The JSON of an event: its bytes or text as they are, a dictionary as orjson writes it.
+
+    So in a dictionary NaN and infinities, which JSON has not, are as null; NumPy scalars and arrays are as numbers and
+    lists. Raises TypeError, naming the event's position, for values that have no JSON.
+    """
+    if isinstance(event, bytes):
+        return event
+    if isinstance(event, str):
+        return event.encode("utf-8", "surrogatepass")
+    try:
+        return orjson.dumps(event, option=_DUMPS)
+    except TypeError as error:
+        raise TypeError(f"event {position}: {error}") from None
+
+
+def names_of_keys(keys: Iterable[int], event: bytes, spec: FeatureSpec) -> list[str]:
+    """The fields and crosses that gave these keys, each once; a key that none explains as 0x and hex digits.
+
+    >>> names_of_keys(hash_texts([b"site=news", b"price"]), b'{"site":"news","price":3}', FeatureSpec())
+    ['site', 'price']
+    """
+    explained = dict(_explained(event, spec))
+    return list(dict.fromkeys(explained.get(key, f"0x{key:016x}") for key in keys))
+
+
+def _explained(event: bytes, spec: FeatureSpec) -> Iterator[tuple[int, str]]:
+    """Keys, each with the name of what may have given it; of several the last is the surest."""
+    try:
+        fields = parse_event(event, len(event))
+    except Refused:
+        return
+    for cross in spec.crosses:
+        alone = FeatureEncoder(replace(spec, crosses=(cross,))).encode_one(event)
+        yield from ((key, " x ".join(cross)) for key in alone.keys.tolist())
+    texts = [(f"{spec.in_keys(name)}:missing", name) for name in spec.fields]
+    for name, value in walk(fields, lambda _: True):
+        texts += [(text, name) for text in _texts(name, value, spec)]
+    yield from zip(hash_texts([text.encode() for text, _ in texts]), (name for _, name in texts), strict=True)
+
+
+def _texts(name: str, value: Any, spec: FeatureSpec) -> list[str]:
+    """What a field may be hashed as, whatever its kind."""
+    text = spec.in_keys(name)
+    if isinstance(value, bool):
+        return [f"{text}={'true' if value else 'false'}"]
+    if isinstance(value, str):
+        return [f"{text}={value}"]
+    if not isinstance(value, int | float):
+        return []
+    edges = spec.of(name).edges
+    return [text, f"{text}={value}", f"{text}=b{int(np.searchsorted(edges, value, side='right'))}"]

@@ -1,0 +1,104 @@
+"""What a decoder looks for in an event: roles (id, time, weight, value) by path, features by specification.
+
+In: the specifications. Out: the treatment of a field, by its joined name, for both decoding paths.
+This file must never read an event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec, covered
+
+KNOWN_NAMES_LIMIT = 4_096
+KNOWN_NAME_LENGTH = 256
+
+
+class Role(IntEnum):
+    """What a field says of the event itself."""
+
+    NONE = 0
+    ID = 1
+    TIME = 2
+    WEIGHT = 3
+    VALUE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPlan:
+    """Treatment of one field.
+
+    in_keys: the name as it stands in the texts that are hashed. feature: its strings, booleans and numbers become
+    features. below: it or a field inside it may give features.
+    role_below: a role's field may lie inside. watched: a cross or a missing indicator asks for it.
+    """
+
+    name: str
+    in_keys: str
+    role: Role
+    feature: bool
+    below: bool
+    role_below: bool
+    watched: bool
+    settings: FieldSpec
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything a decoder must know; `of` gives the treatment of a name.
+
+    roles: role by path. ignore: names that are no features, with all below them, the roles' paths included.
+    features: None where no features are wanted. time_unit, max_skew_ms: see `events.EventSpec`. max_number: the
+    largest weight or value.
+    """
+
+    roles: Mapping[str, Role]
+    features: FeatureSpec | None
+    ignore: tuple[str, ...] = ()
+    time_unit: str = "ms"
+    max_skew_ms: int = 0
+    max_event_bytes: int = 1 << 62
+    max_number: float = math.inf
+    watched: frozenset[str] = field(init=False)
+    _known: dict[str, FieldPlan] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        spec = self.features
+        if spec is None:
+            self.watched = frozenset()
+            return
+        crossed = {name for names in spec.crosses for name in names}
+        self.watched = frozenset(crossed | {*self.indicators()})
+        for name in sorted({*self.watched, *spec.fields, *spec.categorical}):
+            if covered(name, self.ignore):
+                raise ValueError(f"field {name!r} is the event's id, time, weight or value, never a feature")
+
+    def indicators(self) -> tuple[str, ...]:
+        """Names whose absence is a feature, in the order of the specification."""
+        fields = self.features.fields if self.features else {}
+        return tuple(name for name, settings in fields.items() if settings.missing == "indicator")
+
+    def of(self, name: str) -> FieldPlan:
+        """The treatment of the field of this joined name."""
+        plan = self._known.get(name)
+        if plan is None:
+            plan = self._make(name)
+            if len(self._known) < KNOWN_NAMES_LIMIT and len(name) <= KNOWN_NAME_LENGTH:
+                self._known[name] = plan
+        return plan
+
+    def _make(self, name: str) -> FieldPlan:
+        spec = None if covered(name, self.ignore) else self.features
+        return FieldPlan(
+            name=name,
+            in_keys=name if spec is None else spec.in_keys(name),
+            role=self.roles.get(name, Role.NONE),
+            feature=spec is not None and spec.takes(name),
+            below=spec is not None and spec.takes_below(name),
+            role_below=any(path.startswith(name + ".") for path in self.roles),
+            watched=name in self.watched,
+            settings=spec.of(name) if spec is not None else FieldSpec(),
+        )

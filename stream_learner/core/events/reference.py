@@ -1,0 +1,293 @@
+"""The defining path of decoding: one event through orjson and plain Python, slow and obvious.
+
+In: the bytes of one event. Out: its columns, or the Reason why it has none.
+This file must never be tuned at the price of clarity: the kernel is tested against it.
+
+Checks, in this order, the first failure counts: size, JSON (what orjson accepts), object, id, time, weight, value,
+then features in the order of the event. Fields are visited depth first; an element of a list stands for its
+field; of several fields with the path of a role the first counts; null is the same as absent.
+
+Times of events, in the forms producers write them.
+
+In: a JSON value and the unit that is configured. Out: epoch milliseconds.
+This part must never ask what time it is.
+
+Rules. A time is taken to whole microseconds (numbers with a fraction: to the nearest, ties to even; digits of
+ISO 8601 beyond the sixth are cut off) and then cut down to whole milliseconds. Units `ms`, `s`, `us` want a number;
+`iso` wants `YYYY-MM-DD`, `T` or a space, `HH:MM`, then optionally `:SS`, a fraction after `.` or `,`, and `Z` or
+`+HH:MM`, `+HHMM`, `+HH` (or `-`); no zone means UTC. `auto` reads a string as ISO 8601, and a number by its size:
+below 1e11 seconds, below 1e14 milliseconds, below 1e17 microseconds. (1e11 s is the year 5138; 1e11 ms is March
+1973, so milliseconds before that need the unit named.) Anything else, a time below 0, and one after the year 9999
+is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from itertools import product
+from typing import Any
+
+import orjson
+
+from stream_learner.core.events.plan import FieldPlan, Plan, Role
+from stream_learner.core.events.reasons import Reason, Refused
+from stream_learner.core.machine.arithmetic import log1p
+from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts, xxh64
+
+MAX_TIME_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
+AUTO_SECONDS_BELOW = 10**11
+AUTO_MILLIS_BELOW = 10**14
+AUTO_MICROS_BELOW = 10**17
+
+MICROS_PER = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?(?:[Zz]|([+-])(\d\d)(?::?(\d\d))?)?",
+    re.ASCII,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def read_time(value: Any, unit: str) -> int:
+    """Epoch milliseconds of a time field. Raises Refused(BAD_TIME)."""
+    if isinstance(value, str) and unit in ("iso", "auto"):
+        micros = _micros_of_iso(value)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and unit != "iso":
+        micros = _micros_of_number(value, _unit_by_size(value) if unit == "auto" else unit)
+    else:
+        raise Refused(Reason.BAD_TIME)
+    time_ms = micros // 1000
+    if not 0 <= time_ms <= MAX_TIME_MS:
+        raise Refused(Reason.BAD_TIME)
+    return time_ms
+
+
+def _unit_by_size(value: float) -> str:
+    if value < AUTO_SECONDS_BELOW:
+        return "s"
+    if value < AUTO_MILLIS_BELOW:
+        return "ms"
+    if value < AUTO_MICROS_BELOW:
+        return "us"
+    raise Refused(Reason.BAD_TIME)
+
+
+def _micros_of_number(value: float, unit: str) -> int:
+    if not 0 <= value <= 1e18:
+        raise Refused(Reason.BAD_TIME)
+    if isinstance(value, int):
+        return value * MICROS_PER[unit]
+    return round(value * float(MICROS_PER[unit]))
+
+
+def _micros_of_iso(text: str) -> int:
+    match = _ISO.fullmatch(text)
+    if match is None:
+        raise Refused(Reason.BAD_TIME)
+    year, month, day, hour, minute, second, fraction, sign, zone_hour, zone_minute = match.groups()
+    try:
+        local = datetime(
+            int(year),
+            int(month),
+            int(day),
+            int(hour),
+            int(minute),
+            int(second or 0),
+            int((fraction or "0")[:6].ljust(6, "0")),
+            tzinfo=timezone.utc,
+        )
+    except ValueError:
+        raise Refused(Reason.BAD_TIME) from None
+    ahead = timedelta(hours=int(zone_hour or 0), minutes=int(zone_minute or 0))
+    if ahead >= timedelta(days=1) or int(zone_minute or 0) > 59:
+        raise Refused(Reason.BAD_TIME)
+    return (local - _EPOCH) // _MICROSECOND + (ahead // _MICROSECOND) * (1 if sign == "-" else -1)
+
+
+Occurrence = tuple[bytes, float]
+"""Text to hash into the key, and the value."""
+
+
+@dataclass(slots=True)
+class PlainRow:
+    """Columns of one event; `number` is the impression's weight or the click's value."""
+
+    time_ms: int = 0
+    id_hash: int = 0
+    number: float = 1.0
+    keys: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+
+def read_event(plan: Plan, event: dict[str, Any], record_time_ms: int) -> PlainRow:
+    """The columns of one event that `parse_event` gave. Raises Refused."""
+    row = PlainRow()
+    if plan.roles:
+        _read_roles(plan, event, record_time_ms, row)
+    if plan.features is not None:
+        row.keys, row.values = _read_features(plan, event)
+    return row
+
+
+def parse_event(raw: bytes, max_event_bytes: int) -> dict[str, Any]:
+    """The object that the bytes stand for. Raises Refused."""
+    if len(raw) > max_event_bytes:
+        raise Refused(Reason.TOO_LARGE)
+    try:
+        event = orjson.loads(raw)
+    except (ValueError, RecursionError):
+        raise Refused(Reason.NOT_JSON) from None
+    if not isinstance(event, dict):
+        raise Refused(Reason.NOT_OBJECT)
+    return event
+
+
+def walk(event: dict[str, Any], enter: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:
+    """Every field's joined name and value, depth first, objects and lists before what they hold.
+
+    `enter` says of a name whether an object or list there is entered.
+    """
+    stack: list[Iterator[tuple[str, Any]]] = [iter(event.items())]
+    while stack:
+        for name, value in stack[-1]:
+            yield name, value
+            if isinstance(value, (dict, list)) and enter(name):
+                stack.append(_inside(name, value))
+                break
+        else:
+            stack.pop()
+
+
+def _inside(name: str, value: dict[str, Any] | list[Any]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return ((f"{name}.{key}", inner) for key, inner in value.items())
+    return ((name, element) for element in value)
+
+
+# ---------------------------------------------------------------------------------------------------- roles
+
+
+def _read_roles(plan: Plan, event: dict[str, Any], record_time_ms: int, row: PlainRow) -> None:
+    found: dict[Role, Any] = {}
+    for name, value in walk(event, lambda name: plan.of(name).role_below):
+        if name in plan.roles:
+            found.setdefault(plan.roles[name], value)
+    row.id_hash = _read_id(found.get(Role.ID))
+    row.time_ms = _read_time(plan, found, record_time_ms)
+    if Role.WEIGHT in found:
+        row.number = _read_number(found[Role.WEIGHT], plan.max_number, Reason.BAD_WEIGHT)
+    if Role.VALUE in found:
+        row.number = _read_number(found[Role.VALUE], plan.max_number, Reason.BAD_VALUE)
+
+
+def _read_id(value: Any) -> int:
+    if value is None:
+        raise Refused(Reason.NO_ID)
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise Refused(Reason.BAD_ID)
+    return xxh64(str(value).encode()) or 1
+
+
+def _read_time(plan: Plan, found: dict[Role, Any], record_time_ms: int) -> int:
+    if Role.TIME not in plan.roles.values():
+        if not 0 <= record_time_ms <= MAX_TIME_MS:
+            raise Refused(Reason.BAD_TIME)
+        return record_time_ms
+    time_ms = read_time(found.get(Role.TIME), plan.time_unit)
+    if record_time_ms >= 0 and time_ms - record_time_ms > plan.max_skew_ms:
+        raise Refused(Reason.TIME_AHEAD)
+    return time_ms
+
+
+def _read_number(value: Any, most: float, reason: Reason) -> float:
+    if value is None:
+        return 1.0
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Refused(reason)
+    number = float(value)
+    if not (0.0 <= number <= most and math.isfinite(number)):
+        raise Refused(reason)
+    return abs(number)
+
+
+# ------------------------------------------------------------------------------------------------- features
+
+
+def _read_features(plan: Plan, event: dict[str, Any]) -> tuple[list[int], list[float]]:
+    spec = plan.features
+    assert spec is not None
+    found: list[Occurrence] = []
+    watched: dict[str, list[int]] = {}
+    for name, value in walk(event, lambda name: plan.of(name).below):
+        field_plan = plan.of(name)
+        if field_plan.below and len(name.encode()) > spec.max_value_bytes:
+            raise Refused(Reason.VALUE_TOO_LONG)
+        if not field_plan.feature or value is None or isinstance(value, (dict, list)):
+            continue
+        _check_count(len(found) + 1, spec.max_features)
+        if field_plan.watched:
+            watched.setdefault(name, []).append(len(found))
+        found.append(_occurrence(field_plan, value, spec.max_value_bytes))
+    absent = [name for name in plan.indicators() if name not in watched]
+    found += [(f"{spec.in_keys(name)}:missing".encode(), 1.0) for name in absent]
+    _check_count(len(found), spec.max_features)
+    keys = hash_texts([text for text, _ in found])
+    values = [value for _, value in found]
+    _add_crosses(plan, watched, keys, values)
+    if spec.bias:
+        keys.append(BIAS_KEY)
+        values.append(1.0)
+    return _sum_repeats(keys, values)
+
+
+def _occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence:
+    kind = plan.settings.kind
+    if isinstance(value, str):
+        text = value.encode()
+        if len(text) > max_value_bytes:
+            raise Refused(Reason.VALUE_TOO_LONG)
+        return plan.in_keys.encode() + b"=" + text, 1.0
+    if isinstance(value, bool):
+        return f"{plan.in_keys}={'true' if value else 'false'}".encode(), 1.0
+    if isinstance(value, int) and kind == "category":
+        return f"{plan.in_keys}={value}".encode(), 1.0
+    number = float(value)
+    if kind == "bucket":
+        return f"{plan.in_keys}=b{bisect_right(plan.settings.edges, number)}".encode(), 1.0
+    if kind == "log":
+        number = math.copysign(float(log1p(abs(number))), number)
+    return plan.in_keys.encode(), number
+
+
+def _add_crosses(plan: Plan, watched: dict[str, list[int]], keys: list[int], values: list[float]) -> None:
+    assert plan.features is not None
+    for names in plan.features.crosses:
+        places = [watched.get(name, []) for name in names]
+        _check_count(len(keys) + math.prod(map(len, places)), plan.features.max_features)
+        combinations = list(product(*places))
+        crossed = [[keys[place] for place in combination] for combination in combinations]
+        keys += hash_texts([b"".join(key.to_bytes(8, "little") for key in parts) for parts in crossed])
+        values += [math.prod(values[place] for place in combination) for combination in combinations]
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        raise Refused(Reason.TOO_MANY_FEATURES)
+
+
+def _sum_repeats(keys: list[int], values: list[float]) -> tuple[list[int], list[float]]:
+    sums: dict[int, float] = {}
+    for key, value in zip(keys, values, strict=True):
+        sums[key] = sums[key] + value if key in sums else value
+    if not all(map(math.isfinite, sums.values())):
+        raise Refused(Reason.NOT_FINITE)
+    kept = {key: value for key, value in sums.items() if value != 0.0}
+    return list(kept), list(kept.values())

@@ -1,0 +1,1 @@
+"""The join of one partition: impressions and clicks become examples, tick by tick."""

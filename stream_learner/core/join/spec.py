@@ -1,0 +1,101 @@
+"""The settings that decide a join, and what decides one tick of it.
+
+In: numbers from the configuration, positions. Out: values that compare by content, and a fingerprint.
+This file must never hold a setting that does not change which examples are made: the fingerprint guards their log.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from stream_learner.core.machine.hashing import xxh64
+
+DEDUPE_STEPS = 8
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class JoinSpec:
+    """How impressions and clicks become examples. All times in milliseconds.
+
+    window_ms > 0: how long after an impression a click counts. skew_ms >= 0: how long before it.
+    tick_ms > 0: the slot of event time. dedupe_ms >= 0: how long ids are remembered by which duplicates are known; 0:
+    none is one. lateness_ms >= 0: how far behind log time an impression still gets a label.
+    agree >= 1: how many events in a row must have passed a time before log time does.
+    keep_negatives in (0, 1]: the share of examples with label 0 that is kept, with weight / keep_negatives; one is
+    left out where mix(id hash ^ 0x9E3779B97F4A7C15) / 2^64 >= keep_negatives, `mix` being SplitMix64's finalizer.
+    Raises ValueError outside these.
+    """
+
+    window_ms: int
+    skew_ms: int
+    tick_ms: int
+    dedupe_ms: int
+    keep_negatives: float = 1.0
+    lateness_ms: int = 600_000
+    agree: int = 16
+
+    def __post_init__(self) -> None:
+        if self.window_ms <= 0 or self.tick_ms <= 0:
+            raise ValueError("window and tick must be longer than 0 ms")
+        if self.skew_ms < 0 or self.dedupe_ms < 0 or self.lateness_ms < 0:
+            raise ValueError("skew, dedupe and lateness must not be negative")
+        if self.agree < 1:
+            raise ValueError("at least one event must agree with itself")
+        if not 0.0 < self.keep_negatives <= 1.0:
+            raise ValueError("keep_negatives must lie in (0, 1]")
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """u64 that differs where the settings do; a resume point of other settings cannot be used."""
+        text = (
+            f"join 2: window_ms={self.window_ms} skew_ms={self.skew_ms} tick_ms={self.tick_ms}"
+            f" dedupe_ms={self.dedupe_ms} keep_negatives={float(self.keep_negatives)!r}"
+            f" lateness_ms={self.lateness_ms} agree={self.agree}"
+        )
+        return xxh64(text.encode())
+
+    @property
+    def span_ms(self) -> int:
+        """From the first moment at which a click counts for an impression to the last: window + skew."""
+        return self.window_ms + self.skew_ms
+
+    @property
+    def keep_ms(self) -> int:
+        """How long a click is kept past its time: window + skew + lateness."""
+        return self.span_ms + self.lateness_ms
+
+    @cached_property
+    def step_ticks(self) -> int:
+        """Ids are forgotten in steps of so many ticks: an eighth of the ticks of `dedupe`."""
+        return max(1, _ceil_div(_ceil_div(self.dedupe_ms, self.tick_ms), DEDUPE_STEPS))
+
+    def first_remembered_step(self, tick: int) -> int:
+        """The step from which on an impression's tick must be for its id to be remembered in `tick`."""
+        return (tick - _ceil_div(self.dedupe_ms, self.tick_ms)) // self.step_ticks
+
+    @cached_property
+    def keep_below(self) -> np.uint64:
+        """Least hash, as a share of 2^64, at which a negative is left out. Exact; without meaning if all are kept."""
+        return np.uint64(min(math.ceil(self.keep_negatives * 2.0**64), 2**64 - 1))
+
+
+class Cut(NamedTuple):
+    """What decides a mark: its ticks, and how far both inputs go into it.
+
+    Either one tick, or a run of ticks that emit no impression. next_impression: offset of the first impression left
+    for later ticks. click_cursor: offset before which clicks had been read when it was emitted.
+    """
+
+    first_tick: int
+    last_tick: int
+    next_impression: int
+    click_cursor: int

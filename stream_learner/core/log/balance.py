@@ -1,0 +1,122 @@
+"""The balance of the fourth principle: every input record ends in exactly one counted outcome.
+
+In: accepted marks, in the order of each partition. Out: sums over all partitions, and what does not add up.
+This file must never look at examples: the marks alone must prove it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from itertools import zip_longest
+
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark
+
+_OUTCOMES = ("matched", "duplicates", "orphans", "late", "dead")
+_PRINTED = {"dead": "dead_lettered"}
+
+
+class Balance:
+    """Sums the counts of marks and checks them.
+
+    For impressions `read = examples + duplicates + late + sampled_out + dead`; for clicks `read = matched +
+    duplicates + orphans + late + dead + waiting + given_up`, where those waiting are the ones pending after the last
+    mark of each partition, and those given up the ones pending before a mark that begins anew. Both hold for every
+    mark by itself as well, once the clicks pending before it are counted in.
+    """
+
+    def __init__(self) -> None:
+        self._impressions: Counter[str] = Counter()
+        self._clicks: Counter[str] = Counter()
+        self._waiting: dict[int, int] = {}
+        self._opening = 0
+        self.given_up = 0
+        """Clicks that waited before marks that begin anew."""
+        self._problems: list[str] = []
+
+    def open(self, mark: Mark) -> None:
+        """Begin a partition after `mark`: clicks pending there count as read. Not needed after `GENESIS`."""
+        if mark.partition in self._waiting:
+            raise ValueError(f"partition {mark.partition} has begun already")
+        self._waiting[mark.partition] = mark.counts.clicks.waiting
+        self._opening += mark.counts.clicks.waiting
+
+    def add(self, mark: Mark) -> None:
+        """Count the next accepted mark of its partition."""
+        impressions, clicks = mark.counts.impressions, mark.counts.clicks
+        before = self._waiting.get(mark.partition, 0)
+        self._check(
+            mark,
+            "impressions",
+            impressions.read,
+            impressions.examples
+            + impressions.duplicates
+            + impressions.late
+            + impressions.sampled_out
+            + impressions.dead,
+        )
+        given_up = before if mark.begins_anew else 0
+        settled = sum(getattr(clicks, name) for name in _OUTCOMES) + given_up
+        self._check(mark, "clicks", before + clicks.read, settled + clicks.waiting)
+        self.given_up += given_up
+        for name in (f.name for f in fields(ImpressionCounts)):
+            self._impressions[name] += getattr(impressions, name)
+        for name in (f.name for f in fields(ClickCounts) if f.name != "waiting"):
+            self._clicks[name] += getattr(clicks, name)
+        self._waiting[mark.partition] = clicks.waiting
+
+    @property
+    def impressions(self) -> ImpressionCounts:
+        """Sums over all marks."""
+        return ImpressionCounts(**self._impressions)
+
+    @property
+    def clicks(self) -> ClickCounts:
+        """Sums over all marks; `read` includes those pending at `open`, `waiting` is of the last marks."""
+        sums = dict(self._clicks)
+        sums["read"] = sums.get("read", 0) + self._opening
+        return ClickCounts(**sums, waiting=sum(self._waiting.values()))
+
+    @property
+    def problems(self) -> list[str]:
+        """What does not add up, a line for each mark; empty if the balance holds."""
+        return list(self._problems)
+
+    def to_dict(self, impressions_waiting: int = 0) -> dict[str, dict[str, int]]:
+        """The sums as `--json` prints them.
+
+        `impressions_waiting`: further ones in the topic, which no mark counts yet. They are added to `read`
+        and `waiting` of the impressions, so that the sums still add up. Clicks given up are a term only where there are
+        any.
+        """
+        impressions = {f.name: getattr(self.impressions, f.name) for f in fields(ImpressionCounts)}
+        del impressions["positives"]
+        impressions["read"] += impressions_waiting
+        impressions["waiting"] = impressions_waiting
+        clicks = {f.name: getattr(self.clicks, f.name) for f in fields(ClickCounts)}
+        if self.given_up:
+            clicks["given_up"] = self.given_up
+        return {
+            side: {_PRINTED.get(name, name): count for name, count in counts.items()}
+            for side, counts in (("impressions", impressions), ("clicks", clicks))
+        }
+
+    def _check(self, mark: Mark, what: str, given: int, settled: int) -> None:
+        if given != settled:
+            ticks = f"partition {mark.partition}, ticks {mark.first_tick}..{mark.last_tick}"
+            self._problems.append(f"{ticks}: {given} {what} came in, {settled} are accounted for")
+
+
+def balance_lines(sums: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Both sums of `Balance.to_dict` side by side for people, a term a line."""
+    columns = [_sum_lines(side, counts) for side, counts in sums.items()]
+    for left, right in zip_longest(*columns, fillvalue=""):
+        yield f"  {left:<32}{right}".rstrip()
+
+
+def _sum_lines(side: str, counts: Mapping[str, int]) -> list[str]:
+    width = len(f"{counts['read']:,}")
+    signs = [" ", "=", *"+" * (len(counts) - 2)]
+    terms = zip(signs, counts.items(), strict=True)
+    return [side, *(f"{sign} {count:>{width},} {name.replace('_', '-')}" for sign, (name, count) in terms)]

@@ -1,0 +1,159 @@
+"""The distinct feature keys of a record, and every feature as an index into them.
+
+In: rows of 64-bit keys and float values. Out: the distinct keys in order of first occurrence, a 16-bit index
+per feature, and the features whose value is not 1.
+This file must never depend on what earlier calls left in the table: a slot counts only under its own stamp.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.machine.kernels import kernel
+
+MAX_KEYS = 65_536
+"""Distinct keys of a record: all that a 16-bit index can name."""
+
+_INDEX_BITS = np.uint64(16)
+_INDEX_MASK = np.uint64(0xFFFF)
+_ONE = np.uint64(1)
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_FEWEST_SLOTS = 256
+_SLOTS_PER_KEY = 4
+_MOST_SLOTS = _SLOTS_PER_KEY * MAX_KEYS
+
+
+class Scratch:
+    """Memory the encoder reuses from call to call; one thread at a time.
+
+    `table` is a hash table of `stamp << 16 | index`, probed linearly, at most a quarter full; the key of a
+    slot is `keys[index]`. A slot whose stamp is not the current one is free, so nothing is ever cleared. Each
+    dictionary, and each growth of one, takes the next stamp; 48 bits of them outlast any process. Only as
+    much of the table is touched as the keys at hand need, so small dictionaries stay in the nearest cache.
+    """
+
+    __slots__ = ("indices", "keys", "positions", "slots", "stamp", "table", "values")
+
+    def __init__(self) -> None:
+        self.table = np.zeros(_MOST_SLOTS, np.uint64)
+        self.stamp = 1
+        self.slots = _FEWEST_SLOTS
+        self.keys = np.empty(MAX_KEYS, np.uint64)
+        self.reserve(0)
+
+    def reserve(self, features: int) -> None:
+        """Make room for a record of this many features; what was written before is lost."""
+        self.indices = np.empty(features, np.uint16)
+        self.positions = np.empty(features, np.uint32)
+        self.values = np.empty(features, np.float64)
+
+
+@kernel
+def _slot_shift(slots: int) -> int:
+    """How far to shift a 64-bit hash right for its top bits to name one of `slots` (a power of two)."""
+    shift = 64
+    while slots > 1:
+        slots >>= 1
+        shift -= 1
+    return shift
+
+
+@kernel
+def _put_again(table: NDArray[np.uint64], slots: int, stamp: int, keys: NDArray[np.uint64], n_keys: int) -> None:
+    """Enter the first `n_keys` keys into a table that is empty under `stamp`."""
+    shift = np.uint64(_slot_shift(slots))
+    mask = np.uint64(slots - 1)
+    tag = np.uint64(stamp) << _INDEX_BITS
+    for i in range(np.uint64(n_keys)):
+        slot = (keys[i] * _SPREAD) >> shift
+        while (table[slot] ^ tag) <= _INDEX_MASK:
+            slot = (slot + _ONE) & mask
+        table[slot] = tag | np.uint64(i)
+
+
+@kernel
+def _surely_fits(
+    values: NDArray[np.float64], begin: int, end: int, room_bytes: int, room_keys: int, room_features: int
+) -> bool:
+    """Whether a row fits even if all its keys are new."""
+    length = end - begin
+    need_bytes = 10 * length
+    for j in range(begin, end):
+        if values[j] != 1.0:
+            need_bytes += 12
+    return need_bytes <= room_bytes and length <= room_keys and length <= room_features
+
+
+@kernel
+def number_keys(
+    table: NDArray[np.uint64],
+    slots: int,
+    stamp: int,
+    row_start: NDArray[np.int64],
+    first_row: int,
+    end_row: int,
+    keys: NDArray[np.uint64],
+    values: NDArray[np.float64],
+    row_bytes: int,
+    room_bytes: int,
+    out_keys: NDArray[np.uint64],
+    out_indices: NDArray[np.uint16],
+    out_positions: NDArray[np.uint32],
+    out_values: NDArray[np.float64],
+) -> tuple[int, int, int, int, int, int, int]:
+    """Take rows from `first_row` on while they surely fit into the record; the first is always taken.
+
+    In the record a row costs `row_bytes`, a feature 2 bytes, a new key 8, a value other than 1 12; there are
+    `room_bytes`. The first row has at most `MAX_KEYS` features, and the `out` arrays hold them. Returns the
+    row after the last one taken, how many keys, features and values were written, the bytes they cost, and
+    the slots and the stamp of the table as they are now.
+    """
+    k = np.uint64(0)
+    m = np.uint64(0)
+    v = 0
+    used = 0
+    shift = np.uint64(_slot_shift(slots))
+    mask = np.uint64(slots - 1)
+    tag = np.uint64(stamp) << _INDEX_BITS
+    row = first_row
+    while row < end_row:
+        begin = row_start[row]
+        end = row_start[row + 1]
+        if row > first_row and not _surely_fits(
+            values, begin, end, room_bytes - used - row_bytes, MAX_KEYS - int(k), len(out_indices) - int(m)
+        ):
+            break
+        if _SLOTS_PER_KEY * (int(k) + end - begin) > slots:
+            while _SLOTS_PER_KEY * (int(k) + end - begin) > slots:
+                slots *= 2
+            stamp += 1
+            _put_again(table, slots, stamp, out_keys, int(k))
+            shift = np.uint64(_slot_shift(slots))
+            mask = np.uint64(slots - 1)
+            tag = np.uint64(stamp) << _INDEX_BITS
+        known = k
+        for j in range(np.uint64(begin), np.uint64(end)):
+            key = keys[j]
+            slot = (key * _SPREAD) >> shift
+            while True:
+                entry = table[slot]
+                if (entry ^ tag) > _INDEX_MASK:
+                    table[slot] = tag | k
+                    out_keys[k] = key
+                    out_indices[m] = k
+                    k += _ONE
+                    break
+                if out_keys[entry & _INDEX_MASK] == key:
+                    out_indices[m] = entry & _INDEX_MASK
+                    break
+                slot = (slot + _ONE) & mask
+            if values[j] != 1.0:
+                out_positions[v] = m
+                out_values[v] = values[j]
+                v += 1
+                used += 12
+            m += _ONE
+        used += row_bytes + 2 * (end - begin) + 8 * int(k - known)
+        row += 1
+    return row, int(k), int(m), v, used, slots, stamp

@@ -1,0 +1,422 @@
+"""Examples of one partition and tick, as columns, and the records of the training log they travel in.
+
+In: columns of examples, or the bytes of a record. Out: records no larger than allowed, or checked views.
+This file must never hand out a record it has not checked whole: the fold trusts every index.
+
+Body of a record of examples, little-endian, after the header of `log.header`. Each array is aligned to its
+elements, so that decoding is a view:
+
+    offset  type       field
+        40  u32        n, examples, at least 1
+        44  u32        k, distinct keys
+        48  u32        m, features of all examples
+        52  u32        v, features whose value is not 1
+        56  i64        log time of the first example, ms
+        64  u64[k]     keys, in order of first occurrence, never 0
+            u64[n]     id hashes
+            f64[v]     values that are not 1
+            f64[n]     importance weights, with flag 1; else all are 1
+            f64[n]     labels, with flag 2; else they come last
+            u32[n]     log times, ms after the first, never decreasing
+            u32[v]     places of those values among the m features, rising
+            u16[m]     features: index of the key; the examples one after the other
+            u16[n]     features of each example
+            u8[n]      labels, 0 or 1, without flag 2
+
+The keys of a record are distinct, and so are the indices within an example; the writer sees to both.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
+from stream_learner.core.log import mark_codec
+from stream_learner.core.log.dictionary import Scratch, number_keys
+from stream_learner.core.log.header import HEADER_BYTES, Kind, LogRecord, RecordHeader, open_record, seal
+from stream_learner.core.log.mark_codec import encode_mark
+from stream_learner.core.log.marks import (
+    GENESIS,
+    ClickCode,
+    ClickCounts,
+    ImpressionCounts,
+    Mark,
+    MarkId,
+    ResumePoint,
+    TickCounts,
+)
+from stream_learner.core.machine.kernels import kernel
+
+__all__ = [
+    "GENESIS",
+    "MAX_BYTES",
+    "MAX_FEATURES",
+    "ClickCode",
+    "ClickCounts",
+    "ExampleBatch",
+    "ExampleRecord",
+    "ImpressionCounts",
+    "Kind",
+    "LogRecord",
+    "Mark",
+    "MarkId",
+    "RecordHeader",
+    "ResumePoint",
+    "Scratch",
+    "TickCounts",
+    "decode",
+    "decode_examples",
+    "decode_record",
+    "encode_examples",
+    "encode_mark",
+    "largest_record_bytes",
+    "open_record",
+    "to_batch",
+    "warm",
+]
+
+MAX_BYTES = 900_000
+"""Default bound of a record: below the 1 MB that brokers and clients take unless told otherwise."""
+MAX_FEATURES = 65_535
+"""Features of one example."""
+
+_WEIGHTED = 1
+_SOFT = 2
+_SIZES = struct.Struct("<IIIIq")
+_ARRAYS_AT = HEADER_BYTES + _SIZES.size
+_MAX_DELTA = (1 << 32) - 1
+_MAX_MS = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class ExampleBatch:
+    """Examples of one partition and tick, in order.
+
+    log_time_ms i64[n] (never decreasing), id_hash u64[n], label f64[n] in [0, 1], weight f64[n],
+    row_start i64[n+1], keys u64[m] (distinct within a row, never 0), values f64[m].
+    """
+
+    log_time_ms: NDArray[np.int64]
+    id_hash: NDArray[np.uint64]
+    label: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    row_start: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.id_hash)
+
+    @staticmethod
+    def empty() -> ExampleBatch:
+        """No examples: what an empty tick holds."""
+        return ExampleBatch(
+            np.zeros(0, np.int64),
+            np.zeros(0, np.uint64),
+            np.zeros(0, np.float64),
+            np.zeros(0, np.float64),
+            np.zeros(1, np.int64),
+            np.zeros(0, np.uint64),
+            np.zeros(0, np.float64),
+        )
+
+
+@dataclass(slots=True)
+class ExampleRecord:
+    """One record of examples of the training log, as the learner folds it.
+
+    partition, tick, attempt, sequence (place among the attempt's records for the tick).
+    log_time_ms i64[n], id_hash u64[n], label f64[n], weight f64[n].
+    keys u64[k]: the distinct feature keys, in order of first occurrence, never 0.
+    row_len u16[n]; indices u16[m] into `keys`, rows one after the other, every one below k.
+    positions u32[v], rising: the places in `indices` whose value is not 1; values f64[v]: what it is there.
+    id_hash, keys, row_len, indices, positions and values are read-only views into the record's bytes.
+    """
+
+    partition: int
+    tick: int
+    attempt: int
+    sequence: int
+    log_time_ms: NDArray[np.int64]
+    id_hash: NDArray[np.uint64]
+    label: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    keys: NDArray[np.uint64]
+    indices: NDArray[np.uint16]
+    row_len: NDArray[np.uint16]
+    positions: NDArray[np.uint32]
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.id_hash)
+
+
+def encode_examples(
+    partition: int,
+    tick: int,
+    attempt: int,
+    batch: ExampleBatch,
+    max_bytes: int = MAX_BYTES,
+    *,
+    scratch: Scratch | None = None,
+) -> list[bytes]:
+    """The records of a tick's examples, in order, none larger than `max_bytes`; none for an empty batch.
+
+    A record ends where the next example might not fit: in bytes, in 65,536 distinct keys, or in the 32 bits
+    of milliseconds since its first example. `scratch` saves memory from call to call, one thread at a time.
+    Raises ValueError where a single example does not fit, or has more than `MAX_FEATURES` features.
+    """
+    if len(batch) == 0:
+        return []
+    scratch = Scratch() if scratch is None else scratch
+    columns = _Columns(batch)
+    records: list[bytes] = []
+    row = 0
+    while row < len(batch):
+        header = RecordHeader(Kind.EXAMPLES, columns.flags, partition, len(records), attempt, tick)
+        row, record = _encode_some(header, columns, row, max_bytes, scratch)
+        records.append(record)
+    return records
+
+
+def largest_record_bytes(features: int) -> int:
+    """Size of a record of one example of that many features, at worst: soft label, weight, no value 1."""
+    return _ARRAYS_AT + 30 + 22 * features
+
+
+def decode(value: bytes, *, where: Where = NOWHERE) -> ExampleRecord | Mark | NDArray[np.uint8]:
+    """What a record holds: examples, a mark, or codes of a resume point (u8[k]) that lie ahead of their mark.
+
+    Raises ForeignRecord, NewerVersion, DamagedRecord. A `memoryview` or `bytearray` must be copied to bytes
+    first.
+    """
+    return decode_record(open_record(value, where))
+
+
+def decode_record(record: LogRecord) -> ExampleRecord | Mark | NDArray[np.uint8]:
+    """The same of an opened record. Raises DamagedRecord."""
+    if record.header.kind is Kind.EXAMPLES:
+        return decode_examples(record)
+    if record.header.kind is Kind.MARK:
+        return mark_codec.decode_mark(record)
+    return mark_codec.decode_codes(record)
+
+
+def decode_examples(record: LogRecord) -> ExampleRecord:
+    """The examples that a record of kind `EXAMPLES` holds: checksum, lengths and every index checked.
+
+    Raises DamagedRecord.
+    """
+    header, body, where = record.header, record.body, record.where
+    if len(body) < _SIZES.size or header.flags & ~(_WEIGHTED | _SOFT):
+        raise DamagedRecord(f"a record of examples of {record.size_bytes} bytes with flags {header.flags}", where)
+    n, k, m, v, first_ms = _SIZES.unpack_from(body)
+    sizes = _array_sizes(header.flags, n, k, m, v)
+    if _SIZES.size + sum(sizes) != len(body) or n == 0:
+        raise DamagedRecord(f"{record.size_bytes} bytes for {n} examples, {k} keys, {m} features, {v} values", where)
+    views = []
+    at = _SIZES.size
+    for size, empty in zip(sizes, _EMPTY, strict=True):
+        views.append(np.frombuffer(body, empty.dtype, size // empty.itemsize, at) if size else empty)
+        at += size
+    keys, id_hash, values, weight, soft, delta, positions, indices, row_len, hard = views
+    wrong = _verify(keys, delta, positions, indices, row_len, hard)
+    if not wrong and first_ms > _MAX_MS - int(delta[-1]):
+        wrong = _BEYOND
+    if wrong:
+        raise DamagedRecord(_WRONG[wrong], where)
+    return ExampleRecord(
+        partition=header.partition,
+        tick=header.tick,
+        attempt=header.attempt,
+        sequence=header.sequence,
+        log_time_ms=first_ms + delta.astype(np.int64),
+        id_hash=id_hash,
+        label=soft if header.flags & _SOFT else hard.astype(np.float64),
+        weight=weight if header.flags & _WEIGHTED else np.ones(n),
+        keys=keys,
+        indices=indices,
+        row_len=row_len,
+        positions=positions,
+        values=values,
+    )
+
+
+def to_batch(record: ExampleRecord) -> ExampleBatch:
+    """The examples of a record as columns again: what was encoded, bit for bit."""
+    row_start = np.zeros(len(record) + 1, np.int64)
+    np.cumsum(record.row_len, out=row_start[1:])
+    values = np.ones(len(record.indices))
+    values[record.positions] = record.values
+    return ExampleBatch(
+        record.log_time_ms,
+        record.id_hash,
+        record.label,
+        record.weight,
+        row_start,
+        record.keys[record.indices],
+        values,
+    )
+
+
+def warm() -> None:
+    """Compile the kernels of encoding and decoding, or load them from the disk cache."""
+    one = np.ones(1)
+    batch = ExampleBatch(
+        np.zeros(1, np.int64), np.zeros(1, np.uint64), one, one, np.array([0, 1]), np.ones(1, np.uint64), one
+    )
+    for record in encode_examples(0, 0, 1, batch):
+        decode(record)
+
+
+_DTYPES = ("<u8", "<u8", "<f8", "<f8", "<f8", "<u4", "<u4", "<u2", "<u2", "u1")
+_EMPTY: tuple[NDArray[Any], ...] = tuple(np.frombuffer(b"", dtype) for dtype in _DTYPES)
+"""The arrays of a record without elements: many are absent from most records, and a view costs a quarter of a µs."""
+
+
+def _array_sizes(flags: int, n: int, k: int, m: int, v: int) -> tuple[int, ...]:
+    """Bytes of the arrays of a record, in order."""
+    weighted, soft = bool(flags & _WEIGHTED), bool(flags & _SOFT)
+    return 8 * k, 8 * n, 8 * v, 8 * n * weighted, 8 * n * soft, 4 * n, 4 * v, 2 * m, 2 * n, n * (not soft)
+
+
+class _Columns:
+    """A batch found sound, with what is the same for all its records: the flags and the narrower columns."""
+
+    def __init__(self, batch: ExampleBatch) -> None:
+        _check_batch(batch)
+        self.batch = batch
+        self.row_len = np.diff(batch.row_start).astype(np.uint16)
+        weighted = bool((batch.weight != 1.0).any())
+        soft = not bool(((batch.label == 0.0) | (batch.label == 1.0)).all())
+        self.flags = (_WEIGHTED if weighted else 0) | (_SOFT if soft else 0)
+        self.row_bytes = sum(_array_sizes(self.flags, 1, 0, 0, 0))
+
+
+def _check_batch(batch: ExampleBatch) -> None:
+    """Raise ValueError where the columns do not belong together: the kernel trusts them."""
+    n, m = len(batch), len(batch.keys)
+    rows = {len(batch.log_time_ms), len(batch.label), len(batch.weight), len(batch.row_start) - 1}
+    if rows != {n} or len(batch.values) != m:
+        raise ValueError("the columns of a batch differ in length")
+    row_len = np.diff(batch.row_start)
+    least, most = int(row_len.min()), int(row_len.max())
+    if least < 0 or most > MAX_FEATURES:
+        raise ValueError(f"an example has 0 to {MAX_FEATURES} features, not {least}..{most}")
+    if batch.row_start[0] < 0 or batch.row_start[-1] > m:
+        raise ValueError("rows outside the features of the batch")
+    if bool((np.diff(batch.log_time_ms) < 0).any()):
+        raise ValueError("the log times of a batch never decrease")
+
+
+def _encode_some(
+    header: RecordHeader, columns: _Columns, row: int, max_bytes: int, scratch: Scratch
+) -> tuple[int, bytes]:
+    """One record from `row` on, and the row after it."""
+    batch = columns.batch
+    latest = min(int(batch.log_time_ms[row]) + _MAX_DELTA, _MAX_MS)
+    end = int(np.searchsorted(batch.log_time_ms, latest, side="right"))
+    features = int(batch.row_start[end] - batch.row_start[row])
+    room = min(features, max(max_bytes // 2, MAX_FEATURES))
+    if len(scratch.indices) < room:
+        scratch.reserve(room)
+    slots = min(scratch.slots, 1 << (4 * features + 256).bit_length())
+    end, k, m, v, used, slots, stamp = number_keys(
+        scratch.table,
+        slots,
+        scratch.stamp,
+        batch.row_start,
+        row,
+        end,
+        batch.keys,
+        batch.values,
+        columns.row_bytes,
+        max_bytes - _ARRAYS_AT,
+        scratch.keys,
+        scratch.indices,
+        scratch.positions,
+        scratch.values,
+    )
+    scratch.slots, scratch.stamp = slots, stamp + 1
+    if _ARRAYS_AT + used > max_bytes:
+        size = _ARRAYS_AT + used
+        raise ValueError(f"an example of {m} features takes {size} bytes; a record has {max_bytes}")
+    return end, seal(header, _body(columns, row, end, k, m, v, scratch))
+
+
+def _body(columns: _Columns, row: int, end: int, k: int, m: int, v: int, scratch: Scratch) -> bytes:
+    """The body of a record with the rows `row..end-1`, whose features lie in `scratch`."""
+    batch = columns.batch
+    first_ms = int(batch.log_time_ms[row])
+    rows = slice(row, end)
+    parts: list[NDArray[np.generic]] = [scratch.keys[:k], batch.id_hash[rows], scratch.values[:v]]
+    if columns.flags & _WEIGHTED:
+        parts.append(batch.weight[rows])
+    if columns.flags & _SOFT:
+        parts.append(batch.label[rows])
+    parts.append((batch.log_time_ms[rows] - first_ms).astype(np.uint32))
+    parts += [scratch.positions[:v], scratch.indices[:m], columns.row_len[rows]]
+    if not columns.flags & _SOFT:
+        parts.append(batch.label[rows].astype(np.uint8))
+    return b"".join([_SIZES.pack(end - row, k, m, v, first_ms), *(part.tobytes() for part in parts)])
+
+
+_WRONG = (
+    "",
+    "the lengths of the examples do not add up to the features",
+    "a feature that names no key",
+    "a value that belongs to no feature, or out of order",
+    "a key that is 0",
+    "log times that go back",
+    "a label that is neither 0 nor 1",
+    "log times beyond 64 bits",
+)
+_BEYOND = 7
+
+
+@kernel
+def _verify(
+    keys: NDArray[np.uint64],
+    delta: NDArray[np.uint32],
+    positions: NDArray[np.uint32],
+    indices: NDArray[np.uint16],
+    row_len: NDArray[np.uint16],
+    hard: NDArray[np.uint8],
+) -> int:
+    """0 if everything a fold trusts holds, else which message of `_WRONG` says what does not."""
+    total = np.int64(0)
+    for i in range(len(row_len)):
+        total += row_len[i]
+    if total != len(indices):
+        return 1
+    top = np.uint16(0)
+    for i in range(len(indices)):
+        top = max(top, indices[i])
+    if len(indices) > 0 and top >= len(keys):
+        return 2
+    before = np.int64(-1)
+    for i in range(len(positions)):
+        if positions[i] <= before:
+            return 3
+        before = np.int64(positions[i])
+    if before >= len(indices):
+        return 3
+    zeros = 0
+    for i in range(len(keys)):
+        zeros += keys[i] == 0
+    if zeros:
+        return 4
+    backward = delta[0] != 0
+    for i in range(1, len(delta)):
+        backward |= delta[i] < delta[i - 1]
+    if backward:
+        return 5
+    strange = False
+    for i in range(len(hard)):
+        strange |= hard[i] > 1
+    return 6 if strange else 0

@@ -1,0 +1,281 @@
+"""Marks, and the click codes of their resume points, as records of the training log.
+
+In: a `Mark`, or an opened record. Out: bytes, or the `Mark`.
+This file must never decide whether a mark counts; that is rule R (`rule_r`).
+
+Body of a mark, version 2, little-endian, after the header of `log.header`:
+
+    offset  type     field
+        40  u64      attempt of the predecessor
+        48  i64      last tick of the predecessor
+        56  i64      first tick
+        64  i64      next impression to emit (offset)
+        72  i64      first click not expired (offset)
+        80  i64      click cursor (offset)
+        88  i64[7]   impressions: read, examples, positives, duplicates, sampled out, dead, late
+       144  i64[7]   clicks: read, matched, duplicates, orphans, late, dead, waiting
+       200  u64      fingerprint of the features' settings, 0 where it is not known
+
+With flag 1 a resume point follows:
+
+       208  16s      topic id of the impressions
+       224  16s      topic id of the clicks
+       240  u64[3]   fingerprints of the settings of the join, of the impressions and of the clicks
+       264  i64      log time written for the last impression emitted, ms
+       272  i64      impression to read from to know the duplicates (offset)
+       280  i64      log time with which the last click went, ms
+       288  u64      number of codes
+       296  u32      partitions of each input topic
+       300  u32      number of steps
+       304  i64[2]   for each step, its number and the first impression emitted in it (offset)
+         …  u8[]     the codes, two bits each, the first in the lowest bits; a last byte is filled with zeros
+
+With flag 4, only beside flag 1, the log begins anew with the resume point.
+
+In version 1, by other rules of the join, there are neither late impressions nor steps nor a flag 4, of the fingerprints
+only the join's, the two fields of log time have another meaning, and a resume point begins at 192 and its codes at 268.
+
+With flag 2 the codes are not here but in records of kind 3 ahead of the mark, which follow the attempt's
+records of examples in the count of sequences. Body of such a record:
+
+        40  u64      number of codes
+        48  u8[]     the codes, packed as above
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import fields, replace
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
+from stream_learner.core.log.header import HEADER_BYTES, VERSION_OF, Kind, LogRecord, RecordHeader, seal
+from stream_learner.core.log.marks import RULES, ClickCounts, ImpressionCounts, Mark, ResumePoint, TickCounts
+
+HAS_RESUME = 1
+CODES_AHEAD = 2
+BEGINS_ANEW = 4
+
+_BODY = struct.Struct("<Qqqqqq7q7qQ")
+_RESUME = struct.Struct("<16s16s3QqqqQII")
+_STEP = struct.Struct("<qq")
+_BODY_1 = struct.Struct("<Qqqqqq6q7q")
+_RESUME_1 = struct.Struct("<16s16sQqqqQI")
+_CODE_COUNT = struct.Struct("<Q")
+_IMPRESSIONS = attrgetter(*(f.name for f in fields(ImpressionCounts)))
+_CLICKS = attrgetter(*(f.name for f in fields(ClickCounts)))
+_SHIFTS = np.array([0, 2, 4, 6], np.uint8)
+_FLAGS = HAS_RESUME | CODES_AHEAD | BEGINS_ANEW
+_FLAGS_1 = HAS_RESUME | CODES_AHEAD
+_MOST_STEPS = 64
+_PART_AT = HEADER_BYTES + _CODE_COUNT.size
+
+MARK_BYTES = HEADER_BYTES + _BODY.size + _RESUME.size
+"""Size of a mark with a resume point, its steps and codes not counted."""
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """One record; codes that are not `detached` are inside. Raises ValueError where a field does not fit."""
+    flags, tail = 0, b""
+    if mark.resume is not None:
+        flags = HAS_RESUME | (CODES_AHEAD if mark.resume.detached else 0)
+        tail = _resume_bytes(mark.resume)
+    if mark.begins_anew:
+        if mark.resume is None:
+            raise ValueError("a mark that begins anew has a resume point")
+        flags |= BEGINS_ANEW
+    try:
+        body = _BODY.pack(
+            mark.pred_attempt,
+            mark.pred_tick,
+            mark.first_tick,
+            mark.next_impression,
+            mark.first_click,
+            mark.click_cursor,
+            *_IMPRESSIONS(mark.counts.impressions),
+            *_CLICKS(mark.counts.clicks),
+            mark.features,
+        )
+    except struct.error as error:
+        raise ValueError(f"{mark} does not fit a mark: {error}") from error
+    version = VERSION_OF[Kind.MARK]
+    header = RecordHeader(Kind.MARK, flags, mark.partition, mark.records, mark.attempt, mark.last_tick, version)
+    return seal(header, body + tail)
+
+
+def detach_codes(mark: Mark, max_bytes: int) -> tuple[Mark, list[bytes]]:
+    """Move the codes of a mark that would be larger than `max_bytes` into records of their own ahead of it.
+
+    Returns the mark to encode, `records` counted up, and those records in order; a mark that fits is returned
+    as is.
+    """
+    resume = mark.resume
+    if resume is None or MARK_BYTES + _STEP.size * len(resume.steps) + packed_size(len(resume.codes)) <= max_bytes:
+        return mark, []
+    step = 4 * (max_bytes - _PART_AT)
+    if step <= 0:
+        raise ValueError(f"no codes fit into records of {max_bytes} bytes")
+    parts: list[bytes] = []
+    for begin in range(0, len(resume.codes), step):
+        sequence = mark.records + len(parts)
+        header = RecordHeader(Kind.CODES, 0, mark.partition, sequence, mark.attempt, mark.last_tick)
+        codes = resume.codes[begin : begin + step]
+        parts.append(seal(header, _CODE_COUNT.pack(len(codes)) + _pack(codes)))
+    bare = replace(resume, codes=np.zeros(0, np.uint8), detached=len(resume.codes))
+    return replace(mark, records=mark.records + len(parts), resume=bare), parts
+
+
+def attach_codes(mark: Mark, parts: list[NDArray[np.uint8]], where: Where = NOWHERE) -> Mark:
+    """Undo `detach_codes`; `parts` as `decode_codes` gives them, in order. `records` keeps counting them.
+
+    Raises DamagedRecord where there are more or fewer codes than the mark names.
+    """
+    expected = mark.resume.detached if mark.resume is not None else 0
+    found = sum(map(len, parts))
+    if found != expected:
+        raise DamagedRecord(f"the mark names {expected} codes ahead of it, there are {found}", where)
+    if mark.resume is None or not parts:
+        return mark
+    return replace(mark, resume=replace(mark.resume, codes=np.concatenate(parts), detached=0))
+
+
+def decode_mark(record: LogRecord) -> Mark:
+    """The mark that a record of kind `MARK` holds. Raises DamagedRecord.
+
+    Codes that lie ahead of the mark are only counted, in `resume.detached`.
+    """
+    header, body, where = record.header, record.body, record.where
+    has_resume = bool(header.flags & HAS_RESUME)
+    known = _FLAGS if header.version > 1 else _FLAGS_1
+    if header.flags & ~known or (header.flags and not has_resume):
+        raise DamagedRecord(f"a mark with unknown flags {header.flags}", where)
+    fixed = _BODY if header.version > 1 else _BODY_1
+    if len(body) < fixed.size if has_resume else len(body) != fixed.size:
+        raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
+    found = fixed.unpack_from(body)
+    counts, features = (found[6:-1], found[-1]) if header.version > 1 else (found[6:], 0)
+    impressions, clicks = counts[:-7], counts[-7:]
+    mark = Mark(
+        partition=header.partition,
+        attempt=header.attempt,
+        first_tick=found[2],
+        last_tick=header.tick,
+        next_impression=found[3],
+        first_click=found[4],
+        click_cursor=found[5],
+        records=header.sequence,
+        pred_attempt=found[0],
+        pred_tick=found[1],
+        counts=TickCounts(ImpressionCounts(*impressions), ClickCounts(*clicks)),
+        resume=_decode_resume(record, fixed.size) if has_resume else None,
+        features=features,
+        begins_anew=bool(header.flags & BEGINS_ANEW),
+    )
+    _check_order(mark, min(*found[3:6], *counts), where)
+    return mark
+
+
+def decode_codes(record: LogRecord) -> NDArray[np.uint8]:
+    """The codes u8[k] of a record of kind `CODES`. Raises DamagedRecord."""
+    body = record.body
+    if len(body) < _CODE_COUNT.size:
+        raise DamagedRecord(f"a record of codes of {record.size_bytes} bytes", record.where)
+    return _unpack(body[_CODE_COUNT.size :], _CODE_COUNT.unpack_from(body)[0], record.where)
+
+
+def packed_size(codes: int) -> int:
+    """Bytes that many codes take."""
+    return (codes + 3) // 4
+
+
+def _check_order(mark: Mark, least: int, where: Where) -> None:
+    if not 0 <= mark.first_tick <= mark.last_tick or mark.pred_tick < -1:
+        ticks = f"{mark.first_tick}..{mark.last_tick}"
+        raise DamagedRecord(f"a mark of ticks {ticks} after {mark.pred_tick}", where)
+    if least < 0 or mark.first_click > mark.click_cursor:
+        raise DamagedRecord("a mark whose positions or counts are out of order", where)
+    codes = 0 if mark.resume is None else len(mark.resume.codes) + mark.resume.detached
+    if codes > mark.click_cursor - mark.first_click:
+        raise DamagedRecord(f"a mark with {codes} codes for fewer clicks", where)
+
+
+def _resume_bytes(resume: ResumePoint) -> bytes:
+    if len(resume.impression_topic_id) != 16 or len(resume.click_topic_id) != 16:
+        raise ValueError("a topic id has 16 bytes")
+    if resume.rules != RULES:
+        raise ValueError(f"a resume point of the rules {resume.rules} is not written any more")
+    if len(resume.steps) > _MOST_STEPS:
+        raise ValueError(f"{len(resume.steps)} steps; a resume point has at most {_MOST_STEPS}")
+    if resume.detached and len(resume.codes):
+        raise ValueError("codes lie in the mark or ahead of it, not both")
+    try:
+        packed = _RESUME.pack(
+            resume.impression_topic_id,
+            resume.click_topic_id,
+            resume.join_fingerprint,
+            resume.impressions_fingerprint,
+            resume.clicks_fingerprint,
+            resume.impression_log_time,
+            resume.dedupe_from,
+            resume.click_log_time,
+            resume.detached or len(resume.codes),
+            resume.partitions,
+            len(resume.steps),
+        )
+        steps = b"".join(_STEP.pack(*step) for step in resume.steps)
+    except struct.error as error:
+        raise ValueError(f"{resume} does not fit a resume point: {error}") from error
+    return packed + steps + _pack(resume.codes)
+
+
+def _decode_resume(record: LogRecord, at: int) -> ResumePoint:
+    """The resume point that begins at `at` of a mark's body."""
+    header, body, where = record.header, record.body, record.where
+    fixed = _RESUME if header.version > 1 else _RESUME_1
+    steps_at = at + fixed.size
+    if len(body) < steps_at:
+        raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
+    found = list(fixed.unpack_from(body, at))
+    inputs = (found.pop(3), found.pop(3)) if header.version > 1 else (0, 0)
+    ahead = bool(header.flags & CODES_AHEAD)
+    count = found[8] if header.version > 1 else 0
+    codes_at = steps_at + _STEP.size * count
+    if count > _MOST_STEPS or len(body) < codes_at:
+        raise DamagedRecord(f"{count} steps in a mark of {record.size_bytes} bytes", where)
+    return ResumePoint(
+        impression_topic_id=found[0],
+        click_topic_id=found[1],
+        partitions=found[7],
+        join_fingerprint=found[2],
+        impression_log_time=found[3],
+        dedupe_from=found[4],
+        click_log_time=found[5],
+        codes=_unpack(body[codes_at:], 0 if ahead else found[6], where),
+        detached=found[6] if ahead else 0,
+        steps=tuple(_STEP.iter_unpack(body[steps_at:codes_at])),
+        rules=header.version,
+        impressions_fingerprint=inputs[0],
+        clicks_fingerprint=inputs[1],
+    )
+
+
+def _pack(codes: NDArray[np.uint8]) -> bytes:
+    if len(codes) and int(codes.max()) > 3:
+        raise ValueError("a click code has two bits")
+    padded = np.zeros(4 * packed_size(len(codes)), np.uint8)
+    padded[: len(codes)] = codes
+    quads = padded.reshape(-1, 4)
+    return (quads[:, 0] | quads[:, 1] << 2 | quads[:, 2] << 4 | quads[:, 3] << 6).astype(np.uint8).tobytes()
+
+
+def _unpack(code_bytes: memoryview, count: int, where: Where) -> NDArray[np.uint8]:
+    packed = np.frombuffer(code_bytes, np.uint8)
+    if len(packed) != packed_size(count):
+        raise DamagedRecord(f"{count} codes in {len(packed)} bytes", where)
+    codes = ((packed[:, None] >> _SHIFTS) & np.uint8(3)).reshape(-1)
+    if codes[count:].any():
+        raise DamagedRecord("codes after the last click", where)
+    return codes[:count]

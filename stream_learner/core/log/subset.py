@@ -1,0 +1,112 @@
+"""A subset of the features of a training log: the same examples with some keys left out.
+
+In: a record of the training log, the keys to leave out. Out: the record as a joiner would have made it that had never
+made features of these keys.
+This file must never leave out an example, one without features included, or change the order of anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.log.examples import ExampleBatch, ExampleRecord, decode, encode_examples
+from stream_learner.core.machine.kernels import kernel
+
+_DROPPED = -1
+
+
+@kernel
+def _number_kept(keys: NDArray[np.uint64], dropped: NDArray[np.uint64], place: NDArray[np.int32]) -> int:
+    """The new number of each key, `_DROPPED` for those left out, into `place`; returns how many are kept."""
+    kept = 0
+    for i in range(len(keys)):
+        low, high = 0, len(dropped)
+        while low < high:
+            middle = (low + high) // 2
+            if dropped[middle] < keys[i]:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(dropped) and dropped[low] == keys[i]:
+            place[i] = _DROPPED
+        else:
+            place[i] = kept
+            kept += 1
+    return kept
+
+
+@kernel
+def _cut(
+    place: NDArray[np.int32],
+    indices: NDArray[np.uint16],
+    row_len: NDArray[np.uint16],
+    positions: NDArray[np.uint32],
+    values: NDArray[np.float64],
+    out_indices: NDArray[np.uint16],
+    out_row_len: NDArray[np.uint16],
+    out_positions: NDArray[np.uint32],
+    out_values: NDArray[np.float64],
+) -> tuple[int, int]:
+    """The features whose key is kept, with their values; returns how many features and values there are."""
+    m, v, at, given = 0, 0, 0, 0
+    for e in range(len(row_len)):
+        begun = m
+        for _ in range(row_len[e]):
+            number = place[indices[at]]
+            has_value = given < len(positions) and positions[given] == at
+            if number != _DROPPED:
+                out_indices[m] = number
+                if has_value:
+                    out_positions[v] = m
+                    out_values[v] = values[given]
+                    v += 1
+                m += 1
+            given += has_value
+            at += 1
+        out_row_len[e] = m - begun
+    return m, v
+
+
+class FeatureSubset:
+    """Leaves some keys out of records. Not for several threads at once."""
+
+    def __init__(self, dropped: NDArray[np.uint64]) -> None:
+        """dropped: u64[k], rising, each once: the keys to leave out. Raises ValueError for others."""
+        self.dropped = np.ascontiguousarray(dropped, np.uint64)
+        if bool((self.dropped[1:] <= self.dropped[:-1]).any()):
+            raise ValueError("the keys to leave out must rise")
+        self._place = np.empty(0, np.int32)
+
+    def apply(self, record: ExampleRecord) -> ExampleRecord:
+        """The record without these keys; itself where it has none of them. Its arrays must be sound."""
+        if len(record.keys) > len(self._place):
+            self._place = np.empty(2 * len(record.keys), np.int32)
+        place = self._place[: len(record.keys)]
+        if _number_kept(record.keys, self.dropped, place) == len(record.keys):
+            return record
+        indices, row_len = np.empty_like(record.indices), np.empty_like(record.row_len)
+        positions, values = np.empty_like(record.positions), np.empty_like(record.values)
+        given = (record.indices, record.row_len, record.positions, record.values)
+        m, v = _cut(place, *given, indices, row_len, positions, values)
+        return replace(
+            record,
+            keys=record.keys[place != _DROPPED],
+            indices=indices[:m],
+            row_len=row_len,
+            positions=positions[:v],
+            values=values[:v],
+        )
+
+
+def warm() -> None:
+    """Compile the kernels, for records as they come out of bytes, read-only."""
+    one = np.ones(1)
+    batch = ExampleBatch(
+        np.zeros(1, np.int64), np.ones(1, np.uint64), one, one, np.array([0, 1]), np.ones(1, np.uint64), 2 * one
+    )
+    record = decode(encode_examples(0, 0, 1, batch)[0])
+    assert isinstance(record, ExampleRecord)
+    FeatureSubset(np.ones(1, np.uint64)).apply(record)

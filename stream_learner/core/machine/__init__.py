@@ -1,0 +1,1 @@
+"""What kernels are made of: how they are compiled, memory, hashing, arithmetic."""

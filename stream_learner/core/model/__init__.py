@@ -1,0 +1,1 @@
+"""The model: the fold of the training log into weights."""

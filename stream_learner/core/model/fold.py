@@ -1,0 +1,303 @@
+"""The fold: examples into weights, in one exact order.
+
+In: records of the training log in the order (tick, partition, sequence), each with its tick. Out: rows of the weight
+table, progressive metrics, the digest of the model.
+This file must never read a clock, draw a random number, or let the result depend on how examples are cut into
+records or on the order of a record's dictionary.
+
+A record is folded in four steps:
+1. resolve: every distinct feature of the record's dictionary finds its row, new ones get one, and all columns are
+   copied into local rows, where they stay in the cache;
+2. fold: the optimizer goes through the examples one by one on the local rows;
+3. write back: columns that changed return to the table, with the tick; digest and lists of changes follow;
+4. observe: the margins each example was predicted with go to the progressive metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.memory import address_of, load_i64_at, load_u16_at, load_u32_at
+from stream_learner.core.model import digest as digests
+from stream_learner.core.model import losses, progress
+from stream_learner.core.model.losses import Loss, make_loss
+from stream_learner.core.model.optimizers import Optimizer, fold_of, ftrl
+from stream_learner.core.model.optimizers.record import (
+    EXAMPLES,
+    FEATURES,
+    KEYS,
+    LABEL,
+    LOG_TIME,
+    RECORD_FIELDS,
+    WEIGHT,
+)
+from stream_learner.core.model.progress import Progress
+from stream_learner.core.model.table import bounded as weight_bounded
+from stream_learner.core.model.table import table as weights
+from stream_learner.core.model.table.bounded import BoundedWeightTable, ColdRows
+from stream_learner.core.model.table.budget import LARGEST_DICTIONARY, MemoryBudget
+from stream_learner.core.model.table.table import WeightTable
+
+_FAULTS: Final = (
+    "",
+    "the lengths of its rows do not add up to its indices",
+    "an index is beyond the dictionary",
+    "the positions of values do not rise within the indices",
+    "a feature has key 0",
+)
+
+
+@kernel
+def _fault(examples: int, row_len: int, m: int, indices: int, v: int, positions: int, k: int, keys: int) -> int:
+    """What makes a record unfit to be folded, as a place in `_FAULTS`; a wrong index would be a crash."""
+    total = 0
+    for e in range(examples):
+        total += load_u16_at(row_len, 2 * e)
+    if total != m:
+        return 1
+    largest = np.uint16(0)
+    for i in range(m):
+        largest = max(largest, load_u16_at(indices, 2 * i))
+    if m > 0 and largest >= k:
+        return 2
+    before = -1
+    for i in range(v):
+        position = np.int64(load_u32_at(positions, 4 * i))
+        if position <= before or position >= m:
+            return 3
+        before = position
+    missing = 0
+    for i in range(k):
+        missing += load_i64_at(keys, 8 * i) == 0
+    return 4 if missing > 0 else 0
+
+
+class _Addresses(NamedTuple):
+    """Where the learner's own buffers lie."""
+
+    scalars: int
+    record: int
+    rows: int
+    local: int
+    scratch: int
+
+
+class Learner:
+    """One model being learned. Not for several threads at once.
+
+    `table` holds the rows, `progress` the progressive metrics, `examples` and `refused` count what was folded and what
+    was not: examples with a number that is not finite, a label the loss does not know, a negative importance, or
+    a step to a state that is not finite; they change nothing.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        *,
+        loss: str | Loss = "logistic",
+        slice_ms: int = 3_600_000,
+        slices_kept: int = 48,
+    ) -> None:
+        """`loss`: what `make_loss` made, or a name; `slice_ms`, `slices_kept`: see `Progress`.
+
+        Raises ValueError for an unknown loss, or one that the optimizer is not defined for.
+        """
+        self.optimizer = optimizer
+        self.loss = loss if isinstance(loss, Loss) else make_loss(loss)
+        check_loss(optimizer, self.loss)
+        self._fold = fold_of(optimizer)
+        self.table = WeightTable(len(optimizer.columns))
+        self.progress = Progress(self.loss.code, option=self.loss.option, slice_ms=slice_ms, slices_kept=slices_kept)
+        self.examples = 0
+        self.refused = 0
+        self.nonzero = 0
+        """Rows whose weight is not 0; where weights move by themselves, as `count_nonzero` found it last."""
+        self._scalars = np.zeros(len(losses.LOSS_SCALARS) + len(optimizer.scalars))
+        self._record = np.zeros(RECORD_FIELDS, np.int64)
+        self._rows = np.empty(LARGEST_DICTIONARY, np.int64)
+        self._local = np.empty(LARGEST_DICTIONARY * optimizer.local_bytes // 8)
+        self._scratch = np.empty(optimizer.scratch_bytes // 8)
+        self._margins = np.empty(0)
+        fixed = (self._scalars, self._record, self._rows, self._local, self._scratch)
+        self._at = _Addresses(*(address_of(buffer) for buffer in fixed))
+
+    def bound_memory(self, cold: ColdRows, budget: MemoryBudget) -> BoundedWeightTable:
+        """Keep no more rows in memory than a budget allows, the others on a cold side; returns the table.
+
+        Only before anything is folded or loaded. What the cold side holds counts from `restore` on.
+        """
+        if self.table.count:
+            raise ValueError("the memory of a table that has rows cannot be bounded any more")
+        ncols = len(self.optimizer.columns)
+        self.table = BoundedWeightTable(ncols, cold, limit_bytes=budget.table_bytes, most_changed=budget.most_changed)
+        return self.table
+
+    def fold(
+        self, record: ExampleRecord, tick: int, *, learned: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float64]:
+        """Learn from a record's examples in their order, as part of a tick (never less than the one before).
+
+        Returns the margins f64[n] each example was predicted with before it was learned from, NaN for one refused:
+        a view, good until the next call. With `learned` bool[n] only the examples it marks are learned from; the others
+        are predicted, and may have no label; measuring is then the caller's affair, and `progress` stays as it is.
+        Raises ValueError, with nothing changed, for a record whose arrays do not
+        agree, or a tick whose changes were already taken; its keys must not repeat.
+        """
+        self.table.check_tick(tick)
+        arrays = _columns(record)
+        only = None if learned is None else np.ascontiguousarray(learned, np.bool_)
+        if only is not None and len(only) != len(record):
+            raise ValueError(f"learned marks {len(only)} examples, the record has {len(record)}")
+        fields = [*_fields(arrays), 0 if only is None else address_of(only)]
+        n, k = fields[EXAMPLES], fields[FEATURES]
+        if n > len(self._margins):
+            self._margins = np.empty(2 * n)
+        self._record[:] = fields
+        at, margins, width = self._at, address_of(self._margins), self.optimizer.local_bytes
+        self.table.resolve(fields[KEYS], k, at.rows, at.local, width)
+        nonzero_before = self._fold.prepare(at.local, k, at.scalars)
+        code, option = self.loss.code, self.loss.option
+        refused = self._fold.fold(at.record, at.local, at.scratch, code, option, at.scalars, margins)
+        nonzero = self.table.write_back(at.rows, k, at.local, width, tick)
+        if not self.optimizer.moves:
+            self.nonzero += nonzero - nonzero_before
+        self.examples += (n if only is None else int(np.count_nonzero(only))) - refused
+        self.refused += refused
+        if only is None:
+            self.progress.observe(margins, fields[LABEL], fields[WEIGHT], fields[LOG_TIME], n)
+        return self._margins[:n]
+
+    def end_pass(self) -> None:
+        """Count the end of a pass over the data, where the learning rate depends on it."""
+        self.optimizer.end_pass(self._scalars)
+
+    def digest(self) -> int:
+        """Digest of the model: all rows, the number of examples folded, the scalars."""
+        return digests.model_digest(self.table.rows_digest, self.examples, self._digested)
+
+    def digest_full(self) -> int:
+        """The same, made again from all rows."""
+        return digests.model_digest(self.table.rows_digest_full(), self.examples, self._digested)
+
+    @property
+    def _digested(self) -> NDArray[np.float64]:
+        """The optimizer's scalars; before them the label range, where predictions depend on it."""
+        if self.optimizer.reads_label_range(self.loss.name):
+            return self._scalars
+        return self._scalars[len(losses.LOSS_SCALARS) :]
+
+    def count_nonzero(self) -> int:
+        """Count the rows whose weight is not 0: looks at every row, but only where weights move by themselves."""
+        if self.optimizer.moves:
+            self.nonzero = sum(int(np.count_nonzero(self.weights(rows.columns))) for rows in self.table.items())
+        return self.nonzero
+
+    def weights(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weights f64[r] of rows with columns f64[r, ncols]."""
+        return self._fold.weights(columns, self._scalars)
+
+    def kind(self) -> dict[str, Any]:
+        """What another state of the same model must have in common with this one: `optimizer`, and `loss` unless it is
+        logistic."""
+        loss = {} if self.loss.code == losses.LOGISTIC else {"loss": self.loss.to_dict()}
+        return {"optimizer": self.optimizer.to_dict(), **loss}
+
+    def state_scalars(self) -> dict[str, Any]:
+        """All state that is not in rows, without loss, in JSON's types; `restore` takes it."""
+        return {
+            "optimizer": self.optimizer.to_dict(),
+            "loss": str(self.loss),
+            "examples": self.examples,
+            "refused": self.refused,
+            "nonzero": None if self.optimizer.moves else self.nonzero,
+            "scalars": [float(x).hex() for x in self._scalars],
+            "digest": f"{self.digest():016x}",
+            "rows_digest": f"{self.table.rows_digest:016x}",
+            "progress": self.progress.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_scalars`, after all rows were loaded into `table`.
+
+        Raises ValueError, and the learner must not be used, when the state is of another optimizer or loss, or its
+        digest is not that of the rows loaded.
+        """
+        mine = {"optimizer": self.optimizer.to_dict(), "loss": str(self.loss)}
+        for name, value in mine.items():
+            if state[name] != value:
+                raise ValueError(f"the state is of {name} {state[name]}, this learner has {value}")
+        self.examples, self.refused = state["examples"], state["refused"]
+        self._scalars[:] = [float.fromhex(x) for x in state["scalars"]]
+        self.nonzero = state["nonzero"] or 0
+        self.count_nonzero()
+        self.progress.restore(state["progress"])
+        if f"{self.digest():016x}" != state["digest"]:
+            raise ValueError(f"the rows have digest {self.digest():016x}, the state says {state['digest']}")
+
+
+def check_loss(optimizer: Optimizer, loss: Loss) -> None:
+    """Raise ValueError for a loss that the optimizer is not defined for."""
+    if optimizer.losses is not None and loss.name not in optimizer.losses:
+        raise ValueError(f"{optimizer.name} is defined for the loss {', '.join(optimizer.losses)}, not for {loss}")
+
+
+def _columns(record: ExampleRecord) -> tuple[NDArray[Any], ...]:
+    """A record's columns as the kernels read them, in the order of `RECORD_FIELDS`' addresses; to be kept alive."""
+    return (
+        np.ascontiguousarray(record.row_len, np.uint16),
+        np.ascontiguousarray(record.indices, np.uint16),
+        np.ascontiguousarray(record.positions, np.uint32),
+        np.ascontiguousarray(record.values, np.float64),
+        np.ascontiguousarray(record.label, np.float64),
+        np.ascontiguousarray(record.weight, np.float64),
+        np.ascontiguousarray(record.keys, np.uint64),
+        np.ascontiguousarray(record.log_time_ms, np.int64),
+    )
+
+
+def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
+    """Check a record's columns; returns the numbers of `RECORD_FIELDS` up to LEARNED. Raises ValueError."""
+    n, m, v, values, labels, importances, k, log_times = (len(column) for column in columns)
+    if not (n == labels == importances == log_times and v == values and k <= LARGEST_DICTIONARY):
+        raise ValueError("the record's columns differ in length, or its dictionary is too large")
+    places = [address_of(column) for column in columns]
+    fault = _fault(n, places[0], m, places[1], v, places[2], k, places[6])
+    if fault:
+        raise ValueError(f"the record cannot be folded: {_FAULTS[fault]}")
+    return [n, v, k, *places]
+
+
+def warm(optimizer: Optimizer | None = None) -> None:
+    """Compile every kernel of the fold with an optimizer, by default FTRL-Proximal."""
+    for module in (digests, weights, weight_bounded, progress):
+        module.warm()
+    known = optimizer or ftrl.FtrlProximal()
+    if known.name == ftrl.FtrlProximal.name:
+        ftrl.warm()
+    learner = Learner(known, loss=known.losses[0] if known.losses else "logistic")
+    one = np.ones(1)
+    record = ExampleRecord(
+        partition=0,
+        tick=0,
+        attempt=1,
+        sequence=0,
+        log_time_ms=np.zeros(1, np.int64),
+        id_hash=np.ones(1, np.uint64),
+        label=one,
+        weight=one,
+        keys=np.ones(1, np.uint64),
+        indices=np.zeros(1, np.uint16),
+        row_len=np.ones(1, np.uint16),
+        positions=np.zeros(0, np.uint32),
+        values=np.zeros(0),
+    )
+    learner.fold(record, 0)
+    learner.weights(learner.table.take_changed_for_publication(0).columns)
+    learner.table.restart_changes(0, 0)
+    learner.digest_full()

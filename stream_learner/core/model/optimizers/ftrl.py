@@ -1,0 +1,197 @@
+"""FTRL-Proximal with per-coordinate learning rates, L1 and L2.
+
+In: local rows (w, z, n, sqrt n), a record. Out: the same, changed by every example in turn.
+This file must never fuse, reorder or drop an operation: the digest of every model depends on it.
+
+Source: [G] Algorithm 1, listed in `core.model.optimizers`. With d the importance
+times the slope of the loss, per feature of value x:
+
+    w     = 0 if |z| <= l1, else -(z - sgn(z) l1) / ((beta + sqrt n) / alpha + l2)
+    g     = d x
+    sigma = (sqrt(n + g^2) - sqrt n) / alpha
+    z    += g - sigma w, with the w that predicted
+    n    += g^2
+
+Convention: the penalty is l1 ||w||_1 + (l2/2) ||w||^2; division by alpha is multiplication by the double nearest to
+1/alpha; w = 0 where the denominator is 0 (n = 0 with beta = l2 = 0).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.memory import (
+    address_of,
+    load_f64,
+    load_f64_at,
+    load_u16,
+    store_f64,
+    store_f64_at,
+)
+from stream_learner.core.model.losses import LOGISTIC, label_read, margin_read, slope
+from stream_learner.core.model.optimizers.base import Optimizer
+from stream_learner.core.model.optimizers.lanes import (
+    LOCAL_BYTES,
+    LONGEST_ROW,
+    A,
+    B,
+    C,
+    W,
+    X,
+    dot,
+    gather,
+    padded,
+    scatter,
+    spread_values,
+)
+from stream_learner.core.model.optimizers.record import RECORD_FIELDS, is_learned, label_range, opened, set_label_range
+from stream_learner.core.model.optimizers.settings import L1, L2, Alpha, Beta
+
+_INVERSE_ALPHA, _BETA, _L1, _L2 = range(4)
+_LARGEST: Final = float(np.finfo(np.float64).max)
+
+
+@kernel
+def _weight(z: float, root_n: float, inverse_alpha: float, beta: float, l1: float, l2: float) -> float:
+    """The weight of (z, sqrt n) in closed form, without a branch."""
+    denominator = (beta + root_n) * inverse_alpha + l2
+    w = -(z - np.copysign(l1, z)) / denominator
+    return 0.0 if (abs(z) <= l1) | (denominator == 0.0) else w
+
+
+@kernel
+def _weights(columns: int, count: int, parameters: int, out: int) -> None:
+    """Weights f64[count] at `out` of rows (z, n)."""
+    inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
+    l1, l2 = load_f64(parameters + 8 * _L1), load_f64(parameters + 8 * _L2)
+    for i in range(count):
+        z, n = load_f64_at(columns, 16 * i), load_f64_at(columns, 16 * i + 8)
+        store_f64_at(out, 8 * i, _weight(z, np.sqrt(n), inverse_alpha, beta, l1, l2))
+
+
+@kernel
+def _prepare(local: int, count: int, parameters: int) -> int:
+    """Fill w and sqrt n of local rows whose z and n are there; returns the number of non-zero weights."""
+    inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
+    l1, l2 = load_f64(parameters + 8 * _L1), load_f64(parameters + 8 * _L2)
+    nonzero = 0
+    for i in range(count):
+        row = LOCAL_BYTES * i
+        root_n = np.sqrt(load_f64_at(local, row + 16))
+        w = _weight(load_f64_at(local, row + 8), root_n, inverse_alpha, beta, l1, l2)
+        store_f64_at(local, row, w)
+        store_f64_at(local, row + 24, root_n)
+        nonzero += w != 0.0
+    return nonzero
+
+
+@kernel
+def _update(scratch: int, length: int, d: float, inverse_alpha: float, beta: float, l1: float, l2: float) -> bool:
+    """One step on the planes w, z, n, sqrt n of `length` features; False if a z or n is no longer finite."""
+    finite = True
+    for j in range(min(length, LONGEST_ROW)):
+        o = 8 * j
+        g = d * load_f64_at(scratch, X + o)
+        n = load_f64_at(scratch, B + o) + g * g
+        root_n = np.sqrt(n)
+        sigma = (root_n - load_f64_at(scratch, C + o)) * inverse_alpha
+        z = load_f64_at(scratch, A + o) + (g - sigma * load_f64_at(scratch, W + o))
+        finite &= (abs(z) <= _LARGEST) & (n <= _LARGEST)
+        store_f64_at(scratch, W + o, _weight(z, root_n, inverse_alpha, beta, l1, l2))
+        store_f64_at(scratch, A + o, z)
+        store_f64_at(scratch, B + o, n)
+        store_f64_at(scratch, C + o, root_n)
+    return finite
+
+
+@kernel
+def _fold(
+    record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int, parameters: int
+) -> int:
+    """See `Fold.fold`."""
+    inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
+    l1, l2 = load_f64(parameters + 8 * _L1), load_f64(parameters + 8 * _L2)
+    fields = opened(record)
+    low, high = label_range(scalars)
+    first = exception = refused = 0
+    for e in range(fields.examples):
+        length = np.int64(load_u16(fields.row_len + 2 * e))
+        row = fields.indices + 2 * first
+        gather(local, row, length, scratch)
+        exception = spread_values(fields, scratch, first, length, exception)
+        first += length
+        y, h = label_read(loss, load_f64(fields.labels + 8 * e)), load_f64(fields.importances + 8 * e)
+        seen_low, seen_high = (min(low, y), max(high, y)) if y == y else (low, high)
+        p = margin_read(loss, option, dot(scratch, padded(length)), seen_low, seen_high)
+        if not is_learned(fields.learned, e):
+            low, high = seen_low, seen_high
+            store_f64(margins + 8 * e, p)
+            continue
+        d = h * slope(loss, option, p, y)
+        good = (y == y) & (h >= 0.0) & (h <= _LARGEST)
+        good &= (abs(p) <= _LARGEST) & (abs(d) <= _LARGEST)
+        if good and _update(scratch, padded(length), d, inverse_alpha, beta, l1, l2):
+            scatter(local, row, length, scratch)
+            low, high = seen_low, seen_high
+            store_f64(margins + 8 * e, p)
+        else:
+            refused += 1
+            store_f64(margins + 8 * e, np.nan)
+    set_label_range(scalars, low, high)
+    return refused
+
+
+@dataclass(frozen=True, slots=True)
+class FtrlProximal(Optimizer):
+    """Hyper-parameters: learning rate alpha > 0, its smoothing beta >= 0, penalties l1 >= 0 and l2 >= 0.
+
+    Raises ValueError for values outside these, or whose 1/alpha is not finite.
+    """
+
+    alpha: Alpha = 0.1
+    beta: Beta = 1.0
+    l1: L1 = 1.0
+    l2: L2 = 1.0
+
+    name: ClassVar[str] = "ftrl_proximal"
+    columns: ClassVar[tuple[str, ...]] = ("z", "n")
+
+    def __post_init__(self) -> None:
+        Optimizer.__post_init__(self)
+        if not math.isfinite(1.0 / self.alpha):
+            raise ValueError(f"alpha must be a number > 0 whose inverse is finite, not {self.alpha!r}")
+
+    def _parameters(self) -> NDArray[np.float64]:
+        return np.array([1.0 / self.alpha, self.beta, self.l1, self.l2])
+
+    def weights(self, columns: NDArray[np.float64], scalars: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weights f64[r] of rows (z, n) f64[r, 2]."""
+        columns = np.ascontiguousarray(columns, np.float64)
+        parameters, out = self._parameters(), np.empty(len(columns))
+        _weights(address_of(columns), len(columns), address_of(parameters), address_of(out))
+        return out
+
+    def prepare(self, local: int, count: int, scalars: int) -> int:
+        """See `Fold.prepare`."""
+        parameters = self._parameters()
+        return int(_prepare(local, count, address_of(parameters)))
+
+    def fold(self, record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int) -> int:
+        """See `Fold.fold`."""
+        parameters = self._parameters()
+        return int(_fold(record, local, scratch, loss, option, scalars, margins, address_of(parameters)))
+
+
+def warm() -> None:
+    """Compile every kernel of this module."""
+    optimizer = FtrlProximal()
+    record, local, scalars = np.zeros(RECORD_FIELDS, np.int64), np.zeros(4), np.zeros(2)
+    optimizer.weights(np.zeros((1, 2)), scalars)
+    optimizer.prepare(address_of(local), 1, address_of(scalars))
+    optimizer.fold(address_of(record), address_of(local), 0, LOGISTIC, 0.0, address_of(scalars), 0)

@@ -1,0 +1,1 @@
+"""The weight table: rows by key, in memory or partly elsewhere."""

@@ -1,0 +1,1 @@
+"""Published models and checkpoints: rows, pages, records, and the replica of a scorer."""

@@ -1,0 +1,51 @@
+"""What every reader of example files hands out, whatever the format.
+
+In: nothing. Out: the types of a parsed block of lines.
+This file must never open a file, or know a format.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.log.examples import ExampleBatch
+
+
+class Fault(NamedTuple):
+    """Why a line was left out.
+
+    line: its number in the file, from 1. column: the byte in the line, from 1. expected: what should stand there.
+    """
+
+    line: int
+    column: int
+    expected: str
+
+
+class Parsed(NamedTuple):
+    """The examples of a block of whole lines, in their order.
+
+    batch: the examples; labels as written, log_time_ms 0, id_hash the line's number. lines i64[n]: the line of each.
+    labelled bool[n]: False where there is nothing to learn from, only to predict (the label is then NaN).
+    tags: of each example, or an empty list where no line of the block has one. faults: the lines left out.
+    namespace_end i64[], only where a parser was asked for it: how many features of the batch lie before the end of
+    each namespace, for all examples one after the other.
+    """
+
+    batch: ExampleBatch
+    lines: NDArray[np.int64]
+    labelled: NDArray[np.bool_]
+    tags: list[bytes]
+    faults: list[Fault]
+    namespace_end: NDArray[np.int64] | None = None
+
+
+class LineParser(Protocol):
+    """Reads one format. Not for several threads at once: a parser reuses its buffers."""
+
+    def parse(self, text: bytes | memoryview, first_line: int) -> Parsed:
+        """Parse whole lines; the first one has number `first_line`. Nothing of a faulty line is in the batch."""
+        ...

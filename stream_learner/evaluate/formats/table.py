@@ -1,0 +1,220 @@
+"""Tables whose columns have types, such as Parquet's, as examples: the same features as the joiner makes of JSON.
+
+In: for each column numbers or texts, with the places where its rows begin. Out: examples.
+This file must never know where a table came from.
+
+| a column of | becomes, for each of its values |
+|---|---|
+| numbers | key `XXH64("N")`, value the number, or its logarithm or bucket, as the specification says |
+| texts | key `XXH64("N=text")`, value 1; so do whole numbers of a categorical column |
+
+`N` is the name of the column, as `feature_keys` writes it.
+
+A row may have several values of a column, or none; then it has its missing indicator, if that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.events.fast import layout as ctx
+from stream_learner.core.events.fast.fields import FieldMemory
+from stream_learner.core.events.fast.finish import emit, finish_row, start_row
+from stream_learner.core.events.fast.layout import ROW_SLOT
+from stream_learner.core.events.fast.strings import category_key
+from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.plan import Plan
+from stream_learner.core.machine.arithmetic import log1p
+from stream_learner.core.machine.hashing import hash_texts
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.memory import address_of
+from stream_learner.core.machine.words import load_float, load_int, load_word, store_int
+from stream_learner.evaluate.formats import work_layout as lay
+from stream_learner.evaluate.formats.base import Parsed
+from stream_learner.evaluate.formats.line_work import LineWork
+from stream_learner.evaluate.formats.work_layout import has_room, keep, note_fault
+
+_PADDING = np.zeros(ctx.PADDING, np.uint8)
+_WORDS = 7
+_NO_KEY = np.uint64(0)
+_BAD_LABEL, _BAD_WEIGHT, _INFINITE, _TOO_LONG, _TOO_MANY = -1, -2, -3, -4, -5
+
+
+class Features(NamedTuple):
+    """The features of one column, row after row.
+
+    place: the column's, from 1, for faults. row: where `FieldMemory` knows it. row_start i64[n+1]. keys u64[k] (0: the
+    text is too long) and values f64[k], or one for all.
+    """
+
+    place: int
+    row: int
+    row_start: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    values: NDArray[np.float64]
+
+
+@kernel
+def _log_of(values: NDArray[np.float64]) -> None:
+    for i in range(len(values)):
+        magnitude = log1p(abs(values[i]))
+        values[i] = -magnitude if values[i] < 0.0 else magnitude
+
+
+@kernel
+def _text_keys(context: int, row: int, data: int, bounds: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
+    """Key of each text [bounds[i], bounds[i+1]) behind `data`, with 64 bytes to read on both sides.
+
+    A text too long for the specification gets some key.
+    """
+    most = load_int(context + ctx.CTX_MAX_VALUE_BYTES)
+    for i in range(len(keys)):
+        length = min(bounds[i + 1] - bounds[i], most)
+        keys[i] = category_key(context, row, data + bounds[i], length, True)
+
+
+@kernel
+def _row(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
+    """One row: (place of the column it was read to, KEPT or a fault)."""
+    table, count = load_int(state + lay.COLUMNS), load_int(state + lay.COLUMN_COUNT)
+    start_row(context)
+    for column in range(count):
+        words = table + 8 * _WORDS * column
+        place, starts, keys, values = load_int(words), load_int(words + 16), load_int(words + 24), load_int(words + 40)
+        slot = load_int(load_int(words + 8) + ROW_SLOT)
+        for i in range(load_int(starts + 8 * at), load_int(starts + 8 * at + 8)):
+            key = load_word(keys + load_int(words + 32) * i)
+            value = load_float(values + load_int(words + 48) * i)
+            if key == _NO_KEY:
+                return place, _TOO_LONG
+            if not np.isfinite(value):
+                return place, _INFINITE
+            if value == 0.0:
+                store_int(context + ctx.CTX_ZEROS, 1)
+            if not emit(context, slot, key, value):
+                return place, _TOO_MANY
+    return 1, lay.KEPT if finish_row(context) else _TOO_MANY
+
+
+@kernel
+def table_rows(context: int, state: int) -> int:
+    """Take rows until the end, or until there is no room; says which."""
+    labels, weights = load_int(state + lay.LABELS_IN), load_int(state + lay.WEIGHTS_IN)
+    for at in range(load_int(state + lay.AT), load_int(state + lay.END)):
+        store_int(state + lay.AT, at)
+        if not has_room(context, state):
+            return lay.NO_ROOM
+        label, weight = load_float(labels + 8 * at), load_float(weights + 8 * at)
+        place, answer = _row(context, state, at)
+        if np.isinf(label):
+            place, answer = 1, _BAD_LABEL
+        elif not (weight >= 0.0 and np.isfinite(weight)):
+            place, answer = 1, _BAD_WEIGHT
+        if answer < 0:
+            note_fault(state, at + place - 1, answer)
+        else:
+            keep(context, state, label, abs(weight), not np.isnan(label))
+        store_int(state + lay.LINE, load_int(state + lay.LINE) + 1)
+    return lay.DONE
+
+
+class TableRows:
+    """Makes examples of tables. The columns it hands out are overwritten by the next table. One thread at a time."""
+
+    def __init__(self, features: FeatureSpec, roles: Sequence[str] = ()) -> None:
+        """roles: columns that are no features. Raises ValueError if the specification uses one of them."""
+        self._spec = features
+        self._plan = Plan({}, features, tuple(roles))
+        self._memory = FieldMemory(self._plan)
+        self._offsets: dict[str, int] = {}
+        self._work = LineWork(self._memory, _expected(features))
+
+    def takes(self, name: str) -> bool:
+        """Whether the column of this name, or one below it, may give features."""
+        return self._plan.of(name).below
+
+    def numbers(
+        self, place: int, name: str, numbers: NDArray[np.float64] | NDArray[np.int64], row_start: NDArray[np.int64]
+    ) -> Iterator[Features]:
+        """The features of a column of numbers (any of NumPy's kinds), none NaN."""
+        plan = self._plan.of(name)
+        if not plan.feature:
+            return
+        kind, row, text = plan.settings.kind, self._row(name), plan.in_keys
+        keys = np.array(hash_texts([text.encode()]), np.uint64)
+        values = numbers.astype(np.float64)
+        if kind == "category":
+            whole = np.ones(len(values), bool) if numbers.dtype.kind in "iu" else values == np.floor(values)
+            distinct, index = np.unique(numbers[whole], return_inverse=True)
+            keys = np.repeat(keys, len(values))
+            texts = [f"{text}={int(number)}".encode() for number in distinct.tolist()]
+            keys[whole] = np.array(hash_texts(texts), np.uint64)[index]
+            values[whole] = 1.0
+        elif kind == "bucket":
+            edges = plan.settings.edges
+            buckets = np.array(hash_texts([f"{text}=b{i}".encode() for i in range(len(edges) + 1)]), np.uint64)
+            keys, values = buckets[np.searchsorted(edges, values, "right")], np.where(np.isfinite(values), 1.0, values)
+        elif kind == "log":
+            _log_of(values)
+        yield Features(place, row, row_start, keys, values)
+
+    def texts(
+        self,
+        place: int,
+        name: str,
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        row_start: NDArray[np.int64],
+        index: NDArray[np.int64] | None = None,
+    ) -> Iterator[Features]:
+        """The features of a column of texts data[bounds[i]:bounds[i+1]], or of the texts that `index` i64[k] names."""
+        if not self._plan.of(name).feature:
+            return
+        row = self._row(name)
+        keys = np.empty(len(bounds) - 1, np.uint64)
+        padded = np.concatenate([_PADDING, data, _PADDING])
+        lengths = np.diff(bounds)
+        address = address_of(padded) + len(_PADDING)
+        _text_keys(self._memory.context, self._memory.get(ctx.CTX_ROWS) + row, address, bounds, keys)
+        keys[lengths > self._spec.max_value_bytes] = 0
+        yield Features(place, row, row_start, keys if index is None else keys[index], np.ones(1))
+
+    def parsed(
+        self, columns: Sequence[Features], label: NDArray[np.float64], weight: NDArray[np.float64], first_row: int
+    ) -> Parsed:
+        """The examples of all rows, from number `first_row` on. label f64[n], NaN where there is none."""
+        rows = self._memory.get(ctx.CTX_ROWS)
+        table = np.array([_words(column, rows) for column in columns], np.int64).reshape(len(columns), _WORDS)
+        label, weight = np.ascontiguousarray(label, np.float64), np.ascontiguousarray(weight, np.float64)
+        self._work.set(lay.COLUMNS, address_of(table) if len(columns) else 0)
+        self._work.set(lay.COLUMN_COUNT, len(columns))
+        self._work.set(lay.LABELS_IN, address_of(label))
+        self._work.set(lay.WEIGHTS_IN, address_of(weight))
+        return self._work.run_rows(table_rows, len(label), first_row)
+
+    def _row(self, name: str) -> int:
+        """The offset of a column's row, made when it is first asked for."""
+        if name not in self._offsets:
+            self._offsets[name] = self._memory.column(name)
+        return self._offsets[name]
+
+
+def _words(column: Features, rows: int) -> tuple[int, ...]:
+    """A column as the kernel reads it: place, row, row starts, keys and their stride, values and their stride."""
+    strides = [0 if len(array) == 1 else 8 for array in (column.keys, column.values)]
+    keys, values = address_of(column.keys), address_of(column.values)
+    return column.place, rows + column.row, address_of(column.row_start), keys, strides[0], values, strides[1]
+
+
+def _expected(spec: FeatureSpec) -> dict[int, str]:
+    return {
+        _BAD_LABEL: "a finite number as label, or none",
+        _BAD_WEIGHT: "a finite number of 0 or more as weight",
+        _INFINITE: "a finite number in this column",
+        _TOO_LONG: f"a text of at most {spec.max_value_bytes:,} bytes in this column",
+        _TOO_MANY: f"at most {spec.max_features:,} features, crosses among them, with finite values",
+    }

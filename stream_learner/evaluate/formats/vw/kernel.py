@@ -1,0 +1,159 @@
+"""A block of lines of VW text inside a kernel: which lines count, which are faulty, where to go on.
+
+In: the state. Out: rows, features and faults in its arrays, and why it stopped.
+This file must never leave anything of a line that is faulty, or that has to be read again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.words import inlined, load_byte, load_float, load_int, store_int
+from stream_learner.evaluate.formats.vw.arrange import FULL, arrange, unseen_letters
+from stream_learner.evaluate.formats.vw.layout import (
+    AT,
+    DONE,
+    DOUBT,
+    DOUBTS,
+    END,
+    FAULT_LIST,
+    FAULTS,
+    GROW,
+    KNOWN,
+    LETTER,
+    LINE,
+    LINES,
+    MAX_FEATURES,
+    N_CROSSES,
+    N_ENDS,
+    NO_FAULT,
+    NOT_FINITE,
+    REPEATS,
+    ROOM,
+    ROW_START,
+    ROWS,
+    STAMP,
+    TAGGED,
+    TAGS,
+    TOO_MANY,
+    VALUES,
+)
+from stream_learner.evaluate.formats.vw.line import NO_ROOM, read_label, read_namespaces
+from stream_learner.evaluate.formats.vw.names import is_blank
+
+
+@kernel
+def parse_block(state: int) -> int:
+    """Read lines until the end, or until one needs what only Python can give; then it is read again from its start."""
+    at = load_int(state + AT)
+    end = load_int(state + END)
+    while at < end:
+        behind = _blank_line(at)
+        if behind < 0:
+            fault_at, fault, m = _read_line(state, at)
+            wanted = _wanted(state, fault, m)
+            if wanted != DONE:
+                store_int(state + AT, at)
+                return wanted
+            if fault != NO_FAULT:
+                _note_fault(state, at, fault_at, fault)
+            else:
+                _count_row(state, m)
+            behind = _line_end(fault_at) + 1
+        store_int(state + KNOWN, 0)
+        store_int(state + LINE, load_int(state + LINE) + 1)
+        at = behind
+    store_int(state + AT, at)
+    return DONE
+
+
+@inlined
+def _blank_line(at: int) -> int:
+    """The address behind a line of nothing but blanks; -1 if there is more."""
+    while is_blank(load_byte(at)) or load_byte(at) == 0x0D:
+        at += 1
+    return at + 1 if load_byte(at) == 0x0A else -1
+
+
+@inlined
+def _line_end(at: int) -> int:
+    """The address of the line feed that ends a line."""
+    while load_byte(at) != 0x0A:
+        at += 1
+    return at
+
+
+@inlined
+def _wanted(state: int, fault: int, m: int) -> int:
+    """What is to be done before the line is read again; DONE if it need not be.
+
+    Letters come first: they count as seen from now on, and would not be asked for again.
+    """
+    if fault == NO_FAULT and m == FULL:
+        return LETTER
+    if load_int(state + DOUBTS) > load_int(state + KNOWN):
+        return DOUBT
+    return GROW if fault == NO_ROOM else DONE
+
+
+@kernel
+def _read_line(state: int, at: int):  # type: ignore[no-untyped-def]
+    """(The end of the line, 0, the place behind its features), or (where it fails, the fault, any place).
+
+    NO_ROOM as the fault: it needs more room. FULL as the place: the interactions have yet to learn of its letters.
+    """
+    first = load_int(load_int(state + ROW_START) + 8 * load_int(state + ROWS))
+    ends = load_int(state + N_ENDS)
+    store_int(state + DOUBTS, 0)
+    store_int(state + STAMP, load_int(state + STAMP) + 1)
+    at, fault = read_label(state, at)
+    if fault != NO_FAULT:
+        return at, fault, first
+    at, fault, m, again = read_namespaces(state, at, first)
+    if fault != NO_FAULT:
+        return at, fault, m
+    if unseen_letters(state):
+        return at, NO_FAULT, FULL
+    m = arrange(state, first, m, again)
+    if m == FULL:
+        fault = TOO_MANY if load_int(state + ROOM) - first >= MAX_FEATURES else NO_ROOM
+    elif not _all_finite(state, first, m):
+        fault = NOT_FINITE
+    if fault != NO_FAULT:
+        store_int(state + N_ENDS, ends)
+    return at, fault, first if m == FULL else m
+
+
+@kernel
+def _all_finite(state: int, first: int, m: int) -> bool:
+    """Whether no sum of repeats and no product has become infinite; the values as written are not."""
+    if load_int(state + REPEATS) != 0 and load_int(state + N_CROSSES) == 0:
+        return True
+    values = load_int(state + VALUES)
+    for j in range(first, m):
+        if not abs(load_float(values + 8 * j)) < np.inf:
+            return False
+    return True
+
+
+@kernel
+def _note_fault(state: int, start: int, at: int, fault: int) -> None:
+    n = load_int(state + FAULTS)
+    entry = load_int(state + FAULT_LIST) + 24 * n
+    store_int(entry, load_int(state + LINE))
+    store_int(entry + 8, at - start + 1)
+    store_int(entry + 16, fault)
+    store_int(state + FAULTS, n + 1)
+
+
+@kernel
+def _count_row(state: int, m: int) -> None:
+    """The line that has just been read becomes a row."""
+    row = load_int(state + ROWS)
+    tag = load_int(state + TAGS) + 16 * row
+    if load_int(tag + 8) > load_int(tag):
+        store_int(state + TAGGED, load_int(state + TAGGED) + 1)
+    store_int(load_int(state + LINES) + 8 * row, load_int(state + LINE))
+    store_int(load_int(state + ROW_START) + 8 * (row + 1), m)
+    store_int(state + ROWS, row + 1)

@@ -1,0 +1,242 @@
+"""The words of a line of VW text inside kernels: label, importance, tag, namespaces, features.
+
+In: the state, and the address of a line in text that ends with a line feed. Out: features behind those there are, the
+line's label and importance, the segments of its namespaces.
+This file must never move the counts of the state beyond the line: it is undone by not counting it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.words import (
+    inlined,
+    load_byte,
+    load_int,
+    store_float,
+    store_int,
+    store_word,
+)
+from stream_learner.evaluate.formats.vw.layout import (
+    HAS_BASE,
+    KEEP,
+    KEYS,
+    LABELS,
+    LETTERS,
+    MAX_FEATURES,
+    N_SEGMENTS,
+    NO_BAR,
+    NO_BLANK,
+    NO_END,
+    NO_FAULT,
+    NO_LABEL,
+    NO_NAMESPACE,
+    NO_NUMBER,
+    NOT_FINITE,
+    ROOM,
+    ROWS,
+    SEGMENTS,
+    SINGLE,
+    SOME_DROPPED,
+    STAMP,
+    TAB,
+    TAG_NOT_LAST,
+    TAGS,
+    TOO_MANY,
+    TOO_MANY_LABELS,
+    VALUES,
+    WEIGHTS,
+)
+from stream_learner.evaluate.formats.vw.names import (
+    ends_line,
+    enter_namespace,
+    is_blank,
+    name_end,
+    name_key,
+    nameless_key,
+)
+from stream_learner.evaluate.formats.vw.numbers import MALFORMED, read_number
+
+NO_ROOM = -1
+"""In place of a code of a fault: the features have filled their room."""
+
+_BAR, _COLON, _QUOTE, _TAB, _BLANK = 0x7C, 0x3A, 0x27, 0x09, 0x20
+
+
+@kernel
+def read_label(state: int, at: int):  # type: ignore[no-untyped-def]
+    """Label, importance and tag, up to the bar: (address of the bar, 0), or (where it fails, the fault)."""
+    row = load_int(state + ROWS)
+    store_float(load_int(state + LABELS) + 8 * row, np.nan)
+    store_float(load_int(state + WEIGHTS) + 8 * row, 1.0)
+    tag = load_int(state + TAGS) + 16 * row
+    store_int(tag, at)
+    store_int(tag + 8, at)
+    words = 0
+    while True:
+        while load_byte(at) == _BLANK:
+            at += 1
+        byte = load_byte(at)
+        if byte == _BAR:
+            return at, NO_FAULT
+        if byte == _TAB:
+            return at, TAB
+        if ends_line(byte):
+            return at, NO_BAR
+        behind, value = read_number(state, at)
+        if behind == MALFORMED or load_byte(behind) != _BLANK:
+            return _read_tag(tag, at)
+        if not abs(value) < np.inf:
+            return at, NOT_FINITE
+        if words == 0:
+            store_float(load_int(state + LABELS) + 8 * row, value)
+        elif words == 1:
+            store_float(load_int(state + WEIGHTS) + 8 * row, value)
+        elif words > 2:
+            return at, TOO_MANY_LABELS
+        elif value != 0.0:
+            return at, HAS_BASE
+        words += 1
+        at = behind
+
+
+@kernel
+def _read_tag(tag: int, at: int):  # type: ignore[no-untyped-def]
+    """A word that is no number: the tag, if it touches the bar, or has a quote and is the last word before it."""
+    end = at
+    byte = load_byte(end)
+    while byte != _BAR and not is_blank(byte) and not ends_line(byte):
+        end += 1
+        byte = load_byte(end)
+    bar = end
+    while load_byte(bar) == _BLANK:
+        bar += 1
+    quoted = load_byte(at) == _QUOTE
+    if ends_line(load_byte(bar)):
+        return bar, NO_BAR
+    if load_byte(bar) == _TAB:
+        return bar, TAB
+    if load_byte(bar) != _BAR:
+        return _no_tag(at, bar, TAG_NOT_LAST if quoted else NO_LABEL)
+    if bar > end and not quoted:
+        return at, NO_LABEL
+    store_int(tag, at + 1 if quoted else at)
+    store_int(tag + 8, end)
+    return bar, NO_FAULT
+
+
+@kernel
+def _no_tag(at: int, behind: int, fault: int):  # type: ignore[no-untyped-def]
+    """The fault of a word in a line that has a bar; else that it has none."""
+    byte = load_byte(behind)
+    while byte != _BAR and not ends_line(byte):
+        behind += 1
+        byte = load_byte(behind)
+    return (at, fault) if byte == _BAR else (behind, NO_BAR)
+
+
+@kernel
+def read_namespaces(state: int, at: int, first: int):  # type: ignore[no-untyped-def]
+    """All namespaces from the bar on, features from place `first` on.
+
+    Returns the address behind the line's last byte that counts, 0, the place behind the features, and whether a
+    letter has come twice; or the address where it fails and a fault. Segments without features are left out.
+    """
+    store_int(state + N_SEGMENTS, 0)
+    m = first
+    again = False
+    while load_byte(at) == _BAR:
+        at += 1
+        begin = m
+        letter = _BLANK
+        scale = 1.0
+        byte = load_byte(at)
+        if byte == _COLON:
+            return at, NO_NAMESPACE, m, again
+        end = name_end(at)
+        enter_namespace(state, at, end - at)
+        if end > at:
+            letter = byte
+            at = end
+        if load_byte(end) == _COLON:
+            at, scale = read_number(state, end + 1)
+            if at == MALFORMED:
+                return end + 1, NO_NUMBER, m, again
+            if not abs(scale) < np.inf:
+                return end + 1, NOT_FINITE, m, again
+        at, fault, m = _read_features(state, at, m, first, scale)
+        if fault != NO_FAULT:
+            return at, fault, m, again
+        if load_int(state + SOME_DROPPED) != 0 and load_byte(load_int(state + KEEP) + letter) == 0:
+            m = begin
+        if m > begin:
+            again = _note_segment(state, letter, begin, m) or again
+    if load_byte(at) == 0x0D:
+        at += 1
+        if load_byte(at) != 0x0A:
+            return at, NO_END, m, again
+    return at, NO_FAULT, m, again
+
+
+@inlined
+def _note_segment(state: int, letter: int, begin: int, end: int) -> bool:
+    """Enter a segment of features; whether its letter had one before."""
+    n = load_int(state + N_SEGMENTS)
+    store_int(state + N_SEGMENTS, n + 1)
+    segment = load_int(state + SEGMENTS) + 24 * n
+    store_int(segment, letter)
+    store_int(segment + 8, begin)
+    store_int(segment + 16, end)
+    group = load_int(state + LETTERS) + 24 * letter
+    stamp = load_int(state + STAMP)
+    if load_int(group) == stamp:
+        return True
+    store_int(group, stamp)
+    store_int(group + 8, begin)
+    store_int(group + 16, end)
+    return False
+
+
+@kernel
+def _read_features(state: int, at: int, m: int, first: int, scale: float):  # type: ignore[no-untyped-def]
+    """The features of a namespace: (address of the bar or line end behind them, 0, the place behind the last one)."""
+    keys = load_int(state + KEYS)
+    values = load_int(state + VALUES)
+    most = first + MAX_FEATURES
+    limit = min(load_int(state + ROOM), most)
+    single = load_int(state + SINGLE) != 0
+    nameless = 0
+    while True:
+        byte = load_byte(at)
+        if not is_blank(byte):
+            return at, NO_FAULT if byte == _BAR or ends_line(byte) else NO_BLANK, m
+        at += 1
+        byte = load_byte(at)
+        if is_blank(byte) or byte == _BAR or ends_line(byte):
+            continue
+        end = name_end(at)
+        behind = end
+        x = scale
+        if load_byte(end) == _COLON:
+            behind, x = read_number(state, end + 1)
+            if behind == MALFORMED:
+                return end + 1, NO_NUMBER, m
+            x *= scale
+            if single:
+                x = np.float64(np.float32(x))
+            if not abs(x) < np.inf:
+                return end + 1, NOT_FINITE, m
+        if end == at:
+            nameless += 1
+        if x != 0.0:
+            if m >= limit:
+                return at, TOO_MANY if m >= most else NO_ROOM, m
+            if end == at:
+                key = nameless_key(state, at, end - at, nameless - 1)
+            else:
+                key = name_key(state, at, end - at)
+            store_word(keys + 8 * m, key)
+            store_float(values + 8 * m, x)
+            m += 1
+        at = behind

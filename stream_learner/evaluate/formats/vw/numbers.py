@@ -1,0 +1,168 @@
+"""Numbers of VW text inside kernels: the nearest float64, or VW's own float32.
+
+In: the address of a number, in text that ends with a line feed. Out: the address behind it and its value.
+This file must never round twice where the nearest float64 is asked for: what 64 bits cannot decide is noted, for
+Python to decide.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stream_learner.core.events.fast.numbers import MAX_DIGITS, more_digits, nearest_float
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.words import load_byte, load_float, load_int, store_int
+from stream_learner.evaluate.formats.vw.layout import (
+    DOUBT_ROOM,
+    DOUBT_SPANS,
+    DOUBT_VALUES,
+    DOUBTS,
+    KNOWN,
+    SINGLE,
+)
+
+MALFORMED = -1
+_0 = np.uint64(0)
+_MOST_DECIMALS = 35
+_LEAST_POWER, _MOST_POWER = -37, 38
+_HUGE_POWER = 10**15
+
+
+def _powers() -> list[np.float32]:
+    """VW's powers of ten: each from its neighbour by one rounded step, and so not the nearest floats."""
+    up, down = [np.float32(1)], [np.float32(1)]
+    for _ in range(_MOST_POWER):
+        up.append(up[-1] * np.float32(10))
+    for _ in range(-_LEAST_POWER):
+        down.append(down[-1] / np.float32(10))
+    return down[:0:-1] + up
+
+
+_POWERS = np.array(_powers(), np.float32)
+
+
+@kernel
+def read_number(state: int, at: int):  # type: ignore[no-untyped-def]
+    """A number in the parser's manner: (address behind it or MALFORMED, its value, which may be infinite)."""
+    if load_int(state + SINGLE) != 0:
+        return _read_single(state, at)
+    return _read_nearest(state, at)
+
+
+@kernel
+def _read_nearest(state: int, at: int):  # type: ignore[no-untyped-def]
+    start = at
+    sign = load_byte(at)
+    if sign == 0x2D or sign == 0x2B:
+        at += 1
+    behind, mantissa = more_digits(at, _0)
+    digits = behind - at
+    significant = digits if mantissa != _0 or digits > MAX_DIGITS else 0
+    exponent = 0
+    if load_byte(behind) == 0x2E:
+        point = behind + 1
+        first = point
+        while significant == 0 and load_byte(first) == 0x30:
+            first += 1
+        behind, mantissa = more_digits(first, mantissa)
+        significant += behind - first
+        exponent = point - behind
+        digits -= exponent
+    if digits == 0:
+        return MALFORMED, 0.0
+    certain = significant <= MAX_DIGITS
+    if load_byte(behind) | 0x20 == 0x65:
+        behind, power = _read_power(behind + 1)
+        if behind == MALFORMED:
+            return MALFORMED, 0.0
+        exponent += power
+    if certain:
+        value, certain = nearest_float(mantissa, exponent)
+    if not certain:
+        value = _ask(state, start, behind)
+    elif sign == 0x2D:
+        value = -value
+    return behind, value
+
+
+@kernel
+def _read_power(at: int):  # type: ignore[no-untyped-def]
+    """What follows an e: (address behind or MALFORMED, the power; exact unless no text is long enough to undo it)."""
+    sign = load_byte(at)
+    if sign == 0x2D or sign == 0x2B:
+        at += 1
+    start = at
+    power = 0
+    byte = load_byte(at)
+    while 0x30 <= byte <= 0x39:
+        if power < _HUGE_POWER:
+            power = 10 * power + byte - 0x30
+        at += 1
+        byte = load_byte(at)
+    return MALFORMED if at == start else at, -power if sign == 0x2D else power
+
+
+@kernel
+def _ask(state: int, start: int, behind: int) -> float:
+    """The value that Python found for this number, the next in doubt of its line; 1 as long as it is not known."""
+    k = load_int(state + DOUBTS)
+    store_int(state + DOUBTS, k + 1)
+    if k < load_int(state + KNOWN):
+        return load_float(load_int(state + DOUBT_VALUES) + 8 * k)
+    if k < load_int(state + DOUBT_ROOM):
+        spans = load_int(state + DOUBT_SPANS) + 16 * k
+        store_int(spans, start)
+        store_int(spans + 8, behind)
+    return 1.0
+
+
+@kernel
+def _read_single(state: int, at: int):  # type: ignore[no-untyped-def]
+    """Digit by digit in float32, at most 35 decimals, then times a power of ten; below 1e-37 that is 0.
+
+    VW leaves a power with a plus to the C library, which gives the nearest float32.
+    """
+    number = at
+    sign = load_byte(at)
+    if sign == 0x2D or sign == 0x2B:
+        at += 1
+    start = at
+    value = np.float32(0)
+    byte = load_byte(at)
+    while 0x30 <= byte <= 0x39:
+        value = value * np.float32(10) + np.float32(byte - 0x30)
+        at += 1
+        byte = load_byte(at)
+    digits = at - start
+    power = 0
+    if byte == 0x2E:
+        at += 1
+        byte = load_byte(at)
+        while 0x30 <= byte <= 0x39:
+            if power > -_MOST_DECIMALS:
+                value = value * np.float32(10) + np.float32(byte - 0x30)
+                power -= 1
+            digits += 1
+            at += 1
+            byte = load_byte(at)
+    if digits == 0:
+        return MALFORMED, 0.0
+    if byte | 0x20 == 0x65:
+        if load_byte(at + 1) == 0x2B:
+            at, nearest = _read_nearest(state, number)
+            return at, np.float64(np.float32(nearest))
+        at, written = _read_power(at + 1)
+        if at == MALFORMED:
+            return MALFORMED, 0.0
+        power += written
+    return at, _scaled(value, power, sign == 0x2D)
+
+
+@kernel
+def _scaled(value: float, power: int, negative: bool) -> float:
+    if value == 0 or power < _LEAST_POWER:
+        return 0.0
+    if power > _MOST_POWER:
+        return np.inf
+    value *= _POWERS[power - _LEAST_POWER]
+    return np.float64(-value if negative else value)

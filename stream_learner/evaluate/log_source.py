@@ -1,0 +1,109 @@
+"""A training log as examples: all that it holds now, in the order in which a learner folds it.
+
+In: a configuration's training log. Out: blocks of records in the order (tick, partition, sequence).
+This file must never wait for what is still to be written, nor change anything.
+
+As a learner folds a tick only when every partition has passed it, so the last tick here is the last one that every
+partition has passed. Where retention has taken the beginning of a partition, what is left of it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from stream_learner.adapters.kafka import Admin, KafkaSettings
+from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.log.rule_r import AcceptedTick
+from stream_learner.errors import TopicMissing
+from stream_learner.evaluate.portions import Portion
+from stream_learner.roles.common.log_reader import accepted_ticks
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+
+BLOCK_EXAMPLES: Final = 8_192
+_NO_LIMIT: Final = 1 << 62
+
+
+class LogSource:
+    """The training log of a configuration, up to where it ends in the first pass. See `pipeline.Source`."""
+
+    bytes_total = None
+
+    def __init__(self, config: Config) -> None:
+        """Raises TopicMissing, BrokerUnreachable."""
+        self._settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.evaluate")
+        self._admin = Admin(self._settings)
+        self._topic = config.examples_topic
+        found = self._admin.describe([self._topic])
+        if self._topic not in found:
+            raise TopicMissing(f"there is no training log {self._topic}")
+        self._partitions = found[self._topic].partitions
+        self.bytes_read = 0
+        self._last_tick: int | None = None
+
+    def blocks(self) -> Iterator[list[ExampleRecord]]:
+        """The log from its beginning, the first time as it is now, then as it was.
+
+        Raises LogTrimmed, DamagedLog, NewerFormat, BrokerUnreachable.
+        """
+        self.bytes_read = 0
+        with ExitStack() as stack:
+            streams = [
+                stack.enter_context(
+                    closing(accepted_ticks(self._settings, self._admin.offsets, self._topic, partition))
+                )
+                for partition in range(self._partitions)
+            ]
+            block: list[ExampleRecord] = []
+            examples = 0
+            last_tick = -1
+            for tick in in_order_of_the_fold(streams, _NO_LIMIT if self._last_tick is None else self._last_tick):
+                last_tick = tick.mark.last_tick
+                block += [record for _, record in tick.records]
+                examples += tick.examples
+                if examples >= BLOCK_EXAMPLES:
+                    yield self._counted(block)
+                    block, examples = [], 0
+            if block:
+                yield self._counted(block)
+            self._last_tick = last_tick
+
+    def _counted(self, block: list[ExampleRecord]) -> list[ExampleRecord]:
+        self.bytes_read += sum(record.keys.nbytes + record.indices.nbytes for record in block)
+        return block
+
+
+def read_log_block(block: list[ExampleRecord]) -> Portion:
+    """The examples of a block of a log."""
+    return Portion(block, np.ones(sum(map(len, block)), np.bool_))
+
+
+def in_order_of_the_fold(streams: Sequence[Iterator[AcceptedTick]], limit: int = _NO_LIMIT) -> Iterator[AcceptedTick]:
+    """Ticks of the partitions' streams in the order (tick, partition), up to `limit` and the last that all have
+    passed."""
+    heads: dict[int, AcceptedTick] = {}
+    passed = [-1] * len(streams)
+
+    def advance(partition: int) -> int:
+        head = next(streams[partition], None)
+        if head is None:
+            heads.pop(partition, None)
+            return min(limit, passed[partition])
+        heads[partition] = head
+        passed[partition] = head.mark.last_tick
+        return limit
+
+    for partition in range(len(streams)):
+        limit = advance(partition)
+    while heads:
+        partition = min(heads, key=lambda p: (heads[p].mark.last_tick, p))
+        head = heads[partition]
+        if head.mark.last_tick > limit:
+            return
+        yield head
+        limit = advance(partition)

@@ -1,0 +1,93 @@
+"""How good the predictions of one model were, and its learning curve.
+
+In: margins of examples in order, made before anything was learned from them, with their labels and importances. Out:
+the figures of `core/model/progress.py`, and points of a curve. This file must never see an example again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.machine.memory import address_of
+from stream_learner.core.model.losses import Loss
+from stream_learner.core.model.progress import Progress
+
+CURVE_RATIO: Final = 2.0**0.25
+"""Examples at a point of the curve over those at the one before."""
+
+
+class CurvePoint(NamedTuple):
+    """examples: measured so far, over all passes; average_loss: of all these; recent_loss: since the point before."""
+
+    examples: int
+    average_loss: float | None
+    recent_loss: float | None
+
+
+class Measure:
+    """Figures of the examples since `restart`, and the curve of all."""
+
+    def __init__(self, loss: Loss) -> None:
+        self._loss = loss
+        self._no_times = np.zeros(0, np.int64)
+        self._points: list[CurvePoint] = []
+        self._shown = 0
+        self._next = 1
+        self._before = self._last = (0, 0.0, 0.0)
+        self._progress = Progress(loss.code, option=loss.option)
+
+    def restart(self) -> None:
+        """Begin the figures anew; the curve goes on."""
+        self._before = self._totals()
+        self._progress = Progress(self._loss.code, option=self._loss.option)
+
+    def observe(self, margins: NDArray[np.float64], record: ExampleRecord, counts: NDArray[np.bool_]) -> None:
+        """Count those examples of a record that `counts` marks and whose margin is not NaN."""
+        seen = np.where(counts, margins, np.nan)
+        if len(self._no_times) < len(seen):
+            self._no_times = np.zeros(2 * len(seen), np.int64)
+        columns = (
+            seen,
+            np.ascontiguousarray(record.label, np.float64),
+            np.ascontiguousarray(record.weight, np.float64),
+        )
+        start = 0
+        while start < len(seen):
+            end = min(len(seen), start + self._next - self._shown)
+            p, y, h = (address_of(column[start:]) for column in columns)
+            self._progress.observe(p, y, h, address_of(self._no_times), end - start)
+            self._shown += end - start
+            start = end
+            if self._shown == self._next:
+                self._points.append(self._point())
+                self._next = math.ceil(self._next * CURVE_RATIO)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures since `restart`, as `Progress.summary` has them."""
+        return self._progress.summary()
+
+    def curve(self) -> list[CurvePoint]:
+        """The points so far, the last one after all examples."""
+        if self._last != self._totals():
+            self._points.append(self._point())
+        return list(self._points)
+
+    def _point(self) -> CurvePoint:
+        """A point here; the next one's recent loss begins here."""
+        now, last = self._totals(), self._last
+        self._last = now
+        return CurvePoint(now[0], _mean(now[2], now[1]), _mean(now[2] - last[2], now[1] - last[1]))
+
+    def _totals(self) -> tuple[int, float, float]:
+        """Examples, importance and loss of everything that was counted."""
+        since = self._progress.totals()
+        return since[0] + self._before[0], since[1] + self._before[1], since[2] + self._before[2]
+
+
+def _mean(loss: float, importance: float) -> float | None:
+    return loss / importance if importance > 0.0 else None

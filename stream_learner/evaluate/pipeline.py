@@ -1,0 +1,193 @@
+"""Examples to models: blocks are read ahead, parsed by several threads, and folded in their order.
+
+In: a source of blocks, what reads each block, trials. Out: trials that have made all their passes.
+This file must never let a trial see examples out of order, or a line twice in a pass.
+
+1. The source hands out blocks in order.
+2. Each reading of a block (a format and its options) is parsed by a thread of a pool, up to `AHEAD` blocks ahead.
+3. Block after block, in order: bad lines are counted, and all trials take their portion, side by side.
+4. When all trials have taken a block, its predictions are written, and the next one follows.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from stream_learner.errors import BadInput
+from stream_learner.evaluate.portions import Portion
+from stream_learner.evaluate.trial import Trial
+from stream_learner.wording import count_of
+
+AHEAD: Final = 2
+"""Blocks parsed ahead, besides one in each thread."""
+
+
+class Reader(Protocol):
+    """Turns blocks into portions. One thread at a time."""
+
+    def __call__(self, block: Any) -> Portion:
+        """The examples of a block."""
+        ...
+
+
+class Source(Protocol):
+    """Where blocks come from."""
+
+    def blocks(self) -> Iterator[Any]:
+        """All blocks once, in order; may be called again for a further pass."""
+        ...
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes taken from files or topics so far, in this pass, compressed as they are."""
+        ...
+
+    @property
+    def bytes_total(self) -> int | None:
+        """Bytes of a pass, None where nobody knows."""
+        ...
+
+
+@dataclass(slots=True)
+class Feed:
+    """Trials that want blocks read in the same way. make_reader: called once for each thread.
+
+    examples: of the first pass, once that has ended.
+    """
+
+    make_reader: Callable[[], Reader]
+    trials: list[Trial]
+    examples: int | None = None
+    free: queue.SimpleQueue[Reader] = field(default_factory=queue.SimpleQueue)
+
+    @property
+    def wanted(self) -> list[Trial]:
+        """Trials that make a further pass."""
+        return [trial for trial in self.trials if not trial.done]
+
+    def read(self, block: Any) -> Portion:
+        """The examples of a block, by a reader that no other thread uses."""
+        try:
+            reader = self.free.get_nowait()
+        except queue.Empty:
+            reader = self.make_reader()
+        try:
+            return reader(block)
+        finally:
+            self.free.put(reader)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has been read. skipped: bad lines of the first pass; examples: over all passes."""
+
+    passes: int = 0
+    examples: int = 0
+    skipped: int = 0
+
+
+class Pipeline:
+    """All passes of all trials."""
+
+    def __init__(
+        self,
+        source: Source,
+        feeds: Sequence[Feed],
+        *,
+        skip_bad: int = 0,
+        on_block: Callable[[Counts], None] = lambda counts: None,
+        on_taken: Callable[[Sequence[Portion]], None] = lambda portions: None,
+        threads: int | None = None,
+    ) -> None:
+        """on_block: told after each block. on_taken: gets the portions of a block of the first pass, one a feed.
+
+        skip_bad: bad lines to leave out before it is an error. threads: that parse; by default one a core, at most 4.
+        """
+        self.counts = Counts()
+        self._source = source
+        self._feeds = feeds
+        self._skip_bad = skip_bad
+        self._on_block = on_block
+        self._on_taken = on_taken
+        cores = len(os.sched_getaffinity(0))
+        self._parsers = threads or min(4, cores)
+        self._learners = min(cores, sum(len(feed.trials) for feed in feeds))
+
+    def run(self) -> None:
+        """Make passes until no trial wants another. Raises BadInput for one bad line more than are to be skipped."""
+        with ExitStack() as stack:
+            pools = [ThreadPoolExecutor(n, thread_name_prefix="evaluate") for n in (self._parsers, self._learners)]
+            for pool in pools:
+                stack.callback(pool.shutdown, cancel_futures=True)
+            while feeds := [feed for feed in self._feeds if feed.wanted]:
+                self._pass(feeds, *pools)
+
+    def _pass(self, feeds: list[Feed], parsers: ThreadPoolExecutor, learners: ThreadPoolExecutor) -> None:
+        """One pass over all blocks."""
+        trials = [(feed.wanted, index) for index, feed in enumerate(feeds)]
+        examples = [0] * len(feeds)
+        for portions in self._portions(feeds, parsers):
+            self._count_faults(portions)
+            work = [learners.submit(trial.take, portions[index]) for wanted, index in trials for trial in wanted]
+            for taken in work:
+                taken.result()
+            examples = [count + len(portion) for count, portion in zip(examples, portions, strict=True)]
+            self.counts.examples += len(portions[0])
+            if self.counts.passes == 0:
+                self._on_taken(portions)
+            self._on_block(self.counts)
+        for feed, count in zip(feeds, examples, strict=True):
+            _check_count(feed, count, self.counts.passes)
+        for wanted, _ in trials:
+            for trial in wanted:
+                trial.end_pass()
+        self.counts.passes += 1
+
+    def _portions(self, feeds: list[Feed], parsers: ThreadPoolExecutor) -> Iterator[list[Portion]]:
+        """The portions of each block, one a feed, block after block; others are being parsed meanwhile."""
+        waiting: deque[list[Future[Portion]]] = deque()
+        for block in self._source.blocks():
+            waiting.append([parsers.submit(feed.read, block) for feed in feeds])
+            if len(waiting) > self._parsers + AHEAD:
+                yield [parsed.result() for parsed in waiting.popleft()]
+        while waiting:
+            yield [parsed.result() for parsed in waiting.popleft()]
+
+    def _count_faults(self, portions: list[Portion]) -> None:
+        """Bad lines count once, in the first pass, however many readings find them."""
+        if self.counts.passes:
+            return
+        worst = max(portions, key=lambda portion: len(portion.faults))
+        room = self._skip_bad - self.counts.skipped
+        self.counts.skipped += len(worst.faults)
+        if len(worst.faults) > room:
+            raise bad_line(worst, room, self._skip_bad)
+
+
+def _check_count(feed: Feed, examples: int, passes: int) -> None:
+    """Raise BadInput where a pass had not as many examples as the first one."""
+    if feed.examples is None:
+        feed.examples = examples
+    if examples != feed.examples:
+        raise BadInput(
+            f"the data changed while they were read: {count_of(feed.examples, 'example')} in the first pass, "
+            f"{examples:,} in pass {passes + 1}",
+            action="Evaluate a copy that nobody writes to; of a training log, what retention does not take meanwhile.",
+        )
+
+
+def bad_line(portion: Portion, place: int, skipped: int) -> BadInput:
+    """The error that names the bad line at a place of a portion, one too many after those that were skipped."""
+    fault = portion.faults[place]
+    before = f" ({count_of(skipped, 'bad line')} before it {'was' if skipped == 1 else 'were'} skipped)"
+    return BadInput(
+        f"{portion.file} line {fault.line} column {fault.column}: expected {fault.expected}{before if skipped else ''}",
+        action="Correct the line, or let so many bad lines be skipped and counted with --skip-bad N.",
+    )

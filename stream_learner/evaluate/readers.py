@@ -1,0 +1,217 @@
+"""Files as blocks, and what turns a block of each format into a portion.
+
+In: a request. Out: a source, and readers for its blocks. This file must never parse anything itself.
+
+Readers copy what a parser hands out: a parser uses its memory again for the next block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from stream_learner.core.events.feature_keys import NEWEST_RULE
+from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.log.examples import ExampleBatch
+from stream_learner.errors import ConfigError
+from stream_learner.evaluate.compiling import telling
+from stream_learner.evaluate.files.formats import FORMATS, Format, guess_separator
+from stream_learner.evaluate.files.lines import Block
+from stream_learner.evaluate.files.parquet import TableBlock
+from stream_learner.evaluate.files.reading import BlockParser, Meaning, block_parsers, nothing_but, open_source
+from stream_learner.evaluate.files.source import TextSource
+from stream_learner.evaluate.files.streams import name_of
+from stream_learner.evaluate.formats.base import Parsed
+from stream_learner.evaluate.pipeline import Reader, Source
+from stream_learner.evaluate.portions import Portion, RecordMaker
+from stream_learner.evaluate.request import Request
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+    from stream_learner.evaluate.formats.vw.parser import VwTextOptions
+
+AUTO: Final = "auto"
+OPTION_FORMATS: Final[dict[str, tuple[Format, ...]]] = {
+    **dict.fromkeys(("-q", "--cubic", "--ngram", "--skips", "--ignore", "--noconstant"), ("vw",)),
+    **dict.fromkeys(("--columns", "--separator"), ("csv",)),
+    **dict.fromkeys(("--label", "--weight", "--drop", "--categorical"), ("csv", "json", "parquet")),
+}
+"""Which formats an option is for."""
+
+
+class FileReaders:
+    """The files of a request: their format, and readers for it."""
+
+    def __init__(self, request: Request, named_by_tool: Sequence[str] = (), key_rule: int = NEWEST_RULE) -> None:
+        """named_by_tool: files that VW command lines name, for when the request names none. key_rule: of the model
+        that is fed, where this project makes the features.
+
+        Raises ConfigError where there are none, or the format is unknown, BadInput where they cannot be read.
+        """
+        files = request.files or tuple(dict.fromkeys(named_by_tool))
+        if not files:
+            raise ConfigError(
+                "there is nothing to evaluate on",
+                action="Name files of examples, - for standard input, or a training log with --log -c FILE.",
+            )
+        known = (AUTO, *FORMATS)
+        if request.format not in known:
+            raise ConfigError(f"--format {request.format} is unknown", action=f"Use one of {', '.join(known)}.")
+        self._request = request
+        self._key_rule = key_rule
+        self.files = files
+        self._name = name_of(files[0])
+        self._files, self.format = open_source(files, _given(request.format))
+        self.source: Source = self._files
+        self._check_options()
+
+    def reader_of(self, reading: Any) -> Callable[[], Reader]:
+        """What makes readers. reading: None for features as this project makes them, or a command line's text options.
+
+        Raises BadInput where columns are not there, ConfigError for options that contradict.
+        """
+        if self.format == "vw":
+            make = _vw_text(self._text_options() if reading is None else reading)
+        elif reading is None:
+            try:
+                make = block_parsers(self._files, self.format, self._meaning())
+            except ValueError as error:
+                raise ConfigError(str(error), action="Correct the options that name columns.") from None
+        else:
+            raise ConfigError(
+                f"--vw reads VW text, and {self._name} holds {self.format}",
+                action="Use --learn for it, or convert it to VW text.",
+            )
+        return lambda: BlockReader(make(), keep_parsed=reading is not None)
+
+    def compile_parsers(self, makers: Iterable[Callable[[], Reader]], say: Callable[[str], None]) -> None:
+        """Load or compile what parses blocks, before the clock starts."""
+        if not isinstance(self._files, TextSource):
+            return
+        with telling(say, "compiling the parser, once on this machine; later starts take it from the cache"):
+            for make in makers:
+                make()(Block(b"", 2, self._files.paths[0]))
+
+    def _check_options(self) -> None:
+        """Raise ConfigError for an option that says nothing about this format."""
+        given = [*self._request.text.given(), *self._request.table.given()]
+        for option in given:
+            if self.format not in OPTION_FORMATS[option]:
+                raise ConfigError(
+                    f"{option} means nothing for {self.format}, which {self._name} holds",
+                    action=f"Leave it out; it is for {', '.join(OPTION_FORMATS[option])}.",
+                )
+
+    def _text_options(self) -> VwTextOptions:
+        from stream_learner.evaluate.formats.vw.parser import VwTextOptions
+
+        text = self._request.text
+        try:
+            return VwTextOptions(
+                quadratic=text.quadratic,
+                cubic=text.cubic,
+                ngram=text.ngram,
+                skips=text.skips,
+                ignore="".join(text.ignore),
+                noconstant=text.noconstant,
+            )
+        except ValueError as error:
+            raise ConfigError(f"VW text: {error}", action="Correct -q, --cubic, --ngram or --skips.") from None
+
+    def _meaning(self) -> Meaning:
+        """What columns and fields mean, by the options and the configuration. Raises ValueError."""
+        table, config = self._request.table, self._request.config
+        if config is not None:
+            check_key_rule(self._key_rule, config)
+        spec = FeatureSpec(key_rule=self._key_rule) if config is None else config.feature_spec()
+        weight, ignore = table.weight, []
+        if config is not None and self.format == "json":
+            event = config.event_specs()[0]
+            weight = weight or event.weight
+            ignore = [name for name in (event.id, event.time) if name]
+        if table.drop or table.categorical:
+            spec = replace(
+                spec,
+                exclude=(*spec.exclude, *table.drop),
+                categorical=tuple(dict.fromkeys((*spec.categorical, *table.categorical))),
+            )
+        return Meaning(
+            label=table.label,
+            weight=weight,
+            labelled=not self._request.test,
+            columns=table.columns,
+            separator=table.separator or self._separator(),
+            ignore=tuple(ignore),
+            features=spec,
+        )
+
+    def _separator(self) -> str:
+        files = self._files
+        return guess_separator(files) if self.format == "csv" and isinstance(files, TextSource) else ","
+
+
+def check_key_rule(rule: int, config: Config) -> None:
+    """Raise ConfigError where a model that was loaded has keys of another rule than the configuration's."""
+    if rule != config.features.key_rule:
+        raise ConfigError(
+            f"the model was saved with key rule {rule}, features.key_rule is {config.features.key_rule}",
+            action=f"Set features.key_rule to {rule}, or leave --load out.",
+        )
+
+
+class BlockReader:
+    """A parser, and what makes records of what it finds. One thread at a time."""
+
+    def __init__(self, parse: BlockParser, *, keep_parsed: bool = False) -> None:
+        """keep_parsed: portions get the parsed columns too, besides records."""
+        self._parse = parse
+        self._keep_parsed = keep_parsed
+        self._maker = RecordMaker()
+
+    def __call__(self, block: Any) -> Portion:
+        """The examples of a block."""
+        parsed = self._parse(block)
+        return Portion(
+            self._maker.records(parsed.batch),
+            parsed.labelled.astype(np.bool_),
+            list(parsed.tags),
+            list(parsed.faults),
+            name_of(block.path),
+            _copy(parsed) if self._keep_parsed else None,
+        )
+
+
+def _given(text: str) -> Format | None:
+    return None if text == AUTO else cast(Format, text)
+
+
+def _copy(parsed: Parsed) -> Parsed:
+    """The same in memory of its own."""
+    batch = parsed.batch
+    columns = (batch.log_time_ms, batch.id_hash, batch.label, batch.weight, batch.row_start, batch.keys, batch.values)
+    end = parsed.namespace_end
+    return parsed._replace(
+        batch=ExampleBatch(*(column.copy() for column in columns)),
+        lines=parsed.lines.copy(),
+        labelled=parsed.labelled.copy(),
+        namespace_end=None if end is None else end.copy(),
+    )
+
+
+def _vw_text(options: VwTextOptions) -> Callable[[], BlockParser]:
+    """What makes parsers of VW text."""
+    from stream_learner.evaluate.formats.vw.parser import VwText
+
+    def make() -> BlockParser:
+        parser = VwText(options)
+
+        def parse(block: Block | TableBlock) -> Parsed:
+            assert isinstance(block, Block)
+            return nothing_but(block) if block.faults else parser.parse(block.text, block.first_line)
+
+        return parse
+
+    return make

@@ -1,0 +1,118 @@
+"""What an evaluation was asked for, checked as far as that is possible without reading anything.
+
+In: values of options. Out: a request that can work. This file must never open a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stream_learner.errors import ConfigError
+from stream_learner.evaluate.holdout import PassPlan
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class TextFeatures:
+    """How VW text becomes features, for configurations that are no VW command lines."""
+
+    quadratic: tuple[str, ...] = ()
+    cubic: tuple[str, ...] = ()
+    ngram: int = 1
+    skips: int = 0
+    ignore: tuple[str, ...] = ()
+    noconstant: bool = False
+
+    def given(self) -> list[str]:
+        """The options that differ from their defaults, by their names on the command line."""
+        return _given(self, {"quadratic": "-q"})
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """Which columns of CSV or Parquet, or fields of JSON lines, mean what; None or empty: the reader's default."""
+
+    label: str | None = None
+    weight: str | None = None
+    columns: tuple[str, ...] = ()
+    separator: str | None = None
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+    def given(self) -> list[str]:
+        """The options that differ from their defaults, by their names on the command line."""
+        return _given(self, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An evaluation.
+
+    files: paths, or `STDIN`; empty with `log`, or where a VW command line names one. learn, vw: the texts of
+    configurations. config: the configuration file, None where there is none. Raises ConfigError for a request that
+    cannot work.
+    """
+
+    files: tuple[str, ...] = ()
+    format: str = "auto"
+    log: bool = False
+    learn: tuple[str, ...] = ()
+    vw: tuple[str, ...] = ()
+    load: Path | None = None
+    test: bool = False
+    config: Config | None = None
+    passes: PassPlan = field(default_factory=PassPlan)
+    skip_bad: int = 0
+    text: TextFeatures = field(default_factory=TextFeatures)
+    table: TableColumns = field(default_factory=TableColumns)
+    predictions: Path | None = None
+    save: Path | None = None
+    curve: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.log and self.files:
+            raise _refused("both --log and files were given", "Evaluate one of them at a time.")
+        if self.log and self.config is None:
+            raise _refused("--log needs to know which training log", "Give the configuration of the model with -c.")
+        if self.log and self.vw:
+            raise _refused(
+                "a training log has no text for --vw to read", "Use --learn, or evaluate VW text from files."
+            )
+        self._check_text()
+        if STDIN in self.files and self.passes.passes > 1:
+            raise _refused("standard input can be read only once", "Put the examples into a file for several passes.")
+        if self.files.count(STDIN) > 1:
+            raise _refused("standard input was given twice", "Name it once.")
+        if self.test and self.load is None:
+            raise _refused("--test predicts with a model that there is", "Name its file with --load.")
+
+    def _check_text(self) -> None:
+        """Raise ConfigError for options about text that nothing would heed."""
+        if self.log and (given := [*self.text.given(), *self.table.given()]):
+            raise _refused(f"{given[0]} means nothing for a training log", "Its features are hashed; leave it out.")
+        if self.vw and not self.learn and (given := self.text.given()):
+            raise _refused(f"{given[0]} beside --vw means nothing to it", "Write it into the command line of --vw.")
+
+
+def _given(options: Any, short: Mapping[str, str]) -> list[str]:
+    changed = [f.name for f in fields(options) if getattr(options, f.name) != f.default]
+    return [short.get(name, f"--{name}") for name in changed]
+
+
+def pass_plan(passes: int, holdout_off: bool, period: int) -> PassPlan:
+    """The plan that options describe. Raises ConfigError."""
+    try:
+        return PassPlan(passes, holdout_off, period)
+    except ValueError as error:
+        raise _refused(str(error), "Correct --passes or --holdout-period.") from None
+
+
+def _refused(what: str, action: str) -> ConfigError:
+    return ConfigError(what, action=action)

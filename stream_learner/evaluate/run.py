@@ -1,0 +1,120 @@
+"""An evaluation from beginning to end.
+
+In: a request. Out: a row of figures for each configuration; curves, predictions and models as files.
+This file must never print, or decide how a block is read or an example is learned from.
+
+1. Make the trials: their models, compiled before the clock starts.
+2. Open what they are evaluated on.
+3. Run the pipeline until no trial wants another pass.
+4. Write curves and models, and hand out the rows.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stream_learner.errors import BadInput
+from stream_learner.evaluate.feeds import Plan, make_plan
+from stream_learner.evaluate.outputs import check_outputs, prediction_writer, write_results
+from stream_learner.evaluate.pipeline import Counts, Pipeline
+from stream_learner.evaluate.request import Request
+from stream_learner.evaluate.trial import Trial
+from stream_learner.wording import count_of
+
+
+class Moment(NamedTuple):
+    """How far an evaluation is. Bytes are those of this pass; bytes_total is None where nobody knows."""
+
+    passes: int
+    examples: int
+    skipped: int
+    bytes_read: int
+    bytes_total: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an evaluation found: a row for each configuration, what was read, what should be known besides.
+
+    error: to be raised once the rows are shown: a configuration that has learned nothing, or a file that could not be
+    written any more.
+    """
+
+    rows: list[dict[str, Any]]
+    examples: int
+    passes: int
+    skipped: int
+    seconds: float
+    notes: list[str]
+    error: BadInput | None = None
+
+
+class Evaluation:
+    """Evaluates a request. Raises ConfigError and BadInput, before anything is learned where that can be known."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def run(self, show: Callable[[Moment], None], say: Callable[[str], None]) -> Result:
+        """Do it. `show` is told how far it is, after every block; `say` gets a message where something takes time."""
+        request = self._request
+        plan = make_plan(request, say)
+        check_outputs(request, plan.files)
+        begin_s = time.monotonic()
+        for trial in plan.trials:
+            trial.start(begin_s)
+
+        def moment(counts: Counts) -> None:
+            source = plan.source
+            bytes_now = source.bytes_read, source.bytes_total
+            show(Moment(counts.passes, counts.examples, counts.skipped, *bytes_now, time.monotonic() - begin_s))
+
+        with prediction_writer(request.predictions, plan.trials) as write:
+            pipeline = Pipeline(plan.source, plan.feeds, skip_bad=request.skip_bad, on_block=moment, on_taken=write)
+            pipeline.run()
+        seconds = time.monotonic() - begin_s
+        return self._result(plan, pipeline.counts, seconds)
+
+    def _result(self, plan: Plan, counts: Counts, seconds: float) -> Result:
+        """Write what was asked for, and sum up."""
+        error = _nothing_learned(plan.trials, counts.examples)
+        try:
+            write_results(self._request, plan.trials)
+        except BadInput as unwritten:
+            error = error or unwritten
+        rows = [finite(trial.row()) for trial in plan.trials]
+        were = "was" if counts.skipped == 1 else "were"
+        notes = [f"{count_of(counts.skipped, 'bad line')} {were} skipped"] if counts.skipped else []
+        for trial in plan.trials:
+            if trial.refused:
+                notes.append(
+                    f"{trial.name}: refused, and nothing changed: {count_of(trial.refused, 'example')} with a label "
+                    "that the loss does not know, a number that is not finite, or a negative importance"
+                )
+        return Result(rows, counts.examples, counts.passes, counts.skipped, seconds, notes, error)
+
+
+def _nothing_learned(trials: list[Trial], examples: int) -> BadInput | None:
+    """What to say of configurations that were to learn and have not learned from a single example."""
+    names = [trial.name for trial in trials if trial.learns and not trial.learned]
+    if not names:
+        return None
+    if not examples:
+        return BadInput("there was no example, so nothing was learned", action="Look whether the data are complete.")
+    refused = any(trial.refused for trial in trials if trial.name in names)
+    why = "all with a label were refused" if refused else "none that was not held out has a label"
+    return BadInput(
+        f"nothing was learned by {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}: of "
+        f"{count_of(examples, 'example')} {why}",
+        action="Give the loss labels that it knows, as docs/evaluate.md lists them; --test only predicts.",
+    )
+
+
+def finite(row: dict[str, Any]) -> dict[str, Any]:
+    """A row in which what is not finite is None: JSON has no word for it."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}

@@ -1,0 +1,1 @@
+"""Vowpal Wabbit beside this program: its command line, and its models in its own arithmetic."""

@@ -1,0 +1,169 @@
+"""A Vowpal Wabbit command line as a model, and what the tool would print of it.
+
+In: a command, portions of VW text. Out: margins; the average loss as the tool defines it.
+This file must never know a flag.
+
+The tool's labels are taken as it takes them: logistic labels lie between -1 and 1 and are the mean of both; the losses
+of this project have them between 0 and 1. Its Poisson loss is the deviance. Its predictions are clipped to the range of
+labels for every loss, and in float64 that is done here for the figures of optimizers that do not clip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.model.fold import Learner
+from stream_learner.evaluate.models import LearnerModel, Model
+from stream_learner.evaluate.portions import Portion
+from stream_learner.evaluate.trial import Trial
+from stream_learner.evaluate.vw.command import VwCommand
+from stream_learner.evaluate.vw.float32.engine import VwEngine
+from stream_learner.evaluate.vw.float32.settings import VwSettings
+
+_POISSON_LIMIT = 44.0
+
+
+class EngineModel:
+    """The float32 engine as a model."""
+
+    def __init__(self, command: VwCommand) -> None:
+        self.engine = VwEngine(command.settings)
+        self.loss = command.loss
+
+    def fold(self, portion: Portion, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """See `Model.fold`."""
+        assert portion.parsed is not None
+        return self.engine.learn(portion.parsed, learned)
+
+    def end_pass(self) -> None:
+        """See `Model.end_pass`."""
+        self.engine.end_pass()
+
+    def nonzero(self) -> int:
+        """See `Model.nonzero`."""
+        return self.engine.nonzero()
+
+    def save(self, file: Path) -> None:
+        """See `Model.save` and `model_file`."""
+        from stream_learner.evaluate.model_file import write_model
+
+        write_model(file, {"kind": "vw", "settings": asdict(self.engine.settings)}, self.engine.arrays())
+
+
+def model_of(command: VwCommand) -> Model:
+    """The model that a command asks for, in its arithmetic."""
+    if command.arithmetic == "vw":
+        return EngineModel(command)
+    return LearnerModel(Learner(command.optimizer(), loss=command.loss))
+
+
+def _read_labels(settings: VwSettings, y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Labels that mean to the learner what the tool's do to it.
+
+    A hinge label 0 pulls neither way in the tool, and is read as -1 here; the least number above 0 pulls neither way.
+    """
+    if settings.loss == "logistic":
+        return (y + 1.0) / 2.0
+    if settings.loss == "hinge" and settings.kind == "descent":
+        return np.where(y == 0.0, np.nextafter(0.0, 1.0), y)
+    return y
+
+
+def printed_losses(settings: VwSettings, p: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The loss of each example, f64[n], as the tool defines it, of clipped predictions and labels as written."""
+    if settings.loss == "squared":
+        return (p - y) ** 2
+    if settings.loss == "hinge":
+        return np.maximum(0.0, 1.0 - y * p)
+    if settings.loss == "quantile":
+        return np.where(y > p, settings.tau * (y - p), (1.0 - settings.tau) * (p - y))
+    if settings.loss == "logistic":
+        share = (y + 1.0) / 2.0
+        return share * np.logaddexp(0.0, -p) + (1.0 - share) * np.logaddexp(0.0, p)
+    q = np.clip(p, -_POISSON_LIMIT, _POISSON_LIMIT)
+    return 2.0 * (y * (np.log(y + 1e-6) - q) - (y - np.exp(q)))
+
+
+class _PrintedLoss:
+    """Sums, in float64, of what the tool prints the mean of."""
+
+    def __init__(self, settings: VwSettings) -> None:
+        self._settings = settings
+        self._low, self._high = settings.first_range()
+        self._clips = settings.kind != "descent"
+        self._loss = self._importance = 0.0
+
+    def add(self, margins: NDArray[np.float64], portion: Portion, counts: NDArray[np.bool_]) -> None:
+        """Examples in order; those that `counts` marks and that were not refused are summed."""
+        assert portion.parsed is not None
+        labels, importances = portion.parsed.batch.label, portion.parsed.batch.weight
+        p = self._clipped(margins, labels) if self._clips else margins
+        rows = counts & ~np.isnan(margins)
+        h = importances[rows]
+        self._loss += float(np.dot(printed_losses(self._settings, p[rows], labels[rows]), h))
+        self._importance += float(h.sum())
+
+    def widen(self, low: float, high: float) -> None:
+        """The range of labels that a model has seen before."""
+        self._low, self._high = min(self._low, low), max(self._high, high)
+
+    def _clipped(self, margins: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Margins in the range of the labels so far, each example's own included."""
+        low = np.fmin.accumulate(np.append(self._low, labels))
+        high = np.fmax.accumulate(np.append(self._high, labels))
+        self._low, self._high = float(low[-1]), float(high[-1])
+        clipped: NDArray[np.float64] = np.clip(margins, low[1:], high[1:])
+        return clipped
+
+    def mean(self) -> float | None:
+        """The mean so far; None if nothing was counted."""
+        return self._loss / self._importance if self._importance else None
+
+    def restart(self) -> None:
+        """Begin the sums anew; the range of labels stays."""
+        self._loss = self._importance = 0.0
+
+
+class VwTrial(Trial):
+    """A command line on its way through the data. `average_loss` is what the tool prints."""
+
+    def __init__(self, name: str, command: VwCommand, *, learn: bool) -> None:
+        super().__init__(name, model_of(command), command.plan, learn=learn)
+        self._command = command
+        self._learns = learn
+        self._printed = _PrintedLoss(command.settings)
+        self._seen = 0
+        self._fresh = True
+
+    def take(self, portion: Portion) -> None:
+        """See `Trial.take`."""
+        records = [
+            replace(record, label=_read_labels(self._command.settings, record.label)) for record in portion.records
+        ]
+        if self._fresh and isinstance(self.model, LearnerModel):
+            low, high = self.model.learner.state_scalars()["scalars"][:2]
+            self._printed.widen(float.fromhex(low), float.fromhex(high))
+            self._fresh = False
+        super().take(replace(portion, records=records))
+        if isinstance(self.model, LearnerModel):
+            held_out = self.plan.held_out(self._seen, len(portion))
+            counts = portion.labelled & held_out if self.plan.holds_out else portion.labelled
+            self._printed.add(self.margins, portion, counts)
+            self._seen += len(portion)
+
+    def mean_loss(self, measured: float | None) -> float | None:
+        """See `Trial.mean_loss`."""
+        self._seen = 0
+        if not isinstance(self.model, EngineModel):
+            mean = self._printed.mean()
+            if self.plan.holds_out:
+                self._printed.restart()
+            return mean
+        engine = self.model.engine
+        if self.plan.holds_out:
+            return float(np.float32(engine.take_held_out()))
+        return engine.average_loss if self._learns else engine.take_held_out()

@@ -1,0 +1,77 @@
+"""Vowpal Wabbit command lines as trials.
+
+In: the texts of `--vw`, perhaps a model that one of them has made before. Out: a trial for each, how it wants its text
+read, and the files it names. This file must never know what a flag means: `vw.command` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from stream_learner.errors import BadInput, ConfigError
+from stream_learner.evaluate.compiling import telling
+from stream_learner.evaluate.model_file import load_learner, read_model
+from stream_learner.evaluate.models import LearnerModel
+from stream_learner.evaluate.request import Request
+from stream_learner.evaluate.trial import Trial
+from stream_learner.evaluate.vw.command import VwCommand, parse_vw
+from stream_learner.evaluate.vw.float32 import engine as engines
+from stream_learner.evaluate.vw.model import EngineModel, VwTrial
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTrial:
+    """A command line's trial. reading: its text options; files: what it names."""
+
+    trial: Trial
+    reading: Hashable
+    files: tuple[str, ...]
+
+
+def vw_trials(request: Request) -> list[ToolTrial]:
+    """The trials of the command lines of a request; the one of a request with `load` goes on with that model.
+
+    Raises ConfigError for a flag that is not supported, or a model of another command line; BadInput for its file.
+    """
+    found = [_tool_trial(parse_vw(text), request) for text in request.vw]
+    if request.load is not None:
+        for command, tool in zip(map(parse_vw, request.vw), found, strict=True):
+            _restore(tool.trial, command, request.load)
+    return found
+
+
+def compile_engine(say: Callable[[str], None]) -> None:
+    """Load or compile the tool's arithmetic."""
+    with telling(say, "compiling the arithmetic of Vowpal Wabbit, once on this machine"):
+        engines.warm()
+
+
+def _tool_trial(command: VwCommand, request: Request) -> ToolTrial:
+    words = command.text.split()
+    name = " ".join(words if words[:1] == ["vw"] else ["vw", *words])
+    trial = VwTrial(name, command, learn=not (command.test or request.test))
+    trial.linked = False
+    return ToolTrial(trial, command.reading, command.files)
+
+
+def _restore(trial: Trial, command: VwCommand, file: Path) -> None:
+    """Give a trial the model of a file, which must be one of the same updates in the same arithmetic."""
+    about, arrays = read_model(file)
+    model = trial.model
+    same = False
+    if isinstance(model, EngineModel) and about["kind"] == "vw":
+        same = about["settings"] == asdict(command.settings)
+        try:
+            model.engine.restore(arrays if same else model.engine.arrays())
+        except (ValueError, KeyError) as error:
+            raise BadInput(f"{file}: {error}") from None
+    elif isinstance(model, LearnerModel) and about["kind"] == "learner":
+        learner = load_learner(file, about, arrays)
+        same = (learner.optimizer, learner.loss) == (model.learner.optimizer, model.loss)
+        trial.model = LearnerModel(learner)
+    if not same:
+        raise ConfigError(
+            f"{file} is not a model of {trial.name}", action="Give the command line that the model was learned with."
+        )

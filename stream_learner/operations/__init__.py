@@ -1,0 +1,1 @@
+"""What an operator runs: audit, backfill, comparison, promotion, inspection, rights, topics."""

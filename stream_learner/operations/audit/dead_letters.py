@@ -1,0 +1,127 @@
+"""The dead letters that a range counts, against those that are in the dead-letter topic.
+
+In: the sums of every partition, the dead-letter topic. Out: findings.
+This file must never count a letter twice: what a crash has made a joiner write again has the same key.
+
+It keeps 8 bytes for each letter of the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.adapters.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, Place
+from stream_learner.operations.audit.findings import DEAD_LETTERS, Finding, Findings
+from stream_learner.operations.audit.mark_checks import Sums
+from stream_learner.roles.common.log_reader import READ_RECORDS, WAIT_S
+from stream_learner.wording import count_of
+
+COMPACT_AT = 100_000
+
+
+@dataclass
+class Expected:
+    """Letters of one partition of one input: `count` of offsets in [start, stop)."""
+
+    start: int
+    stop: int
+    count: int
+    _new: list[int] = field(default_factory=list)
+    _known: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def add(self, offset: int) -> None:
+        """A letter of this record; one of another range, or a repeated one, does not count."""
+        if self.start <= offset < self.stop:
+            self._new.append(offset)
+            if len(self._new) >= COMPACT_AT:
+                self.offsets()
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Those found, i64[], each once, rising."""
+        if self._new:
+            self._known = np.union1d(self._known, np.array(self._new, np.int64))
+            self._new.clear()
+        return self._known
+
+
+def expected_letters(impressions: str, clicks: str, sums: dict[int, Sums]) -> dict[Place, list[Expected]]:
+    """What the marks of each partition count, by input topic and partition; several where the log begins anew."""
+    found: dict[Place, list[Expected]] = {}
+    for partition, of in sums.items():
+        for stretch in of.stretches if len(of.balances) == 1 else ():
+            opening, last, balance = stretch.opening, stretch.last, stretch.balance
+            if last is None:
+                continue
+            begin = (0, 0) if opening is None else (opening.next_impression, opening.first_click)
+            dead = balance.impressions.dead, balance.clicks.dead
+            found.setdefault((impressions, partition), []).append(Expected(begin[0], last.next_impression, dead[0]))
+            found.setdefault((clicks, partition), []).append(Expected(begin[1], last.first_click, dead[1]))
+    return found
+
+
+def check_dead_letters(
+    settings: KafkaSettings,
+    admin: Admin,
+    topic: str,
+    expected: dict[Place, list[Expected]],
+    findings: Findings,
+    progress: Callable[[int], None],
+) -> None:
+    """Read the dead letters and compare. Raises BrokerUnreachable, NotAuthorised."""
+    info = admin.describe([topic]).get(topic)
+    for of, partition in [place for place, ranges in expected.items() if _overlap(ranges)]:
+        # The log began anew with another topic, whose letters have the keys of the one before.
+        why = f"the log begins anew, and letters of {of} partition {partition} before and after it cannot be told apart"
+        findings.leave_out(DEAD_LETTERS, why)
+        expected[of, partition] = []
+    counted = sum(letters.count for ranges in expected.values() for letters in ranges)
+    if info is None:
+        if counted:
+            findings.leave_out(DEAD_LETTERS, f"there is no topic {topic}; {counted} are counted")
+        return
+    places = [(topic, partition) for partition in range(info.partitions)]
+    earliest, ends = admin.offsets.earliest(places), admin.offsets.high_watermarks(places)
+    for place in places:
+        for offset, key in _keys(settings, place, earliest[place], ends[place]):
+            progress(1)
+            if not _note(key, expected):
+                findings.fail(Finding(DEAD_LETTERS, f"a record with the key {key!r}", topic, place[1], offset))
+    is_trimmed = any(earliest.values())
+    for (of, partition), letters in [(place, one) for place, ranges in expected.items() for one in ranges]:
+        found = len(letters.offsets())
+        findings.held(DEAD_LETTERS, letters.count)
+        where = f"{of} partition {partition}, offsets {letters.start} to {letters.stop}"
+        if found < letters.count and is_trimmed:
+            findings.leave_out(DEAD_LETTERS, f"{topic} has lost its beginning; it holds {found} of {letters.count}")
+        elif found != letters.count:
+            what = f"{count_of(found, 'letter')} of {where}; the marks count {letters.count}"
+            findings.fail(Finding(DEAD_LETTERS, what, topic, partition))
+
+
+def _overlap(ranges: list[Expected]) -> bool:
+    return any(later.start < before.stop for before, later in pairwise(ranges))
+
+
+def _note(key: bytes | None, expected: dict[Place, list[Expected]]) -> bool:
+    """Count a letter by its key, `<topic>/<partition>/<offset>`; False for a key that is none."""
+    parts: Sequence[str] = (key or b"").decode(errors="replace").rsplit("/", 2)
+    if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        return False
+    for letters in expected.get((parts[0], int(parts[1])), ()):
+        letters.add(int(parts[2]))
+    return True
+
+
+def _keys(settings: KafkaSettings, place: Place, earliest: int, end: int) -> Iterator[tuple[int, bytes | None]]:
+    with PartitionReader(
+        settings, *place, earliest, isolation=READ_UNCOMMITTED, name="audit-letters", with_keys=True
+    ) as reader:
+        while reader.position < end:
+            batch = reader.read(READ_RECORDS, WAIT_S)
+            if batch is not None:
+                yield from zip(batch.offsets.tolist(), batch.keys or (), strict=True)

@@ -1,0 +1,138 @@
+"""The training log folded again, and its digest compared with that of every version that is still published.
+
+In: the training log from its beginning, published versions, the last copied checkpoint. Out: findings, and what could
+not be compared and why.
+This file must never write a checkpoint or publish: the model it makes is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, NamedTuple
+
+from stream_learner.adapters.kafka import Admin, KafkaSettings
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.snapshots.checkpoint_copy import CopyHead
+from stream_learner.errors import DamagedLog, LogTrimmed, NewerFormat
+from stream_learner.evaluate.log_source import in_order_of_the_fold
+from stream_learner.operations.audit.copy_check import digest_of, head_content
+from stream_learner.operations.audit.findings import COPIED_CHECKPOINT, DIGESTS_AGAIN, Finding, Findings
+from stream_learner.operations.audit.snapshots_check import Published
+from stream_learner.roles.common.log_reader import accepted_ticks
+from stream_learner.wording import count_of
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+
+
+Known = tuple[Published, CopyHead | None]
+"""What has digests: the published versions, and the copy of the last checkpoint."""
+
+
+class _Expected(NamedTuple):
+    """The digest at a tick, the check that it is for, and the topic that says so."""
+
+    tick: int
+    digest: int
+    check: str
+    topic: str
+
+
+class DigestsAgain:
+    """Folds, and compares at each version. `tick`: up to which it has folded; `learner`: the model there; `left`: what
+    was not compared; `compared`: how many of the published versions were."""
+
+    def __init__(self, config: Config, known: Known, findings: Findings) -> None:
+        self.learner = Learner(config.optimizer(), loss=config.loss())
+        self.tick = -1
+        self.compared = 0
+        published, copy = known
+        expected = [_Expected(*one, DIGESTS_AGAIN, config.snapshots_topic) for one in published.digests.items()]
+        if copy is not None:
+            expected.append(_Expected(copy.tick, digest_of(copy), COPIED_CHECKPOINT, config.checkpoints_topic))
+        self.left = sorted(expected)
+        self._findings = findings
+
+    def compare_before(self, tick: int) -> None:
+        """Compare with every version that lies before the next tick to be folded."""
+        while self.left and self.left[0].tick < tick:
+            one = self.left.pop(0)
+            self.compared += one.check == DIGESTS_AGAIN
+            self._findings.held(one.check)
+            made = self.learner.digest()
+            if made != one.digest:
+                was = "published" if one.check == DIGESTS_AGAIN else "copied"
+                what = f"version {one.tick} was {was} with digest {one.digest:016x}, the log gives {made:016x}"
+                self._findings.fail(Finding(one.check, what, one.topic, tick=one.tick))
+
+
+def check_digests(
+    config: Config,
+    settings: KafkaSettings,
+    admin: Admin,
+    known: Known,
+    findings: Findings,
+    until_tick: int | None,
+    progress: Callable[[int], None],
+) -> DigestsAgain | None:
+    """Fold the log up to `until_tick` and compare; None, with the reason noted, where that says nothing.
+
+    Raises BrokerUnreachable, NotAuthorised.
+    """
+    why = _why_not(config, admin, *known)
+    if why:
+        findings.leave_out(DIGESTS_AGAIN, why)
+        return None
+    fold = DigestsAgain(config, known, findings)
+    topic = config.examples_topic
+    partitions = admin.require([topic])[topic].partitions
+    passed = [-1] * partitions
+    try:
+        with ExitStack() as stack:
+            streams = [
+                stack.enter_context(closing(accepted_ticks(settings, admin.offsets, topic, partition)))
+                for partition in range(partitions)
+            ]
+            for tick in in_order_of_the_fold(streams):
+                mark = tick.mark
+                if until_tick is not None and mark.last_tick > until_tick:
+                    passed = [max(last, until_tick) for last in passed]
+                    break
+                fold.compare_before(mark.last_tick)
+                for _, record in tick.records:
+                    fold.learner.fold(record, mark.last_tick)
+                passed[mark.partition] = mark.last_tick
+                fold.tick = mark.last_tick
+                progress(1 + mark.records)
+    except (DamagedLog, LogTrimmed, NewerFormat) as error:
+        findings.leave_out(DIGESTS_AGAIN, f"the log cannot be folded: {error}")
+        return fold
+    fold.compare_before(min(passed) + 1)
+    left = Counter(one.check for one in fold.left if until_tick is None or one.tick <= until_tick)
+    for check, count in left.items():
+        why = f"{count_of(count, 'version')} beyond the last tick of the log that every partition has passed"
+        findings.leave_out(check, why)
+    return fold
+
+
+def _why_not(config: Config, admin: Admin, published: Published, copy: CopyHead | None) -> str:
+    """Why folding the log can say nothing of what is published, "" if it can."""
+    if not published.digests or published.content is None:
+        return "nothing is published" if not published.digests else "the model record is missing"
+    content, learner = published.content, Learner(config.optimizer(), loss=config.loss())
+    mine = learner.kind()
+    theirs = {name: content[name] for name in ("optimizer", "loss") if name in content}
+    if mine != theirs:
+        return f"published by a learner with {theirs}, the configuration has {mine}"
+    if content["features"] != config.feature_spec().to_dict():
+        return "the model was learned from other features than those configured"
+    if copy is not None and head_content(copy).get("subset_of_features") is not None:
+        return "the model was learned from fewer features than the log has"
+    topic = config.examples_topic
+    places = [(topic, partition) for partition in range(admin.require([topic])[topic].partitions)]
+    trimmed = [place[1] for place, offset in admin.offsets.earliest(places).items() if offset > 0]
+    if trimmed:
+        return f"{topic} has lost its beginning in partition {', '.join(map(str, trimmed))}"
+    return ""

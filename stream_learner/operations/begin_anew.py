@@ -1,0 +1,464 @@
+"""`begin-anew`: let a training log go on under the same name where a joiner cannot make its state again.
+
+In: a configuration, where to go on in the inputs. Out: for each partition what is lost by it; and, when told, a mark
+that begins the log anew (`Mark.begins_anew`).
+This file must never write without being told, report a mark that rule R has not accepted as written, or let an
+impression be read again that a tick of the same topic has taken.
+
+1. Check the topics, and that the length of the ticks is that of what was published.
+2. For each partition find the last accepted mark by rule R, and decide where both inputs go on.
+3. When told: refuse while the joiners' group has members; append a mark of a new attempt that follows the last one; see
+   by rule R whether it was accepted.
+4. Where the topics were given more partitions, and all those that have marks begin anew with their new number: append a
+   first mark to each of the others, of the ticks from 0 to the last that all those with marks have passed.
+
+| a crash after           | leaves                                 | the next call                                  |
+|-------------------------|----------------------------------------|------------------------------------------------|
+| step 1 or 2             | nothing new                            | begins at step 1                               |
+| step 3, some partitions | those begun anew, the others as before | may begin all of them anew, or only the others |
+| step 3 or 4, after more | some or all of the old partitions      | begins the others: those whose resume point    |
+| partitions were added   | begun anew, some of the new ones       | has another number, and those without a mark   |
+
+Why in this order. An example of an added partition belongs to a tick behind its first mark, and so to none up to the
+first of the ticks with which the old ones begin anew. Whoever folds that tick has read a mark that counts the
+partitions (`roles.learner.log_follower`), and waits for those that were added until they have passed it. So a learner
+that lived through it folds what one folds that reads the log from its beginning, where an added partition has nothing
+up to its first mark. Joiners begin no added partition before it has that mark (`roles.joiner.log_origin`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from stream_learner.adapters.kafka import Admin, Appender, Delivery, KafkaSettings, TopicInfo
+from stream_learner.adapters.kafka.ends import committed_offsets, group_members
+from stream_learner.adapters.record_errors import ANOTHER_NAME
+from stream_learner.config.values import format_start
+from stream_learner.core.join.partition import resume_anew
+from stream_learner.core.log.mark_codec import encode_mark
+from stream_learner.core.log.marks import GENESIS, Mark, MarkId
+from stream_learner.errors import (
+    ConfigError,
+    InputsChanged,
+    JoinersRun,
+    NotAuthorised,
+    NotFound,
+    PartitionCountsDiffer,
+    StreamLearnerError,
+    TopicRecreated,
+)
+from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.joiner.beginning import Beginning, Start
+from stream_learner.roles.joiner.log_origin import LogOrigin, drained
+from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
+from stream_learner.wording import count_of
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+
+LAST: Final = "last"
+FLUSH_S = 30.0
+
+NO_MARK: Final = "nothing to begin anew"
+BEGUN: Final = "has begun anew"
+PLANNED: Final = "would begin anew"
+WRITTEN: Final = "begins anew"
+OVERTAKEN: Final = "overtaken"
+"""What comes of a partition: it has no mark, so that a joiner begins it as new; it has begun anew since partitions were
+added, while others have not; or its mark is shown, was accepted, or came too late."""
+
+NAME_A_START = (
+    "Say where to go on in both inputs: --from earliest, --from latest, or a moment. Impressions of another topic that "
+    "were joined before, and are not late by now, are learned again."
+)
+NAME_A_MOMENT = (
+    "Say where to go on in both inputs: --from MOMENT, one since which every producer knows of the partitions that "
+    "were added (they look every metadata.max.age.ms, five minutes unless set), or --from latest. Of what came before "
+    "it, an impression and its clicks may lie in different partitions; it would count as not clicked."
+)
+TOGETHER = "Leave --partition out: ids lie elsewhere in all partitions since some were added."
+
+
+@dataclass(frozen=True)
+class Request:
+    """where: `last`, or as `join.start`. partitions: only these; all if empty. write: whether to do it."""
+
+    where: str | int = LAST
+    partitions: Sequence[int] = ()
+    write: bool = False
+
+
+@dataclass(frozen=True)
+class _Topics:
+    """The two inputs and the log as they are."""
+
+    impressions: TopicInfo
+    clicks: TopicInfo
+    log: TopicInfo
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Where one input of a partition goes on, and how many offsets are left out by that; None where nobody can know,
+    because the topic is another one."""
+
+    begins: int
+    end: int
+    lost: int | None
+
+
+@dataclass
+class _Partition:
+    """One partition of the log: the last accepted mark, what rule R goes on from, and what is to be appended.
+
+    last: None for a partition without a mark. mark: None where nothing is to be appended.
+    """
+
+    tail: LogTail
+    accepted: Accepted
+    last: Mark | None
+    mark: Mark | None
+    impressions: _Side
+    clicks: _Side
+    state: str = PLANNED
+
+    @property
+    def passed(self) -> int:
+        """The last tick that the partition has passed, or will have."""
+        return self.accepted.last.last_tick if self.mark is None else self.mark.last_tick
+
+
+def begin_anew(config: Config, request: Request) -> dict[str, Any]:
+    """Show, or do, what the request says; the report as `--json` prints it.
+
+    Raises TopicMissing, PartitionCountsDiffer, InputsChanged where the inputs had more partitions, TopicRecreated and
+    InputsChanged where the request must name a start, ConfigError where `join.tick` was changed or some partitions are
+    named and all have to begin anew, JoinersRun, LogTrimmed where the log holds no mark to go on from, DamagedLog,
+    NotFound, BrokerUnreachable.
+    """
+    return _BeginAnew(config, request).run()
+
+
+def overtaken(report: dict[str, Any]) -> JoinersRun | None:
+    """The error to end with where a joiner was faster; None where all that was to be written counts."""
+    late = [str(row["partition"]) for row in report["partitions"] if row["state"] == OVERTAKEN]
+    if not late:
+        return None
+    where = f"{report['log']} partition {', '.join(late)}"
+    return JoinersRun(f"{where} does not begin anew: a joiner has written there meanwhile")
+
+
+class _BeginAnew:
+    def __init__(self, config: Config, request: Request) -> None:
+        self._config = config
+        self._request = request
+        self._settings = KafkaSettings(config.kafka_options(), group=config.group)
+        self._admin = Admin(self._settings)
+
+    def run(self) -> dict[str, Any]:
+        # Step 1: the topics, and the ticks.
+        topics = self._topics()
+        self._check_ticks()
+        # Step 2: the last accepted mark of each partition, and where both inputs go on.
+        hints = self._hints(topics)
+        tails = {partition: self._tail(topics, partition) for partition in self._wanted(topics.log)}
+        found = {partition: _accepted(tail, hints.get(partition)) for partition, tail in tails.items()}
+        origin = LogOrigin(self._settings, self._admin.offsets, topics.log.name, topics.log.partitions)
+        lacking = self._lacking(topics, found, drained(origin.find()))
+        if lacking:
+            self._check_grown(topics, found, lacking)
+        planned = {p: self._plan(topics, tails[p], one, p in lacking or not lacking) for p, one in found.items()}
+        passed = [one.passed for one in planned.values() if one is not None]
+        added = [p for p in lacking if found[p].mark is None]
+        planned |= {p: self._plan_added(topics, tails[p], found[p], min(passed)) for p in added if passed}
+        if self._request.write:
+            # Step 3: the marks of partitions that have one.
+            self._refuse_members()
+            self._write([one for p, one in planned.items() if one is not None and p not in added])
+            # Step 4: the first marks of those that were added.
+            if all(one is None or one.state != OVERTAKEN for one in planned.values()):
+                self._write([one for p in added if (one := planned[p]) is not None])
+        return self._report(topics, planned)
+
+    def _topics(self) -> _Topics:
+        config = self._config
+        names = (config.input.impressions.topic, config.input.clicks.topic, config.examples_topic)
+        infos = self._admin.require(names)
+        topics = _Topics(*(infos[name] for name in names))
+        if len({info.partitions for info in infos.values()}) > 1:
+            counts = ", ".join(f"{info.name} has {info.partitions}" for info in infos.values())
+            most = max(info.partitions for info in infos.values())
+            raise PartitionCountsDiffer(
+                f"these topics must have the same number of partitions: {counts}",
+                action=f"Give all of them {most} (`kafka-topics.sh --alter --partitions {most}`), with no joiner "
+                "running, and say this again: Kafka adds partitions and takes none away. With fewer than the log has, "
+                "it cannot be gone on with. " + ANOTHER_NAME,
+            )
+        return topics
+
+    def _check_ticks(self) -> None:
+        """The numbers of the ticks go on, so their length must be that of what was published."""
+        config, topic = self._config, self._config.snapshots_topic
+        info = self._admin.describe([topic]).get(topic)
+        if info is None:
+            return
+        model = last_published(self._settings, self._admin.offsets, topic, info.partitions).model
+        if model is not None and model.content["tick_ms"] != config.join.tick_ms:
+            then_ms, now_ms = model.content["tick_ms"], config.join.tick_ms
+            raise ConfigError(
+                f"{topic} was published with ticks of {then_ms} ms, join.tick is {now_ms} ms",
+                action="Set join.tick back. For ticks of another length: " + ANOTHER_NAME,
+            )
+
+    def _wanted(self, log: TopicInfo) -> list[int]:
+        wanted = sorted(set(self._request.partitions)) or list(range(log.partitions))
+        if wanted[-1] >= log.partitions:
+            raise NotFound(f"{log.name} has no partition {wanted[-1]}; it has {log.partitions}")
+        return wanted
+
+    def _hints(self, topics: _Topics) -> dict[int, Hint]:
+        """Where the joiners' group says that reading the log may begin; none where it may not be asked."""
+        places = [(topics.impressions.name, partition) for partition in range(topics.log.partitions)]
+        try:
+            found = committed_offsets(self._settings, places)
+        except NotAuthorised:
+            return {}
+        hints = {partition: Hint.from_text(offset.metadata) for (_, partition), offset in found.items()}
+        return {partition: hint for partition, hint in hints.items() if hint is not None}
+
+    def _tail(self, topics: _Topics, partition: int) -> LogTail:
+        return LogTail(self._settings, self._admin.offsets, topics.log.name, partition)
+
+    def _lacking(self, topics: _Topics, found: dict[int, Accepted], began_with: int | None) -> list[int]:
+        """The partitions that have not begun anew since some were added: those whose last resume point has another
+        number of them, and those without a mark in a log that began with fewer."""
+        there = topics.log.partitions
+        lacking = []
+        for partition, one in found.items():
+            of = _partitions_of(one)
+            if of is not None and of > there:
+                where = f"{topics.log.name} partition {partition}"
+                what = f"{where} was made from {count_of(of, 'partition')}, now there are {there}"
+                raise InputsChanged(what, action="Partitions cannot be taken away. " + ANOTHER_NAME)
+            if (began_with if one.mark is None else of) not in (None, there):
+                lacking.append(partition)
+        return lacking
+
+    def _check_grown(self, topics: _Topics, found: dict[int, Accepted], lacking: list[int]) -> None:
+        """What must be said of where to go on, since ids have moved."""
+        counts = sorted({of for partition in lacking if (of := _partitions_of(found[partition])) is not None})
+        before = f"from {count_of(counts[0], 'partition')}" if counts else "before partitions were added"
+        what = (
+            f"{topics.log.name} was made {before}, now there are {topics.log.partitions}: partition "
+            f"{', '.join(map(str, lacking))} must begin anew"
+        )
+        if self._request.partitions:
+            raise ConfigError(what, action=TOGETHER)
+        if self._request.where in (LAST, "earliest"):
+            raise InputsChanged(what, action=NAME_A_MOMENT)
+
+    def _plan(self, topics: _Topics, tail: LogTail, accepted: Accepted, is_wanted: bool) -> _Partition | None:
+        """What is to be appended to a partition; None where it has no mark.
+
+        is_wanted: whether it is to begin anew, as all are where none was added.
+        """
+        last = accepted.mark
+        if last is None:
+            return None
+        if not is_wanted and _partitions_of(accepted) == topics.log.partitions:
+            nothing = _Side(last.next_impression, last.next_impression, 0)
+            return _Partition(tail, accepted, last, None, nothing, nothing, BEGUN)
+        sides = self._sides(topics, accepted, last)
+        mark = self._mark(topics, last.partition, last.id, last.last_tick + 1, *sides)
+        return _Partition(tail, accepted, last, mark, *sides)
+
+    def _plan_added(self, topics: _Topics, tail: LogTail, accepted: Accepted, tick: int) -> _Partition:
+        """The first mark of a partition, with `tick` as its last. Nothing that the partition holds was ever taken."""
+        partition = tail.partition
+        beginning = self._beginning_grown(topics, partition)
+        where = f"{topics.log.name} partition {partition}"
+        sides = (
+            self._side(topics.impressions, topics.impressions.id, 0, beginning.impression, where, partition),
+            self._side(topics.clicks, topics.clicks.id, 0, beginning.click, where, partition),
+        )
+        return _Partition(tail, accepted, None, self._mark(topics, partition, GENESIS, tick, *sides), *sides)
+
+    def _sides(self, topics: _Topics, accepted: Accepted, last: Mark) -> tuple[_Side, _Side]:
+        """Where impressions and clicks go on."""
+        where = f"{topics.log.name} partition {last.partition}"
+        point = None if accepted.resume is None else accepted.resume.resume
+        ids = (None, None) if point is None else (point.impression_topic_id, point.click_topic_id)
+        has_moved = point is not None and point.partitions != topics.log.partitions
+        beginning = self._beginning_grown(topics, last.partition) if has_moved else self._beginning(topics, last)
+        return (
+            self._side(topics.impressions, ids[0], last.next_impression, beginning.impression, where, last.partition),
+            self._side(topics.clicks, ids[1], last.first_click, beginning.click, where, last.partition),
+        )
+
+    def _beginning_grown(self, topics: _Topics, partition: int) -> Beginning:
+        """Where the request says to begin, with the clicks that may be ahead of the first impressions."""
+        names, where = (topics.impressions.name, topics.clicks.name), self._request.where
+        beginning = Start(self._admin.offsets, where).of(*names, partition)
+        if not isinstance(where, int):
+            return beginning
+        ahead = Start(self._admin.offsets, max(where - self._config.join.skew_ms, 0)).of(*names, partition)
+        return beginning._replace(click=ahead.click)
+
+    def _beginning(self, topics: _Topics, last: Mark) -> Beginning:
+        """Where the request says to begin, were the log a new one.
+
+        After clicks that are lost no impression is taken that they belonged to: it would count as not clicked.
+        """
+        queries, where, names = self._admin.offsets, self._request.where, (topics.impressions.name, topics.clicks.name)
+        if where == LAST:
+            places = [(name, last.partition) for name in names]
+            earliest = queries.earliest(places)
+            if earliest[places[1]] <= last.first_click:
+                return Beginning(earliest[places[0]], earliest[places[1]])
+            where = "earliest"
+        return Start(queries, where).of(*names, last.partition)
+
+    def _side(
+        self, topic: TopicInfo, topic_id: bytes | None, taken: int, begins: int, where: str, partition: int
+    ) -> _Side:
+        """Where one input goes on. taken: offset before which nothing is needed any more, if it is the same topic."""
+        place = (topic.name, partition)
+        end = self._admin.offsets.high_watermarks([place])[place]
+        if self._request.where == LAST:
+            self._check_last(topic, topic_id, taken, end, where)
+        if topic.id != topic_id or taken > end:
+            return _Side(begins, end, None)
+        begins = max(begins, taken)
+        return _Side(begins, end, begins - taken)
+
+    def _check_last(self, topic: TopicInfo, topic_id: bytes | None, taken: int, end: int, where: str) -> None:
+        """Refuse to go on from positions that mean something else, or nothing, in the topic that there is now."""
+        if topic_id is None:
+            what = f"{where} holds no resume point any more, so nobody knows which topics its positions are of"
+            raise InputsChanged(what, action=NAME_A_START)
+        if topic_id != topic.id:
+            what = f"{topic.name} is not the topic that {where} was made from: its id has changed"
+            raise TopicRecreated(what, action=NAME_A_START)
+        if taken > end:
+            what = f"{topic.name} ends at offset {end}; {where} was made from records up to {taken}, which are gone"
+            raise InputsChanged(what, action=NAME_A_START)
+
+    def _mark(
+        self, topics: _Topics, partition: int, after: MarkId, tick: int, impressions: _Side, clicks: _Side
+    ) -> Mark:
+        """A mark that begins anew, of the ticks after the mark `after` up to `tick`."""
+        config = self._config
+        event_specs = config.event_specs()
+        point = resume_anew(
+            config.join_spec(),
+            tick,
+            dedupe_from=impressions.begins,
+            impression_topic_id=topics.impressions.id,
+            click_topic_id=topics.clicks.id,
+            partitions=topics.log.partitions,
+            impressions_fingerprint=event_specs[0].fingerprint,
+            clicks_fingerprint=event_specs[1].fingerprint,
+        )
+        return Mark(
+            partition=partition,
+            attempt=secrets.randbelow(2**64 - 1) + 1,
+            first_tick=after.last_tick + 1,
+            last_tick=tick,
+            next_impression=impressions.begins,
+            first_click=clicks.begins,
+            click_cursor=clicks.begins,
+            records=0,
+            pred_attempt=after.attempt,
+            pred_tick=after.last_tick,
+            resume=point,
+            features=config.feature_spec().fingerprint,
+            begins_anew=True,
+        )
+
+    def _refuse_members(self) -> None:
+        """A joiner that runs would go on as before, and be faster or slower by chance."""
+        try:
+            members = group_members(self._settings)
+        except NotAuthorised:
+            return  # whether one was faster shows in the log
+        if members:
+            raise JoinersRun(f"the group {self._config.group} has {count_of(members, 'member')}")
+
+    def _write(self, partitions: Sequence[_Partition]) -> None:
+        appender = Appender(self._settings, name="begin-anew")
+        try:
+            for one in partitions:
+                if one.mark is not None:
+                    appender.append(self._config.examples_topic, one.mark.partition, encode_mark(one.mark), tag=one)
+            deliveries: list[Delivery] = appender.flush(FLUSH_S)
+        finally:
+            appender.close()
+        for delivery in deliveries:
+            self._read_back(delivery.tag, delivery)
+        errors: list[StreamLearnerError] = [one.error for one in deliveries if one.error is not None]
+        if errors:
+            raise errors[0]
+
+    def _read_back(self, one: _Partition, delivery: Delivery) -> None:
+        """Whether the mark counts, by rule R."""
+        if delivery.error is not None:
+            return
+        try:
+            for _ in one.tail.read_on(one.accepted, delivery.offset + 1):
+                pass
+        finally:
+            one.tail.close()
+        is_last = one.mark is not None and one.accepted.last == one.mark.id
+        one.state = WRITTEN if is_last else OVERTAKEN
+
+    def _report(self, topics: _Topics, found: dict[int, _Partition | None]) -> dict[str, Any]:
+        where = self._request.where
+        return {
+            "model": self._config.model,
+            "log": topics.log.name,
+            "from": format_start(where),
+            "written": self._request.write,
+            "partitions": [
+                _row(partition, one, self._config.join_spec().lateness_ms) for partition, one in found.items()
+            ],
+        }
+
+
+def _row(partition: int, one: _Partition | None, lateness_ms: int) -> dict[str, Any]:
+    """What becomes of a partition: where it goes on, and what is lost."""
+    if one is None:
+        return {"partition": partition, "state": NO_MARK}
+    mark = one.mark
+    if mark is None:
+        return {"partition": partition, "state": one.state}
+    point = mark.resume
+    assert point is not None
+    return {
+        "partition": partition,
+        "state": one.state,
+        "tick": mark.last_tick,
+        "impressions_from": one.impressions.begins,
+        "impressions_lost": one.impressions.lost,
+        "impressions_to_read": one.impressions.end - one.impressions.begins,
+        "clicks_from": one.clicks.begins,
+        "clicks_lost": one.clicks.lost,
+        "clicks_given_up": 0 if one.last is None else one.last.counts.clicks.waiting,
+        "late_before_ms": max(point.impression_log_time - lateness_ms, 0),
+    }
+
+
+def _accepted(tail: LogTail, hint: Hint | None) -> Accepted:
+    """What rule R accepts of a partition up to its end."""
+    try:
+        return next(one for one in tail.find(hint, to_resume=False) if one is not None)
+    finally:
+        tail.close()
+
+
+def _partitions_of(accepted: Accepted) -> int | None:
+    """How many partitions the last resume point names, None without one."""
+    point = None if accepted.resume is None else accepted.resume.resume
+    return None if point is None else point.partitions

@@ -1,0 +1,56 @@
+"""`compile`: the kernels of roles, before any of them starts.
+
+In: names of roles and optimizers. Out: machine code on disk. This file must never end well where nothing is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from stream_learner.core.machine.kernels import MACHINE_CODE, missing
+from stream_learner.core.model.optimizers import OPTIMIZERS, Optimizer, sample_optimizer
+from stream_learner.core.warmup import FOLD, ROLES, every_part, parts_of
+from stream_learner.errors import ConfigError
+from stream_learner.roles.common.compile import load
+
+
+class Compiled(NamedTuple):
+    """What was done. compiled: versions of kernels that were not in the folder before; the others were loaded."""
+
+    compiled: int
+    parts: int
+    seconds: float
+    folder: str
+
+
+def compile_ahead(roles: Sequence[str], optimizers: Sequence[str]) -> Compiled:
+    """Compile what these roles run, folding with these optimizers; without roles everything, with every optimizer.
+
+    Raises ConfigError for an optimizer that there is not, or that none of the roles would fold with, and where machine
+    code had to be compiled and cannot be kept.
+    """
+    if optimizers and not any(FOLD in ROLES[role] for role in roles):
+        folding = sorted(role for role, parts in ROLES.items() if FOLD in parts)
+        raise ConfigError(
+            f"no optimizer goes with {' and '.join(roles) or 'all roles'}: nothing is folded there",
+            action=f"Name a role that folds ({', '.join(folding)}), or leave --optimizer out.",
+        )
+    chosen = [_optimizer(name) for name in optimizers]
+    parts = parts_of(roles, chosen) if roles else every_part()
+    began_s, before = time.monotonic(), missing()
+    load(parts)
+    compiled = missing() - before
+    if compiled and MACHINE_CODE.unkept:
+        raise ConfigError(
+            f"machine code cannot be kept in {MACHINE_CODE.folder}: {MACHINE_CODE.unkept}",
+            action="Set NUMBA_CACHE_DIR to a folder that can be written, here and for the roles.",
+        )
+    return Compiled(compiled, len(parts), time.monotonic() - began_s, str(MACHINE_CODE.folder))
+
+
+def _optimizer(name: str) -> Optimizer:
+    if name not in OPTIMIZERS:
+        raise ConfigError(f"there is no optimizer {name}", action=f"Name one of {', '.join(sorted(OPTIMIZERS))}.")
+    return sample_optimizer(name)

@@ -1,0 +1,1 @@
+"""What operators say while a site runs: aliases, pauses, pins."""

@@ -1,0 +1,93 @@
+"""`score`: predictions for lines of JSON.
+
+In: lines, from a file or standard input. Out: a line of JSON for each, in order, with the version that made it, and
+where an alias is followed the model.
+This file must never hold more than one batch in memory, or stop at a line that is no event.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from stream_learner.config import Config
+from stream_learner.core.events.reasons import Reason
+from stream_learner.errors import ConfigError
+from stream_learner.roles.common import starting
+from stream_learner.roles.common.compile import load_kernels
+from stream_learner.roles.scorer.scorer import Predictions, Scorer
+
+READ_BYTES = 1 << 20
+
+
+def score(config: Config, events: Path | None, output: Path | None, batch: int) -> None:
+    """Predict every line of `events` (None: stdin) into `output` (None: stdout), up to `batch` lines at once.
+
+    Raises NotReady where no complete replica can be had in `scorer.ready_timeout`, ConfigError for files.
+    """
+    with ExitStack() as stack:
+        source: IO[bytes] = _opened(stack, events, "rb") if events else sys.stdin.buffer
+        target: IO[bytes] = _opened(stack, output, "wb") if output else sys.stdout.buffer
+        starting.imported()
+        scorer = stack.enter_context(scorer_of(config))
+        load_kernels(["scorer"])
+        scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
+        starting.over()
+        for lines in _batches(source, batch):
+            target.writelines(_answers(scorer.predict_many(lines), with_model=config.scorer.alias is not None))
+            target.flush()
+
+
+def scorer_of(config: Config) -> Scorer:
+    """The scorer that a configuration asks for, not started: of its alias if it names one, else of its model."""
+    alias = config.scorer.alias
+    return Scorer(
+        model="" if alias else config.model,
+        alias=alias or "",
+        kafka=config.kafka_options(),
+        topic=None if alias else config.snapshots_topic,
+        control_topic=config.control_topic,
+        stale_after_ms=config.scorer.stale_after_ms,
+        refuse_after_ms=config.scorer.refuse_after_ms,
+    )
+
+
+def _opened(stack: ExitStack, path: Path, mode: str) -> IO[bytes]:
+    try:
+        return stack.enter_context(path.open(mode))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot open {path}: {error.strerror}", action="Give a file that exists and may be used."
+        ) from error
+
+
+def _batches(source: IO[bytes], batch: int) -> Iterator[list[bytes]]:
+    """Whole lines as they come, at most `batch` at once: a pipe's are not waited for beyond what it gives."""
+    rest = b""
+    while chunk := source.read1(READ_BYTES):  # type: ignore[attr-defined]
+        lines = (rest + chunk).split(b"\n")
+        rest = lines.pop()
+        for start in range(0, len(lines), batch):
+            yield lines[start : start + batch]
+    if rest:
+        yield [rest]
+
+
+def _answers(predictions: Predictions, *, with_model: bool = False) -> Iterator[bytes]:
+    """A line for each; with the model that answered where that may change.
+
+    JSON has no word for a prediction that is not finite (e^p of a large sum, or values of 1e308): null.
+    """
+    made_by = b'"version":%d' % predictions.version
+    if with_model:
+        made_by += b',"model":"%s"' % predictions.model.encode()
+    for p_click, status in zip(predictions.p_click.tolist(), predictions.status.tolist(), strict=True):
+        if status:
+            yield b'{"error":"%s"}\n' % Reason(status).text.encode()
+        else:
+            shown = repr(p_click) if math.isfinite(p_click) else "null"
+            yield b'{"p":%s,%s}\n' % (shown.encode(), made_by)

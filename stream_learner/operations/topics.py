@@ -1,0 +1,125 @@
+"""The model's own topics: what they should be like, and making them so.
+
+In: a configuration. Out: rows of differences. This file must never change an existing topic without being told, nor
+delete one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stream_learner.adapters.kafka import Admin, Difference, KafkaSettings, TopicInfo, TopicPlan
+from stream_learner.config import Config
+from stream_learner.errors import PartitionCountsDiffer, TopicMissing
+
+MAX_MESSAGE_BYTES = 16 << 20
+"""The largest record of the model's own topics; `join.record_bytes` and pages stay well below it."""
+TIMESTAMP_AFTER_MS = 300_000
+
+
+def plans(config: Config, partitions: int) -> list[TopicPlan]:
+    """The topics a model needs, for inputs of so many partitions; that of the copies where there are any."""
+    topics = config.topics
+    common = {"max.message.bytes": str(MAX_MESSAGE_BYTES)}
+    if topics.min_insync_replicas is not None:
+        common["min.insync.replicas"] = str(topics.min_insync_replicas)
+    log = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(topics.retention_ms),
+        "message.timestamp.type": "LogAppendTime",
+    }
+    dead = {"cleanup.policy": "delete", "retention.ms": str(topics.dead_letters_retention_ms)}
+    snapshots = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.1",
+        "segment.bytes": str(64 << 20),
+        "max.compaction.lag.ms": "3600000",
+    }
+    # A copy that is being read should not be deleted under the reader; it begins anew where that happens all the same.
+    checkpoints = {**snapshots, "min.compaction.lag.ms": "600000"}
+    shards = config.snapshots.shards
+    copies = [TopicPlan(config.checkpoints_topic, shards, topics.replication, {**common, **checkpoints})]
+    return [
+        TopicPlan(config.examples_topic, partitions, topics.replication, {**common, **log}),
+        TopicPlan(config.dead_letters_topic, partitions, topics.replication, {**common, **dead}),
+        TopicPlan(config.snapshots_topic, shards, topics.replication, {**common, **snapshots}),
+        *(copies if config.learner.copies else ()),
+    ]
+
+
+def control_plan(config: Config) -> TopicPlan:
+    """The control topic, which the models of a site share."""
+    in_sync = config.topics.min_insync_replicas
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "max.compaction.lag.ms": "86400000"}
+    if in_sync is not None:
+        configs["min.insync.replicas"] = str(in_sync)
+    return TopicPlan(config.control_topic, 1, config.topics.replication, configs)
+
+
+def input_plans(config: Config, partitions: int) -> list[TopicPlan]:
+    """Input topics as this program makes them, with a guard against timestamps far ahead."""
+    guard = {"message.timestamp.after.max.ms": str(TIMESTAMP_AFTER_MS)}
+    names = (config.input.impressions.topic, config.input.clicks.topic)
+    return [TopicPlan(name, partitions, config.topics.replication, guard) for name in names]
+
+
+def ensure_topics(
+    config: Config, *, partitions: int | None = None, apply: bool = False, dry_run: bool = False
+) -> list[dict[str, Any]]:
+    """Make what is missing; a row for everything that was or is not as it should be.
+
+    partitions: make missing input topics too, with so many. apply: change settings that differ. dry_run: change
+    nothing. Raises TopicMissing, PartitionCountsDiffer for input topics that no model can be made from, before anything
+    is made.
+    """
+    admin = Admin(KafkaSettings(config.kafka_options(), group=config.group))
+    found = admin.describe((config.input.impressions.topic, config.input.clicks.topic))
+    count = _input_partitions(config, found, partitions)
+    inputs = [plan for plan in input_plans(config, count) if plan.name not in found]
+    differences = admin.ensure(inputs, create=not dry_run)
+    differences += admin.ensure(plans(config, count), create=not dry_run, change=apply and not dry_run)
+    differences += _ensure_control(admin, control_plan(config), create=not dry_run, change=apply and not dry_run)
+    return [_row(difference) for difference in differences]
+
+
+def _ensure_control(admin: Admin, plan: TopicPlan, *, create: bool, change: bool) -> list[Difference]:
+    """One that is there was made for another model, whose replicas need not be ours: it must only be compacted, and
+    have one partition."""
+    if admin.describe([plan.name]):
+        plan = TopicPlan(plan.name, plan.partitions, configs={"cleanup.policy": "compact"})
+    return admin.ensure([plan], create=create, change=change)
+
+
+def _input_partitions(config: Config, found: Mapping[str, TopicInfo], asked: int | None) -> int:
+    """How many partitions the input topics have, or will have once the missing ones are made as asked."""
+    names = (config.input.impressions.topic, config.input.clicks.topic)
+    missing = [name for name in names if name not in found]
+    if missing and asked is None:
+        raise TopicMissing(
+            f"missing: {', '.join(missing)}",
+            action="Create the input topics with the same number of partitions each; "
+            "`stream-learner topics ensure --partitions N` does it.",
+        )
+    counts = {name: found[name].partitions for name in names if name in found}
+    text = ", ".join(f"{name} has {count}" for name, count in counts.items())
+    if asked is not None and not {asked}.issuperset(counts.values()):
+        raise PartitionCountsDiffer(
+            f"--partitions is {asked}, {text}",
+            action="Give the number that the topics have, or leave --partitions out; a partition count is never "
+            "changed here, since ids would go elsewhere than before.",
+        )
+    if len(set(counts.values())) > 1:
+        raise PartitionCountsDiffer(f"the input topics must have the same number of partitions: {text}")
+    return asked if asked is not None else next(iter(counts.values()))
+
+
+def _row(difference: Difference) -> dict[str, Any]:
+    return {
+        "topic": difference.topic,
+        "setting": difference.setting,
+        "should_be": difference.planned,
+        "is": difference.found,
+        "done": difference.done,
+        "note": difference.note,
+    }

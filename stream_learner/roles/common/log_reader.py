@@ -1,0 +1,133 @@
+"""One partition of the training log, read: its records, its marks, the ticks that rule R accepts.
+
+In: a reader of the partition, or records that it has read. Out: records, marks, accepted ticks; a record that cannot be
+used as an error of an operator, by the table of `adapters.record_errors`.
+This file must never hold more than one batch of records and what rule R keeps of them.
+
+Whoever reads the training log reads it by these functions, at its own pace:
+
+| who                                            | reads                                       |
+|------------------------------------------------|---------------------------------------------|
+| the joiner before it writes (`accepted`)       | accepted ticks, a piece at a time           |
+| the learner (`log_follower`)                   | accepted ticks of what has come, for ever   |
+| `log_reader`, for all that read a log once | accepted ticks from one end to the other    |
+| `inspect` (`log_inspection`)                   | marks and records, accepted or not          |
+| `audit` (`audit.log_walk`)                     | records and marks; it drives rule R itself  |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import NamedTuple
+
+from stream_learner.adapters.kafka import (
+    READ_UNCOMMITTED,
+    KafkaSettings,
+    OffsetQueries,
+    PartitionReader,
+    Place,
+    RawBatch,
+    Reader,
+)
+from stream_learner.adapters.record_errors import error_in_topic
+from stream_learner.core.errors import RecordError
+from stream_learner.core.log.header import Kind, open_record
+from stream_learner.core.log.mark_codec import decode_mark
+from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.rule_r import AcceptedTick, RuleR, find_chain
+
+READ_RECORDS = 200
+WAIT_S = 0.5
+
+RawRecords = Iterable[tuple[int, bytes | None]]
+"""Offsets and values, in the order of the log."""
+
+
+class Beginning(NamedTuple):
+    """Where to begin in a log whose first records are gone: with rule R after `mark`, and the record at `offset`."""
+
+    offset: int
+    mark: Mark
+
+    def rule(self, partition: int) -> RuleR:
+        """Rule R, to be given the records from `offset` on."""
+        return RuleR(self.mark.id, partition=partition)
+
+
+def records_of(batch: RawBatch | None) -> RawRecords:
+    """The records of a batch; none where nothing came."""
+    return () if batch is None else zip(batch.offsets.tolist(), batch.values, strict=True)
+
+
+def pieces(reader: Reader, end: int, most: int = READ_RECORDS, wait_s: float = WAIT_S) -> Iterator[RawRecords]:
+    """The records from the reader's position to `end`, read by read; the last read may bring some from beyond it."""
+    while reader.position < end:
+        yield records_of(reader.read(most, wait_s))
+
+
+def records(reader: Reader, end: int) -> Iterator[tuple[int, bytes | None]]:
+    """The records from the reader's position to before `end`."""
+    for piece in pieces(reader, end):
+        for offset, value in piece:
+            if offset < end:
+                yield offset, value
+
+
+def marks(place: Place, found: RawRecords, *, skip_damaged: bool = False) -> Iterator[tuple[int, Mark]]:
+    """The marks among records of a partition, accepted or not, with their offsets.
+
+    Raises DamagedLog and NewerFormat, unless what cannot be used is to be skipped.
+    """
+    for offset, value in found:
+        try:
+            record = open_record(value or b"")
+            if record.header.kind is Kind.MARK:
+                yield offset, decode_mark(record)
+        except RecordError as error:
+            if not skip_damaged:
+                raise error_in_topic(error, *place, offset) from error
+
+
+def accepted(rule: RuleR, place: Place, found: RawRecords) -> Iterator[AcceptedTick]:
+    """The ticks that records of a partition complete by rule R. Raises LogTrimmed, DamagedLog, NewerFormat."""
+    for offset, value in found:
+        try:
+            tick = rule.take(offset, value)
+        except RecordError as error:
+            raise error_in_topic(error, *place, offset) from error
+        if tick is not None:
+            yield tick
+
+
+def beginning_in_sight(found: Iterable[tuple[int, Mark]]) -> Beginning | None:
+    """Where to begin, by the marks that are left: after the first of their longest chain; None without any mark."""
+    first = find_chain(list(found))
+    return None if first is None else Beginning(first[0] + 1, first[1])
+
+
+def accepted_ticks(
+    settings: KafkaSettings,
+    queries: OffsetQueries,
+    topic: str,
+    partition: int,
+    *,
+    new_reader: Callable[..., Reader] = PartitionReader,
+) -> Generator[AcceptedTick, None, None]:
+    """The accepted ticks of a partition up to the high watermark of now.
+
+    Where the log has lost its beginning they are those after the earliest mark of the longest chain in sight, which
+    takes one more reading of it. Raises LogTrimmed, DamagedLog, NewerFormat, BrokerUnreachable.
+    """
+    place = (topic, partition)
+    end, earliest = queries.high_watermarks([place])[place], queries.earliest([place])[place]
+    with new_reader(
+        settings, topic, partition, earliest, isolation=READ_UNCOMMITTED, name=f"ticks-{partition}"
+    ) as reader:
+        rule = RuleR(partition=partition)
+        if earliest > 0:
+            begin = beginning_in_sight(marks(place, records(reader, end)))
+            if begin is None:
+                return
+            rule = begin.rule(partition)
+            reader.seek(begin.offset)
+        yield from accepted(rule, place, records(reader, end))

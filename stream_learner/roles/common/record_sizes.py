@@ -1,0 +1,71 @@
+"""How large a record may be that a topic takes: asked of the brokers, so that records are made to fit.
+
+In: topics, and how large their records are to be. Out: sizes that fit. This file must never make a record larger than
+the settings say, nor let a role begin that could make one that does not fit.
+"""
+
+from __future__ import annotations
+
+from stream_learner.adapters.kafka import Admin
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.core.log.examples import largest_record_bytes
+from stream_learner.errors import ConfigError, NotAuthorised
+
+OVERHEAD_BYTES = 2_048
+"""What a batch of one record has besides its value: its own header, a key, the headers of a dead letter."""
+LIMIT = "max.message.bytes"
+
+
+class RecordSizes:
+    """The limits of some topics. Where they may not be asked for, the settings count."""
+
+    def __init__(self, admin: Admin, log: Logger) -> None:
+        self._admin = admin
+        self._log = log
+        self._limits: dict[str, int | None] = {}
+
+    def fitting(self, topic: str, wanted_bytes: int, setting: str) -> int:
+        """The size of a record's value: as wanted, or what the topic takes. `setting` is what says how large."""
+        limit_bytes = self.limit_bytes(topic)
+        if limit_bytes is None or wanted_bytes <= limit_bytes:
+            return wanted_bytes
+        self._log.info("records_made_smaller", topic=topic, bytes=limit_bytes, setting=setting, wanted=wanted_bytes)
+        return limit_bytes
+
+    def limit_bytes(self, topic: str) -> int | None:
+        """The largest value that a topic takes; None where that cannot be asked."""
+        if topic not in self._limits:
+            self._limits[topic] = self._ask(topic)
+        return self._limits[topic]
+
+    def batch_bytes(self, *topics: str) -> int | None:
+        """How large a batch of records may be that any of these topics takes; None where that cannot be asked."""
+        return min((limit for topic in topics if (limit := self.limit_bytes(topic)) is not None), default=None)
+
+    def _ask(self, topic: str) -> int | None:
+        if self._admin.is_mock():
+            return None
+        try:
+            found = self._admin.describe([topic], with_configs=True).get(topic)
+        except NotAuthorised as error:
+            self._log.info("record_limit_not_known", topic=topic, reason=str(error))
+            return None
+        text = "" if found is None else found.configs.get(LIMIT, "")
+        return max(int(text) - OVERHEAD_BYTES, 1) if text.isdigit() else None
+
+
+def example_record_bytes(sizes: RecordSizes, topic: str, wanted_bytes: int, max_features: int) -> int:
+    """The bound of a record of the training log.
+
+    Raises ConfigError where a single example of `features.max_features` would not fit.
+    """
+    fitting_bytes = sizes.fitting(topic, wanted_bytes, "join.record_bytes")
+    least_bytes = largest_record_bytes(max_features + 1)
+    if fitting_bytes < least_bytes:
+        raise ConfigError(
+            f"{topic} takes records of {fitting_bytes + OVERHEAD_BYTES} bytes ({LIMIT}), and an example of "
+            f"features.max_features = {max_features} may need {least_bytes + OVERHEAD_BYTES}",
+            action=f"Raise {LIMIT} of the topic (`stream-learner topics ensure --apply` does it), or lower "
+            "features.max_features.",
+        )
+    return fitting_bytes

@@ -1,0 +1,1 @@
+"""The joiner: from the input topics to the training log."""

@@ -1,0 +1,210 @@
+"""Step 1 of rule W: find the last accepted mark of a partition of the training log, and a resume point before it.
+
+In: a partition, and a hint of where to begin. Out: `Accepted`, what the state can be made again from.
+This file must never trust a hint: one that does not lead to an accepted resume point is dropped, and the log is
+read from its earliest record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
+from stream_learner.adapters.record_errors import ANOTHER_NAME
+from stream_learner.core.log.marks import GENESIS, Mark, MarkId
+from stream_learner.core.log.rule_r import AcceptedTick, RuleR
+from stream_learner.errors import LogTrimmed
+from stream_learner.roles.common import log_reader
+from stream_learner.roles.common.log_reader import beginning_in_sight, marks, pieces
+
+READ_RECORDS = 500
+WAIT_S = 0.05
+GO_ON = (
+    "To go on under the same name: `stream-learner begin-anew` shows what is lost by it, and with --write begins the "
+    "log anew where it ends. Or train a model under another name (`stream-learner backfill`) and promote it."
+)
+"""What is left to do where a joiner cannot go on, and another that begins anew could."""
+GO_ON_GROWN = (
+    "Ids lie elsewhere since partitions were added. To go on under the same name: `stream-learner begin-anew --from "
+    "MOMENT`, a moment since which every producer knows of them, shows what is lost by it, and with --write begins the "
+    'whole log anew (docs/runbook.md, "More partitions"). Or train a model under another name from that moment on '
+    "(`stream-learner backfill`) and promote it."
+)
+"""The same where the topics were given more partitions."""
+
+
+@dataclass(frozen=True)
+class Hint:
+    """Where rule R may begin so that the first mark it accepts is a resume point.
+
+    read_from: offset in the training log. known: the mark accepted before it, `GENESIS` at the beginning.
+    """
+
+    read_from: int
+    known: MarkId
+
+    def to_text(self) -> str:
+        """The hint as the metadata of a committed offset."""
+        return f"{self.read_from}:{self.known.attempt:x}:{self.known.last_tick}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Hint | None:
+        """The hint in the metadata of a committed offset; None where it is not one."""
+        parts = text.split(":")
+        try:
+            read_from, attempt, tick = int(parts[0]), int(parts[1], 16), int(parts[2])
+        except (IndexError, ValueError):
+            return None
+        return cls(read_from, MarkId(attempt, tick)) if read_from >= 0 else None
+
+
+@dataclass
+class Accepted:
+    """What rule R accepted up to `position`.
+
+    resume: the last accepted mark that is a resume point, None without one. since: the accepted marks after it, in
+    order. hint: leads to `resume`. after: leads on after the last mark. rule: goes on from `position`. mark: the last
+    accepted one, None before the first, and where only a hint knows it.
+    """
+
+    rule: RuleR
+    position: int
+    resume: Mark | None = None
+    hint: Hint | None = None
+    since: list[Mark] = field(default_factory=list)
+    after: Hint = Hint(0, GENESIS)
+    mark: Mark | None = None
+
+    @property
+    def last(self) -> MarkId:
+        """The last accepted mark; `GENESIS` before the first."""
+        return self.rule.last
+
+    @property
+    def marks(self) -> int:
+        """How many marks are known from the resume point on."""
+        return len(self.since) + (self.resume is not None)
+
+    def take(self, tick: AcceptedTick) -> None:
+        """Note an accepted mark."""
+        self.mark = mark = tick.mark
+        if mark.resume is not None:
+            self.resume, self.hint = mark, self.after
+            self.since.clear()
+        else:
+            self.since.append(mark)
+        self.after = Hint(tick.mark_offset + 1, mark.id)
+
+
+class LogTail:
+    """Reads one partition of the training log by rule R; used by one thread."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        queries: OffsetQueries,
+        topic: str,
+        partition: int,
+        *,
+        new_reader: Callable[..., Reader] = PartitionReader,
+    ) -> None:
+        self._settings = settings
+        self._new_reader = new_reader
+        self._queries = queries
+        self.topic = topic
+        self.partition = partition
+        self._place = (topic, partition)
+        self._reader: Reader | None = None
+
+    def find(self, hint: Hint | None, *, to_resume: bool = True) -> Iterator[Accepted | None]:
+        """Yields None while there is more to read, then the `Accepted` as of the high watermark, once.
+
+        to_resume: whether it must have a resume point, where the log has lost its beginning.
+
+        Raises LogTrimmed if the log has lost its beginning and holds no resume point, or is empty against the
+        hint; DamagedLog and NewerFormat for records that are not ours.
+        """
+        end = self._queries.high_watermarks([self._place])[self._place]
+        earliest = self._queries.earliest([self._place])[self._place]
+        if hint is not None and earliest <= hint.read_from < end:
+            yield from self._from_hint(hint, end, to_resume=to_resume)
+            return
+        if hint is not None or earliest > 0:
+            self._refuse_empty(hint, earliest, end)
+        yield from self._from_earliest(earliest, end, to_resume=to_resume)
+
+    def read_on(self, accepted: Accepted, end: int) -> Iterator[None]:
+        """Take the records up to `end`; yields after every piece of work.
+
+        Raises LogTrimmed where the log goes on from a mark that was never accepted.
+        """
+        reader = self._reader_at(accepted.position)
+        for piece in pieces(reader, end, READ_RECORDS, WAIT_S):
+            for tick in log_reader.accepted(accepted.rule, self._place, piece):
+                accepted.take(tick)
+            yield
+        accepted.position = reader.position
+
+    def close(self) -> None:
+        """Give the reader back."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _refuse_empty(self, hint: Hint | None, earliest: int, end: int) -> None:
+        if earliest == end:
+            before = f"; a mark at offset {hint.read_from} was expected" if hint else ""
+            raise LogTrimmed(
+                f"{self.topic} partition {self.partition} holds no record (offsets {earliest} to {end}){before}",
+                action="The joiner does not begin this log again, since ticks would be missing or made twice. "
+                + ANOTHER_NAME,
+            )
+
+    def _from_hint(self, hint: Hint, end: int, *, to_resume: bool) -> Iterator[Accepted | None]:
+        known = None if hint.known == GENESIS else hint.known
+        accepted = Accepted(RuleR(known, partition=self.partition), hint.read_from, after=hint)
+        try:
+            for _ in self.read_on(accepted, end):
+                yield None
+        except LogTrimmed:
+            accepted.resume = None
+        if accepted.resume is not None:
+            yield accepted
+            return
+        yield from self._from_earliest(self._queries.earliest([self._place])[self._place], end, to_resume=to_resume)
+
+    def _from_earliest(self, earliest: int, end: int, *, to_resume: bool) -> Iterator[Accepted | None]:
+        accepted = Accepted(RuleR(partition=self.partition), earliest)
+        if earliest > 0:
+            in_sight: list[tuple[int, Mark]] = []
+            for piece in pieces(self._reader_at(earliest), end, READ_RECORDS, WAIT_S):
+                in_sight += marks(self._place, piece)
+                yield None
+            begin = beginning_in_sight(in_sight)
+            if begin is None:
+                raise self._no_resume_point(earliest, end)
+            first, after = begin.mark, Hint(begin.offset, begin.mark.id)
+            accepted = Accepted(begin.rule(self.partition), begin.offset, after=after, mark=first)
+            accepted.resume = first if first.resume is not None and not first.resume.detached else None
+        for _ in self.read_on(accepted, end):
+            yield None
+        if earliest > 0 and accepted.resume is None and to_resume:
+            raise self._no_resume_point(earliest, end)
+        yield accepted
+
+    def _reader_at(self, offset: int) -> Reader:
+        if self._reader is None:
+            self._reader = self._new_reader(
+                self._settings, self.topic, self.partition, offset, isolation=READ_UNCOMMITTED, name="log-tail"
+            )
+        elif self._reader.position != offset:
+            self._reader.seek(offset)
+        return self._reader
+
+    def _no_resume_point(self, earliest: int, end: int) -> LogTrimmed:
+        return LogTrimmed(
+            f"{self.topic} partition {self.partition} has lost its beginning and holds no resume point "
+            f"(offsets {earliest} to {end})",
+            action="Raise the retention of the training log. " + GO_ON,
+        )

@@ -1,0 +1,58 @@
+"""Whether the newest records of an input topic are right again, after too many bad ones were read.
+
+In: a topic, and how far one of its partitions was read. Out: from which offset on each partition looked at is right, or
+that they are not. This file must never keep a record, nor take one for new that this partition's joiner has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from stream_learner.adapters.kafka import OffsetQueries
+from stream_learner.errors import LogTrimmed
+from stream_learner.roles.joiner.inputs import InputPlan
+
+NEWEST_RECORDS = 200
+"""So many tell, over all partitions looked at; where there are no more, no fewer than `BAD_SHARE_RECORDS`."""
+MOST_PARTITIONS = 16
+
+
+def right_again(
+    plan: InputPlan, queries: OffsetQueries, topic: str, partitions: int, partition: int, position: int
+) -> Generator[bool, None, dict[int, int] | None]:
+    """By partition, the offset from which on the records are right; None where they are not, or too few to tell.
+
+    partitions: of the topic. partition, position: the one in which too many were found, and how far it was read. Yields
+    while it reads. Raises RetryLater.
+    """
+    places = [(topic, (partition + i) % partitions) for i in range(min(partitions, MOST_PARTITIONS))]
+    ends, earliest = queries.last_stable_offsets(places), queries.earliest(places)
+    each = NEWEST_RECORDS // len(places)
+    begins = {place: max(ends[place] - each, earliest[place]) for place in places}
+    begins[topic, partition] = max(begins[topic, partition], position)
+    bad = read = 0
+    try:
+        for place in places:
+            of_place = yield from _count(plan, *place, begins[place], ends[place])
+            bad, read = bad + of_place[0], read + of_place[1]
+    except LogTrimmed:  # retention was quicker: who asks again will see
+        return None
+    return {number: begin for (_, number), begin in begins.items()} if plan.bad_share.allows(bad, read) else None
+
+
+def _count(plan: InputPlan, topic: str, partition: int, begin: int, end: int) -> Generator[bool, None, tuple[int, int]]:
+    """How many records from `begin` to before `end`, a stable offset, are bad, and how many there are."""
+    decode = (plan.click_decoder if topic == plan.clicks_topic else plan.impression_decoder).decode
+    bad = read = 0
+    with plan.new_reader_beside(
+        plan.settings, topic, partition, begin, buffer_bytes=1 << 20, name=f"newest-{partition}"
+    ) as reader:
+        while reader.position < end:
+            batch = reader.read(NEWEST_RECORDS)
+            if batch is not None:
+                status = decode(batch.data, batch.bounds, batch.record_times_ms).status
+                bad, read = bad + int(np.count_nonzero(status)), read + len(status)
+            yield batch is not None
+    return bad, read

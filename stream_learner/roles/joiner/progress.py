@@ -1,0 +1,60 @@
+"""How far the joiner of one partition has come.
+
+In: marks that were appended, and those that have become durable. Out: positions, hints and counts for whoever reports.
+This file must never count a mark before it is durable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from stream_learner.core.join.partition import Cut
+from stream_learner.core.log.marks import MarkId, TickCounts
+from stream_learner.roles.joiner.log_tail import Hint
+
+
+@dataclass(frozen=True)
+class Appended:
+    """A mark that was appended, acknowledged or not; `at_s` is when, by the monotonic clock."""
+
+    at_s: float
+    id: MarkId
+    predecessor: MarkId
+    cut: Cut
+    counts: TickCounts
+    is_resume_point: bool
+
+
+@dataclass
+class Progress:
+    """What a partition has appended durably, for offsets and metrics.
+
+    hint: leads to the last durable resume point. last: what the last durable mark covers. impressions: how many were
+    read for durable marks since the partition was begun. The others count since they were last reported: ticks leave
+    out the long empty run that a new model begins with, unreported holds the counts of durable marks, append_s how long
+    each took to become durable, recovery_s how long step 1 and 2 took, lost the attempts dropped, by reason.
+    """
+
+    hint: Hint | None
+    last: Cut | None = None
+    impressions: int = 0
+    unreported: list[TickCounts] = field(default_factory=list)
+    append_s: list[float] = field(default_factory=list)
+    recovery_s: list[float] = field(default_factory=list)
+    clicks_waiting: int = 0
+    ticks: int = 0
+    attempts: int = 0
+    resume_points: int = 0
+    log_bytes: int = 0
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def note(self, tick: Appended, now_s: float) -> None:
+        """Add a mark that is durable now, by the monotonic clock."""
+        self.last = tick.cut
+        self.impressions += tick.counts.impressions.read
+        self.ticks += tick.cut.last_tick - tick.cut.first_tick + 1 if tick.cut.first_tick else 1
+        self.resume_points += tick.is_resume_point
+        self.unreported.append(tick.counts)
+        self.append_s.append(now_s - tick.at_s)
+        self.clicks_waiting = tick.counts.clicks.waiting

@@ -1,0 +1,178 @@
+"""What a partition's progress looks like as metrics.
+
+In: a partition's joiner, the time. Out: counters and gauges. This file must never be called per record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import NamedTuple
+
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
+from stream_learner.roles.joiner.partition import PartitionJoiner
+
+HARDLY_ANY = 0.01
+"""Of all clicks; so few match by chance."""
+_IMPRESSIONS = attrgetter(*(f"impressions.{f.name}" for f in fields(ImpressionCounts)))
+_CLICKS = attrgetter(*(f"clicks.{f.name}" for f in fields(ClickCounts)))
+
+
+class PartitionView(NamedTuple):
+    """How far a partition has come.
+
+    next_tick: the first tick that is not made. impressions: how many were read and settled since the partition was
+    begun here. impression_log_time_ms, click_log_time_ms: how far the inputs have been read; -1 before the first record
+    and, with `next_tick` -1, while the partition is being begun.
+    """
+
+    partition: int
+    next_tick: int
+    impressions: int
+    impression_log_time_ms: int
+    click_log_time_ms: int
+
+
+def view_of(joiner: PartitionJoiner) -> PartitionView:
+    """How far a partition has come; may be asked from any thread."""
+    join, impressions = joiner.join, joiner.progress.impressions
+    if join is None:
+        return PartitionView(joiner.partition, -1, impressions, -1, -1)
+    return PartitionView(joiner.partition, join.next_tick, impressions, join.impression_log_time, join.click_log_time)
+
+
+def report_partition(metrics: Metrics, joiner: PartitionJoiner, now_ms: int, tick_ms: int) -> None:
+    """Put what has become durable since the last call into the metrics."""
+    progress = joiner.progress
+    if progress.unreported:
+        _report_counts(metrics, _sum(progress.unreported))
+    metrics.inc(names.JOINER_MARKS, len(progress.unreported))
+    progress.unreported.clear()
+    for metric, name in (
+        (names.JOINER_TICKS, "ticks"),
+        (names.JOINER_ATTEMPTS, "attempts"),
+        (names.JOINER_RESUME_POINTS, "resume_points"),
+        (names.JOINER_LOG_BYTES, "log_bytes"),
+    ):
+        metrics.inc(metric, getattr(progress, name))
+        setattr(progress, name, 0)
+    for reason, times in progress.lost.items():
+        metrics.inc(names.JOINER_ATTEMPTS_LOST, times, reason=reason)
+    progress.lost.clear()
+    for metric, durations in ((names.JOINER_APPEND, progress.append_s), (names.JOINER_RECOVERY, progress.recovery_s)):
+        for seconds in durations:
+            metrics.observe(metric, seconds)
+        durations.clear()
+    _report_place(metrics, joiner)
+    if progress.last is not None:
+        lag_s = max(now_ms - (progress.last.last_tick + 1) * tick_ms, 0) / 1000
+        metrics.set(names.JOINER_LAG, lag_s, partition=str(joiner.partition))
+
+
+def forget_partition(metrics: Metrics, partition: int) -> None:
+    """Stop showing the gauges of a partition given away."""
+    for metric in (names.JOINER_LAG, names.JOINER_LOG_TIME):
+        for labels in ({"input": "impressions"}, {"input": "clicks"}) if metric is names.JOINER_LOG_TIME else ({},):
+            metrics.forget(metric, partition=str(partition), **labels)
+
+
+def _report_place(metrics: Metrics, joiner: PartitionJoiner) -> None:
+    """How far the inputs of a partition have been read."""
+    if joiner.join is None:
+        return
+    for side, log_time_ms in (
+        ("impressions", joiner.join.impression_log_time),
+        ("clicks", joiner.join.click_log_time),
+    ):
+        if log_time_ms >= 0:
+            metrics.set(names.JOINER_LOG_TIME, log_time_ms / 1000, input=side, partition=str(joiner.partition))
+
+
+def _sum(marks: Sequence[TickCounts]) -> TickCounts:
+    """The counts of many marks as one (`waiting` is not a sum): a joiner that catches up makes thousands a second."""
+    impressions = ImpressionCounts(*map(sum, zip(*map(_IMPRESSIONS, marks), strict=True)))
+    return TickCounts(impressions, ClickCounts(*map(sum, zip(*map(_CLICKS, marks), strict=True))))
+
+
+def _report_counts(metrics: Metrics, counts: TickCounts) -> None:
+    impressions, clicks = counts.impressions, counts.clicks
+    metrics.inc(names.JOINER_READ, impressions.read, input="impressions")
+    metrics.inc(names.JOINER_READ, clicks.read, input="clicks")
+    metrics.inc(names.JOINER_POSITIVES, impressions.positives)
+    for outcome, count in (
+        ("example", impressions.examples),
+        ("duplicate", impressions.duplicates),
+        ("late", impressions.late),
+        ("sampled_out", impressions.sampled_out),
+        ("dead_lettered", impressions.dead),
+    ):
+        metrics.inc(names.JOINER_IMPRESSIONS, count, outcome=outcome)
+    for outcome, count in (
+        ("matched", clicks.matched),
+        ("duplicate", clicks.duplicates),
+        ("orphan", clicks.orphans),
+        ("late", clicks.late),
+        ("dead_lettered", clicks.dead),
+    ):
+        metrics.inc(names.JOINER_CLICKS, count, outcome=outcome)
+
+
+class AheadWatch:
+    """Notices when log time is ahead of the clock: nothing comes from the future, so clocks that are wrong agree."""
+
+    WORTH_A_WORD_MS = 10_000
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def note(self, side: str, ahead_ms: int) -> bool | None:
+        """How far the log time of an input is ahead; True when that begins to be worth a word, False when it ends."""
+        if ahead_ms > self.WORTH_A_WORD_MS and side not in self._said:
+            self._said.add(side)
+            return True
+        if ahead_ms <= 0 and side in self._said:
+            self._said.discard(side)
+            return False
+        return None
+
+
+class OrphanShare:
+    """Notices when most clicks find no impression, over all partitions of a joiner."""
+
+    LIMIT = 0.5
+    LEAST_CLICKS = 1_000
+
+    def __init__(self) -> None:
+        self._clicks = self._orphans = 0
+
+    def note(self, counts: TickCounts) -> float | None:
+        """Count the clicks that became final; the share that was matched, and begin anew, when too many were not."""
+        clicks = counts.clicks
+        self._clicks += clicks.matched + clicks.orphans
+        self._orphans += clicks.orphans
+        if self._clicks < self.LEAST_CLICKS:
+            return None
+        share = 1 - self._orphans / self._clicks
+        self._clicks = self._orphans = 0
+        return share if share < 1 - self.LIMIT else None
+
+
+def likely_causes(matched_share: float, partitions: int) -> str:
+    """Why so few clicks find their impression, as far as their share tells. partitions: of each input."""
+    if partitions > 1 and 0.5 < matched_share * partitions < 1.5:
+        return (
+            f"about one click in {partitions}, the number of partitions, finds its impression, as when the producers "
+            "of the two topics use different partitioners: Java's default is murmur2, librdkafka's is CRC32"
+        )
+    if matched_share < HARDLY_ANY:
+        return (
+            "hardly any click finds an impression with its id: other ids in the two topics, topics not keyed by id, "
+            "times in another unit than input.time_unit, or impressions that are gone or came before the model began"
+        )
+    return (
+        "most clicks find no impression with their id in their partition: clicks later than join.window, impressions "
+        "that are gone or came before the model began, or one producer of several with other ids or partitioner"
+    )

@@ -1,0 +1,53 @@
+"""How old the last resume point of a partition may get: a fraction of what retention leaves.
+
+In: the settings of the training log and of both inputs. Out: seconds. This file must never count on more than the topic
+that keeps its records for the shortest time.
+
+A joiner begins at the last resume point that the training log holds, and reads the inputs again from there and from as
+much before as its memory reaches: the window, `dedupe` and an eighth of it for impressions; the window, the skew and
+twice `lateness` for clicks, since one that is ahead of log time stays longer. So what an input's retention leaves for
+the age of a resume point is less by that.
+"""
+
+from __future__ import annotations
+
+from stream_learner.adapters.kafka import Admin
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.core.join.partition import JoinSpec
+from stream_learner.errors import NotAuthorised
+
+RESUMES_PER_RETENTION = 4
+UNLIMITED_MS = 7 * 86_400_000
+"""What retention leaves where nothing is ever deleted, or where it cannot be asked."""
+LEAST_S = 10.0
+"""A resume point is not written more often than this for its age."""
+
+
+def resume_within_s(admin: Admin, spec: JoinSpec, log_topic: str, impressions: str, clicks: str, log: Logger) -> float:
+    """The age at which a resume point is written whatever it costs.
+
+    Raises NotAuthorised where the settings of the training log may not be asked for; those of the inputs are left out
+    then. Says `retention_too_short` of an input that does not even hold what the join must read again.
+    """
+    left_ms = [_left_ms(admin, log_topic, 0, log)]
+    for topic, memory_ms in (
+        (impressions, spec.window_ms + spec.dedupe_ms * 9 // 8),
+        (clicks, spec.keep_ms + spec.lateness_ms),
+    ):
+        try:
+            left_ms.append(_left_ms(admin, topic, memory_ms, log))
+        except NotAuthorised as error:
+            log.info("retention_not_known", topic=topic, reason=str(error))
+    return max(min(left_ms) / (RESUMES_PER_RETENTION * 1000), LEAST_S)
+
+
+def _left_ms(admin: Admin, topic: str, memory_ms: int, log: Logger) -> int:
+    """What a topic's retention leaves besides what must be held anyway; below 0 where it does not even hold that."""
+    configs = admin.describe([topic], with_configs=True)[topic].configs
+    policies = configs.get("cleanup.policy", "").split(",")
+    retention_ms = int(configs.get("retention.ms", -1))
+    if retention_ms < 0 or "delete" not in policies:
+        return UNLIMITED_MS
+    if retention_ms <= memory_ms:
+        log.warning("retention_too_short", topic=topic, retention_s=retention_ms / 1000, needed_s=memory_ms / 1000)
+    return min(retention_ms - memory_ms, UNLIMITED_MS)

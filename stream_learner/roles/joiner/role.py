@@ -1,0 +1,479 @@
+"""The joiner: a member of the group that turns impressions and clicks into the training log.
+
+In: the two input topics, and the partitions of them that the group gives to this process. Out: the training log,
+dead letters, committed offsets for lag displays. This file must never decide what a tick holds.
+
+1. Check that the topics exist and belong together.
+2. Join the group; for each pair of partitions given, begin a `PartitionJoiner`; for each taken, drop it.
+3. Turn every partition once; hand acknowledged offsets to the partition that appended the record.
+4. Now and then, commit the offsets of the durable marks: a hint, and what lag displays show.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stream_learner.adapters import open_files
+from stream_learner.adapters.kafka import (
+    ADDED,
+    NO_TOPIC_ID,
+    Admin,
+    Appender,
+    Assigned,
+    EndWatch,
+    KafkaSettings,
+    Lost,
+    Membership,
+    ReaderPools,
+    TopicInfo,
+    TopicWatch,
+)
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
+from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
+from stream_learner.roles.common.lifecycle import Outage, wall_clock_ms
+from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
+from stream_learner.roles.joiner.beginning import Start
+from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
+from stream_learner.roles.joiner.log_origin import LogOrigin
+from stream_learner.roles.joiner.log_tail import Hint
+from stream_learner.roles.joiner.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan
+from stream_learner.roles.joiner.partition_clock import ClockRule
+from stream_learner.roles.joiner.report import (
+    AheadWatch,
+    OrphanShare,
+    PartitionView,
+    forget_partition,
+    likely_causes,
+    report_partition,
+    view_of,
+)
+from stream_learner.roles.joiner.resume_age import resume_within_s
+from stream_learner.roles.joiner.silence_watch import SilenceWatch
+from stream_learner.wording import count_of
+
+if TYPE_CHECKING:
+    from stream_learner.adapters.telemetry.metrics import Metrics
+    from stream_learner.config import Config
+
+COMMIT_EVERY_S = 1.0
+FLUSH_S = 5.0
+RETRY_S = 1.0
+STUCK_S = 30.0
+"""A record that waits so long for its acknowledgement is worth a word; the brokers may lack in-sync replicas."""
+MIN_PARTITION_BUFFER_BYTES = 1 << 20
+MOST_FETCHED_IMPRESSIONS_BYTES, MOST_FETCHED_CLICKS_BYTES = 64 << 20, 16 << 20
+"""What may be fetched ahead of a topic, all partitions together; no more than a quarter of `join.buffer` each."""
+CLIENTS = 7
+"""Two for administration, the group member, the producer, and a consumer of each topic that is read."""
+
+
+class JoinerRole:
+    """Joins the partitions that the group gives to this process. Run it with `roles.common.lifecycle.run_role`."""
+
+    name = "joiner"
+
+    def __init__(
+        self,
+        config: Config,
+        metrics: Metrics,
+        *,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        until_tick: int | None = None,
+        leave: bool = False,
+    ) -> None:
+        """until_tick: the last tick to make, in every partition; None for no end. See `done`. leave: whether a static
+        member gives its partitions away at once when it has finished.
+        """
+        self._leave = leave
+        self._config = config
+        self._metrics = metrics
+        self._clock_ms = clock_ms
+        self._until_tick = until_tick
+        self._log = get_logger("joiner").bind(model=config.model)
+        self._settings = KafkaSettings(config.kafka_options(), group=config.group)
+        self.partitions: dict[int, PartitionJoiner] = {}
+        self._parked: dict[int, PartitionJoiner] = {}
+        """Those of a member that was silent for too long. If it is given them again, they go on as they are: whoever
+        wrote meanwhile shows in the offsets that are acknowledged, as for a process that was stopped for a while."""
+        self._plan: PartitionPlan | None = None
+        self._membership: Membership | None = None
+        self._appender: Appender | None = None
+        self._ends: EndWatch | None = None
+        self._topics: TopicWatch | None = None
+        self._orphans = OrphanShare()
+        self._ahead = AheadWatch()
+        self._silence = self._silence_watch()
+        self._given: set[int] = set()
+        self._turns = 0
+        self._retry_s = 0.0
+        self._committed_at_s = 0.0
+        self._outage = Outage(self._log, "group_unreachable", "group_reachable")
+        self._stuck = 0.0
+
+    def _silence_watch(self) -> SilenceWatch | None:
+        """None where clicks may be silent, or the wall clock closes nothing in any case."""
+        join, topics = self._config.join, self._config.input
+        if not (join.close_idle and join.hold_on_silence):
+            return None
+        return SilenceWatch(topics.impressions.topic, topics.clicks.topic, self._log)
+
+    @property
+    def why_not_ready(self) -> str:
+        """What is missing before this joiner does its part, "" if nothing."""
+        if self._membership is None:
+            return "the joiner has not joined its group"
+        if self._outage.since_s is not None:
+            return "the joiner cannot reach its group"
+        return f"the training log takes no records: the oldest waits for {self._stuck:.0f} s" if self._stuck else ""
+
+    @property
+    def done(self) -> bool:
+        """Whether every partition that it holds has come to `until_tick`; never without one, or before it holds any.
+
+        A joiner that is done stays in its group, so that its partitions do not go to another that would begin them.
+        """
+        partitions = list(self.partitions.values())
+        return bool(partitions) and not self._given and all(joiner.done for joiner in partitions)
+
+    def views(self) -> list[PartitionView]:
+        """How far each partition held has come; may be asked from any thread."""
+        return [view_of(joiner) for joiner in list(self.partitions.values())]
+
+    def open(self) -> None:
+        """Check the topics and join the group. Raises TopicMissing, PartitionCountsDiffer, ConfigError and others."""
+        # Step 1: check that the topics exist and belong together.
+        config = self._config
+        admin = Admin(self._settings)
+        open_files.expect(admin.files_of(CLIENTS), "the joiner's connections to the brokers", self._log)
+        impressions, clicks, log = self._check_topics(admin)
+        self._sizes = RecordSizes(admin, self._log)
+        batch_bytes = self._sizes.batch_bytes(log.name, config.dead_letters_topic)
+        self._appending = self._settings.with_batches(batch_bytes)
+        self._appender = Appender(self._appending, name="joiner")
+        period_s = min(max(config.join.tick_ms / 4000, 0.02), 0.2)
+        self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s).start()
+        self._plan = self._partition_plan(admin, impressions, clicks, log)
+        # Step 2: join the group.
+        self._membership = Membership(
+            self._settings, impressions.name, clicks.name, instance_id=config.join.instance_id
+        )
+        self._log.info(
+            "joiner_started",
+            partitions=impressions.partitions,
+            group=config.group,
+            log=log.name,
+            resume_points_every_s=self._plan.resume_within_s,
+        )
+
+    def _check_topics(self, admin: Admin) -> tuple[TopicInfo, TopicInfo, TopicInfo]:
+        config = self._config
+        topics = [config.input.impressions.topic, config.input.clicks.topic, config.examples_topic]
+        found = admin.require([*topics, config.dead_letters_topic])
+        self._topics = TopicWatch(admin, found.values(), counted=topics)
+        impressions, clicks, log = (found[name] for name in topics)
+        if not impressions.partitions == clicks.partitions == log.partitions:
+            counts = ", ".join(f"{info.name} has {info.partitions}" for info in (impressions, clicks, log))
+            raise PartitionCountsDiffer(f"these topics must have the same number of partitions: {counts}")
+        return impressions, clicks, log
+
+    def _partition_plan(self, admin: Admin, impressions: TopicInfo, clicks: TopicInfo, log: TopicInfo) -> PartitionPlan:
+        config = self._config
+        impression_spec, click_spec = config.event_specs()
+        assert self._appender is not None and self._ends is not None
+        sizes = self._sizes
+        fetched_bytes = config.join.buffer_bytes // 4
+        pools = ReaderPools(
+            impressions.partitions,
+            {
+                impressions.name: min(fetched_bytes, MOST_FETCHED_IMPRESSIONS_BYTES),
+                clicks.name: min(fetched_bytes, MOST_FETCHED_CLICKS_BYTES),
+            },
+        )
+        inputs = InputPlan(
+            settings=self._settings,
+            impressions_topic=impressions.name,
+            clicks_topic=clicks.name,
+            impression_decoder=ImpressionDecoder(impression_spec, config.feature_spec()),
+            click_decoder=ClickDecoder(click_spec),
+            bad_share=BadShare(config.join.max_bad_share, config.join.bad_share_period_ms),
+            clock=_clock_rule(config),
+            clock_ms=self._clock_ms,
+            silence=self._silence,
+            rate_limit=RateLimit(config.join.max_rate, time.monotonic()) if config.join.max_rate else None,
+            new_reader=pools.open,
+        )
+        return PartitionPlan(
+            settings=self._settings,
+            queries=admin.offsets,
+            appender=self._appender,
+            ends=self._ends,
+            inputs=inputs,
+            spec=config.join_spec(),
+            log_topic=log.name,
+            dead_letters_topic=config.dead_letters_topic,
+            start=Start(admin.offsets, config.join.start),
+            origin=LogOrigin(self._settings, admin.offsets, log.name, log.partitions),
+            impression_topic_id=impressions.id or NO_TOPIC_ID,
+            click_topic_id=clicks.id or NO_TOPIC_ID,
+            partitions=impressions.partitions,
+            record_bytes=example_record_bytes(sizes, log.name, config.join.record_bytes, config.features.max_features),
+            letter_bytes=sizes.fitting(config.dead_letters_topic, MAX_LETTER_BYTES, "of a dead letter"),
+            resume_within_s=resume_within_s(
+                admin, config.join_spec(), log.name, impressions.name, clicks.name, self._log
+            ),
+            log=self._log,
+            until_tick=self._until_tick,
+        )
+
+    def turn(self) -> bool:
+        """Steps 2 to 4, once. False if there was nothing to do."""
+        self._check_surroundings()
+        self._follow_group()
+        self._begin_given()
+        # Step 3: turn every partition once.
+        did = self._turn_partitions()
+        did.append(self._deliver())
+        if time.monotonic() - self._committed_at_s > COMMIT_EVERY_S:
+            self._commit()
+        return any(did)
+
+    def _turn_partitions(self) -> list[bool]:
+        """Each partition once; another is the first every time, because they share what `join.max_rate` allows.
+
+        None while brokers take no records: what is appended must not fill the queue.
+        """
+        assert self._appender is not None
+        if self._appender.is_filling:
+            return []
+        joiners = list(self.partitions.values())
+        self._turns += 1
+        first = self._turns % len(joiners) if joiners else 0
+        try:
+            return [joiner.turn() for joiner in joiners[first:] + joiners[:first]]
+        except (LogTrimmed, TopicMissing):
+            # A topic that was made anew also lacks the offset, and one beside which others have grown the partition:
+            # these are the things to say.
+            assert self._topics is not None
+            self._topics.check_now()
+            raise
+
+    def _check_surroundings(self) -> None:
+        """Stop when a topic was deleted or made anew, or when the brokers refuse to say where partitions end.
+
+        Notice when clicks fall silent.
+        """
+        assert self._topics is not None and self._ends is not None
+        self._topics.check()
+        self._ends.check()
+        if self._silence is not None:
+            self._silence.look(self._ends.snapshot)
+
+    def _deliver(self) -> bool:
+        """Hand what the brokers acknowledged to the partitions that appended it."""
+        assert self._appender is not None
+        try:
+            deliveries = self._appender.poll()
+        except RetryLater as error:
+            self._renew_appender(error)
+            return True
+        for delivery in deliveries:
+            delivery.tag[0].deliver(delivery)
+        return bool(deliveries)
+
+    def _renew_appender(self, error: RetryLater) -> None:
+        """The producer is of no use any more: drop every attempt and begin again with a new one."""
+        assert self._appender is not None and self._plan is not None
+        self._log.warning("producer_renewed", reason=str(error))
+        held = frozenset(self.partitions)
+        self._drop(held | self._parked.keys())
+        self._appender.close()
+        self._appender = Appender(self._appending, name="joiner")
+        self._plan = replace(self._plan, appender=self._appender)
+        self._given |= held
+
+    def _follow_group(self) -> None:
+        """Step 2: begin the partitions that are given, drop those that are taken."""
+        assert self._membership is not None
+        assert self._topics is not None
+        self._outage.answered(self._topics.answered_s)
+        try:
+            events = self._membership.poll()
+        except (BrokerUnreachable, RetryLater) as error:
+            if self._outage.report(str(error)):
+                self._metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
+            return
+        except PartitionCountsDiffer:
+            self._topics.check_now()
+            raise
+        for event in events:
+            self._log.info(type(event).__name__.lower(), partitions=sorted(event.partitions))
+            if isinstance(event, Assigned):
+                self._take(event.partitions)
+            elif isinstance(event, Lost):
+                self._park(event.partitions)
+            else:
+                self._drop(event.partitions)
+        if events:
+            self._watch_ends()
+
+    def _take(self, partitions: frozenset[int]) -> None:
+        """Go on with what was parked and is given again, drop what is not; begin the rest soon.
+
+        Raises PartitionCountsDiffer for partitions that were added since the start.
+        """
+        self._refuse_added(partitions)
+        parked, self._parked = self._parked, {}
+        for partition, joiner in parked.items():
+            if partition in partitions:
+                self.partitions[partition] = joiner
+            else:
+                joiner.close()
+        self._given |= partitions - self.partitions.keys()
+
+    def _refuse_added(self, partitions: frozenset[int]) -> None:
+        """The group may know of partitions that were added before the topics are looked at again."""
+        assert self._plan is not None and self._topics is not None
+        added = sorted(partition for partition in partitions if partition >= self._plan.partitions)
+        if added:
+            self._topics.check_now()
+            there = f"the topics had {count_of(self._plan.partitions, 'partition')} when it began"
+            raise PartitionCountsDiffer(f"the group gave out partitions {added}, and {there}", action=ADDED)
+
+    def _park(self, partitions: frozenset[int]) -> None:
+        """Leave partitions as they are until the group says whose they are."""
+        self._given -= partitions
+        for partition in partitions & self.partitions.keys():
+            self._parked[partition] = self.partitions.pop(partition)
+            forget_partition(self._metrics, partition)
+
+    def _begin_given(self) -> None:
+        """Begin the partitions that were given; where the group's hint cannot be had now, try again soon."""
+        if not self._given or time.monotonic() < self._retry_s:
+            return
+        assert self._plan is not None and self._membership is not None
+        held = len(self.partitions) + len(self._given)
+        buffer_bytes = max(self._config.join.buffer_bytes // held, MIN_PARTITION_BUFFER_BYTES)
+        for partition in sorted(self._given):
+            try:
+                metadata = self._membership.committed(partition).metadata
+            except (BrokerUnreachable, RetryLater) as error:
+                self._log.warning("hint_not_known_yet", partition=partition, reason=str(error))
+                self._retry_s = time.monotonic() + RETRY_S
+                return
+            self._given.discard(partition)
+            if self._silence is not None:
+                self._silence.recall(metadata)
+            hint = Hint.from_text(metadata)
+            self.partitions[partition] = PartitionJoiner(self._plan, partition, hint, buffer_bytes)
+
+    def _drop(self, partitions: frozenset[int]) -> None:
+        self._given -= partitions
+        for partition in partitions & self._parked.keys():
+            self._parked.pop(partition).close()
+        for partition in partitions:
+            joiner = self.partitions.pop(partition, None)
+            if joiner is not None:
+                report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
+                joiner.close()
+                forget_partition(self._metrics, partition)
+
+    def _watch_ends(self) -> None:
+        assert self._ends is not None
+        topics = (self._config.input.impressions.topic, self._config.input.clicks.topic)
+        self._ends.watch((topic, partition) for topic in topics for partition in {*self.partitions, *self._given})
+
+    def _commit(self) -> None:
+        """Step 4: commit the offsets of the durable marks, with the hint for the next owner; update the metrics."""
+        assert self._membership is not None
+        self._committed_at_s = time.monotonic()
+        self._note_stuck()
+        for partition, joiner in self.partitions.items():
+            progress = joiner.progress
+            if self._outage.since_s is None and progress.last is not None and progress.hint is not None:
+                last, hint = progress.last, progress.hint.to_text()
+                note = hint if self._silence is None else self._silence.with_hint(hint)
+                self._membership.commit(partition, last.next_impression, last.click_cursor, note)
+            self._warn_of_orphans(joiner)
+            report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
+        self._report()
+
+    def _warn_of_orphans(self, joiner: PartitionJoiner) -> None:
+        assert self._plan is not None
+        for counts in joiner.progress.unreported:
+            matched = self._orphans.note(counts)
+            if matched is not None:
+                causes = likely_causes(matched, self._plan.partitions)
+                self._log.warning("many_orphans", matched_share=round(matched, 3), note=causes)
+
+    def _note_stuck(self) -> None:
+        """Say once that the brokers take no records: every append is tried again for as long as it takes."""
+        now_s = self._plan.clock_s() if self._plan is not None else 0.0
+        oldest_s = min((j.appending_since_s for j in self.partitions.values()), default=now_s)
+        stuck = now_s - oldest_s if now_s - oldest_s > STUCK_S else 0.0
+        if bool(stuck) != bool(self._stuck):
+            say = self._log.warning if stuck else self._log.info
+            say("appends_wait" if stuck else "appends_go_on", seconds=round(stuck or self._stuck, 1))
+        self._stuck = stuck
+
+    def _watch_log_time(self) -> None:
+        """Say where the log time of an input is ahead of the clock, in the partition where it is furthest."""
+        now_ms, joins = self._clock_ms(), {p: j.join for p, j in self.partitions.items() if j.join is not None}
+        for side in ("impressions", "clicks"):
+            log_times = {
+                p: join.impression_log_time if side == "impressions" else join.click_log_time
+                for p, join in joins.items()
+            }
+            furthest = max(log_times, key=lambda p: log_times[p], default=-1)
+            ahead_ms = max(log_times.get(furthest, 0) - now_ms, 0)
+            self._metrics.set(names.JOINER_LOG_TIME_AHEAD, ahead_ms / 1000, input=side)
+            begins = self._ahead.note(side, ahead_ms)
+            if begins is not None:
+                say, event = (
+                    (self._log.warning, "log_time_ahead") if begins else (self._log.info, "log_time_ahead_no_more")
+                )
+                say(event, input=side, partition=furthest, seconds=round(ahead_ms / 1000, 1))
+
+    def _report(self) -> None:
+        """Figures over all partitions."""
+        self._watch_log_time()
+        joiners = self.partitions.values()
+        self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
+        self._metrics.set(names.JOINER_CLICKS_WAITING, sum(j.progress.clicks_waiting for j in joiners))
+        self._metrics.set(names.JOINER_BUFFER_BYTES, sum(j.join.buffered_bytes for j in joiners if j.join))
+        self._metrics.set(names.JOINER_LETTER_BYTES, sum(j.letter_bytes for j in joiners))
+        self._metrics.set(names.JOINER_HELD, float(self._silence is not None and self._silence.held))
+        if self._plan is not None:
+            self._metrics.set(names.JOINER_BAD_SHARE, self._plan.inputs.bad_share.share)
+
+    def finish(self) -> None:
+        """Wait for the ticks under way, and commit what is durable."""
+        assert self._appender is not None
+        with suppress(RetryLater):
+            for delivery in self._appender.flush(FLUSH_S):
+                delivery.tag[0].deliver(delivery)
+        for joiner in self.partitions.values():
+            joiner.settle()
+        self._commit()
+        if self._leave and self._membership is not None:
+            self._membership.leave()
+
+    def close(self) -> None:
+        """Drop all attempts and fall silent; a static member keeps its partitions."""
+        for part in (self._appender, self._membership):
+            if part is not None:
+                part.close()
+        self._drop(frozenset({*self.partitions, *self._parked}))
+        if self._ends is not None:
+            self._ends.stop()
+        self._log.info("joiner_stopped")
+
+
+def _clock_rule(config: Config) -> ClockRule | None:
+    join = config.join
+    return ClockRule(join.grace_ms, join.lateness_ms, join.idle_after_ms) if join.close_idle else None

@@ -1,0 +1,1 @@
+"""The learner: from the training log to checkpoints and published models."""

@@ -1,0 +1,220 @@
+"""The learner's durable state: load it at the start, write it piece by piece while the fold goes on.
+
+In: the learner between two ticks, and its positions in the training log. Out: checkpoints in the state directory.
+This file must never let the rows and the positions of a checkpoint be of different ticks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from stream_learner.adapters.kafka import TopicInfo
+from stream_learner.adapters.rocksdb.store import CheckpointStore, CheckpointWriter
+from stream_learner.core.log.marks import MarkId
+from stream_learner.core.model.fold import Learner
+from stream_learner.core.snapshots.pages import Prefix
+from stream_learner.core.snapshots.rows import StateRows
+from stream_learner.errors import StateDamaged, StateOfAnotherModel, TopicRecreated
+from stream_learner.roles.learner.log_follower import LOG_BEGINNING, LogPosition
+from stream_learner.roles.learner.row_index import ColdSide, memory_budget
+from stream_learner.roles.learner.state_dir import noting_damage
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+
+
+RISING = frozenset({"partitions"})
+"""What of a state's identity may have been smaller: a training log is given partitions (`operations.begin_anew`). Of
+which of them a checkpoint is, its positions say."""
+
+
+def state_identity(config: Config, learner: Learner, partitions: int) -> dict[str, Any]:
+    """Whose state it is, but for its shards and columns. partitions: of the training log."""
+    return {
+        "model": config.model,
+        **learner.kind(),
+        "log": config.examples_topic,
+        "partitions": partitions,
+        "tick_ms": config.join.tick_ms,
+    }
+
+
+def open_store(config: Config, learner: Learner, partitions: int, *, piece_bytes: int | None = None) -> CheckpointStore:
+    """The state directory of a model, made if it is not there. piece_bytes: bound of the pieces of checkpoints to come.
+
+    Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
+    """
+    budget = memory_budget(config, learner)
+    return CheckpointStore.open(
+        config.state_dir,
+        state_identity(config, learner, partitions),
+        shards=config.snapshots.shards,
+        ncols=len(learner.optimizer.columns),
+        rows_bytes=None if budget is None else budget.rocksdb_bytes,
+        piece_bytes=piece_bytes,
+        rising=RISING,
+    )
+
+
+class Checkpoints:
+    """Checkpoints of one learner. Used by the learner's thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        learner: Learner,
+        log: TopicInfo,
+        *,
+        subset_of_features: Mapping[str, Any] | None = None,
+        piece_bytes: int | None = None,
+    ) -> None:
+        """Open the state directory, with positions in the training log `log`. Raises what `open_store` does.
+
+        subset_of_features: the feature specification that the log's examples are cut down to, None if they are not.
+        piece_bytes: bound of the pieces of checkpoints to come, None for what the store finds best.
+        """
+        self._path = config.state_dir
+        self._learner = learner
+        self._partitions = log.partitions
+        self._log_topic_id = log.id.hex()
+        self._subset = subset_of_features
+        self._store = open_store(config, learner, log.partitions, piece_bytes=piece_bytes)
+        self._budget = memory_budget(config, learner)
+        self._cold: ColdSide | None = None
+        self._writer: CheckpointWriter | None = None
+        self._writing_tick = -1
+        self._began_s = 0.0
+        self.tick = -1
+        self.seconds = 0.0
+        self.log_features: dict[int, int] = {}
+        """Of the checkpoint that was loaded: by partition, the fingerprint of the features that the examples before its
+        position were made with."""
+
+    @property
+    def learner(self) -> Learner:
+        """The learner whose state this is."""
+        return self._learner
+
+    @property
+    def store(self) -> CheckpointStore:
+        """The state directory, for copies of it."""
+        return self._store
+
+    def load(self) -> dict[int, LogPosition]:
+        """Put the last checkpoint into the learner; the positions to go on from, the log's beginning without one.
+
+        Raises StateDamaged if the rows do not have the digest of the head, TopicRecreated if the training log is not
+        the one that the positions are of, StateOfAnotherModel if the model was learned from other features of it.
+        """
+        self._cold = ColdSide.beside(self._store, self._budget, self._learner)
+        loaded = self._store.load()
+        if loaded is None:
+            return dict.fromkeys(range(self._partitions), LOG_BEGINNING)
+        head = loaded.head
+        if head["log_topic_id"] != self._log_topic_id:
+            raise TopicRecreated(
+                f"{self._path} holds positions of another training log: the topic was deleted and made anew"
+            )
+        if head.get("subset_of_features") != self._subset:
+            raise StateOfAnotherModel(
+                f"{self._path} holds a model that was learned from other features of the same training log"
+            )
+        try:
+            if self._cold is not None:
+                self._cold.take_over(head)
+            else:
+                self._load_rows(head["rows"], loaded.rows)
+            self._learner.restore(head["learner"])
+        except ValueError as error:
+            raise StateDamaged(f"{self._path}: {error}") from error
+        self.tick = loaded.version
+        self._learner.table.restart_changes(self.tick, self.tick)
+        self.log_features = {int(partition): int(text, 16) for partition, text in head.get("features", {}).items()}
+        return {
+            int(partition): LogPosition(offset, MarkId(attempt, last_tick))
+            for partition, (offset, attempt, last_tick) in head["positions"].items()
+        }
+
+    def _load_rows(self, count: int, blocks: Iterable[StateRows]) -> None:
+        self._learner.table.expect(count)
+        for rows in blocks:
+            self._learner.table.load(rows.keys, rows.columns, rows.touched)
+
+    @property
+    def cold(self) -> ColdSide | None:
+        """What of the model is kept out of memory, None where all of it is in memory."""
+        return self._cold
+
+    def begin(
+        self, tick: int, positions: Mapping[int, LogPosition], log_features: Mapping[int, int] | None = None
+    ) -> None:
+        """Begin a checkpoint of the state as it is now, between two ticks: rows and positions of `tick`.
+
+        log_features: as `log_features`.
+        """
+        table = self._learner.table
+        self._began_s = time.monotonic()
+        self._writing_tick = tick
+        if self._cold is not None:
+            self._cold.wait()
+        changed = StateRows(*table.take_changed_for_checkpoint(tick))
+        if self._cold is not None:
+            self._cold.begin(changed)
+        head = {
+            "log_topic_id": self._log_topic_id,
+            "subset_of_features": self._subset,
+            "rows": table.count,
+            "learner": self._learner.state_scalars(),
+            "positions": {
+                str(partition): [position.offset, *position.mark] for partition, position in positions.items()
+            },
+            "features": {str(partition): f"{of_log:016x}" for partition, of_log in (log_features or {}).items()},
+        }
+        digest = self._learner.digest()
+        with noting_damage(self._path):
+            self._writer = self._store.begin(changed, self._rows_of, version=tick, digest=digest, head=head)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a checkpoint has begun and does not count yet."""
+        return self._writer is not None
+
+    def step(self) -> bool:
+        """Write the next piece, at last the head; True when the checkpoint counts. Raises DiskFull."""
+        assert self._writer is not None
+        with noting_damage(self._path):
+            if self._writer.step():
+                return False
+            self._writer.commit()
+        self._writer = None
+        self.tick = self._writing_tick
+        if self._cold is not None:
+            self._cold.committed()
+        self.seconds = time.monotonic() - self._began_s
+        return True
+
+    def drop(self, published_tick: int) -> None:
+        """Give up a checkpoint that cannot be written: what has changed since the one before belongs to the next.
+
+        published_tick: of the last publication, for the rows that changed since.
+        """
+        self._writer = None
+        self._learner.table.restart_changes(self.tick, published_tick)
+
+    def finish(self) -> None:
+        """Write what is left of a checkpoint that has begun."""
+        while self.writing:
+            self.step()
+
+    def _rows_of(self, prefix: Prefix) -> StateRows:
+        return StateRows(*self._learner.table.rows_with_prefix(prefix.number, prefix.nbits))
+
+    def close(self) -> None:
+        """Let go of the state directory. Damage that shows only now is noted for the next start."""
+        if self._cold is not None:
+            self._cold.close()
+        with suppress(StateDamaged), noting_damage(self._path):
+            self._store.close()

@@ -1,0 +1,1 @@
+"""Copies of checkpoints in a topic: written, scheduled, restored."""

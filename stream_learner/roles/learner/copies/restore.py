@@ -1,0 +1,170 @@
+"""The copy of a learner's checkpoints in `<model>.checkpoints`, read.
+
+In: the topic. Out: the last complete copy's head; its pieces, into a new state directory.
+This file must never write to the topic, and never take pieces for those of a head that does not name them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from stream_learner.adapters.kafka import KafkaSettings, OffsetQueries, PartitionReader
+from stream_learner.adapters.record_errors import error_in_topic
+from stream_learner.adapters.rocksdb.copy import Place, StoreParts, WriteBack, places_of
+from stream_learner.core.errors import DamagedRecord, RecordError, Where
+from stream_learner.core.snapshots.checkpoint_copy import (
+    COPYING_KEY,
+    HEAD_KEY,
+    HEAD_SHARD,
+    CopyHead,
+    decode_copy,
+    piece_key,
+)
+from stream_learner.errors import BrokerUnreachable, NewerFormat, RetryLater, StateOfAnotherModel
+from stream_learner.roles.learner.checkpoints import RISING
+
+FIRST_LOOK_RECORDS = 8
+LOOK_FURTHER = 8
+READ_RECORDS = 16
+READ_WAIT_S = 0.5
+PATIENCE_S = 60.0
+"""How long it goes on asking brokers that do not answer in the middle of a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastCopy:
+    """The last complete copy, None without one; a copy begun after it, None without one; what is wrong with the head.
+
+    A head that is damaged counts as none.
+    """
+
+    head: CopyHead | None
+    copying: CopyHead | None
+    trouble: str = ""
+
+
+def last_copy(settings: KafkaSettings, queries: OffsetQueries, topic: str) -> LastCopy:
+    """Read the end of the topic's first partition: looking back further and further, until there is a head.
+
+    Raises DamagedLog for a record that is not ours, NewerFormat.
+    """
+    place = (topic, HEAD_SHARD)
+    end, earliest = queries.last_stable_offsets([place])[place], queries.earliest([place])[place]
+    look = FIRST_LOOK_RECORDS
+    while True:
+        start = max(end - look, earliest)
+        found = {}
+        for offset, key, value in committed_records(settings, topic, HEAD_SHARD, start, end):
+            if key in (HEAD_KEY, COPYING_KEY):
+                found[key] = (offset, value)
+        if HEAD_KEY in found or start <= earliest:
+            return _decoded(topic, found)
+        look *= LOOK_FURTHER
+
+
+def _decoded(topic: str, found: dict[bytes, tuple[int, bytes | None]]) -> LastCopy:
+    copies: dict[bytes, CopyHead] = {}
+    trouble = ""
+    for key, (offset, value) in found.items():
+        if value is None:
+            continue
+        try:
+            copies[key] = decode_copy(value, Where(offset, HEAD_SHARD, topic))
+            copies[key].version_records()
+        except DamagedRecord as error:
+            copies.pop(key, None)
+            trouble = trouble or str(error)
+        except RecordError as error:
+            raise error_in_topic(error, topic, HEAD_SHARD, offset) from error
+    copying = copies.get(COPYING_KEY)
+    if HEAD_KEY in found and COPYING_KEY in found and found[COPYING_KEY][0] < found[HEAD_KEY][0]:
+        copying = None
+    return LastCopy(copies.get(HEAD_KEY), copying, trouble)
+
+
+def check_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
+    """Raise StateOfAnotherModel or NewerFormat for a copy that is not of this store's model."""
+    mine, theirs = dict(parts.identity), copy.identity
+    if theirs.get("store_format", 0) > mine["store_format"]:
+        raise NewerFormat(f"{topic} has format {theirs['store_format']}, this program knows {mine['store_format']}")
+    # Either may have been made before the training log was given partitions; the positions say of which they are.
+    differing = sorted(name for name in {*mine, *theirs} - RISING if theirs.get(name) != mine.get(name))
+    if differing:
+        details = "; ".join(f"{n}: there {theirs.get(n)!r}, here {mine.get(n)!r}" for n in differing)
+        raise StateOfAnotherModel(
+            f"{topic} holds copies of another model's state ({details})",
+            action="Give this model another name or its own `topics.checkpoints`, or set back what was changed.",
+        )
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a restoration has come: pieces of how many, their bytes, seconds since its beginning."""
+
+    pieces: int
+    of: int
+    size_bytes: int
+    seconds: float
+
+
+def write_back(
+    settings: KafkaSettings,
+    queries: OffsetQueries,
+    topic: str,
+    copy: CopyHead,
+    parts: StoreParts,
+    show: Callable[[Progress], None],
+) -> int:
+    """Write the pieces of a copy into a new state directory, and its head if all of them were there.
+
+    Returns how many are missing; then nothing counts. Raises DiskFull, and what reading raises.
+    """
+    began_s = time.monotonic()
+    wanted: dict[tuple[int, bytes | None], Place] = {
+        (place[0], piece_key(copy.lineage, place[1])): place for place in places_of(copy)
+    }
+    into = WriteBack(parts)
+    found: set[Place] = set()
+    progress = Progress(0, len(wanted), 0, 0.0)
+    for shard in range(len(copy.versions)):
+        at = (topic, shard)
+        # Asked after the head was read: what it names lies before these ends.
+        end, earliest = queries.last_stable_offsets([at])[at], queries.earliest([at])[at]
+        for _, key, value in committed_records(settings, topic, shard, earliest, end):
+            place = wanted.get((shard, key))
+            if value is None or place is None:
+                continue
+            into.put(place, value)
+            found.add(place)
+            progress.pieces, progress.seconds = len(found), time.monotonic() - began_s
+            progress.size_bytes += len(value)
+            show(progress)
+    if len(found) == len(wanted):
+        into.commit(copy)
+    return len(wanted) - len(found)
+
+
+def committed_records(
+    settings: KafkaSettings, topic: str, partition: int, start: int, end: int
+) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of the committed records from `start` on, before `end`."""
+    heard_s = time.monotonic()
+    if start >= end:
+        return
+    with PartitionReader(settings, topic, partition, start, with_keys=True, name="checkpoint-copy") as reader:
+        while reader.position < end:
+            before = reader.position
+            try:
+                batch = reader.read(READ_RECORDS, READ_WAIT_S)
+            except (BrokerUnreachable, RetryLater):
+                if time.monotonic() - heard_s > PATIENCE_S:
+                    raise
+                continue
+            if reader.position > before:
+                heard_s = time.monotonic()
+            if batch is not None:
+                for offset, key, value in zip(batch.offsets.tolist(), batch.keys or (), batch.values, strict=True):
+                    if offset < end:
+                        yield offset, key, value

@@ -1,0 +1,213 @@
+"""The training log as the learner reads it: every accepted tick of every partition, once, in the order of the fold.
+
+In: positions in all partitions. Out: ticks in the order (tick, partition), and the positions they lead to.
+This file must never hand out a tick before every partition has passed it, those included that the log was given
+meanwhile; nor let a fast partition run ahead without bound.
+
+That the log has more partitions than before is said by the log itself: each of the old ones begins anew with a mark
+whose resume point counts them, and no partition that was added has an example up to the first of these marks' ticks
+(`operations.begin_anew`). So whoever reads such a mark before it folds its tick reads the others in time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, Reader, ReaderPool
+from stream_learner.core.log.marks import GENESIS, MarkId
+from stream_learner.core.log.rule_r import AcceptedTick, RuleR
+from stream_learner.errors import InputsChanged
+from stream_learner.roles.common.log_reader import READ_RECORDS, accepted, records_of
+
+MOST_FETCHED_BYTES = 64 << 20
+"""What may be fetched ahead, all partitions together; no more than half of the buffer."""
+
+
+class LogPosition(NamedTuple):
+    """Where to go on in a partition: `offset` is the next to read, `mark` the last one accepted before it."""
+
+    offset: int
+    mark: MarkId
+
+
+LOG_BEGINNING = LogPosition(0, GENESIS)
+
+
+class _PartitionLog:
+    """One partition: its reader, rule R, and the accepted ticks that are not folded yet."""
+
+    def __init__(self, reader: Reader, start: LogPosition) -> None:
+        self.partition = reader.partition
+        self.folded = start
+        self.waiting: deque[AcceptedTick] = deque()
+        self.waiting_bytes = 0
+        self.read_bytes = 0
+        known = None if start.mark == GENESIS else start.mark
+        self.rule = RuleR(known, partition=self.partition)
+        self.partitions = 0
+        """How many partitions the log has, by the resume points that were read."""
+        self._sizes: deque[int] = deque()
+        self._reader = reader
+        self._place = (reader.topic, reader.partition)
+
+    @property
+    def passed(self) -> int:
+        """The last tick of the last accepted mark, folded or not."""
+        return self.rule.last.last_tick
+
+    @property
+    def next_offset(self) -> int:
+        """The next offset to read."""
+        return self._reader.position
+
+    def read(self) -> bool:
+        """Read once; whether anything came."""
+        batch = self._reader.read(READ_RECORDS)
+        if batch is None:
+            return False
+        self.read_bytes += batch.size_bytes
+        for tick in accepted(self.rule, self._place, records_of(batch)):
+            if tick.mark.resume is not None:
+                self.partitions = max(self.partitions, tick.mark.resume.partitions)
+            size = sum(record.keys.nbytes + record.indices.nbytes for _, record in tick.records)
+            self.waiting.append(tick)
+            self._sizes.append(size)
+            self.waiting_bytes += size
+        return True
+
+    def next_examples(self) -> int | None:
+        """The tick of the first examples that wait."""
+        return next((tick.mark.last_tick for tick in self.waiting if tick.records), None)
+
+    def take_up_to(self, tick: int) -> Iterator[AcceptedTick]:
+        """The accepted ticks up to `tick`, which count as folded when the next one is asked for."""
+        while self.waiting and self.waiting[0].mark.last_tick <= tick:
+            taken = self.waiting.popleft()
+            self.waiting_bytes -= self._sizes.popleft()
+            yield taken
+            self.folded = LogPosition(taken.mark_offset + 1, taken.mark.id)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class LogFollower:
+    """Reads all partitions of a training log. Used by one thread."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        start: Mapping[int, LogPosition],
+        *,
+        buffer_bytes: int,
+        until_tick: int | None = None,
+        folded_tick: int = -1,
+    ) -> None:
+        """start: a position for every partition; of those that the log was given later they may be missing. until_tick:
+        hand out no tick beyond it, None for all. folded_tick: up to which all examples lie before the positions.
+        """
+        self._settings, self._topic = settings, topic
+        self._buffer_bytes = buffer_bytes
+        self._until_tick = sys.maxsize if until_tick is None else until_tick
+        self._taken = folded_tick
+        self._logs: list[_PartitionLog] = []
+        self._open(start)
+
+    def _open(self, start: Mapping[int, LogPosition]) -> None:
+        """Begin to read some partitions, with a consumer of their own: one that is older may not know of them."""
+        pool = ReaderPool(
+            self._settings,
+            self._topic,
+            isolation=READ_UNCOMMITTED,
+            buffer_bytes=min(self._buffer_bytes // 2, MOST_FETCHED_BYTES),
+            partitions=len(start),
+            name="log",
+        )
+        self._logs += [
+            _PartitionLog(pool.open(partition, start[partition].offset), start[partition])
+            for partition in sorted(start)
+        ]
+        self._limit_bytes = max(self._buffer_bytes // (2 * len(self._logs)), 1 << 20)
+
+    def read(self) -> bool:
+        """Read once from every partition that others wait for, or whose buffer has room; whether anything came."""
+        passed = self.passed
+        came = False
+        for log in self._logs:
+            has_room = log.waiting_bytes < self._limit_bytes or log.passed <= passed
+            if has_room and log.passed < self._until_tick:
+                came |= log.read()
+        self._open_added()
+        return came
+
+    def _open_added(self) -> None:
+        """Read the partitions too that the log was given: until they have passed a tick, none is handed out."""
+        there = max(log.partitions for log in self._logs)
+        if there > len(self._logs):
+            known = {log.partition for log in self._logs}
+            self._open({partition: LOG_BEGINNING for partition in range(there) if partition not in known})
+
+    @property
+    def passed(self) -> int:
+        """The last tick that every partition has passed, -1 before the first."""
+        return min(log.passed for log in self._logs)
+
+    def next_tick(self) -> int:
+        """The first tick with examples that may be folded, or, without one, the last that may.
+
+        Of a run of empty ticks that goes beyond the last tick wanted, only the ticks up to it count as folded: the
+        position stays in front of the run's mark.
+
+        Raises InputsChanged where a partition has examples of a tick that was handed out without them.
+        """
+        waiting = [(tick, log.partition) for log in self._logs if (tick := log.next_examples()) is not None]
+        if waiting and min(waiting)[0] <= self._taken:
+            tick, partition = min(waiting)
+            raise InputsChanged(
+                f"{self._topic} partition {partition} has examples of tick {tick}, and the model has folded all up to "
+                f"{self._taken} without them: the partition was begun as that of a new log, or the model learned by a "
+                "version that did not know of it",
+                action="Learn the model from the whole log: with an empty state directory and `topics.checkpoints`, or "
+                "under another name.",
+            )
+        return min([*(tick for tick, _ in waiting), self.passed, self._until_tick])
+
+    def take(self, tick: int) -> Iterator[AcceptedTick]:
+        """The accepted ticks up to `tick` of every partition, in the order of partitions."""
+        self._taken = max(self._taken, tick)
+        for log in self._logs:
+            yield from log.take_up_to(tick)
+
+    @property
+    def positions(self) -> dict[int, LogPosition]:
+        """Where each partition goes on after what was taken."""
+        return {log.partition: log.folded for log in self._logs}
+
+    @property
+    def read_up_to(self) -> dict[int, int]:
+        """The offset up to which each partition is read, markers at its end included."""
+        return {log.partition: log.next_offset for log in self._logs}
+
+    @property
+    def ignored(self) -> int:
+        """Records and marks that rule R ignored."""
+        return sum(log.rule.ignored_marks + log.rule.ignored_records for log in self._logs)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read."""
+        return sum(log.read_bytes for log in self._logs)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of accepted ticks that wait."""
+        return sum(log.waiting_bytes for log in self._logs)
+
+    def close(self) -> None:
+        """Give the consumer back."""
+        for log in self._logs:
+            log.close()

@@ -1,0 +1,78 @@
+"""What the learner's progress looks like as metrics.
+
+In: the learner, the log it follows, the time. Out: counters and gauges. This file must never change the learner.
+"""
+
+from __future__ import annotations
+
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.model.fold import Learner
+from stream_learner.roles.learner.log_follower import LogFollower
+from stream_learner.roles.learner.row_index import ColdSide
+
+_SLICE_FIGURES = (
+    (names.LEARNER_LOG_LOSS, "log_loss"),
+    (names.LEARNER_ENTROPY, "normalized_entropy"),
+    (names.LEARNER_CALIBRATION, "calibration"),
+    (names.LEARNER_AUC, "auc"),
+)
+_COUNTED = ("examples", "refused", "read_bytes", "ignored", "missed", "fetched", "evicted")
+
+
+class LearnerReport:
+    """Puts a learner's figures into the metrics; remembers what it has counted already."""
+
+    def __init__(self, metrics: Metrics, tick_ms: int) -> None:
+        self._metrics = metrics
+        self._tick_ms = tick_ms
+        self._counted = dict.fromkeys(_COUNTED, 0)
+
+    def begin(self, learner: Learner) -> None:
+        """Leave out what the learner had folded before this process: counters are of the process."""
+        self._counted.update(examples=learner.examples, refused=learner.refused)
+
+    def update_cold(self, cold: ColdSide | None) -> None:
+        """Report what of the model is not in memory."""
+        gauges = self._metrics.set
+        gauges(names.LEARNER_MEMORY_BYTES, 0 if cold is None else cold.budget.total_bytes)
+        if cold is None:
+            return
+        gauges(names.LEARNER_MEMORY_ROWS, cold.table.resident)
+        gauges(names.LEARNER_INDEX_TICK, cold.index_tick)
+        for part, size in cold.memory.items():
+            gauges(names.LEARNER_ROCKSDB_BYTES, size, part=part)
+        self._count(names.LEARNER_ROWS_MISSED, "missed", cold.table.missed)
+        self._count(names.LEARNER_ROWS_FETCHED, "fetched", cold.table.fetched)
+        self._count(names.LEARNER_ROWS_EVICTED, "evicted", cold.table.evicted)
+
+    def update(self, learner: Learner, log: LogFollower, tick: int, now_ms: int) -> None:
+        """Report the state after `tick`."""
+        self._count(names.LEARNER_EXAMPLES, "examples", learner.examples)
+        self._count(names.LEARNER_REFUSED, "refused", learner.refused)
+        self._count(names.LEARNER_LOG_BYTES, "read_bytes", log.read_bytes)
+        self._count(names.LEARNER_IGNORED, "ignored", log.ignored)
+        gauges = self._metrics.set
+        gauges(names.LEARNER_BUFFER_BYTES, log.waiting_bytes)
+        gauges(names.LEARNER_FEATURES, learner.table.count)
+        gauges(names.LEARNER_NONZERO, learner.nonzero)
+        gauges(names.LEARNER_TABLE_BYTES, learner.table.bytes)
+        if tick >= 0:
+            end_ms = (tick + 1) * self._tick_ms
+            gauges(names.LEARNER_TICK_TIME, end_ms / 1000)
+            gauges(names.LEARNER_LAG, max(now_ms - end_ms, 0) / 1000)
+        self._report_slice(learner)
+
+    def _report_slice(self, learner: Learner) -> None:
+        """The last whole slice; the first one while it is not whole."""
+        slices = learner.progress.slices()
+        if not slices:
+            return
+        whole = slices[-2] if len(slices) > 1 else slices[-1]
+        for metric, name in _SLICE_FIGURES:
+            if whole[name] is not None:
+                self._metrics.set(metric, whole[name])
+
+    def _count(self, metric: names.Metric, name: str, total: int) -> None:
+        self._metrics.inc(metric, max(total - self._counted[name], 0))
+        self._counted[name] = total

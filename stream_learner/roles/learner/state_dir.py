@@ -1,0 +1,169 @@
+"""Whether the disk of a state directory has room for the next checkpoint.
+
+In: the directory, how much must stay free, what RocksDB has refused. Out: whether to write now, and why not.
+This file must never write, and never take back that there is no room before there is.
+
+RocksDB goes on by itself some seconds after there is room again, but for nothing else that a disk refuses: a quota or a
+limit of file sizes ends the learner, which then begins anew with its last checkpoint.
+
+Moves what is damaged in a state directory aside, where a person can look at it.
+
+In: a state directory that nobody has open. Out: the same without the files of its database, which are in a directory
+`damaged-<time>` in it. This part must never delete anything, nor touch a file that is not RocksDB's.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.errors import BrokenInvariant, DiskFull, StateDamaged
+from stream_learner.wording import count_of
+
+LOOK_S = 1.0
+AGAIN_S = 3.0
+"""How long after a refusal the next attempt is made."""
+NO_SPACE = "No space left on device"
+MIB = 1 << 20
+
+
+def free_bytes_of(path: Path) -> int:
+    """Bytes that this user may still write on the disk of a directory."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+class DiskRoom:
+    """The room of one state directory. Used by the learner's thread; `reason` may be asked from any."""
+
+    def __init__(
+        self,
+        path: Path,
+        floor_bytes: int,
+        log: Logger,
+        *,
+        free_bytes: Callable[[Path], int] = free_bytes_of,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """floor_bytes: with less than this, nothing is written."""
+        self.reason = ""
+        """Why nothing is folded, "" while there is room."""
+        self._path, self._floor_bytes, self._log = path, floor_bytes, log
+        self._free_bytes, self._clock_s = free_bytes, clock_s
+        self._look_at_s = self._again_at_s = -1e9
+        self._refused = False
+
+    def may_write(self) -> bool:
+        """Whether to write now; looks at the disk about once a second."""
+        now_s = self._clock_s()
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + LOOK_S
+            free_bytes = self._free_bytes(self._path)
+            if free_bytes < self._floor_bytes:
+                free = f"{free_bytes / MIB:.0f} MiB free, learner.min_free is {self._floor_bytes / MIB:.0f} MiB"
+                self._lacks(f"no room in the state directory {self._path}: {free}")
+                self._again_at_s = now_s + LOOK_S
+            elif not self._refused:
+                self.wrote()
+        return now_s >= self._again_at_s
+
+    def refused(self, error: DiskFull) -> None:
+        """RocksDB found no room. Raises the error where it would not go on by itself."""
+        if NO_SPACE not in error.message:
+            raise error
+        self._refused = True
+        self._again_at_s = self._clock_s() + AGAIN_S
+        self._lacks(error.message)
+
+    def wrote(self) -> None:
+        """There is room: a checkpoint has been written, or nothing was refused since there was none."""
+        self._refused = False
+        if self.reason:
+            self._log.info("disk_has_room")
+            self.reason = ""
+
+    def _lacks(self, reason: str) -> None:
+        if not self.reason:
+            action = "Make room; the learner goes on by itself. What is on disk is whole."
+            self._log.error("disk_full", reason=reason, action=action)
+        self.reason = reason
+
+
+KEPT = 3
+"""So many at most: a disk that damages one directory after the other must not be filled with them."""
+_DATA = ("*.sst", "*.log", "*.dbtmp", "*.blob")
+FOUND = "found-damaged"
+_ABOUT = (FOUND, "MANIFEST-*", "OPTIONS-*", "CURRENT", "IDENTITY", "LOCK", "LOG", "LOG.old.*", "rocksdict-config.json")
+
+
+@contextmanager
+def noting_damage(path: Path) -> Iterator[None]:
+    """Note in a state directory that it has turned out to be damaged while it was in use.
+
+    A checkpoint may still be loaded from it; but the next start would only come to the same place again.
+    """
+    try:
+        yield
+    except StateDamaged as error:
+        with suppress(OSError):
+            (path / FOUND).write_text(f"{error}\n", encoding="utf-8")
+        raise
+
+
+def damage_seen(path: Path) -> str:
+    """What is wrong with a state directory before it is opened, "" if nothing is known."""
+    note = path / FOUND
+    if note.exists():
+        return note.read_text(encoding="utf-8", errors="replace").strip() or f"{path} was found damaged"
+    # RocksDB would begin a new database here, and delete what is left of the one before.
+    remains = any(path.glob("*.sst")) or any(path.glob("MANIFEST-*"))
+    if remains and not (path / "CURRENT").exists():
+        return f"{path} holds parts of a database, but CURRENT is missing"
+    return ""
+
+
+def set_aside(path: Path) -> Path:
+    """Move the database's files; returns the directory they are in now.
+
+    Raises StateDamaged where that was done before too often.
+    """
+    before = sorted(path.glob("damaged-*"))
+    if len(before) >= KEPT:
+        raise StateDamaged(
+            f"{path} is damaged again, and holds {count_of(len(before), 'damaged state')}, set aside before",
+            action=f"Check the disk. Then remove {path}/damaged-* and start again.",
+        )
+    if _open_here(path):
+        raise BrokenInvariant(f"the state directory {path} was to be moved aside while it was open")
+    aside = _new_directory(path)
+    for entry in sorted(path.iterdir()):
+        if entry.is_file() and any(fnmatch.fnmatch(entry.name, pattern) for pattern in (*_DATA, *_ABOUT)):
+            entry.rename(aside / entry.name)
+    return aside
+
+
+def _open_here(path: Path) -> bool:
+    """Whether this process has a file in the directory open, where the system tells: RocksDB would go on writing."""
+    place = f"{path.resolve()}{os.sep}"
+    for entry in Path("/proc/self/fd").glob("*"):
+        with suppress(OSError):
+            if str(entry.readlink()).startswith(place):
+                return True
+    return False
+
+
+def _new_directory(path: Path) -> Path:
+    name = time.strftime("damaged-%Y%m%dT%H%M%SZ", time.gmtime())
+    for number in range(KEPT + 1):
+        aside = path / (name if not number else f"{name}-{number}")
+        try:
+            aside.mkdir()
+        except FileExistsError:
+            continue
+        return aside
+    raise StateDamaged(f"no new directory can be made in {path}")

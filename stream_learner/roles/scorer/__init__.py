@@ -1,0 +1,1 @@
+"""The scorer: from published models to predictions."""

@@ -1,0 +1,188 @@
+"""The last whole version of a scorer, kept on disk for a start without brokers.
+
+In: a directory, the model that is served. Out: a file in it, exchanged whole; at the next start, the version in it.
+This file must never serve what is damaged, or of another model, nor make anyone who predicts wait.
+
+1. Take the version served: records wait for as long as copying its rows in memory takes.
+2. Write it to a temporary file and have that on disk.
+3. Put it in the place of the copy before.
+
+| a crash after | leaves                               | the next scorer                        |
+|---------------|--------------------------------------|----------------------------------------|
+| step 1        | the copy before                      | begins with it                         |
+| step 2        | the copy before, and a temporary file | begins with it; the file is overwritten |
+| step 3        | the new copy                         | begins with it                         |
+
+Several processes may share a directory: one of them writes at a time, and none writes what another has just written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.errors import NewerVersion, RecordError
+from stream_learner.core.snapshots.replica_copy import Copy, WholeVersion, encode_copy, read_copy
+from stream_learner.errors import ConfigError
+from stream_learner.roles.scorer.replica import KeptVersion, ModelReplica
+
+LOOK_S = 0.5
+STOP_S = 2.0
+"""How long `stop` waits for a copy that is being written; without its end the copy before counts."""
+
+
+class KeptCopy:
+    """The copy of one model's, or one alias's, last whole version."""
+
+    def __init__(
+        self, folder: Path, name: str, log: Logger, metrics: Metrics, *, is_alias: bool, every_ms: int
+    ) -> None:
+        """every_ms: time between two copies, at least. Raises ConfigError where the directory cannot be made."""
+        self._path = folder / f"{'alias' if is_alias else 'model'}-{name}.copy"
+        self._model = None if is_alias else name
+        self._log = log
+        self._metrics = metrics
+        self._every_s = every_ms / 1000
+        self._kept: tuple[str, int, int] | None = None
+        self._failed = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot make scorer.state_dir, {folder}: {error.strerror}", action="Give a directory that can be made."
+            ) from error
+
+    def load(self) -> tuple[str, KeptVersion] | None:
+        """The model and the version of the copy, None where there is none that can be served.
+
+        A damaged one is set aside, in the place of one that was before.
+        """
+        try:
+            with self._path.open("rb") as file:
+                copy = read_copy(file, os.fstat(file.fileno()).st_size)
+        except FileNotFoundError:
+            return None
+        except NewerVersion as error:
+            self._say_not_served(error.what)
+            return None
+        except RecordError as error:
+            self._set_aside(error.what)
+            return None
+        except OSError as error:
+            self._say_not_served(str(error))
+            return None
+        model: str = copy.replica.model["name"]
+        if self._model not in (None, model):
+            self._say_not_served(f"it is of model {model}")
+            return None
+        return model, KeptVersion(copy.replica, _age_s(copy))
+
+    def start(self, current: Callable[[], ModelReplica | None]) -> None:
+        """Keep what is served; `current` is asked now and then."""
+        self._thread = threading.Thread(target=self._run, args=(current,), name="copy-keeper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Keep no further."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(STOP_S)
+
+    def _say_not_served(self, reason: str) -> None:
+        self._log.warning("copy_not_served", file=str(self._path), reason=reason)
+
+    def _set_aside(self, reason: str) -> None:
+        aside = self._path.with_suffix(".damaged")
+        with suppress(OSError):
+            self._path.replace(aside)
+        self._log.error("copy_damaged", file=str(self._path), reason=reason, set_aside=str(aside))
+
+    def _run(self, current: Callable[[], ModelReplica | None]) -> None:
+        wait_s = LOOK_S
+        while not self._stop.wait(wait_s):
+            replica = current()
+            wait_s = self._every_s if replica is not None and self._keep(replica) else LOOK_S
+
+    def _keep(self, replica: ModelReplica) -> bool:
+        """Whether the next time to look is a while later: something was kept, or could not be."""
+        served = replica.replica.served
+        if served is None or (replica.model, served.version, served.digest) == self._kept:
+            return False
+        # Step 1: take it.
+        version, age_s = replica.whole_version(), replica.version_age_s
+        if version is None:
+            return False
+        try:
+            with self._writing() as may_write:
+                if may_write:
+                    self._write(version, round((time.time() - (age_s or 0.0)) * 1000))
+        except OSError as error:
+            self._metrics.inc(names.SCORER_COPIES, outcome="failed")
+            if not self._failed:
+                self._log.error("copy_failed", file=str(self._path), reason=str(error))
+            self._failed = True
+            return True
+        self._failed = False
+        self._kept = (replica.model, version.served.version, version.served.digest)
+        return True
+
+    def _write(self, version: WholeVersion, applied_ms: int) -> None:
+        temporary = self._path.with_suffix(".tmp")
+        try:
+            # Step 2: a temporary file, on disk.
+            with temporary.open("wb") as file:
+                for piece in encode_copy(version, applied_ms):
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            # Step 3: in the place of the one before.
+            temporary.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync_folder(self._path.parent)
+        self._metrics.inc(names.SCORER_COPIES, outcome="kept")
+        self._metrics.set(names.SCORER_COPY_VERSION, version.served.version)
+
+    @contextmanager
+    def _writing(self) -> Iterator[bool]:
+        """Whether this process may write now: no other one does, or has just done so."""
+        with self._path.with_suffix(".lock").open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield self._kept is not None or not self._is_new()
+
+    def _is_new(self) -> bool:
+        """Whether there is a copy that was written a moment ago, by whomever."""
+        try:
+            return time.time() - self._path.stat().st_mtime < self._every_s / 2
+        except OSError:
+            return False
+
+
+def _age_s(copy: Copy) -> float:
+    """How long ago the version of a copy was applied; a clock that was set back makes it no younger than new."""
+    return max(time.time() - copy.applied_ms / 1000, 0.0)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the names in a directory on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,209 @@
+"""Follows `<model>.snapshots` into a replica, in a thread of its own.
+
+In: the snapshot topic, a pin. Out: a `Replica` that is kept current, and a call for every version served.
+This file must never make a thread that predicts wait, and never end because of a record that cannot be used: it is
+passed over, counted and named in the log, and the replica keeps its last whole version until it has another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stream_learner.adapters.kafka import Admin, KafkaSettings, ReaderPool, TopicWatch
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.core.errors import NewerVersion, RecordError, Where
+from stream_learner.core.snapshots.records import MODEL_KEY, ModelRecord, decode
+from stream_learner.core.snapshots.replica import Replica
+from stream_learner.core.snapshots.replica_copy import WholeVersion
+from stream_learner.errors import BrokenInvariant, BrokerUnreachable, NewerFormat, RetryLater, StreamLearnerError
+from stream_learner.roles.common.lifecycle import Outage
+
+READ_RECORDS = 500
+FETCHED_BYTES = 32 << 20
+"""What may be fetched ahead, all shards together."""
+IDLE_S = 0.02
+"""How long the reader rests when nothing came; it takes the interpreter from threads that predict when it looks."""
+GRACE_S = 0.0005
+SAY_EVERY_S = 1.0
+"""Of records that cannot be used, one is named in the log so often; the others are counted."""
+
+
+def _nobody(version: int) -> None:
+    """Is told of versions, and does nothing."""
+
+
+def _any_model(content: Mapping[str, Any]) -> None:
+    """Finds nothing wrong with a model record."""
+
+
+def _count_nothing() -> None:
+    """Is told of records that cannot be used, and does nothing."""
+
+
+class SnapshotReader:
+    """Reads every partition of the snapshot topic. `replica` may be asked from any thread."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        log: Logger,
+        on_version: Callable[[int], None] = _nobody,
+        *,
+        check_model: Callable[[Mapping[str, Any]], object] = _any_model,
+        on_unusable: Callable[[], None] = _count_nothing,
+    ) -> None:
+        """on_version: called in the reader's thread with every new version, once it is served; what it raises for the
+        first ends the reader. check_model: called with the content of every model record after the first version;
+        raises NewerFormat for one that cannot be used. on_unusable: called for every record that cannot be.
+
+        Raises TopicMissing, BrokerUnreachable, NotAuthorised.
+        """
+        admin = Admin(settings)
+        found = admin.require([topic])[topic]
+        self._topics = TopicWatch(admin, [found])
+        shards = found.partitions
+        places = [(topic, shard) for shard in range(shards)]
+        ends = admin.offsets.last_stable_offsets(places)
+        starts = admin.offsets.earliest(places)
+        self._topic = topic
+        self._log = log
+        self._on_version = on_version
+        self._check_model = check_model
+        self._on_unusable = on_unusable
+        self._unusable, self._said_s = 0, float("-inf")
+        pool = ReaderPool(
+            settings, topic, with_keys=True, buffer_bytes=FETCHED_BYTES, partitions=shards, name="snapshots"
+        )
+        self._readers = [pool.open(shard, starts[place]) for shard, place in enumerate(places)]
+        self.replica = Replica([ends[place] for place in places], topic=topic, pause=lambda: time.sleep(GRACE_S))
+        self.failure: StreamLearnerError | None = None
+        self.outage = Outage(log, "snapshots_unreachable", "snapshots_reachable")
+        self._hold = False
+        self._feeding = threading.Lock()
+        """Held while records are taken in, so that a pin is never set in the middle of a new version."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="snapshot-reader", daemon=True)
+
+    def start(self) -> SnapshotReader:
+        """Begin to follow."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End the thread and give the consumer back; the replica goes on answering."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def pin(self, version: int | None = None) -> None:
+        """Serve no version after `version`; None holds the one served now, or the first that will be.
+
+        Versions go on being read and kept. A replica that is past `version` stays where it is.
+        """
+        with self._feeding:
+            served = self.replica.version
+            self._hold = version is None and served < 0
+            self.replica.last_version = served if version is None and served >= 0 else version
+
+    def unpin(self) -> None:
+        """Serve the last version again, and those to come."""
+        with self._feeding:
+            self._hold, self.replica.last_version = False, None
+
+    def whole_version(self) -> WholeVersion | None:
+        """All of the version served, None before the first; records wait meanwhile, and nobody who predicts does."""
+        with self._feeding:
+            served = self.replica.served
+            return None if served is None else WholeVersion(served, self.replica.shards, *self.replica.all_rows())
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop.is_set()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._topics.check()
+                self.outage.answered(self._topics.answered_s)
+                came = [self._read(shard) for shard in range(len(self._readers))]
+                if not any(came):
+                    self._stop.wait(IDLE_S)
+        except StreamLearnerError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 -- a bug; whoever predicts must learn that nothing new will come
+            self._fail(BrokenInvariant(f"following {self._topic} failed: {type(error).__name__}: {error}"), error)
+        finally:
+            for reader in self._readers:
+                reader.close()
+            # It holds who holds us: the weights would stay until Python's collector of cycles comes by, hours later.
+            self._on_version, self._check_model, self._on_unusable = _nobody, _any_model, _count_nothing
+
+    def _fail(self, failure: StreamLearnerError, cause: Exception | None = None) -> None:
+        self.failure = failure
+        self._log.error("snapshot_reader_stopped", reason=str(failure), action=failure.action, exc_info=cause)
+
+    def _read(self, shard: int) -> bool:
+        """Read one partition once; whether anything came."""
+        reader = self._readers[shard]
+        try:
+            batch = reader.read(READ_RECORDS)
+        except (BrokerUnreachable, RetryLater) as error:
+            self.outage.report(str(error))
+            return False
+        if batch is None:
+            with self._feeding:
+                version = self._noted(self.replica.reached(shard, reader.position))
+            self._tell(version)
+            return False
+        self.outage.answered(time.monotonic())
+        for offset, key, value in zip(batch.offsets.tolist(), batch.keys or (), batch.values, strict=True):
+            self._tell(self._take(shard, offset, key, value))
+        return True
+
+    def _take(self, shard: int, offset: int, key: bytes | None, value: bytes | None) -> int | None:
+        try:
+            if key == MODEL_KEY and value is not None and self.replica.served is not None:
+                self._check(value, Where(offset, shard, self._topic))
+            with self._feeding:
+                return self._noted(self.replica.take(shard, offset, key, value))
+        except RecordError as error:
+            self._pass_over(error)
+            return None
+
+    def _check(self, value: bytes, where: Where) -> None:
+        """Raise NewerVersion for a model record that nothing could be predicted with: its version is not begun."""
+        record = decode(MODEL_KEY, value, where)
+        try:
+            self._check_model(record.content if isinstance(record, ModelRecord) else {})
+        except NewerFormat as error:
+            raise NewerVersion(str(error), where) from error
+
+    def _pass_over(self, error: RecordError) -> None:
+        """A record that cannot be used: counted, and named in the log if none was a moment ago."""
+        self._on_unusable()
+        self._unusable += 1
+        now_s = time.monotonic()
+        if now_s - self._said_s >= SAY_EVERY_S:
+            self._log.error(
+                "snapshot_record_unusable",
+                reason=str(error),
+                partition=error.partition,
+                offset=error.offset,
+                records=self._unusable,
+            )
+            self._unusable, self._said_s = 0, now_s
+
+    def _noted(self, version: int | None) -> int | None:
+        """A version that is served from now on; the first one is the last where the pin says so."""
+        if version is not None and self._hold:
+            self._hold, self.replica.last_version = False, version
+        return version
+
+    def _tell(self, version: int | None) -> None:
+        if version is not None:
+            self._on_version(version)

@@ -1,0 +1,438 @@
+"""One model as a scorer follows it: its replica, and how events become its features.
+
+In: events, hashed features, a pin. Out: predictions of one version; whether there is one, how old it is, and what keeps
+a newer one away.
+This file must never know of aliases, nor lock where it predicts, nor give up a whole version for want of another.
+
+1. Begin with the copy that was kept on disk, if one is given, else read the snapshot topic until a version is whole.
+2. Serve it. Later versions take its place as they become whole.
+3. Where the reader ends (the topic is gone, a right is missing), go on serving, and try again to read the topic, from
+   its beginning; its first whole version takes the place of what is served.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stream_learner.adapters.kafka import KafkaSettings
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.core.control.records import Pin
+from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.features import EncodedRows, Event, FeatureEncoder
+from stream_learner.core.events.reasons import Reason
+from stream_learner.core.snapshots.replica import Replica
+from stream_learner.core.snapshots.replica_copy import WholeVersion
+from stream_learner.errors import NewerFormat, NotReady, StreamLearnerError
+from stream_learner.roles.scorer.reader import SnapshotReader
+
+LOOK_S = 0.5
+"""How often it is looked whether the version is stale, and whether the reader has ended."""
+AGAIN_S, LONGEST_AGAIN_S = 5.0, 60.0
+"""How long after a reader has ended, or could not be begun, the next one is tried; each time twice as long."""
+STOP_S = 2.0
+"""How long `stop` waits for a question to brokers that do not answer."""
+
+
+class BadEvent(ValueError):
+    """An event that cannot be scored; `reason` says why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(f"the event cannot be scored: {reason.text}")
+        self.reason = reason
+
+
+class Prediction(NamedTuple):
+    """A click probability, the version (a tick) that it is of, and the model."""
+
+    p_click: float
+    version: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Predictions of n events, all of one version of one model.
+
+    p_click f64[n], NaN where the event cannot be scored; status u8[n], a `Reason`, 0 for OK. freshness_ms: age of that
+    version when they were made, from the end of its tick by the wall clock; None where it is not known. version_age_s:
+    how long ago it was applied, seconds, by this scorer or the one that kept the copy it began with.
+    """
+
+    p_click: NDArray[np.float64]
+    status: NDArray[np.uint8]
+    version: int
+    model: str
+    freshness_ms: float | None = None
+    version_age_s: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.p_click)
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoding:
+    """How events become features for the version served."""
+
+    features: dict[str, Any]
+    inputs: dict[str, Any]
+    spec: FeatureSpec
+    ignored: tuple[str, ...]
+    tick_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What is served: a replica with a whole version, and how events become its features."""
+
+    replica: Replica
+    encoding: _Encoding
+
+
+class KeptVersion(NamedTuple):
+    """A whole version from a copy on disk, and how long ago it was applied, in seconds."""
+
+    replica: Replica
+    age_s: float
+
+
+class ModelReplica:
+    """Follows one model. Thread-safe."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        model: str,
+        topic: str,
+        log: Logger,
+        *,
+        stale_after_ms: int | None,
+        refuse_after_ms: int | None = None,
+        on_version: Callable[[ModelReplica, int], None] = lambda replica, version: None,
+        on_unusable: Callable[[], None] = lambda: None,
+        kept: KeptVersion | None = None,
+    ) -> None:
+        """on_version: called in the reader's thread with every version, once it is served. on_unusable: called for
+        every record of the topic that cannot be used. kept: a version to serve until the topic has been read.
+
+        Raises TopicMissing, BrokerUnreachable, NotAuthorised; with `kept` it does not ask the brokers yet, and raises
+        NewerFormat if events cannot be encoded for it.
+        """
+        self.model = model
+        self._settings = settings
+        self._topic = topic
+        self._log = log
+        self._stale_after_ms = stale_after_ms
+        self._refuse_after_ms = refuse_after_ms
+        self._on_version = on_version
+        self._on_unusable = on_unusable
+        self._local = threading.local()
+        self._excused_at_s = self._began_s = time.monotonic()
+        self._applied_s = self._began_s
+        self.loaded_s: float | None = None
+        """How long the first version took, None before it."""
+        self.pinned: Pin | None = None
+        """The pin of the control topic that it obeys."""
+        self._whole: _Whole | None = None
+        self._kept = kept.replica if kept is not None else None
+        self._reader: SnapshotReader | None = None
+        self._failure: StreamLearnerError | None = None
+        """Why the last reader could not be begun."""
+        self._held: tuple[int | None] | None = None
+        """The version that a pin holds, None for no pin; the reader has it too."""
+        self._stale = False
+        self._changing = threading.RLock()
+        """Held while the reader is exchanged or pinned; never where it is predicted."""
+        self._stop = threading.Event()
+        self._tending = threading.Thread(target=self._tend, name="replica-tender", daemon=True)
+        if kept is None:
+            self._reader = self._new_reader()
+        else:
+            self._begin_with(kept)
+
+    def start(self) -> ModelReplica:
+        """Begin to follow."""
+        if self._reader is not None:
+            self._reader.start()
+        self._tending.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop following; predictions go on being made with the last version."""
+        self._stop.set()
+        if self._tending.is_alive() and self._tending is not threading.current_thread():
+            self._tending.join(STOP_S)
+        if self._reader is not None:
+            self._reader.stop()
+
+    def pin(self, version: int | None) -> None:
+        """Serve no version after this one; None holds the one served now, or the first that will be."""
+        with self._changing:
+            self._held = (version,)
+            if self._reader is not None:
+                self._pin_reader(self._reader)
+
+    def unpin(self) -> None:
+        """Serve the last version again, and those to come."""
+        with self._changing:
+            self._held = None
+            if self._reader is not None:
+                self._reader.unpin()
+
+    def excuse(self) -> None:
+        """Nothing new is expected up to now: count staleness from here."""
+        self._excused_at_s = time.monotonic()
+
+    @property
+    def replica(self) -> Replica:
+        """The weights."""
+        if self._whole is not None:
+            return self._whole.replica
+        assert self._reader is not None  # without a whole version there is one from the beginning
+        return self._reader.replica
+
+    def whole_version(self) -> WholeVersion | None:
+        """All of the version served, as `SnapshotReader.whole_version`; None where that is not the reader's."""
+        whole, reader = self._whole, self._reader
+        return reader.whole_version() if reader is not None and whole and whole.replica is reader.replica else None
+
+    @property
+    def is_from_copy(self) -> bool:
+        """Whether what is served was given to it, and not read from the topic."""
+        whole, kept = self._whole, self._kept
+        return whole is not None and kept is not None and whole.replica is kept
+
+    @property
+    def failure(self) -> StreamLearnerError | None:
+        """What ended the following, None while it goes on."""
+        reader = self._reader
+        return reader.failure if reader is not None else self._failure
+
+    @property
+    def why_not_ready(self) -> str:
+        """What is missing before the first whole version, "" if there is one; and "" for ever after, but for `stop`."""
+        if self._stop.is_set():
+            return "the scorer was closed"
+        return "" if self._whole is not None else self.trouble or "the model record is not read yet"
+
+    @property
+    def trouble(self) -> str:
+        """Why later versions cannot be applied as things are, "" if they can."""
+        reader, failure = self._reader, self.failure
+        if failure is not None:
+            return str(failure)
+        if reader is None:
+            return "the snapshot topic is not read yet"
+        if self._whole is None or self._whole.replica is not reader.replica:
+            return reader.replica.why_not_ready
+        if reader.outage.since_s is not None:
+            return "the brokers do not answer"
+        return "" if reader.replica.ready else reader.replica.why_not_ready
+
+    @property
+    def why_stale(self) -> str:
+        """Since when nothing new has come, though it should, and why; "" where the version is not stale."""
+        if self._whole is None or not self._quiet_for(self._stale_after_ms):
+            return ""
+        trouble = self.trouble
+        return f"the last version was applied {self._age_s():.0f} s ago" + (f": {trouble}" if trouble else "")
+
+    @property
+    def why_not_current(self) -> str:
+        """What is missing before it serves the last version of its topic, and that is not stale; "" if nothing."""
+        whole, reader = self._whole, self._reader
+        if self.why_not_ready:
+            return self.why_not_ready
+        assert whole is not None
+        if reader is None or whole.replica is not reader.replica:
+            return self.trouble or "the model record is not read yet"
+        return ("" if reader.replica.ready else self.trouble) or self.why_stale
+
+    @property
+    def why_refused(self) -> str:
+        """Why nothing is predicted: there is no version yet, or it is too old to be used at all; "" if it is."""
+        if self._whole is None:
+            return self.why_not_ready
+        if self._quiet_for(self._refuse_after_ms):
+            return f"the last version was applied {self._age_s():.0f} s ago, and scorer.refuse_after has passed"
+        return ""
+
+    @property
+    def freshness_ms(self) -> float | None:
+        """Age of the version served: the wall clock minus the end of its tick; None before the first."""
+        whole = self._whole
+        return None if whole is None or whole.replica.version < 0 else _age_ms(whole.replica.version, whole.encoding)
+
+    @property
+    def version_age_s(self) -> float | None:
+        """How long ago the version served was applied, None before the first."""
+        return None if self._whole is None else self._age_s()
+
+    def predict(self, event: Event) -> Prediction:
+        """One event. Raises BadEvent, NotReady before the first version."""
+        whole = self._usable()
+        rows = self._encoder(whole).encode_one(event)
+        if rows.status[0]:
+            raise BadEvent(Reason(int(rows.status[0])))
+        p_click, version = whole.replica.predict(rows.keys, rows.values, rows.row_start)
+        return Prediction(float(p_click[0]), version, self.model)
+
+    def predict_many(self, events: Sequence[Event]) -> Predictions:
+        """Many events. Raises NotReady before the first version."""
+        whole = self._usable()
+        return self._predict_rows(whole, self._encoder(whole).encode(events))
+
+    def predict_json(self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
+        """Many events back to back, as `Scorer.predict_json`."""
+        whole = self._usable()
+        return self._predict_rows(whole, self._encoder(whole).encode_json(data, bounds))
+
+    def _predict_rows(self, whole: _Whole, rows: EncodedRows) -> Predictions:
+        p_click, version = whole.replica.predict(rows.keys, rows.values, rows.row_start)
+        p_click[rows.status != 0] = np.nan
+        return self._predictions(whole, p_click, rows.status, version)
+
+    def predict_hashed(self, keys: ArrayLike, values: ArrayLike, row_start: ArrayLike) -> Predictions:
+        """Hashed features, as `Scorer.predict_hashed`."""
+        whole = self._usable()
+        p_click, version = whole.replica.predict(
+            np.asarray(keys, np.uint64), np.asarray(values, np.float64), np.asarray(row_start, np.int64)
+        )
+        return self._predictions(whole, p_click, np.zeros(len(p_click), np.uint8), version)
+
+    def _predictions(
+        self, whole: _Whole, p_click: NDArray[np.float64], status: NDArray[np.uint8], version: int
+    ) -> Predictions:
+        return Predictions(p_click, status, version, self.model, _age_ms(version, whole.encoding), self._age_s())
+
+    def _encoder(self, whole: _Whole) -> FeatureEncoder:
+        """This thread's encoder for what is served."""
+        encoding = whole.encoding
+        if getattr(self._local, "encoding", None) is not encoding:
+            self._local.encoder = FeatureEncoder(encoding.spec, encoding.ignored)
+            self._local.encoding = encoding
+        encoder: FeatureEncoder = self._local.encoder
+        return encoder
+
+    def _usable(self) -> _Whole:
+        """What is served, one reference: a call that has begun with it ends with it. Raises NotReady."""
+        whole = self._whole
+        if whole is None:
+            raise NotReady(f"model {self.model} has no version yet: {self.why_not_ready}")
+        if self._refuse_after_ms is not None and (refused := self.why_refused):
+            raise NotReady(f"model {self.model} is not used: {refused}")
+        return whole
+
+    def _age_s(self) -> float:
+        return time.monotonic() - self._applied_s
+
+    def _quiet_for(self, limit_ms: int | None) -> bool:
+        """Whether for longer than this nothing has come that should have."""
+        quiet_s = time.monotonic() - max(self._applied_s, self._excused_at_s)
+        return limit_ms is not None and quiet_s * 1000 > limit_ms
+
+    def _begin_with(self, kept: KeptVersion) -> None:
+        """Step 1, from a copy."""
+        self._whole = _Whole(kept.replica, self._encoding_of(kept.replica.model))
+        self._applied_s = self._excused_at_s = self._began_s - kept.age_s
+        self.loaded_s = 0.0
+
+    def _new_reader(self) -> SnapshotReader:
+        """A reader of the topic from its beginning. Raises TopicMissing, BrokerUnreachable, NotAuthorised."""
+        reader = SnapshotReader(
+            self._settings,
+            self._topic,
+            self._log,
+            lambda version: self._note(reader.replica, version),
+            check_model=self._encoding_of,
+            on_unusable=self._on_unusable,
+        )
+        return reader
+
+    def _pin_reader(self, reader: SnapshotReader) -> None:
+        """Pin it as `pin` was told. What is held may be served by another replica than the reader's."""
+        assert self._held is not None
+        (version,), whole = self._held, self._whole
+        if version is None and whole is not None and whole.replica is not reader.replica:
+            version = whole.replica.version
+        reader.pin(version)
+
+    def _tend(self) -> None:
+        """Step 3, and what is to be said of staleness."""
+        again_s, pause_s, said = time.monotonic(), AGAIN_S, ""
+        while not self._stop.wait(LOOK_S):
+            self._tell_staleness()
+            whole, reader = self._whole, self._reader
+            if reader is not None and whole is not None and whole.replica is reader.replica:
+                pause_s, said = AGAIN_S, ""
+            ended = reader is None or reader.failure is not None
+            if whole is None or not ended or time.monotonic() < again_s:
+                continue
+            try:
+                self._follow_again()
+            except StreamLearnerError as error:
+                self._failure = error
+                if str(error) != said:
+                    said = str(error)
+                    self._log.warning("snapshots_not_followed", reason=said, action=error.action)
+            again_s, pause_s = time.monotonic() + pause_s, min(2 * pause_s, LONGEST_AGAIN_S)
+
+    def _follow_again(self) -> None:
+        reader = self._new_reader()
+        with self._changing:
+            if self._held is not None:
+                self._pin_reader(reader)
+            self._reader = reader
+        reader.start()
+        if self._stop.is_set():
+            reader.stop()
+        else:
+            self._log.info("snapshots_followed_again", topic=self._topic)
+
+    def _tell_staleness(self) -> None:
+        """Once when the version has become stale, once when it is not any more."""
+        reason = self.why_stale
+        if bool(reason) == self._stale:
+            return
+        self._stale = bool(reason)
+        version = self.replica.version
+        if reason:
+            self._log.warning("version_stale", version=version, reason=reason)
+        else:
+            self._log.info("version_fresh", version=version)
+
+    def _encoding_of(self, content: Mapping[str, Any]) -> _Encoding:
+        """How events are encoded by a model record. Raises NewerFormat for what this program does not know."""
+        try:
+            inputs = content["inputs"]
+            spec = FeatureSpec.from_dict(content["features"])
+            return _Encoding(
+                content["features"], inputs, spec, tuple(inputs["ignored_fields"]), int(content["tick_ms"])
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise NewerFormat(f"model {self.model} has features that this program cannot make: {error}") from error
+
+    def _note(self, replica: Replica, version: int) -> None:
+        """In the reader's thread: a version of its replica is whole."""
+        model, whole = replica.model, self._whole
+        known = whole.encoding if whole is not None and whole.replica is replica else None
+        if known is None or (known.features, known.inputs) != (model["features"], model["inputs"]):
+            self._whole = _Whole(replica, self._encoding_of(model))
+        self._applied_s = time.monotonic()
+        if whole is not None and whole.replica is not replica:
+            self._kept = None
+            self._log.info("served_from_topic", version=version, before=whole.replica.version)
+        if self.loaded_s is None:
+            self.loaded_s = time.monotonic() - self._began_s
+        self._on_version(self, version)
+
+
+def _age_ms(version: int, encoding: _Encoding) -> float:
+    """How long ago the tick of a version ended, by the wall clock."""
+    return time.time() * 1000 - (version + 1) * encoding.tick_ms

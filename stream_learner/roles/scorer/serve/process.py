@@ -1,0 +1,131 @@
+"""`serve`: predictions over HTTP until a signal, in one process.
+
+In: a configuration, a listening socket. Out: answers. This file must never end with a request unanswered: told to
+stop, the server is first not ready, so that balancers look elsewhere, then accepts no more, then answers what it has.
+
+1. Answer health at once, and everything else with 503.
+2. Load the kernels and start a scorer for every name; each is ready from its first whole version on.
+3. Look after them until a signal.
+4. For `serve.drain`: not ready, and still answering. Left out where no name was ready so far: nobody was served.
+5. Close the socket, finish what is under way, end.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from stream_learner.adapters.http.models import Shelf
+from stream_learner.adapters.http.server import PredictionServer
+from stream_learner.adapters.http.thread import TelemetryServer
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.adapters.telemetry.metrics import Metrics, merged
+from stream_learner.config import Config
+from stream_learner.errors import BrokenInvariant
+from stream_learner.roles.common.compile import load_kernels
+from stream_learner.roles.common.lifecycle import Stopping
+from stream_learner.roles.scorer.serve.served_name import ServedName
+from stream_learner.version import __version__
+
+TURN_S = 0.2
+
+Tell = Callable[[int], None]
+"""Gets the port on which the process answers `/metrics` and `/readyz`."""
+
+
+def served_names(config: Config, *, wait: bool) -> list[ServedName]:
+    """What the configuration says is to be served: models and aliases, or the one that the scorer follows."""
+    serve = config.serve
+    if serve.models or serve.aliases:
+        models = [ServedName(config, name, is_alias=False, wait=wait) for name in serve.models]
+        return [*models, *(ServedName(config, name, is_alias=True, wait=wait) for name in serve.aliases)]
+    alias = config.scorer.alias
+    return [ServedName(config, alias or config.model, is_alias=alias is not None, wait=wait)]
+
+
+class ServingProcess:
+    """One process that answers requests on a socket, which it closes at the end.
+
+    started: whether a name has been ready.
+    """
+
+    def __init__(self, config: Config, listening: socket.socket, stopping: Stopping, *, wait: bool = True) -> None:
+        """wait: for brokers, where none answers at the start. Raises ConfigError for a token or a certificate that
+        cannot be used."""
+        self._config = config
+        self._stopping = stopping
+        self.started = False
+        self._names = served_names(config, wait=wait)
+        self._shelf = Shelf({served.name: served for served in self._names})
+        self._metrics = Metrics(config.model)
+        self._metrics.set(names.BUILD_INFO, 1, version=__version__, role="serve")
+        self._server = PredictionServer(self._shelf, self._metrics, config.serve, listening, version=__version__)
+        self._log = get_logger("serve")
+
+    def run(
+        self, address: tuple[str, int] | None, tell: Tell = lambda port: None, *, accept_late: bool = False
+    ) -> None:
+        """Answer until the process is told to stop.
+
+        address: where to answer `/metrics`, `/healthz` and `/readyz` beside; None nowhere. accept_late: take no
+        request before every model is ready, because other processes take them meanwhile.
+        """
+        with ExitStack() as stack:
+            stack.callback(self._close)
+            if address is not None:
+                tell(stack.enter_context(self._telemetry(address)).port)
+            if not accept_late:
+                self._server.start()
+            self._log.info("serving", port=self._server.port, names=self._shelf.names)
+            if load_kernels(["serve"], stop=self._stopping):
+                self._look_after(accept_late)
+            if self.started:
+                self._drain()
+
+    def _look_after(self, accept_late: bool) -> None:
+        waiting, was_ready = accept_late, False
+        while True:
+            for served in self._names:
+                served.tend()
+            self.started |= any(not served.why_not_ready for served in self._names)
+            reason = self._shelf.why_not_ready
+            if waiting and not reason:
+                self._server.start()
+                waiting = False
+            if not waiting and not self._server.alive:
+                raise BrokenInvariant("the event loop of the server ended by itself")
+            if was_ready == bool(reason):
+                was_ready = not reason
+                say = self._log.info if was_ready else self._log.warning
+                say("ready" if was_ready else "not_ready", reason=reason)
+            if self._stopping.wait(TURN_S):
+                return
+
+    def _drain(self) -> None:
+        self._log.info("draining", seconds=self._config.serve.drain_ms / 1000)
+        self._server.drain()
+        time.sleep(self._config.serve.drain_ms / 1000)
+
+    def _close(self) -> None:
+        self._server.close()
+        for served in self._names:
+            served.close()
+        self._log.info("stopped_serving")
+
+    def _telemetry(self, address: tuple[str, int]) -> TelemetryServer:
+        return TelemetryServer(*address, metrics=self, health=self._health, ready=self._readiness)
+
+    def text(self) -> bytes:
+        """The metrics of the server and of each scorer."""
+        return merged(({}, metrics.text()) for metrics in (self._metrics, *(n.metrics for n in self._names)))
+
+    def _health(self) -> tuple[bool, str]:
+        alive = self._server.alive
+        return alive, "ok" if alive else "the event loop of the server does not run"
+
+    def _readiness(self) -> tuple[bool, str]:
+        reason = self._shelf.why_not_ready
+        return not reason, reason or "ok"

@@ -1,0 +1,250 @@
+"""`serve` with its processes: one, or several that share a socket and are looked after.
+
+In: a configuration. Out: processes that answer until a signal. This file must never take a request itself, nor start a
+worker that keeps failing more often than every half minute.
+
+The socket is made once and handed to every worker: a worker that ends leaves no connection waiting that another could
+not take. Each worker has replicas of its own. It is this module as a child (`roles/common/child.py`), and drains and
+ends when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable
+from contextlib import ExitStack
+from urllib.error import URLError
+
+from stream_learner.adapters.http.server import listen_for_predictions
+from stream_learner.adapters.http.thread import TelemetryServer
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
+from stream_learner.adapters.telemetry.metrics import Metrics, merged
+from stream_learner.config import Config
+from stream_learner.errors import BrokenInvariant, StreamLearnerError
+from stream_learner.roles.common import starting
+from stream_learner.roles.common.child import Child, Parent
+from stream_learner.roles.common.lifecycle import Stopping, end_where_starting
+from stream_learner.roles.scorer.serve.process import ServingProcess
+
+TURN_S = 0.2
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+STEADY_S = 60.0
+"""A worker that ran so long was no failure; the next pause is the first again."""
+ASK_S = 2.0
+CLOSE_S = 15.0
+
+
+def serve(config: Config, *, wait: bool = True) -> int:
+    """Serve until a signal; the exit code. Raises what `ServingProcess` raises, and PortInUse.
+
+    wait: for brokers, where none answers at the start; else it raises BrokerUnreachable or RetryLater.
+
+    A stop that takes longer than the drain and the requests under way may ends the process at once.
+    """
+    stopping = Stopping().listen(_stop_s(config) + (CLOSE_S if config.serve.workers > 1 else 0.0))
+    starting.over()
+    listening = listen_for_predictions(config.serve)
+    if config.serve.workers > 1:
+        return Workers(config, listening, wait=wait).run(stopping)
+    telemetry = config.telemetry
+    address = (telemetry.http_host, telemetry.http_port) if telemetry.http_port else None
+    process = ServingProcess(config, listening, stopping, wait=wait)
+    end_where_starting(stopping, lambda: process.started)
+    process.run(address)
+    if not process.started:
+        starting.end()
+    return 0
+
+
+class Worker:
+    """One worker process, started again when it has ended."""
+
+    def __init__(self, config: Config, listening: socket.socket, number: int, *, wait: bool) -> None:
+        self._config = config
+        self._wait = wait
+        self._listening = listening
+        self.number = number
+        self.starts = 0
+        self.port = 0
+        self._child: Child | None = None
+        self._began_s = self._again_s = 0.0
+        self._pause_s = FIRST_PAUSE_S
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._child is not None and self._child.alive
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, None while it runs or before it has."""
+        return self._child.exit_code if self._child is not None else None
+
+    def start(self) -> None:
+        """Start the process."""
+        if self._child is not None:
+            self._child.end(0)
+        socket_fd = self._listening.fileno()
+        message: dict[str, object] = {
+            "config": self._config.written(),
+            "socket_fd": socket_fd,
+            "accept_late": self.starts > 0,
+        }
+        message["wait"] = self._wait or self.starts > 0
+        self._child = Child(__name__, message, descriptors=[socket_fd])
+        self.starts += 1
+        self.port = 0
+        self._began_s = time.monotonic()
+
+    def turn(self) -> bool:
+        """Look after it; whether it was started now."""
+        if self._child is not None and self._child.alive:
+            for port in self._child.reports():
+                self.port = port
+            return False
+        now_s = time.monotonic()
+        if self._again_s <= self._began_s:
+            steady = now_s - self._began_s > STEADY_S
+            self._pause_s = FIRST_PAUSE_S if steady else self._pause_s
+            self._again_s = now_s + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            get_logger("serve").error(
+                "worker_ended", worker=self.number, exit_code=self.exit_code, again_in_s=round(self._again_s - now_s)
+            )
+        if now_s < self._again_s:
+            return False
+        self.start()
+        return True
+
+    def stop(self) -> None:
+        """Tell it to drain and end."""
+        if self._child is not None:
+            self._child.ask_to_stop()
+
+    def wait(self, until_s: float) -> None:
+        """Wait for its end, and end it by force when that takes too long."""
+        if self._child is not None:
+            self._child.end(max(until_s - time.monotonic(), 0.1))
+
+    def ask(self, path: str) -> tuple[bool, bytes]:
+        """What it answers on its own port: whether it is a yes, and the text."""
+        if not self.alive or not self.port:
+            return False, b"starting"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=ASK_S) as answer:
+                return True, answer.read()
+        except urllib.error.HTTPError as error:
+            return False, error.read()
+        except (URLError, OSError):
+            return False, b"no answer"
+
+
+class Workers:
+    """Starts the workers, starts again those that end, passes on the signal to stop."""
+
+    def __init__(self, config: Config, listening: socket.socket, *, wait: bool) -> None:
+        self._config = config
+        self._listening = listening
+        self._metrics = Metrics(config.model)
+        self._workers = [Worker(config, listening, number, wait=wait) for number in range(config.serve.workers)]
+        self._log = get_logger("serve")
+
+    def run(self, stopping: Stopping) -> int:
+        """Until a signal, 0; or until a worker could not even begin: its exit code."""
+        telemetry = self._config.telemetry
+        self._metrics.follow(names.SERVE_WORKERS, lambda: float(sum(worker.alive for worker in self._workers)))
+        with ExitStack() as stack:
+            stack.callback(self._close)
+            if telemetry.http_port:
+                address = (telemetry.http_host, telemetry.http_port)
+                stack.enter_context(TelemetryServer(*address, metrics=self, health=self._health, ready=self._readiness))
+            for worker in self._workers:
+                worker.start()
+                self._metrics.inc(names.SERVE_WORKER_STARTS)
+            while not stopping.wait(TURN_S):
+                code = self._turn()
+                if code:
+                    return code
+            if not any(worker.ask("/readyz")[0] for worker in self._workers):
+                self._log.info("stopped_while_starting")
+        return 0
+
+    def _turn(self) -> int:
+        """Look after each; the exit code of one whose first start failed for good, else 0."""
+        for worker in self._workers:
+            code = worker.exit_code
+            if worker.starts == 1 and code is not None and 0 < code < BrokenInvariant.exit_code:
+                return code
+            if worker.turn():
+                self._metrics.inc(names.SERVE_WORKER_STARTS)
+        return 0
+
+    def _close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        until_s = time.monotonic() + _stop_s(self._config)
+        for worker in self._workers:
+            worker.wait(until_s)
+        self._listening.close()
+
+    def text(self) -> bytes:
+        """The metrics of all workers, each with the label `worker`, and of this process."""
+        return merged(self._texts())
+
+    def _texts(self) -> Iterable[tuple[dict[str, str], bytes]]:
+        yield {}, self._metrics.text()
+        for worker in self._workers:
+            found, text = worker.ask("/metrics")
+            if found:
+                yield {"worker": str(worker.number)}, text
+
+    def _health(self) -> tuple[bool, str]:
+        alive = any(worker.alive for worker in self._workers)
+        return alive, "ok" if alive else "no worker runs"
+
+    def _readiness(self) -> tuple[bool, str]:
+        missing = []
+        for worker in self._workers:
+            ready, text = worker.ask("/readyz")
+            if not ready:
+                missing.append(f"worker {worker.number}: {text.decode(errors='replace').strip()}")
+        return not missing, "; ".join(missing) or "ok"
+
+
+def work() -> None:
+    """What a worker process does."""
+    parent = Parent.meet()
+    config = Config.model_validate(parent.message["config"])
+    parent.when_gone(lambda: _end_orphan(config, parent.stopping))
+    telemetry = config.telemetry
+    configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
+    try:
+        with socket.socket(fileno=parent.message["socket_fd"]) as listening:
+            process = ServingProcess(config, listening, parent.stopping, wait=parent.message["wait"])
+            end_where_starting(parent.stopping, lambda: process.started, say=False)
+            process.run(("127.0.0.1", 0), parent.report, accept_late=parent.message["accept_late"])
+        if not process.started:
+            starting.end(say=False)
+    except StreamLearnerError as error:
+        get_logger("serve").error("worker_failed", reason=error.message, action=error.action)
+        sys.exit(error.exit_code)
+
+
+def _end_orphan(config: Config, stopping: Stopping) -> None:
+    """Let it drain and end by itself, for as long as its parent would have."""
+    stopping.set()
+    time.sleep(_stop_s(config))
+
+
+def _stop_s(config: Config) -> float:
+    """How long a worker may take from the request to stop to its end, seconds."""
+    serve = config.serve
+    return (serve.drain_ms + serve.request_timeout_ms) / 1000 + CLOSE_S
+
+
+if __name__ == "__main__":
+    work()

@@ -1,0 +1,54 @@
+"""Batches of records, taken apart and put together: the same as if they had come like that."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from stream_learner.adapters.kafka.raw_batch import RawBatch, joined
+
+VALUES = [b"one", b"", None, b"four", b"fifth", None]
+SPLITS = ([6], [1, 5], [2, 1, 3], [1] * 6)
+
+
+def batch(first: int, end: int, *, complete: bool) -> RawBatch:
+    """Records of `VALUES`, with keys and headers or without."""
+    return RawBatch(
+        np.arange(first, end) * 10,
+        np.arange(first, end) + 5,
+        VALUES[first:end],
+        [b"key%d" % i for i in range(first, end)] if complete else None,
+        [[("number", str(i))] for i in range(first, end)] if complete else None,
+    )
+
+
+def assert_same(found: RawBatch, wanted: RawBatch) -> None:
+    """All that a batch says of itself."""
+    for name in ("offsets", "record_times_ms", "lengths", "bounds"):
+        assert getattr(found, name).tolist() == getattr(wanted, name).tolist(), name
+    assert (found.is_null is None) == (wanted.is_null is None)
+    assert found.is_null is None or found.is_null.tolist() == wanted.is_null.tolist()  # type: ignore[union-attr]
+    for name in ("values", "keys", "headers", "data", "size_bytes"):
+        assert getattr(found, name) == getattr(wanted, name), name
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_part_is_as_if_it_had_come_alone(complete: bool) -> None:
+    """Also where null values are in the batch, and none in the part."""
+    whole = batch(0, 6, complete=complete)
+    for first in range(6):
+        for end in range(first + 1, 7):
+            assert_same(whole.part(first, end), batch(first, end, complete=complete))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("complete", [False, True])
+def test_joined_batches_are_as_if_they_had_come_at_once(split: list[int], complete: bool) -> None:
+    """Whole ones, and parts of others, with null values in some of them."""
+    edges = np.cumsum([0, *split]).tolist()
+    whole = batch(0, 6, complete=complete)
+    pairs = list(pairwise(edges))
+    assert_same(joined([batch(*pair, complete=complete) for pair in pairs]), whole)
+    assert_same(joined([whole.part(*pair) for pair in pairs]), whole)

@@ -1,0 +1,61 @@
+"""Freed memory goes back to the system where a process is to keep little of it."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from stream_learner.adapters import machine
+
+PROGRAM = """
+import threading
+import numpy as np
+from pathlib import Path
+from stream_learner.adapters import machine as allocator
+
+def resident_kib():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+def work(kept):
+    for _ in range(20):
+        arrays = [np.ones(60_000) for _ in range(40)]
+        kept.append(bytes(1000))
+        kept.append(np.ones(100))
+
+told = allocator.keep_little() if KEEP else None
+np.ones(2_000_000)
+before, kept = resident_kib(), []
+threads = [threading.Thread(target=work, args=(kept,)) for _ in range(6)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(told, (resident_kib() - before) // 1024)
+"""
+
+
+def grown_mib(*, keep: bool) -> tuple[str, int]:
+    """What `keep_little` said, and by how much a process grew whose threads have freed all but little."""
+    program = PROGRAM.replace("KEEP", str(keep))
+    said, grown = subprocess.run(
+        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.split()
+    return said, int(grown)
+
+
+def test_what_threads_have_freed_goes_back() -> None:
+    """Six threads each take and free 18 MiB again and again: little of it stays, much more of it untold."""
+    said, grown = grown_mib(keep=True)
+    if platform.libc_ver()[0] != "glibc":
+        assert said == "False"
+        return
+    assert said == "True" and grown < 8
+    assert grown_mib(keep=False)[1] > 2 * max(grown, 4)
+
+
+def test_another_c_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no `mallopt`, nothing happens."""
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: object())
+    assert machine.keep_little() is False

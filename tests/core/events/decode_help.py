@@ -1,0 +1,58 @@
+"""Batches for decoding tests, and the columns the plain path gives for them.
+
+In: raw events. Out: their bytes back to back with bounds; expected columns as plain tuples.
+This file must never run the kernel.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.events.engine import BatchDecoder, Columns
+from stream_learner.core.events.plan import Plan
+from stream_learner.core.events.reasons import Refused
+from stream_learner.core.events.reference import parse_event, read_event
+
+Event = tuple[int, int, int, float, list[int], list[float]]
+"""status, time_ms, id_hash, number, keys, values"""
+
+
+def batch(raws: list[bytes]) -> tuple[bytes, NDArray[np.int64]]:
+    """Events back to back, and their bounds."""
+    bounds = np.zeros(len(raws) + 1, np.int64)
+    np.cumsum([len(raw) for raw in raws], out=bounds[1:])
+    return b"".join(raws), bounds
+
+
+def plainly(plan: Plan, raw: bytes, time_ms: int) -> Event:
+    """What the plain path makes of one event."""
+    try:
+        row = read_event(plan, parse_event(raw, plan.max_event_bytes), time_ms)
+    except Refused as refused:
+        return int(refused.reason), 0, 0, 0.0, [], []
+    return 0, row.time_ms, row.id_hash, row.number, row.keys, row.values
+
+
+def events(columns: Columns) -> list[Event]:
+    """Columns as one tuple per event."""
+    return [
+        (
+            int(columns.status[i]),
+            int(columns.time_ms[i]),
+            int(columns.id_hash[i]),
+            float(columns.number[i]),
+            columns.keys[columns.row_start[i] : columns.row_start[i + 1]].tolist(),
+            columns.values[columns.row_start[i] : columns.row_start[i + 1]].tolist(),
+        )
+        for i in range(len(columns.status))
+    ]
+
+
+def check(decoder: BatchDecoder, plan: Plan, raws: list[bytes], times: list[int]) -> int:
+    """Assert that a batch decodes as the plain path decodes each event; returns how many were accepted."""
+    data, bounds = batch(raws)
+    got = events(decoder.decode(data, bounds, np.array(times, np.int64)))
+    for raw, time_ms, event in zip(raws, times, got, strict=True):
+        assert event == plainly(plan, raw, time_ms), raw
+    return sum(event[0] == 0 for event in got)

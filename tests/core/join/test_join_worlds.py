@@ -1,0 +1,139 @@
+"""The join of one partition against the oracle of docs/join.md, in random worlds with all that goes wrong."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from stream_learner.core.events.decoders import Clicks, Impressions
+from stream_learner.core.join.partition import JoinSpec, PartitionJoin, TickOutput
+from tests.core.join.join_worlds import World, closed_by_log, random_world
+from tests.oracles.events import Click, Impression, Settings
+from tests.oracles.join import Joined, Mark, join_by_log_time, replay
+from tests.suite.share import share
+
+Row = tuple[int, int, int, float, float]
+
+
+@dataclass
+class Emitted:
+    """What a mark, or several, stand for: tick, log time, id, label and weight of each example, and the counts."""
+
+    examples: list[Row]
+    impressions: Counter[str]
+    clicks: Counter[str]
+
+
+def spec_of(s: Settings) -> JoinSpec:
+    names = ("window_ms", "skew_ms", "tick_ms", "dedupe_ms", "keep_negatives", "lateness_ms", "agree")
+    return JoinSpec(**{name: s[name] for name in names})
+
+
+def impressions_of(events: list[Impression]) -> tuple[np.ndarray, Impressions]:
+    """Offsets and columns, without features."""
+    n = len(events)
+    columns = Impressions(
+        np.array([e.time_ms is None for e in events], np.uint8),
+        np.array([e.time_ms or 0 for e in events], np.int64),
+        np.array([e.id_hash for e in events], np.uint64),
+        np.array([e.weight for e in events], np.float64),
+        np.zeros(n + 1, np.int64),
+        np.zeros(0, np.uint64),
+        np.zeros(0),
+    )
+    return np.array([e.offset for e in events], np.int64), columns
+
+
+def clicks_of(events: list[Click]) -> tuple[np.ndarray, Clicks]:
+    """Offsets and columns."""
+    columns = Clicks(
+        np.array([e.time_ms is None for e in events], np.uint8),
+        np.array([e.time_ms or 0 for e in events], np.int64),
+        np.array([e.id_hash for e in events], np.uint64),
+        np.array([e.value for e in events], np.float64),
+    )
+    return np.array([e.offset for e in events], np.int64), columns
+
+
+def run(world: World, rng: random.Random, by_clock: bool) -> list[TickOutput]:
+    """What a joiner makes of a world as its records arrive: it reads in random pieces and emits when it can."""
+    impressions, clicks = world.oracle_impressions(), world.oracle_clicks()
+    join, outputs = PartitionJoin(spec_of(world.settings), impression_start=0, click_start=0), []
+    arrivals = world.impressions + world.clicks
+    now = min((a.at_ms for a in arrivals), default=0) - 1
+    last = max([world.last_arrival_ms, *(a.time_ms or 0 for a in arrivals)]) + 3 * world.memory_ms + 50
+    i = c = 0
+    while now <= last:
+        now += rng.choice([0, 1, 3, 40])
+        there_i, there_c = (sum(a.at_ms <= now for a in side) for side in (world.impressions, world.clicks))
+        upto_i, upto_c = (
+            end if now > last or rng.random() < 0.7 else rng.randint(at, max(at, end))
+            for at, end in ((i, there_i), (c, there_c))
+        )
+        if upto_i > i:
+            join.add_impressions(*impressions_of(impressions[i:upto_i]))
+        if upto_c > c:
+            join.add_clicks(*clicks_of(clicks[c:upto_c]))
+        i, c = max(i, upto_i), max(c, upto_c)
+        idle = now - world.grace_ms
+        ends = (idle if by_clock and c == there_c else None, idle if by_clock and i == there_i else None)
+        while cut := join.next_cut(*ends, allow_empty=now > last or rng.random() < 0.7):
+            outputs.append(join.emit(cut))
+    if by_clock:
+        assert (join.waiting_impressions, join.clicks_ahead, join.waiting_clicks) == (0, 0, 0), "left over"
+    return outputs
+
+
+def emitted(output: TickOutput) -> Emitted:
+    b, i, c = output.examples, output.counts.impressions, output.counts.clicks
+    columns = (b.log_time_ms.tolist(), b.id_hash.tolist(), b.label.tolist(), b.weight.tolist())
+    names = ("read", "examples", "positives", "duplicates", "late", "sampled_out", "dead")
+    clicks = ("read", "matched", "duplicates", "orphans", "late", "dead", "waiting")
+    return Emitted(
+        [(output.cut.last_tick, *row) for row in zip(*columns, strict=True)],
+        +Counter({name: getattr(i, name) for name in names}),
+        +Counter({name: getattr(c, name) for name in clicks}),
+    )
+
+
+def wanted(joined: Joined) -> Emitted:
+    rows = [(e.tick, e.log_time_ms, e.id_hash, e.label, e.weight) for e in joined.examples]
+    return Emitted(rows, +joined.impressions, +joined.clicks)
+
+
+def total(parts: list[Emitted]) -> Emitted:
+    """All parts together; what waits is that of the last."""
+    out = Emitted([], Counter(), Counter())
+    for part in parts:
+        out.examples += part.examples
+        out.impressions += part.impressions
+        out.clicks += part.clicks
+    out.clicks["waiting"] = parts[-1].clicks["waiting"] if parts else 0
+    out.clicks = +out.clicks
+    return out
+
+
+@share(300, of=6_000)
+@pytest.mark.parametrize("by_clock", [False, True])
+def test_every_mark_is_what_the_rules_make_of_its_positions(by_clock: bool, examples: int) -> None:
+    """Examples in their order with label, weight and log time, and all counts, whatever was read ahead.
+
+    Where no clock is asked, all of it follows from the two logs, without positions.
+    """
+    found = 0
+    for number in range(examples):
+        rng = random.Random(f"{by_clock} {number}")
+        world = random_world(rng) if by_clock else closed_by_log(random_world(rng), rng)
+        outputs = run(world, rng, by_clock)
+        impressions, clicks = world.oracle_impressions(), world.oracle_clicks()
+        made = [emitted(output) for output in outputs]
+        again = replay(impressions, clicks, [Mark(*output.cut) for output in outputs], world.settings)
+        assert made == [wanted(joined) for joined in again], number
+        if not by_clock:
+            assert total(made) == wanted(join_by_log_time(impressions, clicks, world.settings)), number
+        found += sum(len(part.examples) for part in made)
+    assert found > examples

@@ -1,0 +1,203 @@
+"""From blocks to trials: order, bad lines, predictions, several readings, passes."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_learner.errors import BadInput
+from stream_learner.evaluate.formats.base import Fault
+from stream_learner.evaluate.holdout import PassPlan
+from stream_learner.evaluate.models import LearnerModel
+from stream_learner.evaluate.outputs import PredictionFile
+from stream_learner.evaluate.pipeline import Feed, Pipeline
+from stream_learner.evaluate.portions import Portion
+from stream_learner.evaluate.trial import Trial
+from tests.core.model.optimizers.optimizer_help import learner_for
+from tests.evaluate.evaluation_help import generated, portions_of
+from tests.oracles.optimizers.base import Example
+from tests.waiting import patience
+
+SETTINGS = [("ftrl_proximal", {"alpha": 0.3, "l1": 0.1}), ("adagrad", {"eta": 0.2}), ("ogd", {"eta": 0.1})]
+
+
+class Memory:
+    """Portions as a source; a block is the number of one."""
+
+    bytes_total = None
+    bytes_read = 0
+
+    def __init__(self, blocks: int) -> None:
+        self.count = blocks
+        self.passes = 0
+
+    def blocks(self) -> Iterator[int]:
+        self.passes += 1
+        yield from range(self.count)
+
+
+def trials(plan: PassPlan | None = None) -> list[Trial]:
+    """One of each."""
+    made = [LearnerModel(learner_for(name, "logistic", hyper)) for name, hyper in SETTINGS]
+    names = [name for name, _ in SETTINGS]
+    return [Trial(name, model, plan or PassPlan()) for name, model in zip(names, made, strict=True)]
+
+
+def reading(portions: Sequence[Portion], work: Callable[[int], None] = lambda block: None) -> Callable[[], Any]:
+    """What makes readers of these portions."""
+
+    def read(block: int) -> Portion:
+        work(block)
+        return portions[block]
+
+    return lambda: read
+
+
+def digests(done: Sequence[Trial]) -> list[int]:
+    """The bits of their models."""
+    return [trial.model.learner.digest() for trial in done]  # type: ignore[attr-defined]
+
+
+def alone(portions: Sequence[Portion], plan: PassPlan | None = None) -> list[Trial]:
+    """The same trials, one after the other, without threads."""
+    found = trials(plan)
+    for trial in found:
+        while not trial.done:
+            for portion in portions:
+                trial.take(portion)
+            trial.end_pass()
+    return found
+
+
+def test_parsers_that_take_different_times_change_nothing() -> None:
+    """Each trial sees the examples in their order, bit for bit as if it were alone; several threads did parse."""
+    portions = portions_of(generated(200), 5)
+    parsed = [threading.Event() for _ in portions]
+    used = set()
+
+    def work(block: int) -> None:
+        used.add(threading.get_ident())
+        if block % 2 == 0 and block + 1 < len(portions):
+            assert parsed[block + 1].wait(patience()), "the next one is parsed before this one"
+        parsed[block].set()
+
+    found = trials()
+    pipeline = Pipeline(Memory(len(portions)), [Feed(reading(portions, work), found)], threads=4)
+    pipeline.run()
+    assert digests(found) == digests(alone(portions))
+    assert len(used) > 1
+    assert (pipeline.counts.examples, pipeline.counts.passes) == (200, 1)
+
+
+def test_trials_with_plans_of_their_own_end_when_each_is_done() -> None:
+    """One pass, four passes, passes with holdout that end early: side by side as alone."""
+    portions = portions_of(generated(90), 8)
+    plans = [PassPlan(), PassPlan(4, holdout_off=True), PassPlan(12)]
+    found = [trial for plan in plans for trial in trials(plan)]
+    source = Memory(len(portions))
+    Pipeline(source, [Feed(reading(portions), found)]).run()
+    expected = [trial for plan in plans for trial in alone(portions, plan)]
+    assert digests(found) == digests(expected)
+    without_time = [[{**trial.row(), "seconds": 0.0} for trial in side] for side in (found, expected)]
+    assert without_time[0] == without_time[1]
+    assert 4 <= source.passes <= 12
+
+
+def test_readings_are_kept_apart() -> None:
+    """Two feeds read the same blocks in two ways; each trial sees its own."""
+    examples = generated(60)
+    other = [Example({i + 20: v for i, v in e.x.items()}, e.y, e.h) for e in examples]
+    ways = [portions_of(side, 9) for side in (examples, other)]
+    found = [trials(), trials()]
+    Pipeline(Memory(7), [Feed(reading(way), side) for way, side in zip(ways, found, strict=True)]).run()
+    for way, side in zip(ways, found, strict=True):
+        assert digests(side) == digests(alone(way))
+
+
+def test_bad_lines_are_counted_and_one_too_many_is_named() -> None:
+    """File, line, column, what was expected; counted once, though there are several readings and passes."""
+    portions = portions_of(generated(40), 10)
+    portions[1].faults = [Fault(11, 3, "a number")]
+    portions[3].faults = [Fault(35, 1, "a label"), Fault(38, 9, "a bar")]
+    for portion in portions:
+        portion.file = "clicks.vw"
+    plan = PassPlan(3, holdout_off=True)
+    feeds = [Feed(reading(portions), trials(plan)), Feed(reading(portions), trials(plan))]
+    pipeline = Pipeline(Memory(4), feeds, skip_bad=3)
+    pipeline.run()
+    assert pipeline.counts.skipped == 3
+    for skip, words in [
+        (0, "clicks.vw line 11 column 3: expected a number"),
+        (1, "clicks.vw line 35 column 1: expected a label (1 bad line before it was skipped)"),
+        (2, "clicks.vw line 38 column 9: expected a bar (2 bad lines before it were skipped)"),
+    ]:
+        with pytest.raises(BadInput) as caught:
+            Pipeline(Memory(4), [Feed(reading(portions), trials())], skip_bad=skip).run()
+        assert caught.value.message == words
+
+
+def test_an_error_in_a_reader_ends_it() -> None:
+    """It comes out as it is, and no thread is left behind."""
+    portions = portions_of(generated(40), 4)
+
+    def work(block: int) -> None:
+        if block == 5:
+            raise BadInput("the file ends in the middle of a block")
+
+    before = threading.active_count()
+    with pytest.raises(BadInput, match="in the middle"):
+        Pipeline(Memory(10), [Feed(reading(portions, work), trials())]).run()
+    assert threading.active_count() == before
+
+
+def test_predictions_are_those_of_the_first_pass_in_order() -> None:
+    """One configuration: prediction and tag as Vowpal Wabbit writes them; several: CSV, a column each."""
+    portions = portions_of(generated(30), 7)
+    for start, portion in zip(range(0, 30, 7), portions, strict=True):
+        portion.tags = [f"t{start + i}".encode() if i % 2 else b"" for i in range(len(portion))]
+    texts = []
+    for chosen in (slice(0, 1), slice(0, 3)):
+        found = trials(PassPlan(2, holdout_off=True))[chosen]
+        text = io.StringIO()
+        sink = PredictionFile(text, found)
+        Pipeline(Memory(5), [Feed(reading(portions), found)], on_taken=sink.write).run()
+        texts.append(text.getvalue().splitlines())
+    expected = trials()[0]
+    margins = []
+    for portion in portions:
+        expected.take(portion)
+        margins += expected.margins.tolist()
+    first = [line.split(" ") for line in texts[0]]
+    assert [float(line[0]) for line in first] == pytest.approx([1 / (1 + np.exp(-p)) for p in margins], rel=1e-8)
+    assert [line[1:] for line in first] == [[f"t{i}"] if (i % 7) % 2 else [] for i in range(30)]
+    assert texts[1][0] == "tag,ftrl_proximal,adagrad,ogd"
+    assert [line.split(",")[1] for line in texts[1][1:]] == [line[0] for line in first]
+
+
+def test_predictions_of_readings_with_other_lines_are_refused() -> None:
+    """As many examples of a block, but not of the same lines: nothing would show it in the file."""
+    portions = [*portions_of(generated(10), 10), *portions_of(generated(10), 10)]
+    portions[1].records[0] = replace(portions[1].records[0], id_hash=portions[1].records[0].id_hash + np.uint64(1))
+    found = trials()[:2]
+    feeds = [Feed(reading([portion]), [trial]) for portion, trial in zip(portions, found, strict=True)]
+    sink = PredictionFile(io.StringIO(), found)
+    with pytest.raises(BadInput, match="do not read the same lines"):
+        Pipeline(Memory(1), feeds, on_taken=sink.write).run()
+
+
+def test_data_that_change_between_passes_are_noticed() -> None:
+    """A file that grew or shrank since the first pass would hold out other examples."""
+    source = Memory(2)
+    portions = portions_of(generated(30), 10)
+
+    def grow(block: int) -> None:
+        source.count = 3
+
+    with pytest.raises(BadInput, match="20 examples in the first pass, 30 in pass 2"):
+        Pipeline(source, [Feed(reading(portions, grow), trials(PassPlan(4)))]).run()

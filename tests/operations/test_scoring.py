@@ -1,0 +1,84 @@
+"""`score` without a model: how a stream becomes batches of lines, and predictions lines."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_learner.core.events.reasons import Reason
+from stream_learner.operations.score import _answers, _batches
+from stream_learner.roles.scorer.scorer import Predictions
+
+
+class Pieces(io.RawIOBase):
+    """A pipe that gives its bytes in these pieces."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = [piece for piece in pieces if piece]
+
+    def readable(self) -> bool:
+        return True
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+@given(st.lists(st.binary(max_size=12).map(lambda text: text.replace(b"x", b"\n"))), st.integers(1, 4))
+def test_lines_are_whole_however_they_come(pieces: list[bytes], batch: int) -> None:
+    """The lines of the whole, in order, none waited for, at most so many at once; the last may lack its newline."""
+    batches = list(_batches(Pieces(pieces), batch))  # type: ignore[arg-type]
+    whole = b"".join(pieces)
+    expected = whole.split(b"\n")
+    if not expected[-1]:
+        expected.pop()
+    assert [line for lines in batches for line in lines] == expected
+    assert all(1 <= len(lines) <= batch for lines in batches)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (b"", []),
+        (b"\n", [[b""]]),
+        (b"a\nb", [[b"a"], [b"b"]]),
+        (b"a\r\nb\r\n", [[b"a\r", b"b\r"]]),
+        (b"a\n\nb\n", [[b"a", b"", b"b"]]),
+    ],
+)
+def test_the_edges_of_lines(text: bytes, lines: list[list[bytes]]) -> None:
+    """Empty lines count; a carriage return is JSON's white space."""
+    assert list(_batches(io.BytesIO(text), 10)) == lines
+
+
+def test_a_line_is_given_before_the_next_has_come() -> None:
+    """What a pipe has given so far is not held back."""
+    batches = _batches(Pieces([b"a\nb", b"c\n"]), 10)  # type: ignore[arg-type]
+    assert next(batches) == [b"a"]
+    assert next(batches) == [b"bc"]
+
+
+def test_predictions_as_lines() -> None:
+    """A line of JSON for each: probability in full precision and version, or what is wrong with the event."""
+    p_click = np.array([0.1 + 0.2, np.nan, 1e-17])
+    predictions = Predictions(p_click, np.array([0, Reason.NOT_JSON, 0], np.uint8), 42, "ctr-v2")
+    lines = list(_answers(predictions))
+    assert [json.loads(line) for line in lines] == [
+        {"p": 0.1 + 0.2, "version": 42},
+        {"error": "not JSON"},
+        {"p": 1e-17, "version": 42},
+    ]
+    assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
+    first, *_ = _answers(predictions, with_model=True)
+    assert json.loads(first) == {"p": 0.1 + 0.2, "version": 42, "model": "ctr-v2"}
+
+
+@pytest.mark.parametrize("reason", list(Reason)[1:])
+def test_every_reason_is_a_json_text(reason: Reason) -> None:
+    """No reason's words break the line."""
+    (line,) = _answers(Predictions(np.array([np.nan]), np.array([reason], np.uint8), 1, "m"))
+    assert json.loads(line) == {"error": reason.text}

@@ -1,0 +1,410 @@
+"""The oracle's join: events of one partition in, examples and the end of every record out, by docs/join.md alone.
+
+The rules stand here twice. `join_by_log_time` says of each impression and each click by itself what becomes of it,
+where nothing but the two logs closes a tick. `replay` follows given marks step by step, as the page tells it, and so
+also covers ticks that the clock closed. `marks_by_log_time` looks for the marks, and `label_by_definition` is the
+sentence on labels and nothing else. None of them may be made fast, or share code with the product.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from tests.oracles.arithmetic import mix
+from tests.oracles.events import Click, Features, Impression, Settings
+
+BEFORE_ALL = -(10**18)
+"""A time before every other."""
+
+
+class Example(NamedTuple):
+    tick: int
+    partition: int
+    offset: int  # of its impression
+    log_time_ms: int
+    id_hash: int
+    label: float
+    weight: float
+    features: Features
+
+
+class Mark(NamedTuple):
+    """The positions that decide a tick: ticks first..last-1 are empty, all examples belong to the last."""
+
+    first_tick: int
+    last_tick: int
+    next_impression: int  # the border
+    click_cursor: int
+
+
+class Joined(NamedTuple):
+    """Examples in their order, and how many records met which end."""
+
+    examples: list[Example]
+    impressions: Counter[str]  # read, examples, positives, duplicates, late, sampled_out, dead
+    clicks: Counter[str]  # read, matched, duplicates, orphans, late, dead, waiting
+    outcome_of_click: dict[int, str]  # by offset
+
+
+# --- words ----------------------------------------------------------------------------------------------
+
+
+def least_times(times: Sequence[int], agree: int) -> list[int]:
+    """The smallest time of each event's row; the end of the list ends a row too."""
+    return [min(times[n : n + agree]) for n in range(len(times))]
+
+
+def log_times(times: Sequence[int | None], agree: int) -> list[int | None]:
+    """The log time of each event; a dead record, which has no time, has no log time.
+
+    The end of the list ends a row: what more records would say of the last `agree` - 1 events is not known here.
+
+    >>> log_times([1000, 9000, 1010, None, 1005], agree=2)
+    [1000, 1010, 1010, None, 1010]
+    """
+    usable = [time for time in times if time is not None]
+    known = accumulate(least_times(usable, agree), max)
+    return [None if time is None else next(known) for time in times]
+
+
+def in_span(click: Click, imp: Impression, s: Settings) -> bool:
+    """Whether a click has the impression's id and a time in its span, both bounds included."""
+    if click.time_ms is None or imp.time_ms is None or click.id_hash != imp.id_hash:
+        return False
+    return bool(imp.time_ms - s["skew_ms"] <= click.time_ms <= imp.time_ms + s["window_ms"])
+
+
+def label_by_definition(imp: Impression, clicks: Iterable[Click], click_cursor: int, s: Settings) -> float:
+    """The greatest value of the clicks in the impression's span that lie before the cursor of its tick, else 0."""
+    return max((c.value for c in clicks if c.offset < click_cursor and in_span(c, imp, s)), default=0.0)
+
+
+def first_tick_remembered(tick: int, s: Settings) -> int:
+    """H: a tick that repeats an id of this tick or a later one emits a duplicate.
+
+    >>> first_tick_remembered(100, {"dedupe_ms": 1700, "tick_ms": 100})  # k = 17, g = 3, T - k = 83
+    81
+    """
+    k = -(-s["dedupe_ms"] // s["tick_ms"])
+    g = -(-k // 8)
+    return int((tick - k) // g * g)
+
+
+# --- closing by log time ----------------------------------------------------------------------------------
+
+
+def marks_by_log_time(impressions: Sequence[Impression], clicks: Sequence[Click], s: Settings) -> list[Mark]:
+    """The marks where no clock is asked: one for each tick that emits impressions, and one for each run between."""
+    window, tick_ms, agree = s["window_ms"], s["tick_ms"], s["agree"]
+    shown = [(imp.offset, imp.time_ms) for imp in impressions if imp.time_ms is not None]
+    clicked = [(click.offset, click.time_ms) for click in clicks if click.time_ms is not None]
+    if min(len(shown), len(clicked)) < agree:
+        return []
+    passed = min(_passed(shown, agree) + window, _passed(clicked, agree))
+    last = passed // tick_ms - 1
+    # Only where the time of an impression falls behind end - window can the border move; tick 0 emits dead records.
+    ticks = {0} | {(time + window) // tick_ms for _, time in shown}
+    marks: list[Mark] = []
+    first = emitted = place = 0
+    for tick in sorted(t for t in ticks if t <= last):
+        place = _border(shown, place, (tick + 1) * tick_ms - window, agree)
+        border, before = shown[place][0], emitted
+        while impressions[emitted].offset < border:
+            emitted += 1
+        if emitted > before:
+            if first < tick:
+                marks.append(Mark(first, tick - 1, impressions[before].offset, _cursor(clicked, marks, tick, s)))
+            marks.append(Mark(tick, tick, border, _cursor(clicked, marks, tick + 1, s)))
+            first = tick + 1
+    if first <= last:
+        marks.append(Mark(first, last, shown[place][0], _cursor(clicked, marks, last + 1, s)))
+    return marks
+
+
+def _passed(events: Sequence[tuple[int, int]], agree: int) -> int:
+    """The last end that a complete row lies at or past."""
+    return max(min(time for _, time in events[n : n + agree]) for n in range(len(events) - agree + 1))
+
+
+def _border(shown: Sequence[tuple[int, int]], place: int, passed_ms: int, agree: int) -> int:
+    """The place of the first impression from `place` on whose row is complete and has only times that passed."""
+    return next(
+        n for n in range(place, len(shown) - agree + 1) if all(time >= passed_ms for _, time in shown[n : n + agree])
+    )
+
+
+def _cursor(clicked: Sequence[tuple[int, int]], marks: list[Mark], next_tick: int, s: Settings) -> int:
+    """The first click with which a row is complete that lies past the tick's end; the last cursor, if that is later."""
+    end, agree = next_tick * s["tick_ms"], s["agree"]
+    last_cursor = marks[-1].click_cursor if marks else 0
+    begin = bisect_right(clicked, (last_cursor, BEFORE_ALL))
+    return next(
+        clicked[n][0]
+        for n in range(max(begin, agree - 1), len(clicked))
+        if all(time >= end for _, time in clicked[n - agree + 1 : n + 1])
+    )
+
+
+# --- record by record, by log time ------------------------------------------------------------------------
+
+
+class _Known(NamedTuple):
+    """A click, and when it is read and goes, in log time."""
+
+    click: Click
+    seen_ms: int  # log time when it has been read: the ticks that end at or before it have closed without the click
+    goes_ms: int  # it goes with the first tick that ends after this
+
+    def is_taken(self, end: int) -> bool:
+        return self.seen_ms < end
+
+    def is_gone(self, end: int) -> bool:
+        """Whether it went with a tick that ends at `end`, or with one before."""
+        return self.seen_ms < end and self.goes_ms < end
+
+
+def join_by_log_time(
+    impressions: Sequence[Impression], clicks: Sequence[Click], s: Settings, partition: int = 0
+) -> Joined:
+    """Examples of one partition, up to the last tick that the two logs close; no clock is asked."""
+    tick_ms, window, lateness = s["tick_ms"], s["window_ms"], s["lateness_ms"]
+    marks = marks_by_log_time(impressions, clicks, s)
+    last_tick = marks[-1].last_tick if marks else -1
+    known = _known_clicks(clicks, s)
+    word = _first_words(known, marks, s)
+    n_i: Counter[str] = Counter()
+    examples: list[Example] = []
+    tick_of_id: dict[int, int] = {}
+    clicks_of_id: dict[int, list[_Known]] = {}
+    for k in known:
+        clicks_of_id.setdefault(k.click.id_hash, []).append(k)
+    tick = 0
+    for imp, log_time in zip(impressions, log_times([i.time_ms for i in impressions], s["agree"]), strict=True):
+        tick = tick if log_time is None else (log_time + window) // tick_ms
+        if tick > last_tick:
+            break
+        n_i["read"] += 1
+        if imp.time_ms is None or log_time is None:
+            n_i["dead"] += 1
+            continue
+        start, end = tick * tick_ms, (tick + 1) * tick_ms
+        same = [k.click for k in clicks_of_id.get(imp.id_hash, ()) if k.is_taken(end) and not k.is_gone(start)]
+        hits = [click for click in same if in_span(click, imp, s)]
+        before = tick_of_id.get(imp.id_hash)
+        tick_of_id[imp.id_hash] = tick
+        if s["dedupe_ms"] and before is not None and before >= first_tick_remembered(tick, s):
+            n_i["duplicates"] += 1
+        elif imp.time_ms < start - window - lateness:
+            n_i["late"] += 1
+        elif s["dedupe_ms"] and any(word[c.offset] == "matched" for c in same):
+            n_i["duplicates"] += 1
+        else:
+            matched = [c.offset for c in hits if word[c.offset] in ("orphans", "late")]
+            if s["dedupe_ms"] and not matched:
+                matched = [c.offset for c in hits[:1]]
+            word.update((offset, "matched") for offset in matched)
+            label = max((c.value for c in hits), default=0.0)
+            example = _example_or_sampled_out(imp, log_time, tick, partition, label, s)
+            n_i["examples" if example else "sampled_out"] += 1
+            if example:
+                examples.append(example)
+                n_i["positives"] += label > 0
+    last_end = (last_tick + 1) * tick_ms
+    taken = [k for k in known if k.is_taken(last_end)] if marks else []
+    outcomes = {k.click.offset: word[k.click.offset] if k.is_gone(last_end) else "waiting" for k in taken}
+    n_c = Counter(outcomes.values())
+    n_c.update(read=len(taken))
+    return Joined(examples, n_i, n_c, outcomes)
+
+
+def _passed_with(times: Sequence[int | None], agree: int) -> list[int]:
+    """How far log time has come with each record: the largest least time of the rows complete by then."""
+    log = [t for t in log_times(times, agree) if t is not None]
+    complete = iter([BEFORE_ALL] * (agree - 1) + log)
+    out, passed = [], BEFORE_ALL
+    for time in times:
+        passed = passed if time is None else next(complete)
+        out.append(passed)
+    return out
+
+
+def _known_clicks(clicks: Sequence[Click], s: Settings) -> list[_Known]:
+    """When each click is read, which is when the row that ends with it is complete, and when it goes."""
+    lateness, memory = s["lateness_ms"], s["window_ms"] + s["skew_ms"] + s["lateness_ms"]
+    times = log_times([c.time_ms for c in clicks], s["agree"])
+    known, goes = [], BEFORE_ALL
+    for click, log_time, seen in zip(clicks, times, _passed_with([c.time_ms for c in clicks], s["agree"]), strict=True):
+        if click.time_ms is not None and log_time is not None:
+            goes = max(goes, min(click.time_ms, log_time + lateness) + memory)
+        known.append(_Known(click, seen, goes))
+    return known
+
+
+def _first_words(known: Sequence[_Known], marks: Sequence[Mark], s: Settings) -> dict[int, str]:
+    """What each click begins as, by its offset; clicks that no mark takes have no word."""
+    tick_ms, near = s["tick_ms"], s["window_ms"] + s["skew_ms"]
+    ends = [(m.last_tick + 1) * tick_ms for m in marks]
+    words: dict[int, str] = {}
+    earlier: dict[int, list[_Known]] = {}
+    for k in known:
+        number = bisect_right(ends, k.seen_ms)
+        if number == len(marks):
+            break
+        time, start = k.click.time_ms, max(0, k.seen_ms // tick_ms) * tick_ms
+        if time is None:
+            words[k.click.offset] = "dead"
+            continue
+        same = earlier.setdefault(k.click.id_hash, [])
+        if any(not e.is_gone(start) and abs(time - (e.click.time_ms or 0)) <= near for e in same):
+            words[k.click.offset] = "duplicates"
+        else:
+            words[k.click.offset] = "late" if time < start else "orphans"
+        same.append(k)
+    return words
+
+
+def _example_or_sampled_out(
+    imp: Impression, log_time: int, tick: int, partition: int, label: float, s: Settings
+) -> Example | None:
+    weight = imp.weight
+    if label == 0 and s["keep_negatives"] < 1.0:
+        if mix(imp.id_hash ^ s["sampling_constant"]) / 2**64 >= s["keep_negatives"]:
+            return None
+        weight /= s["keep_negatives"]
+    return Example(tick, partition, imp.offset, log_time, imp.id_hash, label, weight, imp.features)
+
+
+# --- mark by mark -----------------------------------------------------------------------------------------
+
+
+class _Kept:
+    """A click that has been taken and is not gone; its place counts the clicks that are not dead."""
+
+    def __init__(self, click: Click, place: int, word: str) -> None:
+        self.click, self.place, self.word = click, place, word
+
+
+class _Replay:
+    """What is known of a partition after some marks."""
+
+    def __init__(self, impressions: Sequence[Impression], clicks: Sequence[Click], s: Settings, partition: int) -> None:
+        self.impressions, self.clicks, self.s, self.partition = impressions, clicks, s, partition
+        self.shown = [(i.offset, i.time_ms) for i in impressions if i.time_ms is not None]
+        self.clicked = [(c.offset, c.time_ms) for c in clicks if c.time_ms is not None]
+        self.n_emitted = self.n_shown = self.n_taken = self.n_clicked = 0
+        self.kept: list[_Kept] = []
+        self.kept_of_id: dict[int, list[_Kept]] = {}
+        self.emitted_ticks: dict[int, list[int]] = {}
+        self.written_ms = self.gone_ms = BEFORE_ALL
+        self.passed = _passed_with([c.time_ms for c in clicks], s["agree"])
+
+    def take_clicks(self, mark: Mark, n: Counter[str]) -> dict[int, str]:
+        """Take the clicks of a mark, in a run of ticks one tick after the other; those that go before its last tick."""
+        s, gone, tick = self.s, {}, mark.first_tick
+        while self.n_taken < len(self.clicks) and self.clicks[self.n_taken].offset < mark.click_cursor:
+            click = self.clicks[self.n_taken]
+            of = max(tick, min(self.passed[self.n_taken] // s["tick_ms"], mark.last_tick))
+            if of > tick:
+                tick = of
+                gone.update(self.let_clicks_go(tick * s["tick_ms"], click.offset))
+            self.n_taken += 1
+            n["read"] += 1
+            self._take(click, tick)
+        return gone
+
+    def _take(self, click: Click, tick: int) -> None:
+        near = self.s["window_ms"] + self.s["skew_ms"]
+        if click.time_ms is None:
+            self.kept.append(_Kept(click, self.n_clicked, "dead"))
+            return
+        same = self.kept_of_id.setdefault(click.id_hash, [])
+        if any(abs(e.click.time_ms - click.time_ms) <= near for e in same if e.click.time_ms is not None):
+            word = "duplicates"
+        elif click.time_ms < tick * self.s["tick_ms"]:
+            word = "late"
+        else:
+            word = "orphans"
+        self.kept.append(_Kept(click, self.n_clicked, word))
+        same.append(self.kept[-1])
+        self.n_clicked += 1
+
+    def emit_impressions(self, mark: Mark, n: Counter[str]) -> list[Example]:
+        s, tick, examples = self.s, mark.last_tick, []
+        floor = tick * s["tick_ms"] - s["window_ms"]
+        while self.n_emitted < len(self.impressions) and self.impressions[self.n_emitted].offset < mark.next_impression:
+            imp = self.impressions[self.n_emitted]
+            self.n_emitted += 1
+            n["read"] += 1
+            if imp.time_ms is None:
+                n["dead"] += 1
+                continue
+            row = self._row(self.shown, self.n_shown, mark.next_impression)
+            self.written_ms = max(self.written_ms, floor, min(row))
+            self.n_shown += 1
+            ticks = self.emitted_ticks.setdefault(imp.id_hash, [])
+            repeats = s["dedupe_ms"] != 0 and any(t >= first_tick_remembered(tick, s) for t in ticks[-1:])
+            ticks.append(tick)
+            same = self.kept_of_id.get(imp.id_hash, [])
+            hits = [e for e in same if in_span(e.click, imp, s)]
+            if repeats:
+                n["duplicates"] += 1
+            elif imp.time_ms < floor - s["lateness_ms"]:
+                n["late"] += 1
+            elif s["dedupe_ms"] != 0 and any(e.word == "matched" for e in same):
+                n["duplicates"] += 1
+            else:
+                for e in hits:
+                    e.word = "matched" if e.word in ("orphans", "late") else e.word
+                if s["dedupe_ms"] != 0 and hits and all(e.word != "matched" for e in hits):
+                    hits[0].word = "matched"
+                label = max((e.click.value for e in hits), default=0.0)
+                example = _example_or_sampled_out(imp, self.written_ms, tick, self.partition, label, s)
+                n["examples" if example else "sampled_out"] += 1
+                if example:
+                    examples.append(example)
+                    n["positives"] += label > 0
+        return examples
+
+    def let_clicks_go(self, end: int, cursor: int) -> dict[int, str]:
+        """Those that go with a tick that ends at `end`, where the cursor stands at an offset."""
+        s, gone = self.s, {}
+        for e in self.kept:
+            if e.click.time_ms is not None:
+                log_time = max(self.gone_ms, min(self._row(self.clicked, e.place, cursor)))
+                until = min(e.click.time_ms, log_time + s["lateness_ms"])
+                if until + s["window_ms"] + s["skew_ms"] + s["lateness_ms"] >= end:
+                    break
+                self.gone_ms = log_time
+                self.kept_of_id[e.click.id_hash].remove(e)
+            gone[e.click.offset] = e.word
+        del self.kept[: len(gone)]
+        return gone
+
+    def _row(self, events: list[tuple[int, int]], place: int, end_offset: int) -> list[int]:
+        """The times of an event's row, which also ends where no record may be looked at any more."""
+        return [time for offset, time in events[place : place + self.s["agree"]] if offset < end_offset]
+
+
+def replay(
+    impressions: Sequence[Impression],
+    clicks: Sequence[Click],
+    marks: Iterable[Mark],
+    s: Settings,
+    partition: int = 0,
+) -> list[Joined]:
+    """What each mark stands for, as a pure function of the inputs and the marks up to it."""
+    state, out = _Replay(impressions, clicks, s, partition), []
+    for mark in marks:
+        n_i: Counter[str] = Counter()
+        n_c: Counter[str] = Counter()
+        gone = state.take_clicks(mark, n_c)
+        examples = state.emit_impressions(mark, n_i)
+        gone |= state.let_clicks_go((mark.last_tick + 1) * s["tick_ms"], mark.click_cursor)
+        n_c.update(gone.values())
+        n_c["waiting"] = len(state.kept)
+        out.append(Joined(examples, n_i, n_c, gone))
+    return out

@@ -1,0 +1,603 @@
+"""The oracle's join itself: tiny inputs worked out by hand from docs/join.md, then its parts against each other.
+
+All hand-made cases have windows of 500 ms, 50 ms of skew, ticks of 100 ms, and 300 ms of lateness. So a click with
+time u goes with the first tick that ends after u + 850, and tick T calls impressions late before T * 100 - 800.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from tests.core.join.join_worlds import World, closed_by_log, random_world, records
+from tests.oracles.arithmetic import mix
+from tests.oracles.events import Click, Impression, hash_bytes
+from tests.oracles.join import (
+    Example,
+    first_tick_remembered,
+    label_by_definition,
+    least_times,
+    log_times,
+    marks_by_log_time,
+)
+from tests.oracles.loop import Joined, Mark, Settings, join_by_log_time, read_click, read_impression, replay, settings
+
+FAR_MS = 1_000_000
+SMALL = settings(window_ms=500, skew_ms=50, tick_ms=100, dedupe_ms=200, lateness_ms=300, agree=1)
+THREE = {**SMALL, "agree": 3}
+
+Timed = tuple[int, int] | tuple[int, int, float] | None
+
+
+def impressions_of(*events: Timed, last: int = 1) -> list[Impression]:
+    """Impressions from (time, id), dead ones from None, and `last` far later ones that close all of them."""
+    rows = [*events, *((FAR_MS, 2**63 + n) for n in range(last))]
+    return [Impression(o, *((None, 0) if e is None else e[:2]), 1.0, ()) for o, e in enumerate(rows)]
+
+
+def clicks_of(*events: Timed, last: int = 1) -> list[Click]:
+    """Clicks from (time, id[, value]), dead ones from None, and `last` far later ones that let all of them go."""
+    rows = [*events, *((FAR_MS, 2**63 + n) for n in range(last))]
+    return [Click(o, *((None, 0, 0.0) if e is None else (*e, 1.0)[:3])) for o, e in enumerate(rows)]
+
+
+def labels(joined: Joined) -> dict[int, float]:
+    """Label by the offset of the impression."""
+    return {e.offset: e.label for e in joined.examples}
+
+
+def outcomes(joined: Joined) -> Counter[str]:
+    """Of impressions, without those that no record met."""
+    return +joined.impressions
+
+
+# --- labels and ticks -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("click_ms", "label"), [(949, 0), (950, 1), (1000, 1), (1500, 1), (1501, 0)])
+def test_both_bounds_of_the_span_count(click_ms: int, label: int) -> None:
+    """A click from skew before to window after the impression makes it positive; one ms more does not."""
+    joined = join_by_log_time(impressions_of((1000, 1)), clicks_of((click_ms, 1)), SMALL)
+    assert labels(joined) == {0: label}
+    assert joined.clicks == Counter({"read": 1, "matched" if label else "orphans": 1})
+
+
+def test_an_example_belongs_to_the_tick_in_which_its_window_closes() -> None:
+    """Log time 1000 and 1099 close at 1500 and 1599, tick 15; 1100 closes in tick 16."""
+    joined = join_by_log_time(impressions_of((1000, 1), (1099, 2), (1100, 3)), clicks_of(), SMALL)
+    assert [(e.tick, e.log_time_ms) for e in joined.examples] == [(15, 1000), (15, 1099), (16, 1100)]
+
+
+def test_an_impression_out_of_order_closes_by_log_time_and_is_labelled_by_its_own() -> None:
+    """Time 900 at log time 1000: tick 15, window from 850 to 1400."""
+    joined = join_by_log_time(impressions_of((1000, 1), (900, 2)), clicks_of((1401, 2)), SMALL)
+    assert [(e.tick, e.log_time_ms, e.label) for e in joined.examples] == [(15, 1000, 0), (15, 1000, 0)]
+    joined = join_by_log_time(impressions_of((1000, 1), (900, 2)), clicks_of((1400, 2)), SMALL)
+    assert labels(joined) == {0: 0, 1: 1}
+
+
+def test_a_click_behind_the_position_that_closes_the_tick_is_late() -> None:
+    """The tick ends at 1600: after a click at 1600 nothing counts any more, after one at 1599 it does."""
+    closed = join_by_log_time(impressions_of((1000, 1)), clicks_of((1600, 9), (1200, 1)), SMALL)
+    assert labels(closed) == {0: 0}
+    assert closed.outcome_of_click == {0: "orphans", 1: "late"}
+    still_open = join_by_log_time(impressions_of((1000, 1)), clicks_of((1599, 9), (1200, 1)), SMALL)
+    assert labels(still_open) == {0: 1}
+    assert still_open.outcome_of_click == {0: "orphans", 1: "matched"}
+
+
+def test_soft_labels_take_the_highest_value_and_zero_matches_too() -> None:
+    """Values 0.25 and 0.75 make 0.75; a value of 0 makes no positive, but is matched."""
+    clicks = clicks_of((1000, 1, 0.25), (1010, 1, 0.75), (1020, 2, 0.0))
+    joined = join_by_log_time(impressions_of((1000, 1), (1000, 2)), clicks, SMALL)
+    assert labels(joined) == {0: 0.75, 1: 0.0}
+    assert joined.impressions["positives"] == 1
+    assert joined.outcome_of_click == {0: "matched", 1: "duplicates", 2: "matched"}
+
+
+def test_negatives_that_are_kept_weigh_more_and_positives_stay() -> None:
+    """At a half, each negative is dropped or weighs double, by its id alone."""
+    s = {**SMALL, "keep_negatives": 0.5}
+    events = [(1000 + 10 * i, hash_bytes(b"%d" % i)) for i in range(50)]
+    joined = join_by_log_time(impressions_of(*events), clicks_of((1000, events[0][1])), s)
+    assert {e.id_hash: e.weight for e in joined.examples} == {
+        h: 1.0 if i == 0 else 2.0
+        for i, (_, h) in enumerate(events)
+        if i == 0 or mix(h ^ s["sampling_constant"]) < 2**63
+    }
+    assert joined.impressions["sampled_out"] == 50 - len(joined.examples) > 0
+
+
+def test_a_negative_that_is_sampled_out_has_its_click() -> None:
+    """A click of value 0 belongs to it all the same."""
+    s = {**SMALL, "keep_negatives": 1e-9}
+    joined = join_by_log_time(impressions_of((1000, 1)), clicks_of((1000, 1, 0.0)), s)
+    assert outcomes(joined) == Counter(read=1, sampled_out=1)
+    assert joined.outcome_of_click == {0: "matched"}
+
+
+# --- log time ---------------------------------------------------------------------------------------------
+
+
+def test_log_time_is_what_so_many_in_a_row_agree_on() -> None:
+    """Three: rows from 1000, 9000, 1010, 1020 and 1005 have 1000, 1010, 1005, then, cut by the end, 1005 and 1005."""
+    times = [1000, 9000, 1010, 1020, 1005]
+    assert least_times(times, 3) == [1000, 1010, 1005, 1005, 1005]
+    assert log_times(times, 3) == [1000, 1010, 1010, 1010, 1010]
+    assert log_times(times, 1) == [1000, 9000, 9000, 9000, 9000]
+    assert log_times([1000, None, 1020, None, None, 1010, None], 2) == [1000, None, 1010, None, None, 1010, None]
+
+
+def test_events_in_order_keep_their_own_time() -> None:
+    """Whatever must agree."""
+    times = [1000, 1000, 1003, 1010, 1500, 1501]
+    assert all(log_times(times, agree) == times for agree in range(1, 9))
+
+
+def test_one_impression_ahead_moves_nothing_where_three_must_agree() -> None:
+    """Least times are 1000, 1010, 1010, 1020: all in tick 15. Alone it moves log time to 99999, which is tick 1004."""
+    impressions = impressions_of((1000, 1), (99_999, 2), (1010, 3), (1020, 4), last=3)
+    clicks = clicks_of((1015, 3), (1025, 4), last=3)
+    joined = join_by_log_time(impressions, clicks, THREE)
+    assert [(e.tick, e.log_time_ms, e.label) for e in joined.examples] == [
+        (15, 1000, 0),
+        (15, 1010, 0),
+        (15, 1010, 1),
+        (15, 1020, 1),
+    ]
+    joined = join_by_log_time(impressions, clicks, SMALL)
+    assert [(e.tick, e.log_time_ms) for e in joined.examples[:2]] == [(15, 1000), (1004, 99_999)]
+    assert joined.impressions["late"] == 2
+
+
+def test_one_click_ahead_closes_nothing_where_three_must_agree() -> None:
+    """Alone it ends what is read for the impression's tick, and the click behind it is late."""
+    clicks = clicks_of((1000, 8), (99_999, 9), (1010, 1), (1400, 3), last=3)
+    joined = join_by_log_time(impressions_of((1000, 1), last=3), clicks, THREE)
+    assert labels(joined) == {0: 1}
+    assert joined.outcome_of_click[2] == "matched"
+    joined = join_by_log_time(impressions_of((1000, 1), last=3), clicks, SMALL)
+    assert labels(joined)[0] == 0
+    assert joined.outcome_of_click[2] == "late"
+
+
+def test_a_quarter_of_the_impressions_behind_makes_all_wait_for_them() -> None:
+    """Every fourth is 200 ms behind. Where four must agree, log time is theirs: 830, 870 and so on, tick 13.
+
+    Tick 13 calls late what is before 500, so nobody. Where each clock has its word, 830, 870 and 910 stand at log times
+    1020, 1060 and 1100. With 300 ms of lateness ticks 15 and 16 call late what is before 700 and 800, so nobody; with
+    100 ms what is before 900 and 1000, so all three.
+    """
+    times = [1000 + 10 * n - (200 if n % 4 == 3 else 0) for n in range(12)]
+    assert times[:4] == [1000, 1010, 1020, 830]
+    assert log_times(times, 4)[:8] == [830] * 4 + [870] * 4
+    impressions = impressions_of(*((time, n) for n, time in enumerate(times)), last=4)
+    clicks = clicks_of(*((time, n) for n, time in enumerate(times)), last=4)
+    for agree, lateness, late in ((4, 300, 0), (4, 100, 0), (1, 300, 0), (1, 100, 3)):
+        joined = join_by_log_time(impressions, clicks, {**SMALL, "agree": agree, "lateness_ms": lateness})
+        assert joined.impressions["late"] == late, (agree, lateness)
+        examples = [e for e in joined.examples if e.offset < 12]
+        assert len(examples) == joined.impressions["positives"] == 12 - late
+
+
+# --- closing ----------------------------------------------------------------------------------------------
+
+
+def test_cursor_and_border_are_the_end_and_the_beginning_of_a_row() -> None:
+    """Tick 15 ends at 1600. The first three clicks that are not before it end at offset 5: the dead one is passed over.
+    Tick 14 ends at 1500: those at offsets 0, 1 and 2.
+
+    Impressions pass it at 1100: the first row of three begins at offset 2, and that the dead one is in it does not
+    matter. So the first two, with log times 1099, are emitted by tick 15.
+    """
+    impressions = impressions_of((1100, 1), (1099, 2), (1100, 3), None, (1100, 4), (1100, 5), last=3)
+    clicks = clicks_of((1600, 1), (1599, 2), (1600, 3), (1600, 4), None, (1600, 5), last=3)
+    marks = marks_by_log_time(impressions, clicks, THREE)
+    assert marks[:2] == [Mark(0, 14, 0, 2), Mark(15, 15, 2, 5)]
+    assert marks[2] == Mark(16, 16, 6, 8)
+
+
+def test_the_first_tick_emits_dead_records_in_front() -> None:
+    """Nothing older is there to wait for; others are emitted with the impression before them."""
+    impressions = impressions_of(None, None, (1000, 1), None, (1000, 2), None, (1100, 3))
+    marks = marks_by_log_time(impressions, clicks_of(), SMALL)
+    assert [(m.first_tick, m.last_tick, m.next_impression) for m in marks] == [
+        (0, 0, 2),
+        (1, 14, 2),
+        (15, 15, 6),
+        (16, 16, 7),
+        (17, 9999, 7),
+    ]
+    assert outcomes(join_by_log_time(impressions, clicks_of(), SMALL)) == Counter(read=7, examples=3, dead=4)
+
+
+@pytest.mark.parametrize(("impressions", "clicks"), [(2, 4), (4, 2)])
+def test_nothing_closes_before_so_many_are_there_that_they_can_agree(impressions: int, clicks: int) -> None:
+    """Two of three."""
+    there = impressions_of((1000, 1), last=3)[:impressions], clicks_of((1000, 1), last=3)[:clicks]
+    joined = join_by_log_time(*there, THREE)
+    assert (joined.examples, joined.outcome_of_click) == ([], {})
+    assert joined.impressions["read"] == joined.clicks["read"] == 0
+
+
+def test_what_the_logs_leave_open_is_not_read_or_waits() -> None:
+    """An impression that nothing closes is not read; a click that is not gone is waiting, matched or not."""
+    clicks = clicks_of((1200, 1), (1600, 2))[:2]
+    joined = join_by_log_time(impressions_of((1000, 1))[:1], clicks, SMALL)
+    assert outcomes(joined) == Counter()
+    assert joined.clicks == Counter({"read": 1, "waiting": 1})
+    joined = join_by_log_time(impressions_of((1000, 1), (1300, 2))[:2], clicks, SMALL)
+    assert labels(joined) == {0: 1}
+    assert joined.clicks == Counter({"read": 1, "waiting": 1})
+
+
+def test_of_the_clicks_that_close_a_tick_all_but_the_last_are_taken() -> None:
+    """Three agree: the first two of them are read before the third, and wait."""
+    joined = join_by_log_time(impressions_of((1000, 1), last=3), clicks_of((1000, 1), last=3), THREE)
+    assert joined.outcome_of_click == {0: "matched", 1: "waiting", 2: "waiting"}
+    assert outcomes(joined) == Counter(read=1, examples=1, positives=1)
+
+
+# --- impressions ------------------------------------------------------------------------------------------
+
+
+def test_repeats_are_told_by_ticks_and_make_a_chain() -> None:
+    """200 ms are 2 ticks: emitted by ticks 15, 17, 19, 21 it is one example; the next by tick 24 is another."""
+    joined = join_by_log_time(impressions_of((1000, 1), (1200, 1), (1499, 1), (1699, 1), (1900, 1)), clicks_of(), SMALL)
+    assert [(e.offset, e.tick) for e in joined.examples] == [(0, 15), (4, 24)]
+    assert outcomes(joined) == Counter(read=5, duplicates=3, examples=2)
+
+
+@pytest.mark.parametrize(
+    ("first", "repeat", "duplicate"), [(81, 100, 1), (83, 100, 1), (81, 101, 0), (83, 101, 0), (84, 101, 1)]
+)
+def test_an_id_is_remembered_in_steps_of_an_eighth(first: int, repeat: int, duplicate: int) -> None:
+    """1700 ms are 17 ticks in steps of 3: tick 100 remembers from 81 on, the step at or below 83; 101 from 84 on."""
+    s = {**SMALL, "dedupe_ms": 1700}
+    assert [first_tick_remembered(tick, s) for tick in (98, 100, 101, 103, 104)] == [81, 81, 84, 84, 87]
+    impressions = impressions_of((first * 100 - 500, 1), (repeat * 100 - 500, 1))
+    assert join_by_log_time(impressions, clicks_of(), s).impressions["duplicates"] == duplicate
+
+
+def test_a_part_of_a_tick_is_remembered_as_a_whole_one() -> None:
+    """101 ms are 2 ticks: emitted by ticks 15 and 17 it is one example. 100 ms are 1 tick."""
+    impressions = impressions_of((1000, 1), (1200, 1))
+    assert join_by_log_time(impressions, clicks_of(), {**SMALL, "dedupe_ms": 101}).impressions["duplicates"] == 1
+    assert join_by_log_time(impressions, clicks_of(), {**SMALL, "dedupe_ms": 100}).impressions["duplicates"] == 0
+
+
+def test_an_impression_is_late_by_its_tick() -> None:
+    """Log time 2000 and 2099 both are tick 25, which calls late what is before 1700. A late one is remembered too."""
+    joined = join_by_log_time(
+        impressions_of((2000, 1), (1699, 2), (1700, 3), (2099, 4), (1699, 5), (1700, 6), (2099, 2)),
+        clicks_of((1650, 2), (1650, 3)),
+        SMALL,
+    )
+    assert labels(joined) == {0: 0, 2: 1, 3: 0, 5: 0}
+    assert outcomes(joined) == Counter(read=7, examples=4, positives=1, late=2, duplicates=1)
+    assert joined.outcome_of_click == {0: "orphans", 1: "matched"}
+
+
+def test_the_latest_impression_that_is_not_late_still_has_its_earliest_click() -> None:
+    """By tick 21, an impression of 1300 is not late, of 1299 is. A click at 1250 goes after 2100: with tick 21."""
+    clicks = clicks_of((1250, 1), (1249, 2))
+    joined = join_by_log_time(impressions_of((1600, 9), (1300, 1), (1299, 2)), clicks, SMALL)
+    assert labels(joined) == {0: 0, 1: 1}
+    assert outcomes(joined) == Counter(read=3, examples=2, positives=1, late=1)
+    assert joined.outcome_of_click == {0: "matched", 1: "orphans"}
+
+
+def test_a_repeat_after_it_is_forgotten_is_an_example_unless_a_click_of_its_id_was_matched() -> None:
+    """Ticks 15 and 18, two ticks remembered; spans to 1500 and from 1050 to 1600.
+
+    Nobody clicked: a second negative. A click at 1100 is in both spans: it counts once. One at 1550 is only in the
+    second's, one at 1000 only in the first's: that one tells that the second is a repeat.
+    """
+    impressions = impressions_of((1000, 1), (1300, 2), (1100, 1))
+    found = [
+        (labels(joined), joined.impressions["duplicates"])
+        for joined in (
+            join_by_log_time(impressions, clicks_of(*c), SMALL) for c in ([], [(1100, 1)], [(1550, 1)], [(1000, 1)])
+        )
+    ]
+    assert found == [
+        ({0: 0, 1: 0, 2: 0}, 0),
+        ({0: 1, 1: 0}, 1),
+        ({0: 0, 1: 0, 2: 1}, 0),
+        ({0: 1, 1: 0}, 1),
+    ]
+
+
+def test_without_dedupe_every_impression_stands_for_itself() -> None:
+    """A click counts for all in whose span it lies, in one tick or in several."""
+    joined = join_by_log_time(
+        impressions_of((1000, 1), (1000, 1), (1300, 2), (1100, 1)), clicks_of((1100, 1)), {**SMALL, "dedupe_ms": 0}
+    )
+    assert labels(joined) == {0: 1, 1: 1, 2: 0, 3: 1}
+    assert joined.clicks == Counter(read=1, matched=1)
+
+
+# --- clicks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("second", "outcome"), [(1750, "duplicates"), (1751, "orphans"), (650, "duplicates"), (649, "late")]
+)
+def test_clicks_of_one_id_within_window_and_skew_are_duplicates(second: int, outcome: str) -> None:
+    """550 ms, before it or after it; 551 ms are not."""
+    joined = join_by_log_time(impressions_of(), clicks_of((1200, 1), (second, 1)), SMALL)
+    assert joined.outcome_of_click == {0: "orphans", 1: outcome}
+
+
+def test_a_duplicate_click_that_makes_a_label_is_matched() -> None:
+    """The span begins at 1650: only the second click, 550 ms after the first, lies in it."""
+    joined = join_by_log_time(impressions_of((1700, 1)), clicks_of((1200, 1), (1750, 1), (2301, 1)), SMALL)
+    assert joined.outcome_of_click == {0: "orphans", 1: "matched", 2: "orphans"}
+    assert labels(joined) == {0: 1}
+
+
+def test_a_click_that_is_gone_makes_no_duplicate() -> None:
+    """The first goes when a tick ends after 1850, whether or not that tick has a mark of its own."""
+    clicks = clicks_of((1000, 1), (1900, 9), (1500, 1))
+    for impressions in (impressions_of((1300, 7)), impressions_of()):
+        joined = join_by_log_time(impressions, clicks, SMALL)
+        assert joined.outcome_of_click == {0: "orphans", 1: "orphans", 2: "late"}
+
+
+def test_dead_records_are_counted_where_they_lie() -> None:
+    """And time goes on without them; one that the border does not pass is not read."""
+    impressions = [*impressions_of((1000, 1)), Impression(2, None, 0, 0.0, ())]
+    joined = join_by_log_time(impressions, clicks_of(None, (1000, 1), None), SMALL)
+    assert outcomes(joined) == Counter({"read": 1, "examples": 1, "positives": 1})
+    assert joined.outcome_of_click == {0: "dead", 1: "matched", 2: "dead"}
+
+
+def test_a_click_ahead_of_log_time_is_kept_only_by_lateness() -> None:
+    """Its time is 99999, its log time 1010: it goes when a tick ends after 1310 + 850 = 2160, and lets the next go."""
+    clicks = clicks_of((1000, 8), (99_999, 9), (1010, 1), (1400, 3), last=3)
+    marks = [Mark(0, 17, 0, 6), Mark(18, 20, 0, 6), Mark(21, 21, 0, 6), Mark(22, 22, 0, 6)]
+    gone = [list(joined.outcome_of_click) for joined in replay([], clicks, marks, THREE)]
+    assert gone == [[], [0], [1, 2], [3]]
+
+
+# --- what the clock closed --------------------------------------------------------------------------------
+
+
+def test_a_closed_tick_is_a_floor_under_the_log_time_that_is_written() -> None:
+    """Tick 30 began at 3000: no log time before 2500. One before 2200 would be late."""
+    (joined,) = replay(impressions_of((2200, 1), (2199, 2), (2600, 3))[:3], [], [Mark(0, 30, 3, 0)], SMALL)
+    assert [(e.tick, e.offset, e.log_time_ms) for e in joined.examples] == [(30, 0, 2500), (30, 2, 2600)]
+    assert joined.impressions["late"] == 1
+
+
+def test_the_border_ends_rows_of_impressions() -> None:
+    """What the tick did not emit has no say in it: 1200 stands alone, though 1100 comes after it."""
+    impressions = impressions_of((1000, 1), (1200, 2), (1100, 3), last=0)
+    first, second = replay(impressions, [], [Mark(0, 15, 2, 0), Mark(16, 16, 3, 0)], THREE)
+    assert [e.log_time_ms for e in first.examples + second.examples] == [1000, 1200, 1200]
+
+
+def test_the_cursor_ends_rows_of_clicks() -> None:
+    """The second click stands alone until the third is read: kept by its own time, 5850, then by 1010, until 2160."""
+    clicks = clicks_of((1000, 1), (5000, 2), (1010, 3), last=0)
+    marks = [Mark(0, 20, 0, 2), Mark(21, 21, 0, 2), Mark(22, 22, 0, 3)]
+    gone = [list(joined.outcome_of_click) for joined in replay([], clicks, marks, THREE)]
+    assert gone == [[0], [], [1, 2]]
+
+
+def test_a_click_is_late_by_the_first_tick_of_its_mark() -> None:
+    """A run from tick 10 on: 999 is before it, 1000 is not."""
+    (first, second) = replay([], clicks_of((999, 1), (1000, 2), last=0), [Mark(0, 9, 0, 0), Mark(10, 40, 0, 2)], SMALL)
+    assert first.outcome_of_click == {}
+    assert second.outcome_of_click == {0: "late", 1: "orphans"}
+
+
+# --- laws, in random worlds -------------------------------------------------------------------------------
+
+WORLDS = 800
+
+
+@cache
+def made_worlds() -> list[World]:
+    """The same for all laws."""
+    return [random_world(random.Random(seed)) for seed in range(WORLDS)]
+
+
+def worlds(name: str) -> Iterator[tuple[random.Random, World]]:
+    """Random worlds, each with a generator for what the test does with it."""
+    return ((random.Random(f"{name} {seed}"), world) for seed, world in enumerate(made_worlds()))
+
+
+def total(joined: list[Joined]) -> Joined:
+    """Of all marks together; what waits in the end is what waits after the last."""
+    impressions = sum((j.impressions for j in joined), Counter[str]())
+    clicks = sum((j.clicks for j in joined), Counter[str]())
+    clicks["waiting"] = joined[-1].clicks["waiting"] if joined else 0
+    gone = {offset: outcome for j in joined for offset, outcome in j.outcome_of_click.items()}
+    return Joined([e for j in joined for e in j.examples], impressions, clicks, gone)
+
+
+def any_marks(rng: random.Random, world: World) -> list[Mark]:
+    """Marks as a clock might have made them: any positions that do not go back, until all records are taken."""
+    s = world.settings
+    shown, clicked = ([a.offset for a in side] for side in (world.impressions, world.clicks))
+    ends = [[*side, side[-1] + 1] if side else [0] for side in (shown, clicked)]
+    times = [a.time_ms for a in world.impressions + world.clicks if a.time_ms is not None]
+    tick = max(0, min(times, default=0) // s["tick_ms"] - 20)
+    marks, first, i, c = [], 0, 0, 0
+    while i < len(shown) or c < len(clicked):
+        last = tick + rng.choice([0, 0, 0, 1, 3, 10])
+        i = min(len(shown), i + rng.choice([0, 1, 1, 2, 4])) if first == last else i
+        c = min(len(clicked), c + rng.choice([0, 0, 1, 2, 5]))
+        marks.append(Mark(first, last, ends[0][i], ends[1][c]))
+        first = tick = last + 1
+    return marks
+
+
+def assert_labels_are_true(world: World, examples: list[Example], cursor_of_tick: dict[int, int]) -> None:
+    """Clicks not more than lateness ahead of log time all count; others only in their impression's span."""
+    s, clicks = world.settings, world.oracle_clicks()
+    impression_at = {imp.offset: imp for imp in world.oracle_impressions()}
+    known = log_times([c.time_ms for c in clicks], s["agree"])
+    sure = [
+        c
+        for c, log_time in zip(clicks, known, strict=True)
+        if c.time_ms is not None and log_time is not None and c.time_ms <= log_time + s["lateness_ms"]
+    ]
+    for e in examples:
+        imp, cursor = impression_at[e.offset], cursor_of_tick[e.tick]
+        least, most = (label_by_definition(imp, of, cursor, s) for of in (sure, clicks))
+        assert least <= e.label <= most
+
+
+def test_the_bytes_of_a_world_read_as_its_events() -> None:
+    """Ids, times, weights and values, whatever the times come from; dead records are dead."""
+    for _, world in worlds("bytes"):
+        s = world.settings
+        read = [read_impression(record, s)._replace(features=()) for record in records(world.impressions)]
+        assert read == world.oracle_impressions()
+        assert [read_click(record, s) for record in records(world.clicks)] == world.oracle_clicks()
+
+
+def test_replay_of_marks_by_log_time_is_the_join_by_log_time() -> None:
+    """Examples, counts, and the end of every click."""
+    seen: Counter[str] = Counter()
+    for rng, world in worlds("log time"):
+        made = closed_by_log(world, rng) if rng.random() < 0.7 else world
+        inputs = made.oracle_impressions(), made.oracle_clicks()
+        joined = join_by_log_time(*inputs, made.settings)
+        replayed = total(replay(*inputs, marks_by_log_time(*inputs, made.settings), made.settings))
+        assert replayed.examples == joined.examples
+        assert outcomes(replayed) == outcomes(joined)
+        assert +replayed.clicks == +joined.clicks
+        assert replayed.outcome_of_click == {o: x for o, x in joined.outcome_of_click.items() if x != "waiting"}
+        seen += joined.impressions + joined.clicks
+    assert min(seen[x] for x in ("positives", "late", "sampled_out", "matched", "orphans", "dead", "waiting")) > 1000
+
+
+def test_all_records_of_a_closed_world_have_an_end_but_the_last_clicks() -> None:
+    """Of those that close it, one less than must agree are taken, and wait."""
+    for rng, world in worlds("closed"):
+        made, s = closed_by_log(world, rng), world.settings
+        joined = join_by_log_time(made.oracle_impressions(), made.oracle_clicks(), s)
+        assert joined.impressions["read"] == len(world.impressions)
+        assert joined.clicks["waiting"] == s["agree"] - 1
+        assert joined.clicks["read"] == len(world.clicks) + s["agree"] - 1
+
+
+def test_labels_are_those_of_the_definition_by_log_time() -> None:
+    """Of every impression that is no duplicate, not late and not dead."""
+    for rng, world in worlds("labels"):
+        made, s = closed_by_log(world, rng), {**world.settings, "keep_negatives": 1.0}
+        inputs = made.oracle_impressions(), made.oracle_clicks()
+        joined = join_by_log_time(*inputs, s)
+        left_out = sum(joined.impressions[x] for x in ("duplicates", "late", "dead"))
+        assert len(joined.examples) == len(world.impressions) - left_out
+        cursors = {m.last_tick: m.click_cursor for m in marks_by_log_time(*inputs, s)}
+        assert_labels_are_true(made, joined.examples, cursors)
+
+
+def test_labels_are_those_of_the_definition_by_any_marks() -> None:
+    """However a clock closed ticks."""
+    for rng, world in worlds("any marks"):
+        marks = any_marks(rng, world)
+        joined = total(replay(world.oracle_impressions(), world.oracle_clicks(), marks, world.settings))
+        assert_labels_are_true(world, joined.examples, {m.last_tick: m.click_cursor for m in marks})
+
+
+def test_every_mark_balances() -> None:
+    """Impressions read have one outcome each; clicks that waited or were read have one, or wait."""
+    for rng, world in worlds("balance"):
+        marks, waited = any_marks(rng, world), 0
+        for joined in replay(world.oracle_impressions(), world.oracle_clicks(), marks, world.settings):
+            i, c = joined.impressions, joined.clicks
+            assert i["read"] == sum(i[x] for x in ("examples", "duplicates", "late", "sampled_out", "dead"))
+            gone = sum(c[x] for x in ("matched", "duplicates", "orphans", "late", "dead"))
+            assert waited + c["read"] == gone + c["waiting"]
+            assert gone == len(joined.outcome_of_click)
+            waited = c["waiting"]
+
+
+def test_nothing_at_or_after_border_and_cursor_matters() -> None:
+    """Each mark is the same where no later record is there."""
+    for rng, world in worlds("prefix"):
+        marks, s = any_marks(rng, world), world.settings
+        impressions, clicks = world.oracle_impressions(), world.oracle_clicks()
+        whole = replay(impressions, clicks, marks, s)
+        for n in {rng.randrange(len(marks)) for _ in range(3)} if marks else ():
+            cut = (
+                [i for i in impressions if i.offset < marks[n].next_impression],
+                [c for c in clicks if c.offset < marks[n].click_cursor],
+            )
+            assert replay(*cut, marks[: n + 1], s) == whole[: n + 1]
+
+
+def test_late_impressions_and_repeats_are_those_of_the_definition() -> None:
+    """Who comes too late, or again, follows from ticks and times; nobody else is left out."""
+    for rng, world in worlds("ends"):
+        made, s = closed_by_log(world, rng), {**world.settings, "keep_negatives": 1.0}
+        impressions, clicks = made.oracle_impressions(), made.oracle_clicks()
+        joined = join_by_log_time(impressions, clicks, s)
+        log_time_at = log_times([i.time_ms for i in impressions], s["agree"])
+        emitted: list[tuple[int, int]] = []
+        shown = {e.offset for e in joined.examples}
+        for imp, log_time in zip(impressions[: len(world.impressions)], log_time_at, strict=False):
+            if imp.time_ms is None or log_time is None:
+                continue
+            tick = (log_time + s["window_ms"]) // s["tick_ms"]
+            late = imp.time_ms < tick * s["tick_ms"] - s["window_ms"] - s["lateness_ms"]
+            again = s["dedupe_ms"] > 0 and any(
+                i == imp.id_hash and t >= first_tick_remembered(tick, s) for i, t in emitted
+            )
+            clicked = any(c.id_hash == imp.id_hash for c in clicks if c.time_ms is not None)
+            before = any(i == imp.id_hash for i, _ in emitted)
+            out = late or again
+            assert not (out and imp.offset in shown)
+            assert out or imp.offset in shown or (s["dedupe_ms"] > 0 and before and clicked)
+            emitted.append((imp.id_hash, tick))
+
+
+def cut_runs(marks: list[Mark], clicks: list[Click], s: Settings, rng: random.Random) -> list[Mark]:
+    """The same marks by log time, where runs of ticks that emit nothing are cut somewhere."""
+    out, border = [], 0
+    for mark in marks:
+        first = mark.first_tick
+        for last in sorted({rng.randrange(first, mark.last_tick) for _ in range(3)}) if first < mark.last_tick else ():
+            cursor = cursor_by_definition(clicks, (last + 1) * s["tick_ms"], s["agree"])
+            out.append(Mark(first, last, border, cursor))
+            first = last + 1
+        out.append(mark._replace(first_tick=first))
+        border = mark.next_impression
+    return out
+
+
+def cursor_by_definition(clicks: list[Click], end: int, agree: int) -> int:
+    """The first click with which so many in a row are at or past the end."""
+    usable = [(c.offset, c.time_ms) for c in clicks if c.time_ms is not None]
+    return next(
+        usable[n][0]
+        for n in range(agree - 1, len(usable))
+        if min(time for _, time in usable[n - agree + 1 : n + 1]) >= end
+    )
+
+
+def test_where_runs_are_cut_decides_nothing() -> None:
+    """By log time examples, outcomes and what waits are the same however runs of empty ticks are cut."""
+    cuts = 0
+    for rng, world in worlds("runs"):
+        made, s = closed_by_log(world, rng), world.settings
+        inputs = made.oracle_impressions(), made.oracle_clicks()
+        marks = marks_by_log_time(*inputs, s)
+        cut = cut_runs(marks, inputs[1], s, rng)
+        cuts += len(cut) - len(marks)
+        plain, other = replay(*inputs, marks, s), replay(*inputs, cut, s)
+        assert total(plain).examples == total(other).examples
+        assert outcomes(total(plain)) == outcomes(total(other))
+        assert total(plain).outcome_of_click == total(other).outcome_of_click
+        waiting = {m.last_tick: j.clicks["waiting"] for m, j in zip(cut, other, strict=True)}
+        assert [j.clicks["waiting"] for j in plain] == [waiting[m.last_tick] for m in marks]
+    assert cuts > 1000

@@ -1,0 +1,281 @@
+"""When clicks count as silent: against the rule said slowly, and for what an operator would call right."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulation.silence import Site, main, results
+from stream_learner.adapters.kafka import End
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.roles.joiner.click_silence import (
+    ARRIVALS,
+    DAY_MS,
+    LEARN_MS,
+    LONGEST,
+    MEMORY,
+    NEEDED,
+    SLOT_MS,
+    Arrived,
+    ClickSilence,
+    Usual,
+)
+from stream_learner.roles.joiner.log_tail import Hint
+from stream_learner.roles.joiner.silence_watch import Arrivals, SilenceWatch
+
+START = 1_700_000_000_000
+LEARNED = LEARN_MS // SLOT_MS + ARRIVALS
+
+
+class Slow:
+    """The rule in words, from all that was ever seen."""
+
+    def __init__(self) -> None:
+        self.seen: list[Arrived] = []
+        self.lulls: list[tuple[int, int]] = []
+        """(day it ended, impressions)"""
+        self.arrivals: list[tuple[int, int]] = []
+        """(slot, impressions since the arrival before)"""
+        self.held_at: int | None = None
+
+    def note(self, came: Arrived) -> bool:
+        """Whether the join is held."""
+        self.seen.append(came)
+        since = [i + 1 for i, c in enumerate(self.seen) if c.clicks]
+        if came.clicks:
+            lull = sum(c.impressions for c in self.seen[since[-2] if len(since) > 1 else 0 : -1])
+            if self.held_at is not None:
+                lull = min(lull, 2 * self.held_at)
+            self.held_at = None
+            self.lulls.append((came.at_ms // DAY_MS, lull))
+            slot = came.at_ms // SLOT_MS
+            if self.arrivals and self.arrivals[-1][0] == slot:
+                self.arrivals[-1] = (slot, self.arrivals[-1][1] + lull + came.impressions)
+            else:
+                self.arrivals.append((slot, lull + came.impressions))
+            return False
+        present = self.seen[since[-1] if since else 0 :]
+        impressions = sum(c.impressions for c in present)
+        slots = len({c.at_ms // SLOT_MS for c in present if c.impressions})
+        weights = [(1 - 1 / MEMORY) ** age for age in range(len(self.arrivals))][::-1]
+        exposed = sum(w * n for w, (_, n) in zip(weights, self.arrivals, strict=True))
+        expected = min(sum(weights) / exposed * impressions if exposed else 0.0, slots)
+        today = came.at_ms // DAY_MS
+        longest = max((n for day, n in self.lulls if day >= today - 1), default=0)
+        learned = len(self.arrivals) >= ARRIVALS and came.at_ms - self.seen[0].at_ms >= LEARN_MS
+        far = expected >= NEEDED and impressions >= LONGEST * longest
+        if self.held_at is None and came.impressions and learned and far:
+            self.held_at = impressions
+        return self.held_at is not None
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 200), st.integers(1, 40)), max_size=6), st.data())
+def test_silence_is_what_the_rule_says(runs: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    """Runs of clicks and lulls of any length, several looks in a slot, days that end."""
+    rule, slow, at = ClickSilence(), Slow(), START
+    for clicking, lull, shown in [(LEARNED, 0, 3), *runs]:
+        step = data.draw(st.sampled_from([400, 1_000, 1_000, 3_000]))
+        at += data.draw(st.sampled_from([0, 0, 0, DAY_MS]))
+        for n in range(clicking + lull):
+            at += step
+            came = Arrived(at, shown * (n % 3), int(n < clicking))
+            rule.note(came)
+            assert rule.held == slow.note(came), n
+
+
+def learned(silence: ClickSilence, every_s: int = 10, shown: int = 10) -> int:
+    """Let it learn: an arrival every few seconds, `shown` impressions a second. Returns the time then."""
+    seconds = max(LEARN_MS // 1000, ARRIVALS * every_s) + every_s + 1
+    for second in range(seconds):
+        silence.note(Arrived(START + 1000 * second, shown, int(second % every_s == 0)))
+    return START + 1000 * seconds
+
+
+def lull(silence: ClickSilence, at: int, seconds: int, shown: int = 10) -> int:
+    """Impressions and no click for so long. Returns the time then."""
+    for second in range(seconds):
+        silence.note(Arrived(at + 1000 * second, shown, 0))
+    return at + 1000 * seconds
+
+
+def test_a_silence_is_noticed_after_thirty_clicks_that_did_not_come() -> None:
+    """An arrival in ten seconds: after 300 s; a click ends it."""
+    silence = ClickSilence()
+    at = lull(silence, learned(silence), 290)
+    assert not silence.held
+    at = lull(silence, at, 20)
+    assert silence.held
+    assert math.isclose(silence.expected, 31, rel_tol=0.05)
+    silence.note(Arrived(at, 10, 1))
+    assert not silence.held
+
+
+def test_nothing_is_silent_while_nothing_is_shown() -> None:
+    """A night without impressions, and a day of them all in one second."""
+    silence = ClickSilence()
+    at = lull(silence, learned(silence), DAY_MS // 1000, shown=0)
+    silence.note(Arrived(at, 1_000_000, 0))
+    assert not silence.held
+
+
+@pytest.mark.parametrize("every_s", [60, 400])
+def test_before_it_has_learned_nothing_is_held(every_s: int) -> None:
+    """A quarter of an hour, and fifty arrivals: whichever comes later."""
+    silence = ClickSilence()
+    for second in range(min(LEARN_MS // 1000, ARRIVALS * every_s) - 1):
+        silence.note(Arrived(START + 1000 * second, 10, int(second % every_s == 0)))
+        assert not silence.held
+    silence = ClickSilence()
+    for second in range(ARRIVALS):
+        silence.note(Arrived(START + 1000 * second, 1, 1))
+    lull(silence, START + 1000 * ARRIVALS, (LEARN_MS // 1000) - ARRIVALS - 1)
+    assert not silence.held
+
+
+def test_lulls_that_are_usual_are_no_silence() -> None:
+    """A minute of clicks in ten: held once or twice, then never again."""
+    silence, holds = ClickSilence(), 0
+    for second in range(2 * DAY_MS // 1000):
+        before = silence.held
+        silence.note(Arrived(START + 1000 * second, 10, int(second % 600 < 60)))
+        holds += silence.held > before
+        assert second < DAY_MS // 1000 or not silence.held
+    assert holds <= 2
+
+
+def test_an_outage_hardly_changes_what_is_usual() -> None:
+    """Six hours without clicks; the next silence is noticed within twice and a bit of the first time."""
+    silence = ClickSilence()
+    at = lull(silence, learned(silence), 6 * 3600)
+    assert silence.held
+    for second in range(900):
+        silence.note(Arrived(at + 1000 * second, 10, int(second % 10 == 0)))
+    at = lull(silence, at + 900_000, 1_700)
+    assert not silence.held
+    lull(silence, at, 300)
+    assert silence.held
+
+
+def test_a_restart_knows_what_was_usual_and_that_it_was_held() -> None:
+    """It need not learn again; the next click ends the hold as ever."""
+    silence = ClickSilence()
+    at = learned(silence)
+    again = ClickSilence()
+    again.recall(silence.usual)
+    at = lull(again, at, 310)
+    assert again.held
+    third = ClickSilence()
+    third.recall(again.usual)
+    assert third.held
+    third.note(Arrived(at, 5, 1))
+    assert not third.held
+
+
+def test_what_is_known_here_counts_more_than_what_was_left() -> None:
+    """Partitions that come later bring what another process knew, perhaps of long ago."""
+    silence = ClickSilence()
+    learned(silence)
+    usual = silence.usual
+    silence.recall(Usual(usual.arrivals, 0.5, 0, held=True))
+    assert silence.usual == usual
+
+
+@given(st.integers(0, 2**40), st.floats(0, 1e6), st.integers(0, 2**40), st.booleans())
+def test_what_is_left_for_the_next_survives_as_text(arrivals: int, rate: float, longest: int, held: bool) -> None:
+    """Behind a hint, which stays one."""
+    usual = Usual(arrivals, float(f"{rate:.6g}"), longest, held)
+    assert Usual.from_text(usual.to_text()) == usual
+    assert Hint.from_text(f"12:a:3:{usual.to_text()}") == Hint.from_text("12:a:3")
+
+
+@given(st.text())
+def test_no_text_breaks_the_reading(text: str) -> None:
+    """What another program left is not taken for one's own."""
+    usual = Usual.from_text(text)
+    assert usual is None or (usual.arrivals >= 0 and 0 <= usual.rate < math.inf)
+
+
+@pytest.mark.parametrize("text", ["", "3", "1,2,3", "1,nan,3,1", "-1,1,1,0", "1,inf,3,0", "1,1,-1,0"])
+def test_what_is_not_its_own_is_none(text: str) -> None:
+    """As of a hint of a version that left nothing."""
+    assert Usual.from_text(text) is None
+
+
+def ends(at_ms: int, *pairs: tuple[int, int], clicks_at_ms: int | None = None) -> dict[tuple[str, int], End]:
+    """The ends of impressions and clicks of partitions 0 and on."""
+    found = {}
+    for partition, (impressions, clicks) in enumerate(pairs):
+        found["i", partition] = End(at_ms, impressions)
+        found["c", partition] = End(at_ms if clicks_at_ms is None else clicks_at_ms, clicks)
+    return found
+
+
+def test_arrivals_are_counted_over_all_partitions_from_the_first_look_on() -> None:
+    """A partition that is given later begins with what it has; the same answer is not counted twice."""
+    arrivals = Arrivals("i", "c")
+    assert arrivals.look({}) is None
+    assert arrivals.look(ends(1, (100, 50))) == Arrived(1, 0, 0)
+    second = ends(2, (110, 51), (700, 70))
+    assert arrivals.look(second) == Arrived(2, 10, 1)
+    assert arrivals.look(second) is None
+    assert arrivals.look(ends(3, (111, 51), (705, 72))) == Arrived(3, 6, 2)
+    assert arrivals.look(ends(4, (115, 51))) == Arrived(4, 4, 0)
+
+
+def test_impressions_do_not_count_while_nobody_knows_of_the_clicks() -> None:
+    """The broker of a click partition does not answer for a while: what came meanwhile is left out."""
+    arrivals = Arrivals("i", "c")
+    arrivals.look(ends(1, (0, 0)))
+    assert arrivals.look(ends(2, (50, 0), clicks_at_ms=1)) == Arrived(2, 0, 0)
+    assert arrivals.look(ends(3, (90, 4), clicks_at_ms=3)) == Arrived(3, 0, 4)
+    assert arrivals.look(ends(4, (95, 4))) == Arrived(4, 5, 0)
+
+
+def test_clicks_are_seen_though_the_clock_was_set_back() -> None:
+    """By an hour: or they would not end a hold for so long."""
+    arrivals = Arrivals("i", "c")
+    arrivals.look(ends(7_200_000, (0, 0)))
+    assert arrivals.look(ends(3_600_000, (5, 3))) == Arrived(3_600_000, 5, 3)
+
+
+def test_a_log_that_got_shorter_has_no_arrivals() -> None:
+    """A topic that was made anew, or a leader that lacks records."""
+    arrivals = Arrivals("i", "c")
+    arrivals.look(ends(1, (100, 100)))
+    assert arrivals.look(ends(2, (3, 0))) == Arrived(2, 0, 0)
+    assert arrivals.look(ends(3, (4, 1))) == Arrived(3, 1, 1)
+
+
+def test_it_is_said_once_when_clicks_are_silent_and_when_they_come_again(caplog: pytest.LogCaptureFixture) -> None:
+    """With the topic, the moment, how many were expected, and what to do; the moment it ended is kept."""
+    caplog.set_level("INFO")
+    watch = SilenceWatch("i", "c", get_logger("joiner"))
+    shown = clicked = 0
+    for second in range(LEARN_MS // 1000 + 200):
+        shown, clicked = shown + 10, clicked + (second <= LEARN_MS // 1000)
+        watch.look(ends(START + 1000 * second, (shown, clicked)))
+    assert watch.held and watch.ended_ms == -1
+    at = START + 1000 * (LEARN_MS // 1000 + 200)
+    watch.look(ends(at, (shown, clicked + 1)))
+    assert not watch.held and watch.ended_ms == at
+    said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    assert [line["event"] for line in said] == ["clicks_silent", "clicks_again"]
+    assert said[0]["topic"] == "c" and said[0]["since"] == "2023-11-14T22:28:20+00:00"
+    assert NEEDED <= said[0]["clicks_expected"] < NEEDED + 2 and "join.hold_on_silence" in said[0]["note"]
+
+
+def test_no_generated_stream_of_a_week_is_held_for_long(capsys: pytest.CaptureFixture[str]) -> None:
+    """A tenth of `python -m simulation.silence`: of two sites, eight streams each; silence is always noticed."""
+    sites = (Site(1, 0.02), Site(20, 0.02))
+    found = list(results(7, 3, sites))
+    assert sum(result.holds for result in found) <= 2
+    assert sum(result.held_s for result in found) < 600
+    assert all(result.noticed_s is not None for result in found)
+    plain = [result for result in found if result.stream == "Poisson"]
+    assert all(result.missed < 100 for result in plain)
+    assert main(["--days", "1"], sites=sites[:1]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].count("8 days")

@@ -1,0 +1,105 @@
+"""A server of predictions on a port of its own: inside the test's process, or as the command.
+
+In: a world, settings of `serve`. Out: its address, until the block ends. This file must never leave a thread or a
+process behind.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from stream_learner.adapters.http.thread import listen
+from stream_learner.config import Config
+from stream_learner.roles.common.lifecycle import Stopping
+from stream_learner.roles.scorer.serve.process import ServingProcess
+from tests.cli_e2e.commands import Command, started
+from tests.cli_e2e.world import World, free_port
+from tests.waiting import patience, wait_until
+
+
+class Server:
+    """A running server: `url`, `port`, `model`, and `stop`, which tells it to drain and end."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.model = config.model
+        listening = listen("127.0.0.1", 0, 4096)
+        self.port: int = listening.getsockname()[1]
+        self.scheme = "https" if config.serve.tls_certificate else "http"
+        self.url = f"{self.scheme}://127.0.0.1:{self.port}"
+        self._stopping = Stopping()
+        self._process = ServingProcess(config, listening, self._stopping)
+        self._errors: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, name="serving-process")
+
+    def _run(self) -> None:
+        try:
+            self._process.run(None)
+        except BaseException as error:  # noqa: BLE001 -- raised by `stop` in the test's own thread
+            self._errors.append(error)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def metrics(self) -> str:
+        """The text of `/metrics`."""
+        return self._process.text().decode()
+
+    def stopping(self) -> None:
+        """Tell it to stop, and go on."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """Tell it to stop, wait for its end, raise what it ended with."""
+        self._stopping.set()
+        self._thread.join(patience())
+        assert not self._thread.is_alive()
+        if self._errors:
+            raise self._errors[0]
+
+
+def config_of(world: World, **serve: Any) -> Config:
+    """The world's configuration with other settings of `serve`; nothing is waited for at the end unless asked."""
+    tree = copy.deepcopy(world.tree)
+    tree["serve"] = {"drain": "0s", **serve}
+    return Config.model_validate(tree)
+
+
+@contextmanager
+def serving(config: Config, *, ready: bool = True) -> Iterator[Server]:
+    """A server, ready if asked, that is gone when the block ends."""
+    server = Server(config)
+    server.start()
+    try:
+        if ready:
+            wait_until(lambda: httpx.get(f"{server.url}/v2/health/ready", verify=False).status_code == 200)
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def serve_command(world: World, *settings: str) -> Iterator[tuple[Command, str]]:
+    """The command, ready, and its address."""
+    port = free_port()
+    given = ("serve.host=127.0.0.1", f"serve.port={port}", "scorer.stale_after=null", *settings)
+    with started("serve", "-c", world.file, *(part for one in given for part in ("--set", one))) as command:
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: is_ready(url) or command.process.poll() is not None)
+        assert command.process.poll() is None, command.err
+        yield command, url
+
+
+def is_ready(url: str) -> bool:
+    """What a balancer asks."""
+    try:
+        return httpx.get(f"{url}/v2/health/ready", timeout=patience(2.0)).status_code == 200
+    except httpx.TransportError:
+        return False
