@@ -25,11 +25,18 @@ def test_every_error_has_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["joiner/role", "learner/role", "scorer/replica", "common/patient_role", "scorer/scorer"]
+    "module",
+    [
+        "roles/joiner/role",
+        "roles/learner/role",
+        "roles/scorer/replica",
+        "roles/scorer/scorer",
+        "operations/patient_role",
+    ],
 )
 def test_every_reason_for_not_being_ready_has_its_row(module: str) -> None:
     """The texts that `why_not_ready` can give are on the page, numbers in them as an ellipsis."""
-    source = (PROJECT / "stream_learner" / "roles" / f"{module}.py").read_text(encoding="utf-8")
+    source = (PROJECT / "stream_learner" / f"{module}.py").read_text(encoding="utf-8")
     texts = re.findall(r'return .*?f?"(the [^"]+)"', source)
     assert texts
     for text in texts:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from stream_learner.adapters import machine
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.operations.patient_role import PatientRole
 from stream_learner.roles.common import starting
 from stream_learner.roles.common.lifecycle import HasReadiness, Heartbeat, Stopping, all_alive, all_ready, run_roles
-from stream_learner.roles.common.patient_role import PatientRole
 from stream_learner.version import __version__
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
-from stream_learner.roles.common import patient_role
+from stream_learner.operations import patient_role
+from stream_learner.operations.patient_role import PatientRole
 from stream_learner.roles.common.lifecycle import Stopping, run_roles
-from stream_learner.roles.common.patient_role import PatientRole
 from tests.waiting import wait_until
 
 
