@@ -299,13 +299,14 @@ class _BeginAnew:
         )
 
     def _beginning_grown(self, topics: _Topics, partition: int) -> Beginning:
-        """Where the request says to begin, with the clicks that may be ahead of the first impressions."""
+        """Where the request says to begin, with the clicks that may be ahead of the first impressions.
+
+        Clicks are asked for first: at the end of both, no impression may be taken whose click is left out.
+        """
         names, where = (topics.impressions.name, topics.clicks.name), self._request.where
-        beginning = Start(self._admin.offsets, where).of(*names, partition)
-        if not isinstance(where, int):
-            return beginning
-        ahead = Start(self._admin.offsets, max(where - self._config.join.skew_ms, 0)).of(*names, partition)
-        return beginning._replace(click=ahead.click)
+        ahead = max(where - self._config.join.skew_ms, 0) if isinstance(where, int) else where
+        click = Start(self._admin.offsets, ahead).of(*names, partition).click
+        return Start(self._admin.offsets, where).of(*names, partition)._replace(click=click)
 
     def _beginning(self, topics: _Topics, last: Mark) -> Beginning:
         """Where the request says to begin, were the log a new one.

@@ -277,7 +277,7 @@ FAULTS = (
         harm="A joiner fills an added partition with examples of ticks that a learner has folded.",
         file="stream_learner/roles/joiner/partition.py",
         old="        if count in (None, plan.partitions):\n",
-        new="        if count is not None:\n",
+        new="        if count is None or count <= plan.partitions:\n",
         tests=("tests/e2e/test_begin_anew_grown.py",),
     ),
     Fault(
