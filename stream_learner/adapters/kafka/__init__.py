@@ -8,7 +8,7 @@ from stream_learner.adapters.kafka.admin import NO_TOPIC_ID, Admin, Difference, 
 from stream_learner.adapters.kafka.appender import Appender, Delivery
 from stream_learner.adapters.kafka.ends import BEYOND_END, End, EndWatch, OffsetQueries
 from stream_learner.adapters.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked
-from stream_learner.adapters.kafka.leaders import Place
+from stream_learner.adapters.kafka.leaders import TopicAndPartition
 from stream_learner.adapters.kafka.lease import Lease, holder_of
 from stream_learner.adapters.kafka.mock_broker import EmbeddedBroker
 from stream_learner.adapters.kafka.publisher import Record, TransactionalPublisher
@@ -41,13 +41,13 @@ __all__ = [
     "Membership",
     "OffsetQueries",
     "PartitionReader",
-    "Place",
     "RawBatch",
     "Reader",
     "ReaderPool",
     "ReaderPools",
     "Record",
     "Revoked",
+    "TopicAndPartition",
     "TopicInfo",
     "TopicPlan",
     "TopicWatch",

@@ -22,7 +22,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from rocksdict import Rdict, WriteBatch, WriteOptions
@@ -40,8 +40,12 @@ HOLD_TRIES = 100
 BATCH_BYTES = 4 << 20
 NOTED_COPIES = 2
 
-Place = tuple[int, bytes]
-"""A shard, and a piece's key in it."""
+
+class PieceId(NamedTuple):
+    """Names one piece of a checkpoint: its shard, and its key in the column family of that shard."""
+
+    shard: int
+    key: bytes
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,8 @@ class HeldCheckpoint:
         with explained(self._parts.path):
             self._head, self._versions = self._hold()
         self._records = [_version(self._parts.path, version) for version in self._versions]
-        self.pieces: list[Place] = [
-            (shard, key) for shard, record in enumerate(self._records) for key in sorted(pieces_of(record.state))
+        self.pieces: list[PieceId] = [
+            PieceId(shard, key) for shard, record in enumerate(self._records) for key in sorted(pieces_of(record.state))
         ]
 
     def _hold(self) -> tuple[bytes, tuple[bytes, ...]]:
@@ -142,7 +146,7 @@ class HeldCheckpoint:
         stamp = self._records[0].stamp._replace(attempt=secrets.randbits(63))
         return CopyHead(stamp, lineage, dict(self._parts.identity), self._head, self._versions)
 
-    def read(self, place: Place) -> bytes:
+    def read(self, place: PieceId) -> bytes:
         """The bytes of a piece. Raises StateDamaged."""
         shard, key = place
         with explained(self._parts.path):
@@ -171,7 +175,7 @@ class WriteBack:
         self._parts = parts
         self._batch, self._size = WriteBatch(raw_mode=True), 0
 
-    def put(self, place: Place, value: bytes) -> None:
+    def put(self, place: PieceId, value: bytes) -> None:
         """Write a piece; the last value given for a place counts. Raises DiskFull."""
         shard, key = place
         self._batch.put(key, value, self._parts.handles[shard])
@@ -194,9 +198,11 @@ class WriteBack:
         self._write(durable)
 
 
-def places_of(copy: CopyHead) -> list[Place]:
+def piece_ids_of(copy: CopyHead) -> list[PieceId]:
     """The places of the pieces that a copy consists of. Raises RecordError."""
-    return [(shard, key) for shard, record in enumerate(copy.version_records()) for key in pieces_of(record.state)]
+    return [
+        PieceId(shard, key) for shard, record in enumerate(copy.version_records()) for key in pieces_of(record.state)
+    ]
 
 
 def _stamp(path: Path, value: bytes) -> Stamp:

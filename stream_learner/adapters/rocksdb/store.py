@@ -60,7 +60,7 @@ from stream_learner.adapters.rocksdb.layout import (
     plan_pieces,
     u64,
 )
-from stream_learner.adapters.rocksdb.row_index import NOTE, Note, RowIndex
+from stream_learner.adapters.rocksdb.row_index import NOTE, CheckpointId, RowIndex
 from stream_learner.core.errors import RecordError
 from stream_learner.core.snapshots.pages import PagePlan, PagePlanner, PagePolicy, PageState, Prefix, shard_prefix
 from stream_learner.core.snapshots.records import (
@@ -176,11 +176,15 @@ class CheckpointStore:
         return self._database.memory()
 
     @property
-    def last(self) -> Note:
+    def last(self) -> CheckpointId:
         """Sequence and tick of the last committed checkpoint."""
-        return Note(0, -1) if self._head is None else Note(self._head.stamp.sequence, self._head.stamp.version)
+        return (
+            CheckpointId(0, -1)
+            if self._head is None
+            else CheckpointId(self._head.stamp.sequence, self._head.stamp.version)
+        )
 
-    def pieces_after(self, sequence: int) -> Iterator[tuple[Note, StateRows]]:
+    def pieces_after(self, sequence: int) -> Iterator[tuple[CheckpointId, StateRows]]:
         """The pages and deltas of the last checkpoint that were written after that of a sequence, oldest first.
 
         They hold every row that changed after it, whatever else.
@@ -210,10 +214,10 @@ class CheckpointStore:
 
     def _piece(
         self, sequence: int, shard: int, key: bytes, kind: type[DeltaRecord | PageRecord]
-    ) -> tuple[Note, StateRows]:
+    ) -> tuple[CheckpointId, StateRows]:
         stamp = self._versions[shard].stamp._replace(sequence=sequence)
         record = self._record(self._families[shard], key, kind, stamp)
-        return Note(sequence, record.stamp.version), record.rows
+        return CheckpointId(sequence, record.stamp.version), record.rows
 
     def drop_rows(self) -> None:
         """Delete an index of single rows that an earlier process has left, where this one keeps none."""
