@@ -12,17 +12,9 @@ FAULTS = (
         file="stream_learner/adapters/rocksdb/store.py",
         old="""        while self.step():
             pass
-        store = self._store
-        durable = WriteOptions()
-        durable.sync = True
-        with explained(store._path):
-            store._db.write(self._last_batch, durable)
+        self._parts.write(self._last_batch, durable=True)
 """,
-        new="""        store = self._store
-        durable = WriteOptions()
-        durable.sync = True
-        with explained(store._path):
-            store._db.write(self._last_batch, durable)
+        new="""        self._parts.write(self._last_batch, durable=True)
         while self.step():
             pass
 """,

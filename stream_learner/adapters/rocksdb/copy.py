@@ -19,16 +19,15 @@ The default column family has one more key:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import orjson
-from rocksdict import Rdict, WriteBatch, WriteOptions
+from rocksdict import WriteBatch
 
 from stream_learner.adapters.record_errors import error_in_state
-from stream_learner.adapters.rocksdb.database import explained
+from stream_learner.adapters.rocksdb.database import HasParts, StoreParts, explained
 from stream_learner.adapters.rocksdb.layout import HEAD, VERSION, pieces_of
 from stream_learner.core.errors import RecordError
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead
@@ -46,24 +45,6 @@ class PieceId(NamedTuple):
 
     shard: int
     key: bytes
-
-
-@dataclass(frozen=True)
-class StoreParts:
-    """What an open store is made of: where it lies, whose it is, its column families and their handles by shard."""
-
-    path: Path
-    identity: Mapping[str, Any]
-    db: Rdict
-    families: list[Rdict]
-    handles: list[Any]
-
-
-class HasParts(Protocol):
-    """An open store."""
-
-    @property
-    def parts(self) -> StoreParts: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +164,8 @@ class WriteBack:
         if self._size >= BATCH_BYTES:
             self._write()
 
-    def _write(self, options: WriteOptions | None = None) -> None:
-        with explained(self._parts.path):
-            self._parts.db.write(self._batch, options)
+    def _write(self, *, durable: bool = False) -> None:
+        self._parts.write(self._batch, durable=durable)
         self._batch, self._size = WriteBatch(raw_mode=True), 0
 
     def commit(self, copy: CopyHead) -> None:
@@ -193,9 +173,7 @@ class WriteBack:
         self._batch.put(HEAD, copy.head)
         for handle, version in zip(self._parts.handles, copy.versions, strict=True):
             self._batch.put(VERSION, version, handle)
-        durable = WriteOptions()
-        durable.sync = True
-        self._write(durable)
+        self._write(durable=True)
 
 
 def piece_ids_of(copy: CopyHead) -> list[PieceId]:

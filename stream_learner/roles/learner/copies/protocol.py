@@ -35,7 +35,6 @@ from typing import Protocol
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, Record
 from stream_learner.adapters.rocksdb.copy import (
-    HasParts,
     HeldCheckpoint,
     Lineage,
     PieceId,
@@ -43,6 +42,7 @@ from stream_learner.adapters.rocksdb.copy import (
     piece_ids_of,
     read_lineage,
 )
+from stream_learner.adapters.rocksdb.database import HasParts
 from stream_learner.core.snapshots.checkpoint_copy import (
     COPYING_KEY,
     HEAD_KEY,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from stream_learner.adapters.kafka import KafkaSettings, OffsetQueries, PartitionReader
 from stream_learner.adapters.record_errors import error_in_topic
-from stream_learner.adapters.rocksdb.copy import PieceId, StoreParts, WriteBack, piece_ids_of
+from stream_learner.adapters.rocksdb.copy import PieceId, WriteBack, piece_ids_of
+from stream_learner.adapters.rocksdb.database import StoreParts
 from stream_learner.core.errors import DamagedRecord, RecordError, Where
 from stream_learner.core.snapshots.checkpoint_copy import (
     COPYING_KEY,
