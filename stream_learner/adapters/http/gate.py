@@ -95,11 +95,6 @@ class Gate:
         }
         metrics.follow(names.SERVE_IN_FLIGHT, lambda: float(self._under_way))
 
-    @property
-    def under_way(self) -> int:
-        """Requests being worked on."""
-        return self._under_way
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
