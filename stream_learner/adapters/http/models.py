@@ -57,7 +57,7 @@ class ServedModel(Protocol):
 
     @property
     def description(self) -> dict[str, Any]:
-        """The description that is published with the model."""
+        """What is published with the model: features, optimizer, metrics, digest; empty before the first version."""
 
     def predict_json(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
         """Predict the events data[bounds[i]:bounds[i+1]], each as JSON."""

@@ -132,7 +132,7 @@ def _text(element: bytes) -> bytes:
 
 
 def _parsed(body: bytes, most: int) -> list[bytes]:
-    """The JSON of each instance, of a body that `find_elements` cannot take apart."""
+    """The JSON of each instance, from a body of a form that `find_elements` does not read."""
     request = parse_object(body)
     instances = request.get("instances")
     if not isinstance(instances, list):
