@@ -21,7 +21,7 @@ ANOTHER_NAME = (
     "earliest`) and promote it: docs/backfill.md, docs/promotion.md. It knows nothing of records that were deleted; "
     "scorers serve the last version of this one until then."
 )
-"""What an operator can still do if the training log cannot be used any more."""
+"""The action that is left to an operator if the training log cannot be used any more."""
 RESTORE = "Records before this offset are missing: restore the log. If that cannot be: " + ANOTHER_NAME
 
 

@@ -49,7 +49,7 @@ class ServedModel(Protocol):
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the first complete version, "" if nothing."""
+        """The reason why there is no complete version yet, "" if there is one."""
 
     @property
     def why_refused(self) -> str:
@@ -57,7 +57,7 @@ class ServedModel(Protocol):
 
     @property
     def description(self) -> dict[str, Any]:
-        """What is published with the model: features, optimizer, metrics, digest; empty before the first version."""
+        """The published description: features, optimizer, metrics, digest; empty before the first version."""
 
     def predict_json(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
         """Predict the events data[bounds[i]:bounds[i+1]], each as JSON."""

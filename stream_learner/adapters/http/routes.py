@@ -200,7 +200,7 @@ def _constant(value: Any) -> Answer:
 
 
 def _asked_for(scope: Scope, models: ServedModels, protocol: str) -> tuple[str, str | None]:
-    """The name and the version in the path. Stores protocol and name in the scope, where the gate counts by them."""
+    """The name and the version in the path. Stores protocol and name in the scope: the gate counts by them."""
     parameters = scope["path_params"]
     name: str = parameters["name"]
     scope["protocol"] = protocol

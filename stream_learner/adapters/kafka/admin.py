@@ -149,7 +149,7 @@ class Admin:
             return True
 
     def files_of(self, clients: int) -> int:
-        """How many files so many clients open, each connected to every broker that there was at the first request."""
+        """How many files these clients open, each connected to every broker that the first request has found."""
         self.is_mock()
         return clients * (CLIENT_FILES + BROKER_FILES * self._brokers)
 

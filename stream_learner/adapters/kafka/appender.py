@@ -128,7 +128,7 @@ class Appender:
                 raise fault(error, self._at(topic, partition)) from error
 
     def poll(self, timeout_s: float = 0.0) -> list[Delivery]:
-        """The results that have come since the last call. Waits at most so long for the first.
+        """The results that have come since the last call. Waits at most `timeout_s` for the first.
 
         Once all results are handed out, raises the client's fatal error if there is one, RetryLater if the credentials
         have changed on disk (make a new Appender for either), or AuthenticationFailed while the brokers refuse our
@@ -149,7 +149,7 @@ class Appender:
         return done
 
     def flush(self, timeout_s: float) -> list[Delivery]:
-        """Wait at most so long until every record has its result. Returns the results not yet handed out.
+        """Wait at most `timeout_s` until every record has its result. Returns the results not yet handed out.
 
         Raises BrokerUnreachable or AuthenticationFailed if records are left without a result. They stay queued;
         `waiting` says how many.
@@ -163,7 +163,7 @@ class Appender:
         return self.poll()
 
     def close(self, timeout_s: float = 0.0) -> None:
-        """Wait at most so long for waiting records, then drop the rest; dropped records may be in the log or not.
+        """Wait at most `timeout_s` for results, then drop the other records; those may be in the log or not.
 
         Results that `poll` has not handed out are lost. The Appender is of no use afterwards.
         """

@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"(?:ssl|plaintext|sasl_ssl|sasl_plaintext)://([^/\s:]+|\[
 
 
 def diagnosis(options: Mapping[str, str], words: str = "") -> str:
-    """What is wrong between this client and a broker; "" if that cannot be told.
+    """Say what is wrong between this client and a broker; "" if that cannot be told.
 
     options: those of the client. words: librdkafka's report. The broker is the one that the report names, or else the
     first of `bootstrap.servers`.

@@ -61,7 +61,7 @@ class OffsetQueries:
         self._leaders = Leaders(client, self._timeout_s)
 
     def high_watermarks(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The offset behind the last replicated record, transaction markers and open transactions included."""
+        """The offset after the last replicated record, transaction markers and open transactions included."""
         return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
     def last_stable_offsets(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
@@ -170,7 +170,7 @@ class EndWatch:
     """Keeps asking for the ends of some partitions, in a thread of its own.
 
     `snapshot` is replaced as a whole and never changed in place. A partition without a new answer keeps its old entry
-    with its old time, so that whoever goes by that time stands still. `clock_ms` is read before each question and
+    with its old time, so a reader that goes by that time stands still. `clock_ms` is read before each question and
     nowhere else. `check` raises errors that will not pass by themselves, and a defect that has ended the thread: a
     partition would stand still for good.
     """
@@ -266,7 +266,7 @@ class CommittedOffset(NamedTuple):
 def committed_offsets(
     settings: KafkaSettings, partitions: Iterable[TopicAndPartition]
 ) -> dict[TopicAndPartition, CommittedOffset]:
-    """What the group of the settings has committed. Partitions without a committed offset are left out.
+    """Ask for the committed offsets of the settings' group. Partitions without a committed offset are left out.
 
     Raises BrokerUnreachable, RetryLater, NotAuthorised.
     """

@@ -55,7 +55,7 @@ Event = Assigned | Revoked | Lost
 
 @dataclass(frozen=True)
 class Committed:
-    """What the group has stored for a partition; an offset is None if there is none."""
+    """The offsets that the group has stored for a partition; None if it has stored none."""
 
     impressions_offset: int | None
     clicks_offset: int | None
@@ -127,7 +127,7 @@ class Membership:
         self._join()
 
     def poll(self, timeout_s: float = 0.0) -> list[Event]:
-        """What has changed since the last call, in order. Waits at most so long.
+        """The changes since the last call, in order. Waits at most `timeout_s` for one.
 
         Raises Fenced if another process with the same instance id has taken our place (final), PartitionCountsDiffer
         and AssignmentRefused for an assignment with a partition of only one input, TopicMissing, NotAuthorised,
@@ -275,7 +275,10 @@ class Membership:
         self._commits_fail = True
 
     def committed(self, partition: int, timeout_s: float = QUERY_TIMEOUT_S) -> Committed:
-        """What the group has stored for a partition. Raises BrokerUnreachable, RetryLater, NotAuthorised."""
+        """Ask for the offsets that the group has stored for a partition.
+
+        Raises BrokerUnreachable, RetryLater, NotAuthorised.
+        """
         asked = [TopicPartition(self.impressions, partition), TopicPartition(self.clicks, partition)]
         try:
             found = self._consumer.committed(asked, timeout=timeout_s)
@@ -288,8 +291,8 @@ class Membership:
     def leave(self, timeout_s: float = LEAVE_S) -> None:
         """Leave the group at once, also as a static member. Only `close` may be called afterwards.
 
-        A static member that closes does not tell the group; one that unsubscribes does. Waits at most so long until the
-        group has no such member. If brokers are away, its partitions move when the session ends.
+        A static member that closes does not tell the group; one that unsubscribes does. Waits at most `timeout_s` until
+        the group has no such member. If brokers are away, its partitions move when the session ends.
         """
         if not self._static:
             return

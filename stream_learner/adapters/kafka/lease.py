@@ -34,7 +34,7 @@ from stream_learner.errors import ConfigError, Fenced, StreamLearnerError
 
 HEARTBEAT_MS = 500
 MAX_SILENCE_MS = 60_000
-"""A holder that does not poll for so long counts as hung, as it does for the liveness probe."""
+"""A holder that does not poll for this time counts as hung, as it does for the liveness probe."""
 ASK_TIMEOUT_S = 5.0
 HARMLESS = MISSING | UNREACHABLE | TRIMMED | LATER | {KafkaError._MAX_POLL_EXCEEDED}
 """Errors that pass by themselves: the client goes on joining. Whether the topic exists is checked elsewhere."""

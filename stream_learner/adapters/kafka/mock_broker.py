@@ -90,7 +90,7 @@ class EmbeddedBroker:
         return int(client)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic of so many partitions, each led by the one broker."""
+        """Make a topic; the one broker leads all partitions."""
         self._check(self._lib.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1), name)
 
     def _check(self, code: int, what: str) -> None:

@@ -17,10 +17,10 @@ class RawBatch:
     | field | |
     |---|---|
     | `offsets` | i64[n], ascending |
-    | `record_times_ms` | i64[n], the records' Kafka timestamps, epoch ms; -1 where there is none |
+    | `record_times_ms` | i64[n], the records' Kafka timestamps, epoch ms; -1 if it has none |
     | `values` | list of n `bytes`, or None for a null value |
     | `lengths` | i64[n], 0 for a null value |
-    | `is_null` | bool[n], or None when no value is null |
+    | `is_null` | bool[n], or None if no value is null |
     | `data`, `bounds` | the values back to back; i64[n+1], value i is `data[bounds[i]:bounds[i+1]]`; made on demand |
     | `keys`, `headers` | lists of n, or None unless the reader was made with them |
     """
@@ -72,7 +72,7 @@ class RawBatch:
 
     @property
     def bounds(self) -> npt.NDArray[np.int64]:
-        """Where each value begins and ends in `data`."""
+        """The offsets in `data` between which the values lie."""
         if self._bounds is None:
             self._bounds = np.zeros(len(self.values) + 1, np.int64)
             np.cumsum(self.lengths, out=self._bounds[1:])

@@ -213,7 +213,7 @@ class ReaderPool:
         return min(max((limit_bytes - self.held_bytes) // self._mean_bytes, FEWEST_RECORDS), POLL_RECORDS)
 
     def _take(self, count: int, timeout_s: float) -> bool:
-        """Take at most so many messages from the common queue. Returns whether any came."""
+        """Take at most `count` messages from the common queue. Returns whether any came."""
         messages = self._consume(count, timeout_s)
         before_bytes = self.held_bytes
         for partition, run in groupby(messages, Message.partition):
@@ -262,7 +262,7 @@ class ReaderPool:
             self.assign([reader])
 
     def dropped(self, size: int) -> None:
-        """Record that so many bytes are no longer held."""
+        """Record that `size` bytes are no longer held."""
         self.held_bytes -= size
 
     @property

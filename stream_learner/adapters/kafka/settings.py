@@ -95,13 +95,13 @@ class KafkaSettings:
         return diagnosis(self._properties, words)
 
     def with_group(self, group: str) -> KafkaSettings:
-        """The same properties for another consumer group."""
+        """A copy of these settings for another consumer group."""
         other = copy.copy(self)
         other.group = group
         return other
 
     def with_batches(self, limit_bytes: int | None) -> KafkaSettings:
-        """The same properties, with producers whose batches are at most so large; None sets no limit.
+        """A copy of these settings whose producers send batches of at most `limit_bytes`; None sets no limit.
 
         A topic limits the size of batches, not of records.
         """
@@ -156,7 +156,7 @@ class KafkaSettings:
         return problems
 
     def _refused_by_library(self, values: Mapping[str, str]) -> list[str]:
-        """What librdkafka refuses, found out with clients that connect to nothing."""
+        """The properties that librdkafka refuses, found out with clients that connect to nothing."""
         offline = {"bootstrap.servers": "", "log_level": "0"}
         try:
             Consumer({**self.consumer(), **_without(PRODUCER_ONLY, values), **offline}, logger=log).close()

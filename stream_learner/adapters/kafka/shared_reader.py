@@ -39,7 +39,7 @@ class Reader(Protocol):
         """The next offset."""
 
     def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
-        """At most so many records, or None when there is none."""
+        """At most `max_records` records, or None if there are none."""
 
     def seek(self, offset: int) -> None:
         """Go on from another offset."""
@@ -54,7 +54,7 @@ class Reader(Protocol):
 
 
 class Pool(Protocol):
-    """What the partitions of a pool share, as one of them sees it. `ReaderPool` documents the methods."""
+    """The pool as one of its partitions sees it. `ReaderPool` documents the methods."""
 
     settings: KafkaSettings
     topic: str
@@ -92,7 +92,7 @@ class Pool(Protocol):
         """Fetch a partition that was set aside again, if enough of it is read."""
 
     def dropped(self, size: int) -> None:
-        """Record that so many bytes are no longer held."""
+        """Record that `size` bytes are no longer held."""
 
     def take_report(self) -> KafkaError | None:
         """The error that concerns all partitions, once."""
@@ -120,7 +120,7 @@ class SharedReader:
         self._pool = pool
         self._position = offset
         self._pieces: deque[RawBatch | int | KafkaError] = deque()
-        """What is held, in order: records, ends of the partition (offsets), errors."""
+        """The pieces that are held, in order: records, ends of the partition (offsets), errors."""
         self._records = 0
         self._ask_at_s: float | None = time.monotonic() + SILENCE_S
         pool.add(self)
@@ -135,7 +135,7 @@ class SharedReader:
         return self._position
 
     def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
-        """At most so many records, or None if there are none.
+        """At most `max_records` records, or None if there are none.
 
         Waits at most `timeout_s` for the first record, and no longer once `position` reaches the end of the partition.
         Records before an error are returned before it is raised.

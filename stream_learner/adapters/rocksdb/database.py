@@ -160,7 +160,7 @@ def _rows_options(cache: Cache) -> Options:
 
 @dataclass(frozen=True)
 class StoreParts:
-    """What an open store lends to a checkpoint's writer and to copies of checkpoints.
+    """The open database, as a store lends it to a checkpoint's writer and to copies of checkpoints.
 
     path: the state directory. identity: whose state it is. families, handles: the column families, by shard. Of no use
     after the store is closed.

@@ -91,7 +91,7 @@ def delta_keys(state: PageState) -> Iterator[tuple[int, bytes]]:
 
 
 def plan_pieces(plan: PagePlan[StateRows], stamp: Stamp) -> Iterator[Piece]:
-    """What a checkpoint writes to a shard before its head."""
+    """The pieces that a checkpoint writes to a shard before its head."""
     sequence, parts = plan.sequence, len(plan.parts)
     for part, rows in enumerate(plan.parts):
         make = partial(encode_delta, stamp, part, parts, rows)

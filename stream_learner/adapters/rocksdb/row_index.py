@@ -41,7 +41,7 @@ ROCKSDB_BYTES_PER_FILE_ROW: Final = 256
 """A sorted file holds one row for so many bytes of RocksDB's memory: a small share of it, and still few files."""
 SLICE_ROWS: Final = 256
 REST_S: Final = 0.00005
-"""The thread that writes sleeps so long after each slice: the fold needs the interpreter."""
+"""How long the writing thread sleeps after each slice, so that the fold gets the interpreter."""
 BUSY_FILES: Final = 24
 """With more files than these in level 0 the thread waits until RocksDB has merged some."""
 READERS: Final = 8

@@ -119,7 +119,7 @@ def _log_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Log a warning as one event, where Python prints two lines without a time.
+    """Log a warning as one event; Python alone prints two lines without a time.
 
     A warning for a given file goes there.
     """
