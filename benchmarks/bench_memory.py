@@ -192,7 +192,7 @@ class _Replay:
                 self.checkpoints += 1
         elif (tick - self._began >= CHECKPOINT_TICKS or self.cold.must_wait) and not self.cold.behind:
             self._began = tick
-            changed = StateRows(*self.table.take_changed_for_checkpoint(tick))
+            changed = self.table.take_changed_for_checkpoint(tick)
             self.cold.begin(changed)
             head = {"rows": self.table.count, "learner": {"rows_digest": f"{self.table.rows_digest:016x}"}}
             self._writer = self.store.begin(changed, self._below, version=tick, digest=0, head=head)
@@ -203,7 +203,7 @@ class _Replay:
         self.published += len(self.learner.weights(rows.columns).astype(np.float32))
 
     def _below(self, prefix: Prefix) -> StateRows:
-        return StateRows(*self.table.rows_with_prefix(prefix.number, prefix.nbits))
+        return self.table.rows_with_prefix(prefix.number, prefix.nbits)
 
     def close(self) -> None:
         self.cold.close()

@@ -135,7 +135,7 @@ def test_a_restored_learner_goes_on_with_the_same_bits() -> None:
     learner, straight = folded(examples[:120], 30, PARAMETERS[2]), folded(examples, 200, PARAMETERS[2])
     restored = a_learner(PARAMETERS[2])
     for rows in learner.table.items():
-        restored.table.load(*rows)
+        restored.table.load(rows)
     restored.restore(json.loads(json.dumps(learner.state_scalars())))
     restored.fold(as_record(examples[120:]), 0)
     assert restored.state_scalars() == straight.state_scalars()
@@ -180,7 +180,7 @@ def test_the_digest_is_of_the_optimizers_scalars_too() -> None:
     assert state["scalars"][2:] and learner.digest() == learner.digest_full() == expected
     other = Learner(make_optimizer({"name": "ogd"}))
     for part in learner.table.items():
-        other.table.load(*part)
+        other.table.load(part)
     with pytest.raises(ValueError, match="digest"):
         other.restore({**state, "scalars": [*state["scalars"][:2], (999.0).hex(), *state["scalars"][3:]]})
 

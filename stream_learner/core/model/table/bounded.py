@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from stream_learner.core.machine.memory import address_of
 from stream_learner.core.model.table import kernels
 from stream_learner.core.model.table.eviction import BoundedSubTables
-from stream_learner.core.model.table.table import PUBLICATION, Rows, WeightTable
+from stream_learner.core.model.table.rows import StateRows, joined
+from stream_learner.core.model.table.table import PUBLICATION, WeightTable
 
 _BATCH: Final = 65_536
 """Rows that are fetched or loaded at once, at most."""
@@ -33,11 +34,11 @@ class ColdRows(Protocol):
         """Every row touched up to this tick is there, as it was last changed up to it; -1: none."""
         ...
 
-    def fetch(self, keys: NDArray[np.uint64]) -> Rows:
+    def fetch(self, keys: NDArray[np.uint64]) -> StateRows:
         """Of u64[r] different keys, the rows that are there, in any order."""
         ...
 
-    def between(self, low: int, high: int) -> Rows:
+    def between(self, low: int, high: int) -> StateRows:
         """The rows with low <= key <= high, rising by key."""
         ...
 
@@ -119,7 +120,7 @@ class BoundedWeightTable(WeightTable):
         rows = self._cold.fetch(wanted)
         self.missed += len(wanted)
         self.fetched += len(rows)
-        keys, columns, touched = (np.ascontiguousarray(part) for part in rows)
+        keys, columns, touched = (np.ascontiguousarray(part) for part in (rows.keys, rows.columns, rows.touched))
         places = np.empty(len(keys), np.int64)
         self._find_or_insert(address_of(keys), len(keys), address_of(places), 0, 0)
         known = np.zeros(1, np.int64)
@@ -128,7 +129,7 @@ class BoundedWeightTable(WeightTable):
             address_of(places), len(keys), self._shape, address_of(columns), address_of(touched), address_of(known)
         )
 
-    def _rows_of(self, keys: NDArray[np.uint64]) -> Rows:
+    def _rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
         """See `WeightTable.rows_of`; nothing comes back into memory."""
         rows = super()._rows_of(keys)
         # A row that never changed, or is not in memory at all.
@@ -143,27 +144,23 @@ class BoundedWeightTable(WeightTable):
             rows.columns[places], rows.touched[places] = columns[back], touched[back]
         return rows
 
-    def _rows_between(self, low: int, high: int) -> Rows:
+    def _rows_between(self, low: int, high: int) -> StateRows:
         here, there = super()._rows_between(low, high), self._cold.between(low, high)
         if not len(there):
             return here
         if not len(here):
             return there
-        place = np.minimum(np.searchsorted(here.keys, there.keys), len(here) - 1)
-        only_there = here.keys[place] != there.keys
-        keys = np.concatenate([here.keys, there.keys[only_there]])
-        order = np.argsort(keys, kind="stable")
-        columns = np.concatenate([here.columns, there.columns[only_there]])
-        touched = np.concatenate([here.touched, there.touched[only_there]])
-        return Rows(keys[order], columns[order], touched[order])
+        nearest = np.minimum(np.searchsorted(here.keys, there.keys), len(here) - 1)
+        both = joined([here, there.where(here.keys[nearest] != there.keys)])
+        order = np.argsort(both.keys, kind="stable")
+        return StateRows(both.keys[order], both.columns[order], both.touched[order])
 
-    def load(self, keys: NDArray[np.uint64], columns: NDArray[np.float64], touched: NDArray[np.int64]) -> None:
+    def load(self, rows: StateRows) -> None:
         """See `WeightTable.load`. Raises ValueError also for rows not touched after the cold side's tick."""
-        if len(touched) and touched.min() <= self._cold.tick:
+        if len(rows) and rows.touched.min() <= self._cold.tick:
             raise ValueError(f"rows up to tick {self._cold.tick} are the cold side's, and cannot be loaded")
-        for start in range(0, max(1, len(keys)), _BATCH):
-            stop = start + _BATCH
-            super().load(keys[start:stop], columns[start:stop], touched[start:stop])
+        for start in range(0, max(1, len(rows)), _BATCH):
+            super().load(rows.part(start, start + _BATCH))
 
     def _keys_after(self, tick: int) -> NDArray[np.uint64]:
         keys = super()._keys_after(tick)
@@ -186,7 +183,7 @@ class BoundedWeightTable(WeightTable):
         listed = self._changes[PUBLICATION]
         return len(self._keys_after(listed.since)) if self._unlisted else len(listed)
 
-    def take_changed_for_publication(self, tick: int) -> Rows:
+    def take_changed_for_publication(self, tick: int) -> StateRows:
         """See `WeightTable.take_changed_for_publication`; looks for them where they are not listed any more."""
         if self._unlisted:
             since = self._changes[PUBLICATION].since
@@ -205,10 +202,10 @@ def warm() -> None:
     class Nothing:
         tick = kernels.NEVER
 
-        def fetch(self, keys: NDArray[np.uint64]) -> Rows:
-            return Rows(keys[:0], np.empty((0, 2)), np.empty(0, np.int64))
+        def fetch(self, keys: NDArray[np.uint64]) -> StateRows:
+            return StateRows(keys[:0], np.empty((0, 2)), np.empty(0, np.int64))
 
-        def between(self, low: int, high: int) -> Rows:
+        def between(self, low: int, high: int) -> StateRows:
             return self.fetch(np.empty(0, np.uint64))
 
         def changed_after(self, tick: int) -> NDArray[np.uint64]:
