@@ -37,7 +37,7 @@ from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.core.model.table import kernels
-from stream_learner.core.model.table.budget import MIB, MemoryBudget
+from stream_learner.core.model.table.bounded import MIB, MemoryBudget
 from stream_learner.core.snapshots.pages import Prefix
 from stream_learner.core.snapshots.rows import StateRows, rows_between
 from stream_learner.roles.learner.row_index import ColdSide

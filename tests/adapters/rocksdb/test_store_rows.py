@@ -19,8 +19,8 @@ from stream_learner.core.model.table.rows import joined
 from stream_learner.core.model.table.table import WeightTable
 from stream_learner.core.snapshots.pages import PagePolicy, Prefix
 from stream_learner.core.snapshots.rows import StateRows
-from tests.core.model.table.test_weights import all_rows, assert_same, change, load
-from tests.core.model.table.test_weights_bounded import LIMIT_ROWS, POOL, limit_bytes
+from tests.core.model.table.test_bounded import LIMIT_ROWS, POOL, limit_bytes
+from tests.core.model.table.test_table import all_rows, assert_same, change, load
 
 SMALL = PagePolicy(page_bytes=4096, part_bytes=4096, ring=8, delta_share=0.7, lean=True)
 MIB = 1 << 20

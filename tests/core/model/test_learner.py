@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_learner.core.log.dictionary import MAX_KEYS
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.machine.memory import address_of
 from stream_learner.core.model import digest as digests
-from stream_learner.core.model.fold import LARGEST_DICTIONARY, Learner
+from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal, make_optimizer
 from tests.core.model.example_records import Example, as_record, random_examples
 from tests.core.model.fold_oracle import Ftrl
@@ -209,7 +210,7 @@ def with_columns(**columns: Any) -> Callable[[ExampleRecord], ExampleRecord]:
         with_columns(values=np.array([2.0, 3.0])),
         with_columns(label=np.array([1.0])),
         with_columns(log_time_ms=np.array([1])),
-        with_columns(keys=np.arange(1, LARGEST_DICTIONARY + 2, dtype=np.uint64)),
+        with_columns(keys=np.arange(1, MAX_KEYS + 2, dtype=np.uint64)),
     ],
 )
 def test_a_record_whose_columns_disagree_is_refused_before_anything_changes(

@@ -9,14 +9,16 @@ tick is *dirty*: it must stay. Digest and count are of all rows, wherever they l
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.log.dictionary import MAX_KEYS
 from stream_learner.core.machine.memory import address_of
 from stream_learner.core.model.table import kernels
-from stream_learner.core.model.table.eviction import BoundedSubTables
+from stream_learner.core.model.table.eviction import BoundedSubTables, rows_within
 from stream_learner.core.model.table.rows import StateRows, joined
 from stream_learner.core.model.table.table import PUBLICATION, WeightTable
 
@@ -24,6 +26,60 @@ _BATCH: Final = 65_536
 """Rows that are fetched or loaded at once, at most."""
 _NO_TICK: Final = 1 << 62
 """Beyond every tick: what changes is not listed."""
+MIB: Final = 1 << 20
+PROCESS_BYTES: Final = 320 * MIB
+"""What a learner takes besides: an estimate."""
+LEAST_ROCKSDB_BYTES: Final = 4 * MIB
+_ROWS_ROOM: Final = 3
+"""A table has room for three dictionaries at least: one being folded, the rest of two that may not leave yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """Parts of `total_bytes`; `most_changed` rows may have changed since the last checkpoint before the fold waits."""
+
+    total_bytes: int
+    table_bytes: int
+    copies_bytes: int
+    rocksdb_bytes: int
+    most_changed: int
+
+    @classmethod
+    def of(cls, total_bytes: int, ncols: int) -> MemoryBudget:
+        """Raises ValueError, with what is needed, where the table could not hold the rows of one record."""
+        budget = cls._cut(total_bytes, ncols)
+        if not budget._suffices(ncols):
+            needed = least_bytes(ncols)
+            raise ValueError(
+                f"{total_bytes / MIB:.1f} MiB cannot hold the features of a record ({MAX_KEYS} with {ncols} "
+                f"columns each) and what is being written: it takes {needed // MIB} MiB or more"
+            )
+        return budget
+
+    @classmethod
+    def _cut(cls, total_bytes: int, ncols: int) -> MemoryBudget:
+        rocksdb = max(LEAST_ROCKSDB_BYTES, total_bytes // 8)
+        copies = total_bytes // 4
+        return cls(total_bytes, total_bytes - rocksdb - copies, copies, rocksdb, copies // copied_bytes(ncols))
+
+    def _suffices(self, ncols: int) -> bool:
+        if self.table_bytes <= 0:
+            return False
+        return rows_within(self.table_bytes, ncols) >= max(_ROWS_ROOM * MAX_KEYS, 2 * self.most_changed)
+
+
+def copied_bytes(ncols: int) -> int:
+    """Memory for a changed row beside the table: its copy for a checkpoint, which stays until the index has it, another
+    and a half for a publication and what is encoded from either, its places in two lists that grow."""
+    return 5 * 8 * (2 + ncols) // 2 + 2 * 2 * 8 + 32
+
+
+def least_bytes(ncols: int) -> int:
+    """The smallest `learner.memory` that can be worked with, in whole MiB."""
+    size = MIB
+    while not MemoryBudget._cut(size, ncols)._suffices(ncols):
+        size += MIB
+    return size
 
 
 class ColdRows(Protocol):

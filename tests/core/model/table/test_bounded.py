@@ -17,7 +17,7 @@ from stream_learner.core.model.table.bounded import BoundedWeightTable
 from stream_learner.core.model.table.eviction import rows_within
 from stream_learner.core.model.table.rows import StateRows
 from stream_learner.core.model.table.table import PUBLICATION, WeightTable
-from tests.core.model.table.test_weights import as_model, assert_same, change, keys_of, load
+from tests.core.model.table.test_table import as_model, assert_same, change, keys_of, load
 
 Row = tuple[tuple[float, ...], int]
 LIMIT_ROWS = 256 * 16
