@@ -22,7 +22,7 @@ from stream_learner.adapters.kafka import Place
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers.ftrl import FtrlProximal
-from stream_learner.core.model.table.table import Rows
+from stream_learner.core.model.table.rows import StateRows
 from stream_learner.core.snapshots.pages import PagePolicy, Prefix
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.rows import WeightRows
@@ -52,7 +52,7 @@ class Checkpoint:
     """A learner's durable state: the tick it is of, its rows, the rest."""
 
     tick: int = -1
-    rows: Rows | None = None
+    rows: StateRows | None = None
     state: dict[str, Any] | None = None
 
 
@@ -62,7 +62,7 @@ class _Publication(Publication):
     def _rows_of(self, prefix: Prefix) -> WeightRows:
         rows = self._learner.table.rows_of(UNIVERSE)
         there = (rows.touched >= 0) & (rows.keys >= prefix.bits) & (rows.keys <= prefix.last)
-        return self._weights(rows.keys[there], rows.columns[there])
+        return self._weights(rows.where(there))
 
 
 class Machine:
@@ -86,7 +86,7 @@ class Process:
         self.learner = Learner(FtrlProximal(l1=world.l1))
         rows, state = machine.disk.rows, machine.disk.state
         if rows is not None and state is not None:
-            self.learner.table.load(rows.keys, rows.columns, rows.touched)
+            self.learner.table.load(rows)
             self.learner.restore(state)
         kind = Publication if world.scans_table else _Publication
         self.publication = kind(
@@ -154,8 +154,7 @@ class Process:
         learner = self.learner
         learner.table.take_changed_for_checkpoint(self.tick)
         rows = learner.table.rows_of(UNIVERSE)
-        there = rows.touched >= 0
-        kept = Rows(rows.keys[there], rows.columns[there], rows.touched[there])
+        kept = rows.where(rows.touched >= 0)
         self.machine.disk = Checkpoint(self.tick, kept, learner.state_scalars())
 
     def publish(self) -> None:

@@ -141,7 +141,7 @@ class Checkpoints:
     def _load_rows(self, count: int, blocks: Iterable[StateRows]) -> None:
         self._learner.table.expect(count)
         for rows in blocks:
-            self._learner.table.load(rows.keys, rows.columns, rows.touched)
+            self._learner.table.load(rows)
 
     @property
     def cold(self) -> ColdSide | None:
@@ -160,7 +160,7 @@ class Checkpoints:
         self._writing_tick = tick
         if self._cold is not None:
             self._cold.wait()
-        changed = StateRows(*table.take_changed_for_checkpoint(tick))
+        changed = table.take_changed_for_checkpoint(tick)
         if self._cold is not None:
             self._cold.begin(changed)
         head = {
@@ -210,7 +210,7 @@ class Checkpoints:
             self.step()
 
     def _rows_of(self, prefix: Prefix) -> StateRows:
-        return StateRows(*self._learner.table.rows_with_prefix(prefix.number, prefix.nbits))
+        return self._learner.table.rows_with_prefix(prefix.number, prefix.nbits)
 
     def close(self) -> None:
         """Let go of the state directory. Damage that shows only now is noted for the next start."""

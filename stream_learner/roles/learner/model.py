@@ -16,6 +16,7 @@ from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.events.feature_keys import FIRST_RULE
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.pages import PagePolicy
+from stream_learner.core.snapshots.records import Inputs, model_record
 from stream_learner.errors import BrokerUnreachable, ConfigError, DiskFull, Fenced, PartitionCountsDiffer, RetryLater
 from stream_learner.roles.common.last_published import LastPublished
 from stream_learner.roles.common.record_sizes import RecordSizes
@@ -43,8 +44,6 @@ OTHER_FEATURES = (
     "(`stream-learner begin-anew`): the model is published again once the marks of every partition carry them. Scorers "
     "serve the last version until then."
 )
-PUBLISHED_SLICES = 12
-"""The latest slices of the progressive metrics go into the model record, so that models can be compared."""
 
 
 class ModelFold:
@@ -410,23 +409,21 @@ class ModelFold:
 
     def _description(self) -> dict[str, Any]:
         """What a scorer must know: the content of the model record."""
-        config = self.config
+        config, progress = self.config, self.learner.progress
         impressions, _ = config.event_specs()
-        return {
-            "name": config.model,
-            "tick_ms": config.join.tick_ms,
-            "features": config.feature_spec().to_dict(),
-            **self.learner.kind(),
-            "log": config.examples_topic,
-            "inputs": {
-                "impressions": config.input.impressions.topic,
-                "clicks": config.input.clicks.topic,
-                "ignored_fields": list(impressions.paths()),
-                "window_ms": config.join.window_ms,
-            },
-            "metrics": self.learner.progress.summary(),
-            "slices": self.learner.progress.slices()[-PUBLISHED_SLICES:],
-        }
+        topics = config.input
+        return model_record(
+            name=config.model,
+            tick_ms=config.join.tick_ms,
+            features=config.feature_spec().to_dict(),
+            kind=self.learner.kind(),
+            log=config.examples_topic,
+            inputs=Inputs(
+                topics.impressions.topic, topics.clicks.topic, list(impressions.paths()), config.join.window_ms
+            ),
+            metrics=progress.summary(),
+            slices=progress.slices(),
+        )
 
     def checkpoint_when_due(self, positions: Mapping[int, LogPosition]) -> bool:
         """Write a piece of a checkpoint, or begin one, at the end at once; whether there was anything to write.

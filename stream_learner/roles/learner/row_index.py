@@ -15,7 +15,7 @@ from stream_learner.adapters.rocksdb.row_index import ColdStore, IndexWriter, No
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.model.fold import Learner
-from stream_learner.core.model.table.budget import MIB, PROCESS_BYTES, MemoryBudget
+from stream_learner.core.model.table.bounded import MIB, PROCESS_BYTES, MemoryBudget
 from stream_learner.core.snapshots.rows import StateRows
 from stream_learner.errors import ConfigError
 
