@@ -246,7 +246,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Outage:
+class BrokerOutage:
     """One role's view of the brokers. Used by one thread; `since_s` may be asked from any.
 
     since_s: when it began, by the monotonic clock; None while brokers answer.

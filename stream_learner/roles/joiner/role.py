@@ -36,7 +36,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
-from stream_learner.roles.common.lifecycle import Outage, wall_clock_ms
+from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.joiner.beginning import Start
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
@@ -113,7 +113,7 @@ class JoinerRole:
         self._turns = 0
         self._retry_s = 0.0
         self._committed_at_s = 0.0
-        self._outage = Outage(self._log, "group_unreachable", "group_reachable")
+        self._outage = BrokerOutage(self._log, "group_unreachable", "group_reachable")
         self._stuck = 0.0
 
     def _silence_watch(self) -> SilenceWatch | None:
