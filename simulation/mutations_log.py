@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from simulation import joining, process
+from simulation import joiners, process
 from simulation.process import Process
 from stream_learner.core.log.marks import Mark, MarkId
 from stream_learner.core.log.rule_r import RuleR
@@ -169,7 +169,7 @@ def _take_errors_for_offsets() -> Any:
 
 def _lose(kind: str) -> list[tuple[Any, str, Any]]:
     """Not of the mutation itself: in every history this is what is lost."""
-    return [(joining, "LOSSES", (kind,)), (joining, "LOSS_SHARE", 1.0)]
+    return [(joiners, "LOSSES", (kind,)), (joiners, "LOSS_SHARE", 1.0)]
 
 
 MUTATIONS = {

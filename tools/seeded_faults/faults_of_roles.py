@@ -97,7 +97,7 @@ FAULTS = (
         name="torn-publication-is-not-seen",
         area="publication: version record",
         harm="What a torn publication has left is not seen, and its number is used again.",
-        file="stream_learner/roles/common/last_published.py",
+        file="stream_learner/roles/common/last_publication.py",
         old="torn = 0 if key == VERSION_KEY else max(torn, _number(value))",
         new="torn = max(torn, _number(value)) if key == VERSION_KEY else 0",
         tests=("tests/roles/learner/test_torn_publications.py", "tests/simulation/test_simulation.py"),

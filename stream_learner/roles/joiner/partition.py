@@ -33,13 +33,13 @@ from stream_learner.core.log.marks import GENESIS, RULES, Mark, MarkId, ResumePo
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Ack, Attempt, Verdict
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
-from stream_learner.roles.joiner.beginning import Start
 from stream_learner.roles.joiner.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.joiner.inputs import InputPlan, Inputs
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import GO_ON, GO_ON_GROWN, Accepted, Hint, LogTail
 from stream_learner.roles.joiner.newest_records import right_again
 from stream_learner.roles.joiner.progress import Appended, Progress
+from stream_learner.roles.joiner.start_offsets import StartRule
 from stream_learner.wording import count_of
 
 RESUME_SHARE = 0.05
@@ -80,7 +80,7 @@ class PartitionPlan:
     spec: JoinSpec
     log_topic: str
     dead_letters_topic: str
-    start: Start
+    start: StartRule
     origin: LogOrigin
     impression_topic_id: bytes
     click_topic_id: bytes

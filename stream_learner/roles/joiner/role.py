@@ -38,7 +38,6 @@ from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
-from stream_learner.roles.joiner.beginning import Start
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
@@ -55,6 +54,7 @@ from stream_learner.roles.joiner.report import (
 )
 from stream_learner.roles.joiner.resume_age import resume_within_s
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
+from stream_learner.roles.joiner.start_offsets import StartRule
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class JoinerRole:
             spec=config.join_spec(),
             log_topic=log.name,
             dead_letters_topic=config.dead_letters_topic,
-            start=Start(admin.offsets, config.join.start),
+            start=StartRule(admin.offsets, config.join.start),
             origin=LogOrigin(self._settings, admin.offsets, log.name, log.partitions),
             impression_topic_id=impressions.id or NO_TOPIC_ID,
             click_topic_id=clicks.id or NO_TOPIC_ID,
