@@ -21,8 +21,9 @@ from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerEr
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
-from stream_learner.roles.joiner.partition import PartitionJoiner, PartitionPlan
+from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_clock import ClockRule
+from stream_learner.roles.joiner.partition_plan import PartitionPlan
 from stream_learner.roles.joiner.start_offsets import StartRule
 
 IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
@@ -245,7 +246,7 @@ class Process:
             self._renew_appender()
             return
         for delivery in deliveries:
-            delivery.tag[0].deliver(delivery)
+            delivery.tag.deliver(delivery)
 
     def _renew_appender(self) -> None:
         """The producer is of no use any more: every attempt is dropped."""

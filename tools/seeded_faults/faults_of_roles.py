@@ -9,10 +9,10 @@ FAULTS = (
         name="cut-letter-says-its-cut-length",
         area="dead letters",
         harm="Of a dead record that was cut, the header says how long the rest is, not how long it was.",
-        file="stream_learner/roles/joiner/partition.py",
+        file="stream_learner/roles/joiner/attempt_writer.py",
         old='            headers.append(("value_bytes", str(len(value))))\n'
-        "            value = value[: self._plan.letter_bytes]\n",
-        new="            value = value[: self._plan.letter_bytes]\n"
+        "            value = value[: plan.letter_bytes]\n",
+        new="            value = value[: plan.letter_bytes]\n"
         '            headers.append(("value_bytes", str(len(value))))\n',
         tests=("tests/e2e/test_bad_input.py",),
     ),
@@ -275,9 +275,9 @@ FAULTS = (
         name="added-partition-is-begun-as-new",
         area="more partitions",
         harm="A joiner fills an added partition with examples of ticks that a learner has folded.",
-        file="stream_learner/roles/joiner/partition.py",
-        old="        if count in (None, plan.partitions):\n",
-        new="        if count is None or count <= plan.partitions:\n",
+        file="stream_learner/roles/joiner/partition_state.py",
+        old="    if count in (None, plan.partitions):\n",
+        new="    if count is None or count <= plan.partitions:\n",
         tests=("tests/e2e/test_begin_anew_grown.py",),
     ),
     Fault(

@@ -41,8 +41,9 @@ from stream_learner.roles.common.record_sizes import RecordSizes, example_record
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
-from stream_learner.roles.joiner.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan
+from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_clock import ClockRule
+from stream_learner.roles.joiner.partition_plan import MAX_LETTER_BYTES, PartitionPlan
 from stream_learner.roles.joiner.report import (
     AheadWatch,
     OrphanShare,
@@ -283,7 +284,7 @@ class JoinerRole:
             self._renew_appender(error)
             return True
         for delivery in deliveries:
-            delivery.tag[0].deliver(delivery)
+            delivery.tag.deliver(delivery)
         return bool(deliveries)
 
     def _renew_appender(self, error: RetryLater) -> None:
@@ -456,7 +457,7 @@ class JoinerRole:
         assert self._appender is not None
         with suppress(RetryLater):
             for delivery in self._appender.flush(FLUSH_S):
-                delivery.tag[0].deliver(delivery)
+                delivery.tag.deliver(delivery)
         for joiner in self.partitions.values():
             joiner.settle()
         self._commit()
