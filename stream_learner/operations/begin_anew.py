@@ -51,7 +51,7 @@ from stream_learner.errors import (
     TopicRecreated,
 )
 from stream_learner.roles.common.last_publication import read_last_publication
-from stream_learner.roles.joiner.log_origin import LogOrigin, drained
+from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
 from stream_learner.roles.joiner.start_offsets import StartOffsets, StartRule
 from stream_learner.wording import count_of
@@ -167,7 +167,7 @@ class _BeginAnew:
         tails = {partition: self._tail(topics, partition) for partition in self._wanted(topics.log)}
         found = {partition: _accepted(tail, hints.get(partition)) for partition, tail in tails.items()}
         origin = LogOrigin(self._settings, self._admin.offsets, topics.log.name, topics.log.partitions)
-        lacking = self._lacking(topics, found, drained(origin.find()))
+        lacking = self._lacking(topics, found, origin.wait())
         if lacking:
             self._check_grown(topics, found, lacking)
         planned = {p: self._plan(topics, tails[p], one, p in lacking or not lacking) for p, one in found.items()}
