@@ -20,7 +20,7 @@ from stream_learner.adapters import machine
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.operations.patient_role import PatientRole
-from stream_learner.roles.common import starting
+from stream_learner.roles.common import startup
 from stream_learner.roles.common.lifecycle import HasReadiness, Heartbeat, Stopping, all_alive, all_ready, run_roles
 from stream_learner.version import __version__
 
@@ -91,7 +91,7 @@ def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
         load_kernels(wanted, [config.optimizer()] if learns else [])
         # Step 3: take over the signals.
         stopping.listen(config.shutdown_timeout_ms / 1000)
-        starting.over()
+        startup.over()
         # Step 4: run.
         roles += made
         for role in roles:

@@ -14,7 +14,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import RetryLater
-from stream_learner.roles.common.lifecycle import Outage, Stopping
+from stream_learner.roles.common.lifecycle import BrokerOutage, Stopping
 
 if TYPE_CHECKING:
     from stream_learner.roles.joiner.role import JoinerRole
@@ -37,7 +37,7 @@ class PatientRole:
         self._is_open = False
         self._stopping = stopping
         self.name = self._role.name
-        self._outage = Outage(get_logger(self.name), "waiting_for_brokers", "brokers_answer")
+        self._outage = BrokerOutage(get_logger(self.name), "waiting_for_brokers", "brokers_answer")
 
     @property
     def why_not_ready(self) -> str:

@@ -18,7 +18,7 @@ from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.pages import PagePolicy
 from stream_learner.core.snapshots.records import Inputs, model_record
 from stream_learner.errors import BrokerUnreachable, ConfigError, DiskFull, Fenced, PartitionCountsDiffer, RetryLater
-from stream_learner.roles.common.last_published import LastPublished
+from stream_learner.roles.common.last_publication import LastPublication
 from stream_learner.roles.common.record_sizes import RecordSizes
 from stream_learner.roles.control.topic import require_control
 from stream_learner.roles.learner.checkpoints import Checkpoints
@@ -518,7 +518,7 @@ class ModelFold:
         self._log.info("learner_stopped", tick=self.tick, digest=f"{self.learner.digest():016x}")
 
 
-def _check_key_rule(config: Config, last: LastPublished) -> None:
+def _check_key_rule(config: Config, last: LastPublication) -> None:
     """Raise ConfigError where the model was published with another rule of keys than is configured.
 
     Its weights, and the examples it was learned from, are of that rule.

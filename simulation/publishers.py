@@ -27,7 +27,7 @@ from stream_learner.core.snapshots.pages import PagePolicy, Prefix
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.rows import WeightRows
 from stream_learner.errors import BrokerUnreachable, Fenced, RetryLater
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.learner.publication import Publication
 
 TOPIC = "snapshots"
@@ -98,7 +98,7 @@ class Process:
             policy=world.policy,
             learner=self.learner,
             new_publisher=lambda client, _: TransactionalPublisher(self, world.coordinator),  # type: ignore[arg-type,return-value]
-            read_last=partial(last_published, new_reader=Reader),
+            read_last=partial(read_last_publication, new_reader=Reader),
             new_attempt_id=self.new_attempt_id,
         )
 

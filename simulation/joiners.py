@@ -423,7 +423,7 @@ class World:
     def _joined(self, owner: Process, steps: int) -> bool:
         """Whether the owner has made every tick there is to make, durably."""
         if self.lost:
-            begun = [joiner._attempt is not None for joiner in owner.partitions.values()]
+            begun = [joiner.attempt is not None for joiner in owner.partitions.values()]
             all_begun = len(begun) == self.partitions and all(begun)
             return all_begun and self.now > self.horizon and steps > FINDS_OUT_WITHIN
         if any(self.on_the_way.values()) or len(owner.partitions) < self.partitions:
@@ -431,7 +431,7 @@ class World:
         return all(self._partition_joined(joiner) for joiner in owner.partitions.values())
 
     def _partition_joined(self, joiner: PartitionJoiner) -> bool:
-        attempt = joiner._attempt
+        attempt = joiner.attempt
         return (
             attempt is not None
             and not attempt.in_doubt
