@@ -10,6 +10,7 @@ This file must never give a role anything but its configuration: each is started
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,10 +27,9 @@ from stream_learner.demo.freshness import Freshness
 from stream_learner.demo.plan import DemoPlan, make_traffic
 from stream_learner.demo.producer import TrafficProducer
 from stream_learner.demo.scoreboard import Score, Scoreboard
-from stream_learner.demo.tasks import Task
 from stream_learner.errors import RetryLater
 from stream_learner.operations.topics import input_plans, plans
-from stream_learner.roles.common.lifecycle import wall_clock_ms
+from stream_learner.roles.common.lifecycle import Role, Stopping, run_role, wall_clock_ms
 from stream_learner.roles.joiner.role import JoinerRole
 from stream_learner.roles.learner.role import LearnerRole
 from stream_learner.roles.scorer.scorer import Scorer
@@ -269,3 +269,38 @@ class Site:
         for task in (self._producing, self._joining, self._learning, self._auditing):
             task.stop()
         self._scorer.close()
+
+
+JOIN_S = 60.0
+
+
+class Task:
+    """One thread of the demo."""
+
+    def __init__(self, name: str, run: Callable[[Stopping], None]) -> None:
+        self._run = run
+        self._stopping = Stopping()
+        self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
+        self.failure: BaseException | None = None
+
+    @classmethod
+    def of_role(cls, role: Role, name: str) -> Task:
+        """A role in a thread: opened, turned, closed."""
+        return cls(name, lambda stopping: run_role(role, stopping))
+
+    def start(self) -> Task:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Tell it to stop and wait until it has. May be called twice."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_S)
+
+    def _guard(self) -> None:
+        try:
+            self._run(self._stopping)
+        except BaseException as error:  # noqa: BLE001 -- kept for whoever watches the task
+            self.failure = error

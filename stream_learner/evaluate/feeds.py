@@ -19,11 +19,10 @@ from stream_learner.evaluate.compiling import compile_learners
 from stream_learner.evaluate.configurations import Configuration, parse_configurations
 from stream_learner.evaluate.log_source import LogSource, read_log_block
 from stream_learner.evaluate.model_file import key_rule_of, load_learner, read_model
-from stream_learner.evaluate.models import LearnerModel
+from stream_learner.evaluate.models import LearnerModel, Trial
 from stream_learner.evaluate.pipeline import Feed, Reader, Source
 from stream_learner.evaluate.readers import FileReaders, check_key_rule
 from stream_learner.evaluate.request import Request
-from stream_learner.evaluate.trial import Trial
 from stream_learner.evaluate.vw.model import EngineModel
 from stream_learner.evaluate.vw.trials import compile_engine, vw_trials
 

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from stream_learner.core.model.losses import prediction
 from stream_learner.errors import BadInput, ConfigError
-from stream_learner.evaluate.curves import check_curve_file, write_curves
+from stream_learner.evaluate.measure import check_curve_file, write_curves
+from stream_learner.evaluate.models import Trial
 from stream_learner.evaluate.portions import Portion
 from stream_learner.evaluate.request import Request
-from stream_learner.evaluate.trial import Trial
 
 
 class PredictionFile:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from stream_learner.errors import BadInput
+from stream_learner.evaluate.models import Trial
 from stream_learner.evaluate.portions import Portion
-from stream_learner.evaluate.trial import Trial
 from stream_learner.wording import count_of
 
 AHEAD: Final = 2

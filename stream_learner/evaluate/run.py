@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from stream_learner.errors import BadInput
 from stream_learner.evaluate.feeds import Plan, make_plan
+from stream_learner.evaluate.models import Trial
 from stream_learner.evaluate.outputs import check_outputs, prediction_writer, write_results
 from stream_learner.evaluate.pipeline import Counts, Pipeline
 from stream_learner.evaluate.request import Request
-from stream_learner.evaluate.trial import Trial
 from stream_learner.wording import count_of
 
 

@@ -29,8 +29,7 @@ from stream_learner.demo.freshness import Freshness
 from stream_learner.demo.plan import DemoPlan, make_config, make_traffic
 from stream_learner.demo.report import Place, as_object, as_text, balance, problems
 from stream_learner.demo.scoreboard import Score, Scoreboard
-from stream_learner.demo.site import Ending, Moment
-from stream_learner.demo.tasks import Task
+from stream_learner.demo.site import Ending, Moment, Task
 from stream_learner.demo.view import Rates, bars, line, make_view, page
 from stream_learner.errors import ConfigError
 from stream_learner.traffic import BestPossible

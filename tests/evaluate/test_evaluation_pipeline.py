@@ -13,12 +13,11 @@ import pytest
 
 from stream_learner.errors import BadInput
 from stream_learner.evaluate.formats.base import Fault
-from stream_learner.evaluate.holdout import PassPlan
-from stream_learner.evaluate.models import LearnerModel
+from stream_learner.evaluate.models import LearnerModel, Trial
 from stream_learner.evaluate.outputs import PredictionFile
 from stream_learner.evaluate.pipeline import Feed, Pipeline
 from stream_learner.evaluate.portions import Portion
-from stream_learner.evaluate.trial import Trial
+from stream_learner.evaluate.request import PassPlan
 from tests.core.model.optimizers.optimizer_help import learner_for
 from tests.evaluate.evaluation_help import generated, portions_of
 from tests.oracles.optimizers.base import Example

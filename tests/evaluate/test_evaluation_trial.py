@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_learner.evaluate.holdout import PATIENCE, BestPass, PassPlan
-from stream_learner.evaluate.models import LearnerModel
+from stream_learner.evaluate.models import LearnerModel, Trial
 from stream_learner.evaluate.portions import Portion
-from stream_learner.evaluate.trial import Trial
+from stream_learner.evaluate.request import PATIENCE, BestPass, PassPlan
 from tests.core.model.optimizers.optimizer_help import in_domain, learner_for, oracle_for, oracle_loss
 from tests.evaluate.evaluation_help import batch_of, generated, portions_of
 from tests.oracles.optimizers.base import Example, progressive

@@ -18,8 +18,8 @@ import numpy as np
 import vowpalwabbit
 
 from stream_learner.evaluate.formats.vw.parser import VwText
-from stream_learner.evaluate.holdout import BestPass
 from stream_learner.evaluate.portions import Portion, RecordMaker
+from stream_learner.evaluate.request import BestPass
 from stream_learner.evaluate.vw.command import parse_vw
 from stream_learner.evaluate.vw.model import VwTrial
 from tests.evaluate.vw.vw_commands import FLAGS

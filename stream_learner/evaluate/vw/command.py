@@ -14,7 +14,7 @@ from stream_learner.core.model.optimizers import FtrlProximal, Optimizer
 from stream_learner.core.model.optimizers.scale_free import CoinBetting, Pistol
 from stream_learner.core.model.optimizers.vw import VwDescent
 from stream_learner.evaluate.formats.vw.parser import VwTextOptions
-from stream_learner.evaluate.holdout import PATIENCE, PERIOD, PassPlan
+from stream_learner.evaluate.request import PATIENCE, PERIOD, PassPlan
 from stream_learner.evaluate.vw.flags import Given
 from stream_learner.evaluate.vw.float32.settings import LOSSES, VwSettings
 

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.model.fold import Learner
-from stream_learner.evaluate.models import LearnerModel, Model
+from stream_learner.evaluate.models import LearnerModel, Model, Trial
 from stream_learner.evaluate.portions import Portion
-from stream_learner.evaluate.trial import Trial
 from stream_learner.evaluate.vw.command import VwCommand
 from stream_learner.evaluate.vw.float32.engine import VwEngine
 from stream_learner.evaluate.vw.float32.settings import VwSettings

@@ -13,9 +13,8 @@ from pathlib import Path
 from stream_learner.errors import BadInput, ConfigError
 from stream_learner.evaluate.compiling import telling
 from stream_learner.evaluate.model_file import load_learner, read_model
-from stream_learner.evaluate.models import LearnerModel
+from stream_learner.evaluate.models import LearnerModel, Trial
 from stream_learner.evaluate.request import Request
-from stream_learner.evaluate.trial import Trial
 from stream_learner.evaluate.vw.command import VwCommand, parse_vw
 from stream_learner.evaluate.vw.float32 import engine as engines
 from stream_learner.evaluate.vw.model import EngineModel, VwTrial
