@@ -15,7 +15,7 @@ import numpy as np
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.model import fold
 from stream_learner.core.model.optimizers import Optimizer
-from stream_learner.evaluate.portions import RecordMaker
+from stream_learner.evaluate.example_block import RecordMaker
 
 QUIET_S = 1.5
 """What takes less than this is not worth a word."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from stream_learner.core.events.feature_keys import NEWEST_RULE
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.losses import Loss
+from stream_learner.evaluate.example_block import ExampleBlock
 from stream_learner.evaluate.measure import CurvePoint, Measure
-from stream_learner.evaluate.portions import Portion
 from stream_learner.evaluate.request import BestPass, PassPlan
 
 ONE_TICK = 0
@@ -29,8 +29,8 @@ class Model(Protocol):
     loss: Loss
     """What it learns by; measured is the same loss."""
 
-    def fold(self, portion: Portion, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Predict each example of a portion, then learn from it if `learned` says so, one after the other.
+    def fold(self, block: ExampleBlock, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Predict each example of a block, then learn from it if `learned` says so, one after the other.
 
         Returns the margins f64[n], each as it was before the example was learned from; NaN for an example that was to
         be learned from and was refused: it changed nothing.
@@ -59,11 +59,11 @@ class LearnerModel:
         self.key_rule = key_rule
         self.loss = learner.loss
 
-    def fold(self, portion: Portion, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def fold(self, block: ExampleBlock, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
         """See `Model.fold`."""
-        margins = np.empty(len(portion))
+        margins = np.empty(len(block))
         start = 0
-        for record in portion.records:
+        for record in block.records:
             end = start + len(record)
             margins[start:end] = self.learner.fold(record, ONE_TICK, learned=learned[start:end])
             start = end
@@ -92,7 +92,7 @@ class Trial:
 
     learned: examples that were learned from, in all passes; refused: those that the optimizer would not learn from.
     done: no further pass is wanted.
-    margins f64[n]: of the portion taken last.
+    margins f64[n]: of the block taken last.
     """
 
     def __init__(self, name: str, model: Model, plan: PassPlan, *, learn: bool = True, linked: bool = True) -> None:
@@ -120,21 +120,21 @@ class Trial:
         """Whether there is no further pass."""
         return self._best.done
 
-    def take(self, portion: Portion) -> None:
-        """Predict, measure and learn the examples of a portion, in order."""
-        held_out = self.plan.held_out(self._before, len(portion))
-        learned = portion.labelled & ~held_out if self.learns else np.zeros(len(portion), np.bool_)
-        self.margins = self.model.fold(portion, learned)
-        counts = portion.labelled & held_out if self.plan.holds_out else portion.labelled
+    def take(self, block: ExampleBlock) -> None:
+        """Predict, measure and learn the examples of a block, in order."""
+        held_out = self.plan.held_out(self._before, len(block))
+        learned = block.labelled & ~held_out if self.learns else np.zeros(len(block), np.bool_)
+        self.margins = self.model.fold(block, learned)
+        counts = block.labelled & held_out if self.plan.holds_out else block.labelled
         start = 0
-        for record in portion.records:
+        for record in block.records:
             rows = slice(start, start + len(record))
             self._measure.observe(self.margins[rows], record, counts[rows])
             start = rows.stop
         refused = int(np.count_nonzero(np.isnan(self.margins) & learned))
         self.learned += int(np.count_nonzero(learned)) - refused
         self.refused += refused
-        self._before += len(portion)
+        self._before += len(block)
 
     def end_pass(self) -> None:
         """All examples were taken once more."""

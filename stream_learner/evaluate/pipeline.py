@@ -5,7 +5,7 @@ This file must never let a trial see examples out of order, or a line twice in a
 
 1. The source hands out blocks in order.
 2. Each reading of a block (a format and its options) is parsed by a thread of a pool, up to `AHEAD` blocks ahead.
-3. Block after block, in order: bad lines are counted, and all trials take their portion, side by side.
+3. Block after block, in order: bad lines are counted, and all trials take their example_block, side by side.
 4. When all trials have taken a block, its predictions are written, and the next one follows.
 """
 
@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from stream_learner.errors import BadInput
+from stream_learner.evaluate.example_block import ExampleBlock
 from stream_learner.evaluate.models import Trial
-from stream_learner.evaluate.portions import Portion
 from stream_learner.wording import count_of
 
 AHEAD: Final = 2
@@ -30,9 +30,9 @@ AHEAD: Final = 2
 
 
 class Reader(Protocol):
-    """Turns blocks into portions. One thread at a time."""
+    """Turns blocks into example_blocks. One thread at a time."""
 
-    def __call__(self, block: Any) -> Portion:
+    def __call__(self, block: Any) -> ExampleBlock:
         """The examples of a block."""
         ...
 
@@ -72,7 +72,7 @@ class Feed:
         """Trials that make a further pass."""
         return [trial for trial in self.trials if not trial.done]
 
-    def read(self, block: Any) -> Portion:
+    def read(self, block: Any) -> ExampleBlock:
         """The examples of a block, by a reader that no other thread uses."""
         try:
             reader = self.free.get_nowait()
@@ -103,10 +103,10 @@ class Pipeline:
         *,
         skip_bad: int = 0,
         on_block: Callable[[Counts], None] = lambda counts: None,
-        on_taken: Callable[[Sequence[Portion]], None] = lambda portions: None,
+        on_taken: Callable[[Sequence[ExampleBlock]], None] = lambda example_blocks: None,
         threads: int | None = None,
     ) -> None:
-        """on_block: told after each block. on_taken: gets the portions of a block of the first pass, one a feed.
+        """on_block: told after each block. on_taken: gets the example_blocks of a block of the first pass, one a feed.
 
         skip_bad: bad lines to leave out before it is an error. threads: that parse; by default one a core, at most 4.
         """
@@ -133,15 +133,17 @@ class Pipeline:
         """One pass over all blocks."""
         trials = [(feed.wanted, index) for index, feed in enumerate(feeds)]
         examples = [0] * len(feeds)
-        for portions in self._portions(feeds, parsers):
-            self._count_faults(portions)
-            work = [learners.submit(trial.take, portions[index]) for wanted, index in trials for trial in wanted]
+        for example_blocks in self._example_blocks(feeds, parsers):
+            self._count_faults(example_blocks)
+            work = [learners.submit(trial.take, example_blocks[index]) for wanted, index in trials for trial in wanted]
             for taken in work:
                 taken.result()
-            examples = [count + len(portion) for count, portion in zip(examples, portions, strict=True)]
-            self.counts.examples += len(portions[0])
+            examples = [
+                count + len(example_block) for count, example_block in zip(examples, example_blocks, strict=True)
+            ]
+            self.counts.examples += len(example_blocks[0])
             if self.counts.passes == 0:
-                self._on_taken(portions)
+                self._on_taken(example_blocks)
             self._on_block(self.counts)
         for feed, count in zip(feeds, examples, strict=True):
             _check_count(feed, count, self.counts.passes)
@@ -150,9 +152,9 @@ class Pipeline:
                 trial.end_pass()
         self.counts.passes += 1
 
-    def _portions(self, feeds: list[Feed], parsers: ThreadPoolExecutor) -> Iterator[list[Portion]]:
-        """The portions of each block, one a feed, block after block; others are being parsed meanwhile."""
-        waiting: deque[list[Future[Portion]]] = deque()
+    def _example_blocks(self, feeds: list[Feed], parsers: ThreadPoolExecutor) -> Iterator[list[ExampleBlock]]:
+        """The example_blocks of each block, one a feed, block after block; others are being parsed meanwhile."""
+        waiting: deque[list[Future[ExampleBlock]]] = deque()
         for block in self._source.blocks():
             waiting.append([parsers.submit(feed.read, block) for feed in feeds])
             if len(waiting) > self._parsers + AHEAD:
@@ -160,11 +162,11 @@ class Pipeline:
         while waiting:
             yield [parsed.result() for parsed in waiting.popleft()]
 
-    def _count_faults(self, portions: list[Portion]) -> None:
+    def _count_faults(self, example_blocks: list[ExampleBlock]) -> None:
         """Bad lines count once, in the first pass, however many readings find them."""
         if self.counts.passes:
             return
-        worst = max(portions, key=lambda portion: len(portion.faults))
+        worst = max(example_blocks, key=lambda example_block: len(example_block.faults))
         room = self._skip_bad - self.counts.skipped
         self.counts.skipped += len(worst.faults)
         if len(worst.faults) > room:
@@ -183,11 +185,11 @@ def _check_count(feed: Feed, examples: int, passes: int) -> None:
         )
 
 
-def bad_line(portion: Portion, place: int, skipped: int) -> BadInput:
-    """The error that names the bad line at a place of a portion, one too many after those that were skipped."""
-    fault = portion.faults[place]
+def bad_line(example_block: ExampleBlock, place: int, skipped: int) -> BadInput:
+    """The error that names the bad line at a place of a example_block, one too many after those that were skipped."""
+    fault = example_block.faults[place]
     before = f" ({count_of(skipped, 'bad line')} before it {'was' if skipped == 1 else 'were'} skipped)"
     return BadInput(
-        f"{portion.file} line {fault.line} column {fault.column}: expected {fault.expected}{before if skipped else ''}",
+        f"{example_block.file} line {fault.line} column {fault.column}: expected {fault.expected}{before if skipped else ''}",
         action="Correct the line, or let so many bad lines be skipped and counted with --skip-bad N.",
     )

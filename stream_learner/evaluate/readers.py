@@ -1,4 +1,4 @@
-"""Files as blocks, and what turns a block of each format into a portion.
+"""Files as blocks, and what turns a block of each format into a block.
 
 In: a request. Out: a source, and readers for its blocks. This file must never parse anything itself.
 
@@ -18,6 +18,7 @@ from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.errors import ConfigError
 from stream_learner.evaluate.compiling import telling
+from stream_learner.evaluate.example_block import ExampleBlock, RecordMaker
 from stream_learner.evaluate.files.formats import FORMATS, Format, guess_separator
 from stream_learner.evaluate.files.lines import Block
 from stream_learner.evaluate.files.parquet import TableBlock
@@ -26,7 +27,6 @@ from stream_learner.evaluate.files.source import TextSource
 from stream_learner.evaluate.files.streams import name_of
 from stream_learner.evaluate.formats.base import Parsed
 from stream_learner.evaluate.pipeline import Reader, Source
-from stream_learner.evaluate.portions import Portion, RecordMaker
 from stream_learner.evaluate.request import Request
 
 if TYPE_CHECKING:
@@ -166,15 +166,15 @@ class BlockReader:
     """A parser, and what makes records of what it finds. One thread at a time."""
 
     def __init__(self, parse: BlockParser, *, keep_parsed: bool = False) -> None:
-        """keep_parsed: portions get the parsed columns too, besides records."""
+        """keep_parsed: blocks get the parsed columns too, besides records."""
         self._parse = parse
         self._keep_parsed = keep_parsed
         self._maker = RecordMaker()
 
-    def __call__(self, block: Any) -> Portion:
+    def __call__(self, block: Any) -> ExampleBlock:
         """The examples of a block."""
         parsed = self._parse(block)
-        return Portion(
+        return ExampleBlock(
             self._maker.records(parsed.batch),
             parsed.labelled.astype(np.bool_),
             list(parsed.tags),

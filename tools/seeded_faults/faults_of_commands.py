@@ -165,8 +165,8 @@ FAULTS = (
         area="evaluate",
         harm="With a holdout the figures are of all examples, those learned from included: a model looks too good.",
         file="stream_learner/evaluate/models.py",
-        old="        counts = portion.labelled & held_out if self.plan.holds_out else portion.labelled\n",
-        new="        counts = portion.labelled\n",
+        old="        counts = block.labelled & held_out if self.plan.holds_out else block.labelled\n",
+        new="        counts = block.labelled\n",
         tests=("tests/evaluate/test_evaluation_*.py", "tests/cli_e2e/test_evaluate.py"),
     ),
     Fault(
