@@ -23,7 +23,7 @@ from stream_learner.cli.diff_command import diff
 from stream_learner.cli.evaluate_command import evaluate
 from stream_learner.cli.inspect_commands import inspect_app
 from stream_learner.cli.options import AsJson, ConfigFile, FailWithoutBrokers, Overrides, load_for_role, seconds
-from stream_learner.cli.output import print_error, print_rows
+from stream_learner.cli.output import print_error, print_table
 from stream_learner.cli.rights_command import rights
 from stream_learner.errors import TopicsDiffer
 from stream_learner.version import __version__
@@ -223,7 +223,7 @@ def topics_ensure(
     from stream_learner.operations.topics import ensure_topics
 
     rows = ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
-    print_rows(rows, title="topics", as_json=as_json)
+    print_table(rows, title="topics", as_json=as_json)
     left = [f"{row['topic']} ({row['setting']})" for row in rows if not row["done"]]
     if left:
         raise TopicsDiffer(f"not as it should be: {', '.join(left)}")

@@ -31,7 +31,7 @@ from stream_learner.errors import BadInput, ConfigError
 from stream_learner.evaluate.example_block import ExampleBlock
 from stream_learner.evaluate.measure import check_curve_file, write_curves
 from stream_learner.evaluate.models import Trial
-from stream_learner.evaluate.request import Request
+from stream_learner.evaluate.request import EvaluationRequest
 
 
 class PredictionFile:
@@ -73,7 +73,7 @@ def _predictions(trial: Trial) -> list[float]:
     return [prediction(code, margin) for margin in margins] if trial.linked else margins
 
 
-def check_outputs(request: Request, read: Sequence[str]) -> None:
+def check_outputs(request: EvaluationRequest, read: Sequence[str]) -> None:
     """Raise before anything is read where a file that was asked for could not be written, or is one of those to `read`.
 
     Raises ConfigError for names that cannot be meant, BadInput for places that cannot be written.
@@ -133,7 +133,7 @@ def prediction_writer(file: Path | None, trials: Sequence[Trial]) -> Iterator[Ca
         yield PredictionFile(stream, trials).write
 
 
-def write_results(request: Request, trials: Sequence[Trial]) -> None:
+def write_results(request: EvaluationRequest, trials: Sequence[Trial]) -> None:
     """Curves and models, as far as they were asked for. Raises BadInput."""
     if request.save is not None:
         save_models(request.save, trials)

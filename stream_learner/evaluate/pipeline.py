@@ -56,7 +56,7 @@ class Source(Protocol):
 
 
 @dataclass(slots=True)
-class Feed:
+class TrialGroup:
     """Trials that want blocks read in the same way. make_reader: called once for each thread.
 
     examples: of the first pass, once that has ended.
@@ -85,7 +85,7 @@ class Feed:
 
 
 @dataclass(slots=True)
-class Counts:
+class ReadCounts:
     """What has been read. skipped: bad lines of the first pass; examples: over all passes."""
 
     passes: int = 0
@@ -99,26 +99,26 @@ class Pipeline:
     def __init__(
         self,
         source: Source,
-        feeds: Sequence[Feed],
+        groups: Sequence[TrialGroup],
         *,
         skip_bad: int = 0,
-        on_block: Callable[[Counts], None] = lambda counts: None,
+        on_block: Callable[[ReadCounts], None] = lambda counts: None,
         on_taken: Callable[[Sequence[ExampleBlock]], None] = lambda example_blocks: None,
         threads: int | None = None,
     ) -> None:
-        """on_block: told after each block. on_taken: gets the example_blocks of a block of the first pass, one a feed.
+        """on_block: told after each block. on_taken: gets the example_blocks of a block of the first pass, one a group.
 
         skip_bad: bad lines to leave out before it is an error. threads: that parse; by default one a core, at most 4.
         """
-        self.counts = Counts()
+        self.counts = ReadCounts()
         self._source = source
-        self._feeds = feeds
+        self._feeds = groups
         self._skip_bad = skip_bad
         self._on_block = on_block
         self._on_taken = on_taken
         cores = len(os.sched_getaffinity(0))
         self._parsers = threads or min(4, cores)
-        self._learners = min(cores, sum(len(feed.trials) for feed in feeds))
+        self._learners = min(cores, sum(len(group.trials) for group in groups))
 
     def run(self) -> None:
         """Make passes until no trial wants another. Raises BadInput for one bad line more than are to be skipped."""
@@ -126,14 +126,14 @@ class Pipeline:
             pools = [ThreadPoolExecutor(n, thread_name_prefix="evaluate") for n in (self._parsers, self._learners)]
             for pool in pools:
                 stack.callback(pool.shutdown, cancel_futures=True)
-            while feeds := [feed for feed in self._feeds if feed.wanted]:
-                self._pass(feeds, *pools)
+            while groups := [group for group in self._feeds if group.wanted]:
+                self._pass(groups, *pools)
 
-    def _pass(self, feeds: list[Feed], parsers: ThreadPoolExecutor, learners: ThreadPoolExecutor) -> None:
+    def _pass(self, groups: list[TrialGroup], parsers: ThreadPoolExecutor, learners: ThreadPoolExecutor) -> None:
         """One pass over all blocks."""
-        trials = [(feed.wanted, index) for index, feed in enumerate(feeds)]
-        examples = [0] * len(feeds)
-        for example_blocks in self._example_blocks(feeds, parsers):
+        trials = [(group.wanted, index) for index, group in enumerate(groups)]
+        examples = [0] * len(groups)
+        for example_blocks in self._example_blocks(groups, parsers):
             self._count_faults(example_blocks)
             work = [learners.submit(trial.take, example_blocks[index]) for wanted, index in trials for trial in wanted]
             for taken in work:
@@ -145,18 +145,18 @@ class Pipeline:
             if self.counts.passes == 0:
                 self._on_taken(example_blocks)
             self._on_block(self.counts)
-        for feed, count in zip(feeds, examples, strict=True):
-            _check_count(feed, count, self.counts.passes)
+        for group, count in zip(groups, examples, strict=True):
+            _check_count(group, count, self.counts.passes)
         for wanted, _ in trials:
             for trial in wanted:
                 trial.end_pass()
         self.counts.passes += 1
 
-    def _example_blocks(self, feeds: list[Feed], parsers: ThreadPoolExecutor) -> Iterator[list[ExampleBlock]]:
-        """The example_blocks of each block, one a feed, block after block; others are being parsed meanwhile."""
+    def _example_blocks(self, groups: list[TrialGroup], parsers: ThreadPoolExecutor) -> Iterator[list[ExampleBlock]]:
+        """The example_blocks of each block, one a group, block after block; others are being parsed meanwhile."""
         waiting: deque[list[Future[ExampleBlock]]] = deque()
         for block in self._source.blocks():
-            waiting.append([parsers.submit(feed.read, block) for feed in feeds])
+            waiting.append([parsers.submit(group.read, block) for group in groups])
             if len(waiting) > self._parsers + AHEAD:
                 yield [parsed.result() for parsed in waiting.popleft()]
         while waiting:
@@ -173,13 +173,13 @@ class Pipeline:
             raise bad_line(worst, room, self._skip_bad)
 
 
-def _check_count(feed: Feed, examples: int, passes: int) -> None:
+def _check_count(group: TrialGroup, examples: int, passes: int) -> None:
     """Raise BadInput where a pass had not as many examples as the first one."""
-    if feed.examples is None:
-        feed.examples = examples
-    if examples != feed.examples:
+    if group.examples is None:
+        group.examples = examples
+    if examples != group.examples:
         raise BadInput(
-            f"the data changed while they were read: {count_of(feed.examples, 'example')} in the first pass, "
+            f"the data changed while they were read: {count_of(group.examples, 'example')} in the first pass, "
             f"{examples:,} in pass {passes + 1}",
             action="Evaluate a copy that nobody writes to; of a training log, what retention does not take meanwhile.",
         )
@@ -190,6 +190,7 @@ def bad_line(example_block: ExampleBlock, place: int, skipped: int) -> BadInput:
     fault = example_block.faults[place]
     before = f" ({count_of(skipped, 'bad line')} before it {'was' if skipped == 1 else 'were'} skipped)"
     return BadInput(
-        f"{example_block.file} line {fault.line} column {fault.column}: expected {fault.expected}{before if skipped else ''}",
+        f"{example_block.file} line {fault.line} column {fault.column}: expected {fault.expected}"
+        f"{before if skipped else ''}",
         action="Correct the line, or let so many bad lines be skipped and counted with --skip-bad N.",
     )

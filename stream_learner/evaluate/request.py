@@ -119,7 +119,7 @@ class TableColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EvaluationRequest:
     """An evaluation.
 
     files: paths, or `STDIN`; empty with `log`, or where a VW command line names one. learn, vw: the texts of

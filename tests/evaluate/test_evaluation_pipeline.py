@@ -16,7 +16,7 @@ from stream_learner.evaluate.example_block import ExampleBlock
 from stream_learner.evaluate.formats.base import Fault
 from stream_learner.evaluate.models import LearnerModel, Trial
 from stream_learner.evaluate.outputs import PredictionFile
-from stream_learner.evaluate.pipeline import Feed, Pipeline
+from stream_learner.evaluate.pipeline import Pipeline, TrialGroup
 from stream_learner.evaluate.request import PassPlan
 from tests.core.model.optimizers.optimizer_help import learner_for
 from tests.evaluate.evaluation_help import example_blocks_of, generated
@@ -89,7 +89,7 @@ def test_parsers_that_take_different_times_change_nothing() -> None:
         parsed[block].set()
 
     found = trials()
-    pipeline = Pipeline(Memory(len(example_blocks)), [Feed(reading(example_blocks, work), found)], threads=4)
+    pipeline = Pipeline(Memory(len(example_blocks)), [TrialGroup(reading(example_blocks, work), found)], threads=4)
     pipeline.run()
     assert digests(found) == digests(alone(example_blocks))
     assert len(used) > 1
@@ -102,7 +102,7 @@ def test_trials_with_plans_of_their_own_end_when_each_is_done() -> None:
     plans = [PassPlan(), PassPlan(4, holdout_off=True), PassPlan(12)]
     found = [trial for plan in plans for trial in trials(plan)]
     source = Memory(len(example_blocks))
-    Pipeline(source, [Feed(reading(example_blocks), found)]).run()
+    Pipeline(source, [TrialGroup(reading(example_blocks), found)]).run()
     expected = [trial for plan in plans for trial in alone(example_blocks, plan)]
     assert digests(found) == digests(expected)
     without_time = [[{**trial.row(), "seconds": 0.0} for trial in side] for side in (found, expected)]
@@ -111,12 +111,12 @@ def test_trials_with_plans_of_their_own_end_when_each_is_done() -> None:
 
 
 def test_readings_are_kept_apart() -> None:
-    """Two feeds read the same blocks in two ways; each trial sees its own."""
+    """Two groups read the same blocks in two ways; each trial sees its own."""
     examples = generated(60)
     other = [Example({i + 20: v for i, v in e.x.items()}, e.y, e.h) for e in examples]
     ways = [example_blocks_of(side, 9) for side in (examples, other)]
     found = [trials(), trials()]
-    Pipeline(Memory(7), [Feed(reading(way), side) for way, side in zip(ways, found, strict=True)]).run()
+    Pipeline(Memory(7), [TrialGroup(reading(way), side) for way, side in zip(ways, found, strict=True)]).run()
     for way, side in zip(ways, found, strict=True):
         assert digests(side) == digests(alone(way))
 
@@ -129,8 +129,8 @@ def test_bad_lines_are_counted_and_one_too_many_is_named() -> None:
     for example_block in example_blocks:
         example_block.file = "clicks.vw"
     plan = PassPlan(3, holdout_off=True)
-    feeds = [Feed(reading(example_blocks), trials(plan)), Feed(reading(example_blocks), trials(plan))]
-    pipeline = Pipeline(Memory(4), feeds, skip_bad=3)
+    groups = [TrialGroup(reading(example_blocks), trials(plan)), TrialGroup(reading(example_blocks), trials(plan))]
+    pipeline = Pipeline(Memory(4), groups, skip_bad=3)
     pipeline.run()
     assert pipeline.counts.skipped == 3
     for skip, words in [
@@ -139,7 +139,7 @@ def test_bad_lines_are_counted_and_one_too_many_is_named() -> None:
         (2, "clicks.vw line 38 column 9: expected a bar (2 bad lines before it were skipped)"),
     ]:
         with pytest.raises(BadInput) as caught:
-            Pipeline(Memory(4), [Feed(reading(example_blocks), trials())], skip_bad=skip).run()
+            Pipeline(Memory(4), [TrialGroup(reading(example_blocks), trials())], skip_bad=skip).run()
         assert caught.value.message == words
 
 
@@ -153,7 +153,7 @@ def test_an_error_in_a_reader_ends_it() -> None:
 
     before = threading.active_count()
     with pytest.raises(BadInput, match="in the middle"):
-        Pipeline(Memory(10), [Feed(reading(example_blocks, work), trials())]).run()
+        Pipeline(Memory(10), [TrialGroup(reading(example_blocks, work), trials())]).run()
     assert threading.active_count() == before
 
 
@@ -167,7 +167,7 @@ def test_predictions_are_those_of_the_first_pass_in_order() -> None:
         found = trials(PassPlan(2, holdout_off=True))[chosen]
         text = io.StringIO()
         sink = PredictionFile(text, found)
-        Pipeline(Memory(5), [Feed(reading(example_blocks), found)], on_taken=sink.write).run()
+        Pipeline(Memory(5), [TrialGroup(reading(example_blocks), found)], on_taken=sink.write).run()
         texts.append(text.getvalue().splitlines())
     expected = trials()[0]
     margins = []
@@ -188,12 +188,13 @@ def test_predictions_of_readings_with_other_lines_are_refused() -> None:
         example_blocks[1].records[0], id_hash=example_blocks[1].records[0].id_hash + np.uint64(1)
     )
     found = trials()[:2]
-    feeds = [
-        Feed(reading([example_block]), [trial]) for example_block, trial in zip(example_blocks, found, strict=True)
+    groups = [
+        TrialGroup(reading([example_block]), [trial])
+        for example_block, trial in zip(example_blocks, found, strict=True)
     ]
     sink = PredictionFile(io.StringIO(), found)
     with pytest.raises(BadInput, match="do not read the same lines"):
-        Pipeline(Memory(1), feeds, on_taken=sink.write).run()
+        Pipeline(Memory(1), groups, on_taken=sink.write).run()
 
 
 def test_data_that_change_between_passes_are_noticed() -> None:
@@ -205,4 +206,4 @@ def test_data_that_change_between_passes_are_noticed() -> None:
         source.count = 3
 
     with pytest.raises(BadInput, match="20 examples in the first pass, 30 in pass 2"):
-        Pipeline(source, [Feed(reading(example_blocks, grow), trials(PassPlan(4)))]).run()
+        Pipeline(source, [TrialGroup(reading(example_blocks, grow), trials(PassPlan(4)))]).run()

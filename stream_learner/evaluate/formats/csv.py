@@ -45,7 +45,7 @@ from stream_learner.core.machine.memory import address_of
 from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, store_byte
 from stream_learner.evaluate.formats import work_layout as lay
 from stream_learner.evaluate.formats.base import Parsed
-from stream_learner.evaluate.formats.line_work import LineWork
+from stream_learner.evaluate.formats.kernel_parser import KernelParser
 from stream_learner.evaluate.formats.work_layout import (
     KEPT,
     NEWLINE,
@@ -96,12 +96,12 @@ def check_names(names: Sequence[str]) -> None:
             raise ValueError(f"column {place} has the name of column {names.index(name) + 1}, {name!r}")
 
 
-def column_place(names: Sequence[str], wanted: str | int) -> int:
+def column_index(names: Sequence[str], wanted: str | int) -> int:
     """The place, from 0, of the column of a name, or of a number from 1 where no name is that.
 
     Raises ValueError naming the nearest name.
 
-    >>> column_place(["label", "site"], "site"), column_place(["label", "site"], "1")
+    >>> column_index(["label", "site"], "site"), column_index(["label", "site"], "1")
     (1, 0)
     """
     text = str(wanted)
@@ -158,7 +158,7 @@ class CsvText:
         self._columns = columns
         self._header = header
         self._table = _table(memory, columns, roles, spec)
-        self._work = LineWork(memory, _expected(len(columns), spec))
+        self._work = KernelParser(memory, _expected(len(columns), spec))
         self._work.set(lay.COLUMNS, address_of(self._table))
         self._work.set(lay.COLUMN_COUNT, len(columns))
         self._work.set(lay.SEPARATOR, ord(separator))
@@ -186,7 +186,7 @@ def _roles(columns: Sequence[str], label: str | int | None, weight: str | int | 
     roles: dict[int, int] = {}
     for kind, wanted in ((LABEL, label), (WEIGHT, weight)):
         if wanted is not None:
-            place = column_place(columns, wanted)
+            place = column_index(columns, wanted)
             if place in roles:
                 raise ValueError(f"column {columns[place]!r} cannot be label and weight")
             roles[place] = kind

@@ -27,7 +27,7 @@ from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, store_int
 from stream_learner.evaluate.formats import work_layout as lay
 from stream_learner.evaluate.formats.base import Parsed
-from stream_learner.evaluate.formats.line_work import LineWork
+from stream_learner.evaluate.formats.kernel_parser import KernelParser
 from stream_learner.evaluate.formats.work_layout import (
     KEPT,
     PASSED_OVER,
@@ -184,7 +184,7 @@ class LibsvmText:
         """bias: add the constant feature to every example, key `XXH64("")`."""
         memory = FieldMemory(Plan({}, FeatureSpec(bias=bias, max_features=MAX_FEATURES_LIMIT)))
         memory.set(CTX_MAX_FEATURES, MAX_FEATURES - 1)
-        self._work = LineWork(memory, _EXPECTED)
+        self._work = KernelParser(memory, _EXPECTED)
         self._work.set(lay.COLUMNS, memory.unnamed())
 
     def parse(self, text: bytes | memoryview, first_line: int) -> Parsed:

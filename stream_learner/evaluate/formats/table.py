@@ -35,7 +35,7 @@ from stream_learner.core.machine.memory import address_of
 from stream_learner.core.machine.words import load_float, load_int, load_word, store_int
 from stream_learner.evaluate.formats import work_layout as lay
 from stream_learner.evaluate.formats.base import Parsed
-from stream_learner.evaluate.formats.line_work import LineWork
+from stream_learner.evaluate.formats.kernel_parser import KernelParser
 from stream_learner.evaluate.formats.work_layout import has_room, keep, note_fault
 
 _PADDING = np.zeros(ctx.PADDING, np.uint8)
@@ -131,7 +131,7 @@ class TableRows:
         self._plan = Plan({}, features, tuple(roles))
         self._memory = FieldMemory(self._plan)
         self._offsets: dict[str, int] = {}
-        self._work = LineWork(self._memory, _expected(features))
+        self._work = KernelParser(self._memory, _expected(features))
 
     def takes(self, name: str) -> bool:
         """Whether the column of this name, or one below it, may give features."""

@@ -27,7 +27,7 @@ Step = Callable[[int, int], int]
 """A kernel: takes lines from the state's place on until it has to stop, and says why."""
 
 
-class LineWork:
+class KernelParser:
     """Runs a format's kernel over blocks of text. Not for several threads at once."""
 
     def __init__(self, memory: FieldMemory, expected: Mapping[int, str]) -> None:
