@@ -94,7 +94,7 @@ class _Lines(Target):
         """Forget the room for text, so that it is made anew, and exactly as large as it has to be."""
         work = getattr(parser, "_work", None)
         if work is not None:
-            work._text = work._text[:0]
+            work.drop_text()
 
 
 def split(text: bytes) -> list[bytes]:

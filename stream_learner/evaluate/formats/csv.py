@@ -1,7 +1,6 @@
 """CSV text: cells of named columns, one example a line (RFC 4180, but no newlines inside quotes).
 
-In: whole lines, and what the columns are. Out: examples.
-This file must never guess what a column means: it is the label, the weight, left out, or a feature by its name.
+A column is the label, the weight, left out, or a feature by its name. Nothing is guessed from its cells.
 
 | a cell | becomes |
 |---|---|
@@ -11,10 +10,12 @@ This file must never guess what a column means: it is the label, the weight, lef
 
 `N` is the name of the column, as `feature_keys` writes it.
 
-Crosses and bias are those of the specification; so the features are those that the joiner makes of the JSON object
-with the same fields, where text that looks like a number is written as one. A number has a sign, a point and an
-exponent, or not; blanks around it are left out. Text keeps its blanks. Equal keys of a line are summed; a sum of 0 is
-no feature.
+Crosses and bias are those of the specification. The features are therefore the ones that the joiner makes of a JSON
+object with the same fields, in which text that looks like a number is written as a number. A number may have a sign, a
+point and an exponent; blanks around it are ignored. Text keeps its blanks. The values of equal keys of a line are
+summed; a sum of 0 is no feature.
+
+The kernel never reads behind the newline that ends a line: every search stops at it.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ from stream_learner.core.events.plan import Plan
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of
 from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, store_byte
-from stream_learner.evaluate.formats import work_layout as lay
+from stream_learner.evaluate.formats import kernel_state as lay
 from stream_learner.evaluate.formats.base import Parsed
 from stream_learner.evaluate.formats.kernel_parser import KernelParser
-from stream_learner.evaluate.formats.work_layout import (
+from stream_learner.evaluate.formats.kernel_state import (
     KEPT,
     NEWLINE,
     PASSED_OVER,
@@ -54,6 +55,7 @@ from stream_learner.evaluate.formats.work_layout import (
     SPACE,
     STOPPED,
     TAB,
+    State,
     ends_line,
     find_either,
     has_room,
@@ -97,7 +99,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def column_index(names: Sequence[str], wanted: str | int) -> int:
-    """The place, from 0, of the column of a name, or of a number from 1 where no name is that.
+    """The index, from 0, of the column with this name; if there is none, of the column with this number from 1.
 
     Raises ValueError naming the nearest name.
 
@@ -113,15 +115,15 @@ def column_index(names: Sequence[str], wanted: str | int) -> int:
 
 
 def _hint(name: str, names: Sequence[str]) -> str:
-    """What may have been meant."""
+    """The nearest name, or all names, for the message of an error."""
     near = difflib.get_close_matches(name, names, 1)
     return f"; the nearest is {near[0]!r}" if near else f"; there are {', '.join(map(repr, names[:10]))}"
 
 
 def check_spec(names: Sequence[str], features: FeatureSpec, *, nested: bool = False) -> None:
-    """Raise ValueError where the specification names what is no column nor above one (`user` for `user.age`).
+    """Raise ValueError if the specification names neither a column nor a prefix of one (`user` of `user.age`).
 
-    nested: columns may hold others, so that a name below one may be there too.
+    nested: columns may hold fields, so that `user.age` may be a field of the column `user`.
     """
     used = [*features.include, *features.exclude, *features.fields, *features.categorical]
     for name in [*used, *(name for cross in features.crosses for name in cross)]:
@@ -144,10 +146,11 @@ class CsvText:
         separator: str = ",",
         quote: str | None = '"',
     ) -> None:
-        """columns: their names, in order. header: line 1 has the names and is left out. label, weight: by name, or
-        by place from 1; where the label is None or a cell empty there is nothing to learn, and an empty weight is 1.
+        """columns: their names, in order. header: line 1 has the names and is left out. label, weight: columns by name,
+        or by number from 1. Without a label column, or with an empty label cell, there is nothing to learn; an empty
+        weight is 1.
 
-        Raises ValueError for names, places or characters that cannot be.
+        Raises ValueError for names, numbers or characters that cannot be used.
         """
         check_names(columns)
         _check_characters(separator, quote)
@@ -159,10 +162,10 @@ class CsvText:
         self._header = header
         self._table = _table(memory, columns, roles, spec)
         self._work = KernelParser(memory, _expected(len(columns), spec))
-        self._work.set(lay.COLUMNS, address_of(self._table))
-        self._work.set(lay.COLUMN_COUNT, len(columns))
-        self._work.set(lay.SEPARATOR, ord(separator))
-        self._work.set(lay.QUOTE, -1 if quote is None else ord(quote))
+        self._work.state.columns = address_of(self._table)
+        self._work.state.column_count = len(columns)
+        self._work.state.separator = ord(separator)
+        self._work.state.quote = -1 if quote is None else ord(quote)
 
     def parse(self, text: bytes | memoryview, first_line: int) -> Parsed:
         """The examples of whole lines, the first of which has number `first_line`."""
@@ -182,7 +185,7 @@ def _check_characters(separator: str, quote: str | None) -> None:
 
 
 def _roles(columns: Sequence[str], label: str | int | None, weight: str | int | None) -> dict[int, int]:
-    """What columns are, by place, that are no features."""
+    """Label and weight: the kind of column by its index."""
     roles: dict[int, int] = {}
     for kind, wanted in ((LABEL, label), (WEIGHT, weight)):
         if wanted is not None:
@@ -194,7 +197,7 @@ def _roles(columns: Sequence[str], label: str | int | None, weight: str | int | 
 
 
 def _table(memory: FieldMemory, columns: Sequence[str], roles: dict[int, int], spec: FeatureSpec) -> np.ndarray:
-    """Kind and address of the row of each column, i64[columns, 2]."""
+    """For each column its kind, and the address of what the decoder knows of the field: i64[columns, 2]."""
     offsets = [memory.column(name) for name in columns]
     rows = memory.get(ctx.CTX_ROWS)
     table = np.empty((len(columns), 2), np.int64)
@@ -218,7 +221,7 @@ def _expected(columns: int, spec: FeatureSpec) -> dict[int, str]:
     }
 
 
-# What a column is: the first of its two words in the table; the second is the address of its row.
+# Kinds of columns: the first of the two words of a column in the table.
 IGNORED, FEATURE, LABEL, WEIGHT = 0, 1, 2, 3
 
 # Faults.
@@ -234,10 +237,10 @@ _BYTES_5 = np.uint64(0xFFFFFFFFFF)
 
 
 @kernel
-def _number(state: int, text: int, stop: int):  # type: ignore[no-untyped-def]
-    """The number that [text, stop) is, blanks around it left out: (what it was, value).
+def _number(state: State, text: int, stop: int):  # type: ignore[no-untyped-def]
+    """Read [text, stop) as a number, without the blanks around it: (result, value).
 
-    PASSED_OVER: it is no number. STOPPED: its value is in doubt, and has been asked for.
+    The result is KEPT; PASSED_OVER if it is no number; STOPPED if its value must be decided by Python first.
     """
     at = text
     while at < stop and (load_byte(at) == SPACE or load_byte(at) == TAB):
@@ -265,7 +268,7 @@ def _may_be_number(byte):  # type: ignore[no-untyped-def]
 
 @inlined
 def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped-def]
-    """The feature of a cell that is not empty; KEPT, STOPPED or a fault."""
+    """Add the feature of a cell that is not empty. Returns KEPT, STOPPED or a fault."""
     if load_int(row + ROW_NUMBER) != TAKE_CATEGORY and _may_be_number(load_byte(text)):
         answer, value = _number(state, text, text + length)
         if answer == STOPPED:
@@ -281,7 +284,7 @@ def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped
 
 
 @kernel
-def _read_label(state: int, text: int, length: int):  # type: ignore[no-untyped-def]
+def _read_label(state: State, text: int, length: int):  # type: ignore[no-untyped-def]
     """The label in a cell that is not empty, `true` and `false` among them: (KEPT, STOPPED or a fault, label)."""
     word = load_word(text)
     if length == 4 and (word & _BYTES_4) | _SMALL_4 == _TRUE:
@@ -295,7 +298,7 @@ def _read_label(state: int, text: int, length: int):  # type: ignore[no-untyped-
 
 
 @kernel
-def _read_weight(state: int, text: int, length: int):  # type: ignore[no-untyped-def]
+def _read_weight(state: State, text: int, length: int):  # type: ignore[no-untyped-def]
     """The weight in a cell that is not empty: (KEPT, STOPPED or a fault, weight)."""
     answer, weight = _number(state, text, text + length)
     if answer == PASSED_OVER or not np.isfinite(weight) or weight < 0.0:
@@ -305,9 +308,9 @@ def _read_weight(state: int, text: int, length: int):  # type: ignore[no-untyped
 
 @kernel
 def _undouble(context: int, text: int, quote: int):  # type: ignore[no-untyped-def]
-    """A quoted text with doubled quotes, written out in scratch space: (its address, length, address of its end).
+    """Write a quoted text, with each doubled quote as one, into scratch memory: (its address, length, end in the line).
 
-    Of a text that is too long only so much is written that this is seen. FAIL where it has no end.
+    A text that is too long is cut one byte behind the limit. The end is FAIL if there is no closing quote.
     """
     out = load_int(context + CTX_TEXT)
     most = load_int(context + CTX_MAX_VALUE_BYTES)
@@ -329,12 +332,12 @@ def _undouble(context: int, text: int, quote: int):  # type: ignore[no-untyped-d
 
 
 @kernel
-def _quoted_cell(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
-    """The cell whose quote is at an address: (its text, length, address behind its closing quote).
+def _quoted_cell(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+    """Read the quoted cell at an address: (address of its text, length, address behind its closing quote).
 
-    Where it is wrong: (place, fault, FAIL).
+    If it is faulty: (address of the fault, fault, FAIL).
     """
-    quote = load_int(state + lay.QUOTE)
+    quote = state.quote
     text = at + 1
     close = find_either(text, quote, NEWLINE)
     if load_byte(close) == NEWLINE:
@@ -347,18 +350,18 @@ def _quoted_cell(context: int, state: int, at: int):  # type: ignore[no-untyped-
             return at, UNCLOSED, FAIL
     if ends_line(behind):
         behind += load_byte(behind) == RETURN
-    elif load_byte(behind) != load_int(state + lay.SEPARATOR):
+    elif load_byte(behind) != state.separator:
         return behind, BEHIND_QUOTE, FAIL
     return text, length, behind
 
 
 @kernel
-def _line(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
-    """The line at an address: (address it was read to, what it was)."""
+def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+    """Read the line at an address: (address it was read to, KEPT, PASSED_OVER, STOPPED or a fault)."""
     if ends_line(at):
         return at, PASSED_OVER
-    columns, count = load_int(state + lay.COLUMNS), load_int(state + lay.COLUMN_COUNT)
-    separator, quote = load_int(state + lay.SEPARATOR), load_int(state + lay.QUOTE)
+    columns, count = state.columns, state.column_count
+    separator, quote = state.separator, state.quote
     label, labelled, weight, answer = np.nan, False, 1.0, KEPT
     start_row(context)
     behind = at - 1
@@ -390,16 +393,17 @@ def _line(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
     if load_byte(behind) != NEWLINE:
         return behind, MANY_CELLS
     if not finish_row(context):
-        return load_int(state + lay.AT), TOO_MANY
+        return state.at, TOO_MANY
     keep(context, state, label, weight, labelled)
     return behind, KEPT
 
 
 @kernel
-def csv_lines(context: int, state: int) -> int:
-    """Take lines until the end, or until there is no room or a number in doubt; says which."""
-    end = load_int(state + lay.END)
-    at = load_int(state + lay.AT)
+def csv_lines(context: int, state: State) -> int:
+    """Read lines until all are read, room is short, or a number must be decided. Returns which: DONE, NO_ROOM,
+    IN_DOUBT."""
+    end = state.end
+    at = state.at
     while at < end:
         if not has_room(context, state):
             return lay.NO_ROOM
