@@ -27,7 +27,7 @@ from stream_learner.adapters.kafka import Appender, Delivery, EndWatch, KafkaSet
 from stream_learner.adapters.record_errors import ANOTHER_NAME
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.core.errors import BrokenLog
-from stream_learner.core.join.partition import Cut, ExampleScratch, JoinSpec, PartitionJoin, TickOutput, WrongResume
+from stream_learner.core.join.state import Cut, ExampleScratch, JoinSpec, JoinState, TickOutput, WrongResume
 from stream_learner.core.log.examples import Scratch
 from stream_learner.core.log.marks import GENESIS, RULES, Mark, MarkId, ResumePoint
 from stream_learner.core.log.rule_r import RuleR
@@ -137,7 +137,7 @@ class PartitionJoiner:
         self._scratch = Scratch()
         self._rows = ExampleScratch()
         self._inputs: Inputs | None = None
-        self._join: PartitionJoin | None = None
+        self._join: JoinState | None = None
         self._letters = DeadLetters({}, 0)
         self._attempt: Attempt | None = None
         self._accepted: Accepted | None = None
@@ -151,7 +151,7 @@ class PartitionJoiner:
         self._steps = self._rule_w()
 
     @property
-    def join(self) -> PartitionJoin | None:
+    def join(self) -> JoinState | None:
         """The state of the join, None before step 2 has made it."""
         return self._join
 
@@ -295,7 +295,7 @@ class PartitionJoiner:
 
     # Step 2
 
-    def _make_again(self) -> Generator[bool, None, PartitionJoin]:
+    def _make_again(self) -> Generator[bool, None, JoinState]:
         known = self._known
         if known.resume is None:
             yield from self._check_origin()
@@ -335,7 +335,7 @@ class PartitionJoiner:
             f"{plan.log_topic} partition {self.partition} holds no mark, and {began}", action=GO_ON_GROWN
         )
 
-    def _fresh_join(self) -> PartitionJoin:
+    def _fresh_join(self) -> JoinState:
         plan, start = self._plan, self._plan.start
         if self._known.since:
             first = self._known.since[0]
@@ -345,17 +345,17 @@ class PartitionJoiner:
             )
         beginning = start.of(plan.inputs.impressions_topic, plan.inputs.clicks_topic, self.partition)
         beginning.say(self._log)
-        return PartitionJoin(
+        return JoinState(
             plan.spec,
             impression_start=beginning.impression,
             click_start=beginning.click,
             until_tick=plan.until_tick,
         )
 
-    def _resumed_join(self, mark: Mark) -> PartitionJoin:
-        return PartitionJoin.resume(self._plan.spec, mark, until_tick=self._plan.until_tick)
+    def _resumed_join(self, mark: Mark) -> JoinState:
+        return JoinState.resume(self._plan.spec, mark, until_tick=self._plan.until_tick)
 
-    def _new_letters(self, join: PartitionJoin) -> DeadLetters:
+    def _new_letters(self, join: JoinState) -> DeadLetters:
         """No letter yet: none is needed for what the accepted marks have counted."""
         known, inputs = self._known, self._plan.inputs
         impressions, clicks = join.next_impression, join.click_cursor
@@ -364,7 +364,7 @@ class PartitionJoiner:
         limit_bytes = min(max(self._buffer_bytes // 4, 1 << 20), LETTERS_ON_THEIR_WAY_BYTES)
         return DeadLetters({inputs.impressions_topic: impressions, inputs.clicks_topic: clicks}, limit_bytes)
 
-    def _make_tick_again(self, join: PartitionJoin, inputs: Inputs, mark: Mark) -> Generator[bool, None, None]:
+    def _make_tick_again(self, join: JoinState, inputs: Inputs, mark: Mark) -> Generator[bool, None, None]:
         """Make a tick of an accepted mark once more and compare; what it holds is in the log already."""
         cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
         while not join.covers(cut):
@@ -378,7 +378,7 @@ class PartitionJoiner:
                 action=RECORDS_GONE,
             )
 
-    def _read_towards(self, join: PartitionJoin, inputs: Inputs, next_impression: int, click_cursor: int) -> bool:
+    def _read_towards(self, join: JoinState, inputs: Inputs, next_impression: int, click_cursor: int) -> bool:
         came = False
         if join.next_click_to_read < click_cursor:
             came |= inputs.read_clicks()
@@ -409,7 +409,7 @@ class PartitionJoiner:
 
     # Steps 4 and 5
 
-    def _append_ticks(self, join: PartitionJoin) -> Generator[bool, None, None]:
+    def _append_ticks(self, join: JoinState) -> Generator[bool, None, None]:
         assert self._attempt is not None and self._inputs is not None
         attempt, inputs = self._attempt, self._inputs
         while True:
@@ -484,7 +484,7 @@ class PartitionJoiner:
             tag=(self, self._attempt, letter.nbytes),
         )
 
-    def _append(self, attempt: Attempt, join: PartitionJoin, output: TickOutput) -> None:
+    def _append(self, attempt: Attempt, join: JoinState, output: TickOutput) -> None:
         resume = self._resume_point(join)
         cut = output.cut
         records = attempt.stamp(
@@ -507,7 +507,7 @@ class PartitionJoiner:
         mark = MarkId(attempt.id, cut.last_tick)
         self._appended.append(Appended(self._appended_at_s, mark, before, cut, output.counts, resume is not None))
 
-    def _resume_point(self, join: PartitionJoin) -> ResumePoint | None:
+    def _resume_point(self, join: JoinState) -> ResumePoint | None:
         """A resume point, where it costs little or the last one is too old."""
         cheap = join.resume_bytes < RESUME_SHARE * self._bytes_since_resume
         if not cheap and self._plan.clock_s() - self._resumed_at_s < self._plan.resume_within_s and self._resumed_at_s:
