@@ -37,7 +37,7 @@ from stream_learner.adapters.kafka import Admin, Appender, Delivery, KafkaSettin
 from stream_learner.adapters.kafka.ends import committed_offsets, group_members
 from stream_learner.adapters.record_errors import ANOTHER_NAME
 from stream_learner.config.values import format_start
-from stream_learner.core.join.partition import resume_anew
+from stream_learner.core.join.state import resume_anew
 from stream_learner.core.log.mark_codec import encode_mark
 from stream_learner.core.log.marks import GENESIS, Mark, MarkId
 from stream_learner.errors import (

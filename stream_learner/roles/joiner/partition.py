@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from stream_learner.adapters.kafka import Delivery
 from stream_learner.core.errors import BrokenLog
-from stream_learner.core.join.partition import ExampleScratch, PartitionJoin
+from stream_learner.core.join.state import ExampleScratch, JoinState
 from stream_learner.core.log.examples import Scratch
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Ack, Attempt, Verdict
@@ -95,7 +95,7 @@ class PartitionJoiner:
         self._steps = self._rule_w()
 
     @property
-    def join(self) -> PartitionJoin | None:
+    def join(self) -> JoinState | None:
         """The state of the join, None before step 2 has made it."""
         return None if self._state is None else self._state.join
 
