@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simulation import kafka, process
-from stream_learner.adapters.kafka import End, EndWatch, Place
+from stream_learner.adapters.kafka import End, EndWatch, TopicAndPartition
 from stream_learner.core.join import impressions as join_impressions
 from stream_learner.core.join.clicks import ClickMemory, ClickRows
 from stream_learner.core.join.columns import LogTime
@@ -94,7 +94,9 @@ def _old_answer_for_new() -> Any:
     def ask(self: EndWatch) -> Any:
         right(self)
         now = self._clock_ms()
-        answers: dict[Place, End] = {place: End(now, end.high_watermark) for place, end in self.snapshot.items()}
+        answers: dict[TopicAndPartition, End] = {
+            place: End(now, end.high_watermark) for place, end in self.snapshot.items()
+        }
         self.snapshot = MappingProxyType(answers)
         return self.snapshot
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from simulation.kafka import Calm, Coordinator, Log, Queries, Reader, TransactionalPublisher
-from stream_learner.adapters.kafka import Place
+from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers.ftrl import FtrlProximal
@@ -120,7 +120,7 @@ class Process:
             world.seen["broker errors"] += 1
             raise BrokerUnreachable("no answer")
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """Ends are as they are."""
         return end
 
@@ -193,7 +193,7 @@ class Scorer:
         """Readers read some of what is there."""
         return limit - 1 if self.world.quiet else self.world.rng.randrange(limit)
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """Ends are as they are."""
         return end
 
@@ -249,7 +249,7 @@ class World:
         self.published = -1
         self.torn_share = rng.choice(TORN_SHARES)
         order = count()
-        self.logs: dict[Place, Log] = {(TOPIC, shard): Log(order) for shard in range(self.shards)}
+        self.logs: dict[TopicAndPartition, Log] = {(TOPIC, shard): Log(order) for shard in range(self.shards)}
         self.coordinator = Coordinator(self.logs)
         self.policy = PagePolicy(
             page_bytes=12 * rng.choice((2, 4, 8)),

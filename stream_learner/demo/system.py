@@ -19,7 +19,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings, Place, TopicPlan
+from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings, TopicAndPartition, TopicPlan
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.demo.audit import LogAudit, MarkCounts
@@ -133,7 +133,7 @@ class DemoSystem:
         places = [(topic.name, partition) for topic in wanted for partition in range(topic.partitions)]
         self._until(lambda: self._have_leaders(places), "every partition of the topics to have a leader", START_S)
 
-    def _have_leaders(self, places: list[Place]) -> bool:
+    def _have_leaders(self, places: list[TopicAndPartition]) -> bool:
         """A role that starts before that is told to try again later, as under a supervisor; a demo has none."""
         known, _ = self._admin.offsets.high_watermarks_known(places)
         return len(known) == len(places)
