@@ -166,7 +166,7 @@ class TakeOver:
         return {name: round(value, 3) for name, value in found.items()}
 
 
-class PublishersAhead:
+class WarmPublishers:
     """One learner's publishers until it leads. Used by the learner's thread."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from stream_learner.roles.common.record_sizes import RecordSizes
 from stream_learner.roles.control.topic import require_control
 from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.copies.schedule import CheckpointCopies, copies_of
-from stream_learner.roles.learner.leadership import Leadership, PublishersAhead, TakeOver
+from stream_learner.roles.learner.leadership import Leadership, TakeOver, WarmPublishers
 from stream_learner.roles.learner.log_features import LogFeatures
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
 from stream_learner.roles.learner.publication import Publication
@@ -47,7 +47,7 @@ PUBLISHED_SLICES = 12
 """The latest slices of the progressive metrics go into the model record, so that models can be compared."""
 
 
-class ModelFold:
+class LearnedModel:
     """Folds one model. Used by the learner's thread: `connect`, `load`, `begin`, then turn after turn, `keep_lease`
     first."""
 
@@ -83,7 +83,7 @@ class ModelFold:
         self._copies: CheckpointCopies | None = None
         self._admin: Admin | None = None
         self._leadership = Leadership(config, self._settings, metrics, standby=standby, with_lease=with_lease)
-        self._ahead = PublishersAhead()
+        self._warm = WarmPublishers()
         self._publication: Publication | None = None
         """Only while this learner leads."""
         self._took_over: TakeOver | None = None
@@ -112,11 +112,11 @@ class ModelFold:
         config, sizes = self.config, RecordSizes(admin, self._log)
         if not config.learner.publish:
             return
-        self._ahead.connect(self._publishing(sizes), config.publisher_id)
+        self._warm.connect(self._publishing(sizes), config.publisher_id)
         if config.learner.copies:
             self._piece_bytes = sizes.limit_bytes(config.checkpoints_topic)
             self._copying = self._settings.with_batches(sizes.batch_bytes(config.checkpoints_topic))
-            self._ahead.connect(self._copying, config.copier_id)
+            self._warm.connect(self._copying, config.copier_id)
 
     def _publishing(self, sizes: RecordSizes) -> KafkaSettings:
         """For what publishes: with batches that the snapshot topic takes."""
@@ -230,7 +230,7 @@ class ModelFold:
             shards=self.config.snapshots.shards,
             policy=self._page_policy(sizes),
             learner=self.learner,
-            new_publisher=self._ahead.take,
+            new_publisher=self._warm.take,
         )
         began_s = time.monotonic()
         try:
@@ -260,7 +260,7 @@ class ModelFold:
             return
         assert self._admin is not None and checkpoints is not None
         self._copies = copies_of(
-            config, self._copying, self._admin, checkpoints, self.metrics, self._log, new_publisher=self._ahead.take
+            config, self._copying, self._admin, checkpoints, self.metrics, self._log, new_publisher=self._warm.take
         )
 
     def follow(self) -> None:
@@ -319,13 +319,13 @@ class ModelFold:
         next checkpoint."""
         if self._room.reason:
             return True
-        cold = None if self._checkpoints is None else self._checkpoints.cold
-        return cold is not None and cold.must_wait
+        row_index = None if self._checkpoints is None else self._checkpoints.row_index
+        return row_index is not None and row_index.must_wait
 
     @property
     def _index_behind(self) -> bool:
-        cold = None if self._checkpoints is None else self._checkpoints.cold
-        return cold is not None and cold.behind
+        row_index = None if self._checkpoints is None else self._checkpoints.row_index
+        return row_index is not None and row_index.behind
 
     @property
     def at_end(self) -> bool:
@@ -483,7 +483,7 @@ class ModelFold:
         """Bring the metrics up to date."""
         self._figures.update(self.learner, log, self.tick, now_ms)
         if self._checkpoints is not None:
-            self._figures.update_cold(self._checkpoints.cold)
+            self._figures.update_row_index(self._checkpoints.row_index)
 
     def finish(self, positions: Mapping[int, LogPosition]) -> None:
         """Publish, unless that is paused, and write what is folded: scorers have it, and the next start is quick.
@@ -514,7 +514,7 @@ class ModelFold:
 
     def close(self) -> None:
         """Let go of the snapshot topic and the state directory. A checkpoint that is not whole never was."""
-        for part in (self._publication, self._copies, self._ahead, self._checkpoints):
+        for part in (self._publication, self._copies, self._warm, self._checkpoints):
             if part is not None:
                 part.close()
         self._leadership.leave()

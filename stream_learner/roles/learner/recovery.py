@@ -34,7 +34,7 @@ from stream_learner.errors import LogTrimmed, StateDamaged, TopicRecreated
 from stream_learner.roles.learner.checkpoints import Checkpoints, open_store
 from stream_learner.roles.learner.copies.restore import Progress, check_identity, last_copy, write_back
 from stream_learner.roles.learner.log_follower import LogPosition
-from stream_learner.roles.learner.state_dir import damage_seen, set_aside
+from stream_learner.roles.learner.state_dir import damage_seen, quarantine_state
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Recovery:
             return checkpoints, positions
         checkpoints.close()
         if checkpoints.tick >= 0:
-            aside = set_aside(self._config.state_dir)
+            aside = quarantine_state(self._config.state_dir)
             self._log.warning("state_left_behind", found=self._damage, moved_to=str(aside), note="nothing was deleted")
         # Step 3: the copy.
         trouble = self._restore() if self._config.learner.copies else "learner.copies is off"
@@ -112,7 +112,7 @@ class Recovery:
         except StateDamaged as error:
             self._damage = str(error)
             _let_go(error)
-        aside = set_aside(self._config.state_dir)
+        aside = quarantine_state(self._config.state_dir)
         self._log.warning("state_damaged", found=self._damage, moved_to=str(aside), note="nothing was deleted")
         return self._load()
 
