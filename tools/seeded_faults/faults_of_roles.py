@@ -1,4 +1,4 @@
-"""Mistakes in `roles`: what joiner, learner, copier, scorer and server do next."""
+"""Mistakes in `roles`: what joiner, learner, scorer and server do next."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ FAULTS = (
         name="note-after-the-head",
         area="copies of checkpoints",
         harm="A crash between the head of a copy and the note of it makes the next copy send everything again.",
-        file="stream_learner/roles/learner/copies/protocol.py",
+        file="stream_learner/roles/learner/copies/writer.py",
         old="""            self._note(copy)
             self._publisher.publish(
                 [*self._superseded(copy), Record(self.topic, HEAD_SHARD, HEAD_KEY, encode_copy(copy))]
@@ -221,8 +221,8 @@ FAULTS = (
             self._note(copy)
 """,
         tests=(
-            "tests/roles/learner/copies/test_copier_*.py",
-            "tests/roles/learner/copies/test_checkpoint_copies.py",
+            "tests/roles/learner/copies/test_writer.py",
+            "tests/roles/learner/copies/test_schedule.py",
             "tests/roles/learner/test_lost_state.py",
         ),
     ),

@@ -21,7 +21,7 @@ from stream_learner.roles.common.last_published import LastPublished
 from stream_learner.roles.common.record_sizes import RecordSizes
 from stream_learner.roles.control.topic import require_control
 from stream_learner.roles.learner.checkpoints import Checkpoints
-from stream_learner.roles.learner.copies.schedule import CheckpointCopies, copies_of
+from stream_learner.roles.learner.copies.schedule import CopySchedule, begin_copies
 from stream_learner.roles.learner.leadership import Leadership, TakeOver, WarmPublishers
 from stream_learner.roles.learner.log_features import LogFeatures
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
@@ -80,7 +80,7 @@ class LearnedModel:
         self._log = get_logger("learner").bind(model=config.model)
         self._figures = LearnerReport(metrics, config.join.tick_ms)
         self._checkpoints: Checkpoints | None = None
-        self._copies: CheckpointCopies | None = None
+        self._copies: CopySchedule | None = None
         self._admin: Admin | None = None
         self._leadership = Leadership(config, self._settings, metrics, standby=standby, with_lease=with_lease)
         self._warm = WarmPublishers()
@@ -259,7 +259,7 @@ class LearnedModel:
         if not config.learner.copies:
             return
         assert self._admin is not None and checkpoints is not None
-        self._copies = copies_of(
+        self._copies = begin_copies(
             config, self._copying, self._admin, checkpoints, self.metrics, self._log, new_publisher=self._warm.take
         )
 
