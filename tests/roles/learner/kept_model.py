@@ -1,7 +1,7 @@
 """A model that is kept in a state directory and copied to a topic, without a joiner: folded from given examples.
 
-`Kept` makes the topics, starts and restores learners; `Started` folds, writes checkpoints and copies them. `undisturbed`
-gives the digest that a learner has at every tick to which nothing happens.
+`Kept` makes the topics, starts learners and restores them. `Started` is a learner that folds, writes checkpoints and
+copies them. `undisturbed` gives the digests of a learner to which nothing happens.
 """
 
 from __future__ import annotations
