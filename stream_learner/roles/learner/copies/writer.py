@@ -52,7 +52,7 @@ from stream_learner.core.snapshots.checkpoint_copy import (
     piece_key,
 )
 from stream_learner.errors import PartitionCountsDiffer, RetryLater
-from stream_learner.roles.learner.copies.restore import LastCopy, check_identity, last_copy
+from stream_learner.roles.learner.copies.restore import LastCopy, check_copy_identity, read_last_copy
 from stream_learner.wording import count_of
 
 TRANSACTION_BYTES = 4 << 20
@@ -69,7 +69,7 @@ class Publishes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class WrittenCopy:
     """A copy that is complete: of which tick, the pieces it consists of, how many of them were sent, their bytes."""
 
     tick: int
@@ -78,7 +78,7 @@ class Copied:
     size_bytes: int
 
 
-class Copier:
+class CopyWriter:
     """Copies the last checkpoint of a store whenever it is told to. For one thread at a time.
 
     Raises Fenced, after which it is of no use; RetryLater, BrokerUnreachable where `copy` may simply be called again;
@@ -123,7 +123,7 @@ class Copier:
         # Step 2: go on from what the topic holds.
         self._look()
 
-    def copy(self) -> Copied | None:
+    def copy(self) -> WrittenCopy | None:
         """Steps 3 to 6; None where it was told to leave off."""
         self._renew()
         # Step 3: hold the last checkpoint.
@@ -157,7 +157,7 @@ class Copier:
             )
             self._last, self.tick = LastCopy(copy, None), copy.tick
             self._sent.clear()
-            return Copied(copy.tick, len(held.pieces), len(missing), sent_bytes)
+            return WrittenCopy(copy.tick, len(held.pieces), len(missing), sent_bytes)
 
     def close(self) -> None:
         """Drop the producer; an open transaction is left to the brokers' time-out."""
@@ -173,9 +173,9 @@ class Copier:
                 f"{len(parts.families)}",
                 action="Delete the topic and make it anew with `stream-learner topics ensure`: it is filled again.",
             )
-        self._last = last_copy(self._settings, self._admin.offsets, self.topic)
+        self._last = read_last_copy(self._settings, self._admin.offsets, self.topic)
         if self._last.head is not None:
-            check_identity(self.topic, self._last.head, parts)
+            check_copy_identity(self.topic, self._last.head, parts)
         anew = bool(self._topic_id) and found.id != self._topic_id
         if anew:
             self._topic_made_anew()
