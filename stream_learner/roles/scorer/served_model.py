@@ -29,7 +29,7 @@ LOADING_S = 60.0
 """A model that takes longer to become ready is a matter for the log."""
 
 
-class ModelChoice:
+class ServedModel:
     """What is served, and what is to be. `current` and `pending` may be read from any thread, and never wait."""
 
     def __init__(
