@@ -20,7 +20,7 @@ from stream_learner.errors import ConfigError, NotReady, PartitionCountsDiffer, 
 from stream_learner.operations.topics import control_plan
 from stream_learner.roles.control import watch as control_watch
 from stream_learner.roles.control.topic import ControlTopic
-from stream_learner.roles.scorer import choice
+from stream_learner.roles.scorer import served_model
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published, p_click
 from tests.cli_e2e.scraped import values_of
@@ -96,7 +96,7 @@ def family(make_world: MakeWorld) -> Iterator[Family]:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked for again after seconds is looked for again at once."""
     monkeypatch.setattr(control_watch, "AGAIN_S", 0.1)
-    monkeypatch.setattr(choice, "AGAIN_S", 0.1)
+    monkeypatch.setattr(served_model, "AGAIN_S", 0.1)
     monkeypatch.setitem(TopicWatch.__init__.__kwdefaults__, "period_s", 0.1)
 
 
