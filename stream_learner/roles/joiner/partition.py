@@ -31,7 +31,7 @@ from stream_learner.core.join.partition import Cut, ExampleScratch, JoinSpec, Pa
 from stream_learner.core.log.examples import Scratch
 from stream_learner.core.log.marks import GENESIS, RULES, Mark, MarkId, ResumePoint
 from stream_learner.core.log.rule_r import RuleR
-from stream_learner.core.log.rule_w import Ack, Attempt, Verdict
+from stream_learner.core.log.rule_w import MAX_OUTSTANDING, Ack, Attempt, Verdict
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
 from stream_learner.roles.joiner.beginning import Start
 from stream_learner.roles.joiner.dead_letters import DeadLetter, DeadLetters
@@ -44,8 +44,6 @@ from stream_learner.wording import count_of
 
 RESUME_SHARE = 0.05
 """A resume point is written when it costs less than this share of the bytes since the last one."""
-MAX_OUTSTANDING = 64
-"""Records appended and not acknowledged, at most, before the next tick is made."""
 MAX_LETTER_BYTES = 8 << 20
 """Of a longer dead record only this much is kept; the header `value_bytes` then says how long it was."""
 LETTERS_ON_THEIR_WAY_BYTES = 8 << 20
