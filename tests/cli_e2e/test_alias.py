@@ -102,7 +102,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def holds(scorer: Scorer, version: int) -> bool:
     """Whether all of a version has been read, be it served or not."""
-    following = scorer._serving._reader
+    following = scorer._replica._reader
     with following._feeding:
         shards = [shard.versions() for shard in following.replica._followers]
     return all(any(known.version == version for known in shard) for shard in shards)
@@ -110,7 +110,7 @@ def holds(scorer: Scorer, version: int) -> bool:
 
 def obeys(scorer: Scorer, version: int | None) -> bool:
     """Whether a pin of the control topic to this version has arrived."""
-    pin = scorer._serving.pinned
+    pin = scorer._replica.pinned
     return pin is not None and pin.version == version
 
 
