@@ -169,10 +169,10 @@ FAULTS = (
         name="role-that-waits-opens-twice",
         area="start without brokers",
         harm="A role that could not be opened is opened again, with what the first attempt left behind.",
-        file="stream_learner/operations/patient_role.py",
+        file="stream_learner/operations/run.py",
         old="                self._role = self._make()\n",
         new="                self._make()\n",
-        tests=("tests/operations/test_patient_role.py",),
+        tests=("tests/operations/test_run.py",),
     ),
     Fault(
         name="dead-loop-is-alive",
