@@ -24,6 +24,7 @@ from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import RetryLater
 from stream_learner.roles.common import startup
 from stream_learner.roles.common.lifecycle import (
+    BrokerOutage,
     HasReadiness,
     Heartbeat,
     Stopping,
