@@ -18,12 +18,13 @@ from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
-from stream_learner.roles.joiner.beginning import Start
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
-from stream_learner.roles.joiner.partition import PartitionJoiner, PartitionPlan
+from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_clock import ClockRule
+from stream_learner.roles.joiner.partition_plan import PartitionPlan
+from stream_learner.roles.joiner.start_offsets import StartRule
 
 IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
 END_DELAY_SHARE = 0.2
@@ -151,7 +152,7 @@ class Process:
             spec=world.spec,
             log_topic=LOG,
             dead_letters_topic=LETTERS,
-            start=Start(queries, "earliest"),  # type: ignore[arg-type]
+            start=StartRule(queries, "earliest"),  # type: ignore[arg-type]
             origin=LogOrigin(self, queries, LOG, world.partitions, new_reader=Reader),  # type: ignore[arg-type]
             impression_topic_id=world.topic_ids[IMPRESSIONS],
             click_topic_id=world.topic_ids[CLICKS],
@@ -245,7 +246,7 @@ class Process:
             self._renew_appender()
             return
         for delivery in deliveries:
-            delivery.tag[0].deliver(delivery)
+            delivery.tag.deliver(delivery)
 
     def _renew_appender(self) -> None:
         """The producer is of no use any more: every attempt is dropped."""

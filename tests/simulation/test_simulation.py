@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from simulation.__main__ import main
-from simulation.joining import World
+from simulation.joiners import World
 from simulation.kafka import Log
 from simulation.mutations import MUTATIONS, Mutation, applied, hunt
 from simulation.oracle import accepted_marks

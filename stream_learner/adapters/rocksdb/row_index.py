@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from rocksdict import IngestExternalFileOptions, Options, Rdict, SstFileWriter, WriteBatch
 
 from stream_learner.adapters.rocksdb.database import explained
-from stream_learner.core.model.table.table import Rows
+from stream_learner.core.model.table.rows import joined
 from stream_learner.core.snapshots.rows import StateRows, last_of_each_key
 
 NOTE: Final = b"rows"
@@ -73,7 +73,7 @@ class RowIndex:
         self.checkpoint = CheckpointId(0, -1) if found is None else CheckpointId(**orjson.loads(found))
         self.written_rows = 0
 
-    def fetch(self, keys: NDArray[np.uint64]) -> Rows:
+    def fetch(self, keys: NDArray[np.uint64]) -> StateRows:
         """The rows that exist of u64[r] different keys, ordered by key."""
         ordered = np.sort(keys)
         packed = ordered.astype(">u8").tobytes()
@@ -94,7 +94,7 @@ class RowIndex:
         values: list[bytes | None] = self._family.get(names) or []
         return values
 
-    def between(self, low: int, high: int) -> Rows:
+    def between(self, low: int, high: int) -> StateRows:
         """The rows with low <= key <= high, ordered by key."""
         blocks, last = [self._rows(np.empty(0, np.uint64), b"")], low
         with explained(self._path):
@@ -103,13 +103,13 @@ class RowIndex:
                 keys = np.frombuffer(b"".join([key for key, _ in block]), ">u8").astype(np.uint64)
                 rows = self._rows(keys, b"".join([value for _, value in block]))
                 stop = int(np.searchsorted(keys, np.uint64(high), side="right"))
-                blocks.append(Rows(rows.keys[:stop], rows.columns[:stop], rows.touched[:stop]))
+                blocks.append(rows.part(0, stop))
                 last = int(keys[-1]) if stop == len(keys) else high + 1
-        return Rows(*(np.concatenate([block[i] for block in blocks]) for i in range(3)))
+        return joined(blocks)
 
-    def _rows(self, keys: NDArray[np.uint64], values: bytes) -> Rows:
+    def _rows(self, keys: NDArray[np.uint64], values: bytes) -> StateRows:
         table = np.frombuffer(values, "<i8").reshape(len(keys), 1 + self._ncols)
-        return Rows(keys, table[:, 1:].view("<f8"), table[:, 0])
+        return StateRows(keys, table[:, 1:].view("<f8"), table[:, 0])
 
     def write(self, rows: StateRows, stopping: Callable[[], bool] = lambda: False, *, rest_s: float = 0.0) -> None:
         """Put rows, ordered by key, into the index; idempotent. If `stopping()`, returns with a part of them written.

@@ -32,7 +32,7 @@ from stream_learner.operations.audit.findings import COPIED_CHECKPOINT, Finding,
 from stream_learner.operations.audit.log_walk import LogWalk, Step
 from stream_learner.operations.audit.request import AuditedPartition
 from stream_learner.roles.learner.checkpoints import RISING, state_identity
-from stream_learner.roles.learner.copies.restore import committed_records, last_copy
+from stream_learner.roles.learner.copies.restore import committed_records, read_last_copy
 from stream_learner.roles.learner.log_follower import LogPosition
 from stream_learner.wording import count_of
 
@@ -86,7 +86,7 @@ class CopyCheck:
         if not self._config.learner.copies or self._topic not in self._admin.describe([self._topic]):
             return None, ""
         try:
-            last = last_copy(self._settings, self._admin.offsets, self._topic)
+            last = read_last_copy(self._settings, self._admin.offsets, self._topic)
         except (DamagedLog, NewerFormat) as error:
             return None, str(error)
         return last.head, last.trouble

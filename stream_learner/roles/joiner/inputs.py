@@ -19,7 +19,7 @@ import numpy as np
 from stream_learner.adapters.kafka import End, KafkaSettings, PartitionReader, RawBatch, Reader, TopicAndPartition
 from stream_learner.core.events.decoders import ClickDecoder, Clicks, ImpressionDecoder, Impressions
 from stream_learner.core.events.reasons import Reason
-from stream_learner.core.join.partition import PartitionJoin
+from stream_learner.core.join.state import JoinState
 from stream_learner.errors import RetryLater, TooManyBadRecords
 from stream_learner.roles.common.lifecycle import wall_clock_ms
 from stream_learner.roles.joiner.dead_letters import DeadLetter, DeadLetters
@@ -155,7 +155,7 @@ class Inputs:
         self,
         plan: InputPlan,
         partition: int,
-        join: PartitionJoin,
+        join: JoinState,
         buffer_bytes: int,
         letters: DeadLetters | None = None,
     ) -> None:

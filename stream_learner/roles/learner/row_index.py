@@ -15,7 +15,7 @@ from stream_learner.adapters.rocksdb.row_index import CheckpointId, ColdStore, I
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.model.fold import Learner
-from stream_learner.core.model.table.budget import MIB, PROCESS_BYTES, MemoryBudget
+from stream_learner.core.model.table.bounded import MIB, PROCESS_BYTES, MemoryBudget
 from stream_learner.core.snapshots.rows import StateRows
 from stream_learner.errors import ConfigError
 
@@ -54,7 +54,7 @@ def check_memory(configs: Sequence[Config], available: int) -> None:
         )
 
 
-class ColdSide:
+class RowIndexFollower:
     """The index of one learner's rows. Used by the learner's thread; it writes in another."""
 
     def __init__(self, store: CheckpointStore, index: RowIndex, budget: MemoryBudget, learner: Learner) -> None:
@@ -68,7 +68,7 @@ class ColdSide:
         self.table = learner.bound_memory(ColdStore(index, store.changed_after), budget)
 
     @classmethod
-    def beside(cls, store: CheckpointStore, budget: MemoryBudget | None, learner: Learner) -> ColdSide | None:
+    def beside(cls, store: CheckpointStore, budget: MemoryBudget | None, learner: Learner) -> RowIndexFollower | None:
         """Bound the memory of a learner that has no rows yet; without a budget, delete an index that is there.
 
         Brings the index up to the last checkpoint, or makes it. Raises StateDamaged, DiskFull.

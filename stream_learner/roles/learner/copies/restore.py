@@ -46,7 +46,7 @@ class LastCopy:
     trouble: str = ""
 
 
-def last_copy(settings: KafkaSettings, queries: OffsetQueries, topic: str) -> LastCopy:
+def read_last_copy(settings: KafkaSettings, queries: OffsetQueries, topic: str) -> LastCopy:
     """Read the end of the topic's first partition: looking back further and further, until there is a head.
 
     Raises DamagedLog for a record that is not ours, NewerFormat.
@@ -85,7 +85,7 @@ def _decoded(topic: str, found: dict[bytes, tuple[int, bytes | None]]) -> LastCo
     return LastCopy(copies.get(HEAD_KEY), copying, trouble)
 
 
-def check_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
+def check_copy_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
     """Raise StateOfAnotherModel or NewerFormat for a copy that is not of this store's model."""
     mine, theirs = dict(parts.identity), copy.identity
     if theirs.get("store_format", 0) > mine["store_format"]:
@@ -101,7 +101,7 @@ def check_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
 
 
 @dataclass(slots=True)
-class Progress:
+class RestoreProgress:
     """How far a restoration has come: pieces of how many, their bytes, seconds since its beginning."""
 
     pieces: int
@@ -110,13 +110,13 @@ class Progress:
     seconds: float
 
 
-def write_back(
+def restore_copy(
     settings: KafkaSettings,
     queries: OffsetQueries,
     topic: str,
     copy: CopyHead,
     parts: StoreParts,
-    show: Callable[[Progress], None],
+    show: Callable[[RestoreProgress], None],
 ) -> int:
     """Write the pieces of a copy into a new state directory, and its head if all of them were there.
 
@@ -128,7 +128,7 @@ def write_back(
     }
     into = WriteBack(parts)
     found: set[PieceId] = set()
-    progress = Progress(0, len(wanted), 0, 0.0)
+    progress = RestoreProgress(0, len(wanted), 0, 0.0)
     for shard in range(len(copy.versions)):
         at = (topic, shard)
         # Asked after the head was read: what it names lies before these ends.

@@ -1,13 +1,13 @@
-"""`serve`: predictions over HTTP until a signal, in one process.
+"""One process that answers requests over HTTP until a signal.
 
-In: a configuration, a listening socket. Out: answers. This file must never end with a request unanswered: told to
-stop, the server is first not ready, so that balancers look elsewhere, then accepts no more, then answers what it has.
+It must never end with a request unanswered. Told to stop, it is first not ready, so that balancers look elsewhere; then
+it accepts no more connections; then it answers the requests it has.
 
-1. Answer health at once, and everything else with 503.
+1. Answer probes of health at once, and everything else with 503.
 2. Load the kernels and start a scorer for every name; each is ready from its first whole version on.
-3. Look after them until a signal.
-4. For `serve.drain`: not ready, and still answering. Left out where no name was ready so far: nobody was served.
-5. Close the socket, finish what is under way, end.
+3. Replace scorers that end, until a signal.
+4. For `serve.drain`, be not ready and still answer. This step is left out if no name was ever ready.
+5. Close the socket, finish the requests under way, end.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from stream_learner.version import __version__
 TURN_S = 0.2
 
 Tell = Callable[[int], None]
-"""Gets the port on which the process answers `/metrics` and `/readyz`."""
+"""Is called with the port on which the process answers `/metrics` and `/readyz`."""
 
 
 def served_names(config: Config, *, wait: bool) -> list[ServedName]:
-    """What the configuration says is to be served: models and aliases, or the one that the scorer follows."""
+    """The names that the configuration asks for: models and aliases, or the one that `scorer` follows."""
     serve = config.serve
     if serve.models or serve.aliases:
         models = [ServedName(config, name, is_alias=False, wait=wait) for name in serve.models]
@@ -47,14 +47,14 @@ def served_names(config: Config, *, wait: bool) -> list[ServedName]:
 
 
 class ServingProcess:
-    """One process that answers requests on a socket, which it closes at the end.
+    """Answers requests on a socket, which it closes at the end.
 
-    started: whether a name has been ready.
+    started: whether any name has been ready.
     """
 
     def __init__(self, config: Config, listening: socket.socket, stopping: Stopping, *, wait: bool = True) -> None:
-        """wait: for brokers, where none answers at the start. Raises ConfigError for a token or a certificate that
-        cannot be used."""
+        """wait: whether to wait for brokers if none answers at the start. Raises ConfigError for a token or a
+        certificate that cannot be used."""
         self._config = config
         self._stopping = stopping
         self.started = False
@@ -70,8 +70,8 @@ class ServingProcess:
     ) -> None:
         """Answer until the process is told to stop.
 
-        address: where to answer `/metrics`, `/healthz` and `/readyz` beside; None nowhere. accept_late: take no
-        request before every model is ready, because other processes take them meanwhile.
+        address: where to answer `/metrics`, `/healthz` and `/readyz`; None for nowhere. accept_late: accept no request
+        before every model is ready, because other processes accept them meanwhile.
         """
         with ExitStack() as stack:
             stack.callback(self._close)
