@@ -317,7 +317,7 @@ FAULTS = (
         tests=(
             "tests/core/model/table/test_bounded.py",
             "tests/core/model/test_learner_bounded.py",
-            "tests/roles/learner/test_cold_side.py",
+            "tests/roles/learner/test_row_index.py",
         ),
     ),
 )

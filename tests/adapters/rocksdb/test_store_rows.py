@@ -12,7 +12,7 @@ import pytest
 from rocksdict import Rdict
 
 from stream_learner.adapters.rocksdb import row_index as store_rows
-from stream_learner.adapters.rocksdb.row_index import ColdStore, IndexWriter, Note, RowIndex
+from stream_learner.adapters.rocksdb.row_index import CheckpointId, ColdStore, IndexWriter, RowIndex
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.core.model.table.bounded import BoundedWeightTable
 from stream_learner.core.model.table.rows import joined
@@ -44,7 +44,7 @@ class World:
         self.store = open_store(self.path)
         assert self.store.rows is not None
         self.index: RowIndex = self.store.rows
-        self.index.bring_up(self.store.pieces_after(self.index.note.sequence), self.store.last)
+        self.index.bring_up(self.store.pieces_after(self.index.checkpoint.sequence), self.store.last)
         cold = ColdStore(self.index, self.store.changed_after)
         self.bounded = BoundedWeightTable(2, cold, limit_bytes=limit_bytes(2), most_changed=2000)
         self.writer = IndexWriter(self.index)
@@ -86,7 +86,7 @@ class World:
         if crash == "all rows":
             self.index.write(changed)
             return
-        self.writer.begin(changed, Note(*self.store.last))
+        self.writer.begin(changed, CheckpointId(*self.store.last))
         self.fold(100)
 
     def rows_of(self, prefix: Prefix) -> StateRows:
@@ -174,10 +174,10 @@ def test_a_failed_write_is_said_once_and_tried_again(tmp_path: Path) -> None:
     world.write_checkpoint()
     with pytest.raises(Exception, match="rows-new"):
         world.writer.wait()
-    assert world.index.note == Note(0, -1)
+    assert world.index.checkpoint == CheckpointId(0, -1)
     (tmp_path / "rows-new").unlink()
     world.writer.wait()
-    assert world.index.note == world.store.last
+    assert world.index.checkpoint == world.store.last
     world.compare()
     world.stop()
 
