@@ -63,7 +63,7 @@ class BoundedSubTables(SubTables):
         """Make room for int64[256] more rows; rows may move, or leave."""
         needed = self.used + incoming
         for sub in map(int, np.flatnonzero(needed > self.directory[ALLOWED])):
-            fits_next = self._waiting[sub] and needed[sub] <= self._next.extent(sub).allowed
+            fits_next = self._waiting[sub] and needed[sub] <= self._next.directory[ALLOWED, sub]
             if not fits_next and not self._last:
                 self._begin_generation(needed * growth_of(needed))
             if self._waiting[sub]:

@@ -205,7 +205,8 @@ def move(source: int, source_slots: int, target: int, capacity: int, slots: int,
     """Copy a sub-table into an empty one of another size. False if its spare slots do not suffice."""
     size = row_bytes(ncols)
     end = target + slots * size
-    for old in range(source, source + source_slots * size, size):
+    for s in range(source_slots):
+        old = source + s * size
         key = load_i64(old)
         if key == 0:
             continue

@@ -79,31 +79,23 @@ class Extent(NamedTuple):
     slots: int
     allowed: int
 
-    @classmethod
-    def of(cls, address: int, capacity: int, slots: int) -> Extent:
-        """Room that counts as full when `MAX_LOAD` of its capacity is used."""
-        return cls(address, capacity, slots, int(capacity * MAX_LOAD))
-
 
 class Generation:
     """Room for all sub-tables in one region."""
 
     def __init__(self, rows: NDArray[np.int64], spare: NDArray[np.int64], slot_bytes: int) -> None:
         """rows: int64[256], how many rows each sub-table can take before it is full. spare: int64[256], spare slots."""
-        self.capacity = np.maximum(np.ceil(rows / MAX_LOAD).astype(np.int64), SMALLEST_CAPACITY)
-        self.slots = self.capacity + spare
-        ends = np.cumsum(self.slots * slot_bytes)
+        capacity = np.maximum(np.ceil(rows / MAX_LOAD).astype(np.int64), SMALLEST_CAPACITY)
+        slots = capacity + spare
+        ends = np.cumsum(slots * slot_bytes)
         self.region = Region(int(ends[-1]))
-        self.addresses = self.region.address + ends - self.slots * slot_bytes
-
-    @property
-    def allowed(self) -> NDArray[np.int64]:
-        """int64[256]: how many rows each sub-table can take before it is full."""
-        return (self.capacity * MAX_LOAD).astype(np.int64)
+        starts = self.region.address + ends - slots * slot_bytes
+        self.directory = np.stack([starts, capacity, slots, (capacity * MAX_LOAD).astype(np.int64)])
+        """int64[4, 256]: what the directory of `SubTables` says of each sub-table once it has moved here."""
 
     def extent(self, sub: int) -> Extent:
         """The room of one sub-table."""
-        return Extent.of(int(self.addresses[sub]), int(self.capacity[sub]), int(self.slots[sub]))
+        return Extent(*self.directory[:, sub].tolist())
 
 
 def growth_of(rows: NDArray[Any]) -> float:
@@ -122,9 +114,7 @@ class SubTables:
         self._next = self._lay_out(np.zeros(SUB_TABLES))
         self._waiting = np.zeros(SUB_TABLES, np.bool_)
         self._regions = [self._next.region] * SUB_TABLES
-        first = self._next
-        used = np.zeros(SUB_TABLES, np.int64)
-        self.directory = np.stack([first.addresses, first.capacity, first.slots, first.allowed, used])
+        self.directory = np.concatenate([self._next.directory, np.zeros((1, SUB_TABLES), np.int64)])
 
     @property
     def used(self) -> NDArray[np.int64]:
@@ -140,7 +130,7 @@ class SubTables:
         """Make room for int64[256] more rows; rows may move."""
         needed = self.used + incoming
         for sub in map(int, np.flatnonzero(needed > self.directory[ALLOWED])):
-            if not self._waiting[sub] or needed[sub] > self._next.extent(sub).allowed:
+            if not self._waiting[sub] or needed[sub] > self._next.directory[ALLOWED, sub]:
                 self._begin_generation(needed * growth_of(needed))
             if self._waiting[sub]:
                 self._move(sub)
@@ -190,7 +180,7 @@ class SubTables:
             self._spare[sub] *= 2
             slots = capacity + int(self._spare[sub])
             region = Region(slots * self._slot_bytes)
-            moved = self._copy(sub, region, Extent.of(region.address, capacity, slots))
+            moved = self._copy(sub, region, Extent(region.address, capacity, slots, int(capacity * MAX_LOAD)))
 
     def _copy(self, sub: int, region: Region, extent: Extent) -> bool:
         """Copy a sub-table to other room and use that from now on; False, and nothing changed, if it does not fit."""
