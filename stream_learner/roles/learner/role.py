@@ -1,7 +1,6 @@
-"""The learner: folds a training log into a model, or into several in one pass, keeps them on disk, publishes them.
+"""Folds a training log into a model, or into several in one pass, keeps them on disk, and publishes them.
 
-In: the training log, the state directory of each model. Out: checkpoints, `<model>.snapshots`, metrics.
-This file must never let the clock decide what is folded, or in which order; it only decides when to write.
+The clock must never decide what is folded, or in which order. It only decides when to write.
 
 1. Open the state directory and load the last checkpoint; go on from its positions in the training log.
 2. Fence whoever published before, as a standby once it holds the lease; publish nothing until the fold has passed the
@@ -48,18 +47,18 @@ if TYPE_CHECKING:
     from stream_learner.core.model.fold import Learner
 
 COMMON_CLIENTS, MODEL_CLIENTS = 5, 10
-"""All models: administration, the control topic, the training log. Each: the lease, two producers, and at the start
-readers of what was published last."""
+"""Clients of Kafka. Common: administration, the control topic, the training log. Of each model: the lease, two
+producers, and at the start readers of the last version."""
 FOLD_FOR_S = 0.05
 REPORT_EVERY_S = 1.0
 SETTLE_S = 5.0
-"""How long it waits at the start to learn from the control topic what is paused."""
+"""How long the role waits at its start for the control topic, which says what is paused."""
 
 
 class LearnerRole:
     """Learns the models of one training log. Run it with `roles.common.lifecycle.run_role`.
 
-    `models` are the folds, in the order of the configurations.
+    `models` are in the order of the configurations.
     """
 
     name = "learner"
@@ -75,13 +74,15 @@ class LearnerRole:
         standby: bool = False,
         with_lease: bool = True,
     ) -> None:
-        """config, metrics: of each model. until_tick: the last tick to fold; when all models have folded, published
-        and kept it, the role is `done`. keep: by model name, the features to learn from where not all. standby: follow,
-        and lead a model only while this learner holds its lease. with_lease: whether it asks for the lease of each
-        model, so that standbys know that it leads.
+        """config, metrics: of each model.
 
-        Raises ConfigError where the models are not of one training log and tick length, or get in each other's way, or
-        a standby is not to publish.
+        until_tick: the last tick to fold. The role is `done` when every model has folded and published it, and written
+        its checkpoint. keep: by model name, the features to learn from; a model that is missing learns from all.
+        standby: follow, and lead a model only while this learner holds its lease. with_lease: whether it asks for the
+        lease of each model, so that standbys know that it leads.
+
+        Raises ConfigError where the models are not of one training log and tick length, where two of them share a name,
+        a directory or a topic, and where a standby is not to publish.
         """
         configs = config if isinstance(config, Sequence) else [config]
         counters = metrics if isinstance(metrics, Sequence) else [metrics]
@@ -126,12 +127,12 @@ class LearnerRole:
 
     @property
     def done(self) -> bool:
-        """Whether all that was to be folded is folded, published and in a checkpoint; never without `until_tick`."""
+        """Whether all up to `until_tick` is folded, published and in a checkpoint; False without `until_tick`."""
         return self._follower is not None and all(model.done for model in self.models)
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the learner does its part, "" if nothing."""
+        """Why the learner is not ready, "" if it is."""
         if self._follower is None:
             return "the learner has not loaded its state"
         if self._outage.since_s is not None:
@@ -186,6 +187,7 @@ class LearnerRole:
         """Steps 3 to 6, once. False if there was nothing to do."""
         if self.done:
             return False
+        # Step 2: a standby leads once it holds the lease.
         for model in self.models:
             model.keep_lease(caught_up=self._caught_up)
         # Step 3: read.
@@ -225,7 +227,7 @@ class LearnerRole:
         return came
 
     def _note_added(self) -> None:
-        """Say that the log was given partitions."""
+        """Log that the training log was given partitions."""
         assert self._follower is not None
         partitions = len(self._follower.positions)
         if partitions > self._partitions:
@@ -248,7 +250,7 @@ class LearnerRole:
         return folded
 
     def _has_caught_up(self, log: LogFollower) -> bool:
-        """Whether what was in the log at the start is read; what could be folded of it is."""
+        """Whether all is read that was in the log at the start. The caller has folded what can be folded of it."""
         read_up_to = log.read_up_to
         return all(read_up_to[partition] >= end for partition, end in self._catch_up_to.items())
 
@@ -259,13 +261,13 @@ class LearnerRole:
             model.report(self._follower, self._clock_ms())
 
     def finish(self) -> None:
-        """Publish and write what is folded, so that scorers have it and the next start is quick."""
+        """Publish what is folded, and write it: scorers have it, and the next start is quick."""
         assert self._follower is not None
         for model in self.models:
             model.finish(self._follower.positions)
 
     def close(self) -> None:
-        """Let go of the topics and the state directories. A checkpoint that is not whole never was."""
+        """Let go of the topics and the state directories. A checkpoint without its head does not count."""
         self._control.stop()
         for part in (self._follower, *self.models):
             if part is not None:
@@ -282,7 +284,7 @@ def _check_standby(configs: Sequence[Config]) -> None:
 
 
 def _check_together(configs: Sequence[Config], keep: Mapping[str, FeatureSubset]) -> None:
-    """Refuse models that cannot be folded in one pass."""
+    """Raise ConfigError for models that cannot be folded in one pass."""
     first = configs[0]
     for config in configs[1:]:
         if config.examples_topic != first.examples_topic:
