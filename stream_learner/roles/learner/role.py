@@ -36,7 +36,7 @@ from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, RetryLater
 from stream_learner.roles.common.lifecycle import Outage, wall_clock_ms
 from stream_learner.roles.control.watch import ControlWatch
-from stream_learner.roles.learner.log_follower import LogFollower
+from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
 from stream_learner.roles.learner.model import LearnedModel
 from stream_learner.roles.learner.row_index import check_memory
 
@@ -160,23 +160,27 @@ class LearnerRole:
         if any(published):
             # A pause must be known before the first publication.
             self._control.wait_settled(SETTLE_S)
-        # As they were when they were first looked at: one that was made anew since then is another one.
+        # The topics as they were at the first look: one that was made anew since then counts as another one.
         self._topics = TopicWatch(admin, [log, *(topic for topic in published if topic is not None)])
-        furthest_behind = min(zip(self.models, positions, strict=True), key=lambda pair: pair[0].tick)
-        self._follower = LogFollower(
-            first.settings,
-            log.name,
-            furthest_behind[1],
-            buffer_bytes=max(model.config.learner.buffer_bytes for model in self.models),
-            until_tick=self._until_tick,
-            folded_tick=furthest_behind[0].tick,
-        )
-        self._partitions = len(furthest_behind[1])
+        furthest_behind, start = min(zip(self.models, positions, strict=True), key=lambda pair: pair[0].tick)
+        self._follow(log.name, start, folded_tick=furthest_behind.tick)
         if self._standby:
-            ends = admin.offsets.high_watermarks([(log.name, partition) for partition in furthest_behind[1]])
+            ends = admin.offsets.high_watermarks([(log.name, partition) for partition in start])
             self._catch_up_to = {partition: offset for (_, partition), offset in ends.items()}
         for model in self.models:
             model.note_start()
+
+    def _follow(self, topic: str, start: Mapping[int, LogPosition], *, folded_tick: int) -> None:
+        """Begin to read the training log from these positions, of a model that has folded up to `folded_tick`."""
+        self._follower = LogFollower(
+            self.models[0].settings,
+            topic,
+            start,
+            buffer_bytes=max(model.config.learner.buffer_bytes for model in self.models),
+            until_tick=self._until_tick,
+            folded_tick=folded_tick,
+        )
+        self._partitions = len(start)
 
     def _expect_files(self, admin: Admin) -> None:
         clients = COMMON_CLIENTS + MODEL_CLIENTS * len(self.models)
@@ -218,7 +222,7 @@ class LearnerRole:
                     model.metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
             return False
         except LogTrimmed:
-            # A log that was made anew also lacks the offset, and is the thing to say.
+            # A log that was made anew lacks the offset too; then that is the error to raise.
             self._topics.check_now()
             raise
         if came:
