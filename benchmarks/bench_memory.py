@@ -37,7 +37,7 @@ from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.core.model.table import kernels
-from stream_learner.core.model.table.budget import MIB, MemoryBudget
+from stream_learner.core.model.table.bounded import MIB, MemoryBudget
 from stream_learner.core.snapshots.pages import Prefix
 from stream_learner.core.snapshots.rows import StateRows, rows_between
 from stream_learner.roles.learner.row_index import RowIndexFollower
@@ -192,7 +192,7 @@ class _Replay:
                 self.checkpoints += 1
         elif (tick - self._began >= CHECKPOINT_TICKS or self.row_index.must_wait) and not self.row_index.behind:
             self._began = tick
-            changed = StateRows(*self.table.take_changed_for_checkpoint(tick))
+            changed = self.table.take_changed_for_checkpoint(tick)
             self.row_index.begin(changed)
             head = {"rows": self.table.count, "learner": {"rows_digest": f"{self.table.rows_digest:016x}"}}
             self._writer = self.store.begin(changed, self._below, version=tick, digest=0, head=head)
@@ -203,7 +203,7 @@ class _Replay:
         self.published += len(self.learner.weights(rows.columns).astype(np.float32))
 
     def _below(self, prefix: Prefix) -> StateRows:
-        return StateRows(*self.table.rows_with_prefix(prefix.number, prefix.nbits))
+        return self.table.rows_with_prefix(prefix.number, prefix.nbits)
 
     def close(self) -> None:
         self.row_index.close()

@@ -9,10 +9,10 @@ FAULTS = (
         name="cut-letter-says-its-cut-length",
         area="dead letters",
         harm="Of a dead record that was cut, the header says how long the rest is, not how long it was.",
-        file="stream_learner/roles/joiner/partition.py",
+        file="stream_learner/roles/joiner/attempt_writer.py",
         old='            headers.append(("value_bytes", str(len(value))))\n'
-        "            value = value[: self._plan.letter_bytes]\n",
-        new="            value = value[: self._plan.letter_bytes]\n"
+        "            value = value[: plan.letter_bytes]\n",
+        new="            value = value[: plan.letter_bytes]\n"
         '            headers.append(("value_bytes", str(len(value))))\n',
         tests=("tests/e2e/test_bad_input.py",),
     ),
@@ -97,7 +97,7 @@ FAULTS = (
         name="torn-publication-is-not-seen",
         area="publication: version record",
         harm="What a torn publication has left is not seen, and its number is used again.",
-        file="stream_learner/roles/common/last_published.py",
+        file="stream_learner/roles/common/last_publication.py",
         old="torn = 0 if key == VERSION_KEY else max(torn, _number(value))",
         new="torn = max(torn, _number(value)) if key == VERSION_KEY else 0",
         tests=("tests/roles/learner/test_torn_publications.py", "tests/simulation/test_simulation.py"),
@@ -169,10 +169,10 @@ FAULTS = (
         name="role-that-waits-opens-twice",
         area="start without brokers",
         harm="A role that could not be opened is opened again, with what the first attempt left behind.",
-        file="stream_learner/operations/patient_role.py",
+        file="stream_learner/operations/run.py",
         old="                self._role = self._make()\n",
         new="                self._make()\n",
-        tests=("tests/operations/test_patient_role.py",),
+        tests=("tests/operations/test_run.py",),
     ),
     Fault(
         name="dead-loop-is-alive",
@@ -284,9 +284,9 @@ FAULTS = (
         name="added-partition-is-begun-as-new",
         area="more partitions",
         harm="A joiner fills an added partition with examples of ticks that a learner has folded.",
-        file="stream_learner/roles/joiner/partition.py",
-        old="        if count in (None, plan.partitions):\n",
-        new="        if count is None or count <= plan.partitions:\n",
+        file="stream_learner/roles/joiner/partition_state.py",
+        old="    if count in (None, plan.partitions):\n",
+        new="    if count is None or count <= plan.partitions:\n",
         tests=("tests/e2e/test_begin_anew_grown.py",),
     ),
     Fault(

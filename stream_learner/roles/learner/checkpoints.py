@@ -142,7 +142,7 @@ class Checkpoints:
     def _load_rows(self, count: int, blocks: Iterable[StateRows]) -> None:
         self._learner.table.expect(count)
         for rows in blocks:
-            self._learner.table.load(rows.keys, rows.columns, rows.touched)
+            self._learner.table.load(rows)
 
     @property
     def row_index(self) -> RowIndexFollower | None:
@@ -161,7 +161,7 @@ class Checkpoints:
         self._writing_tick = tick
         if self._row_index is not None:
             self._row_index.wait()
-        changed = StateRows(*table.take_changed_for_checkpoint(tick))
+        changed = table.take_changed_for_checkpoint(tick)
         if self._row_index is not None:
             self._row_index.begin(changed)
         head = {
@@ -211,7 +211,7 @@ class Checkpoints:
             self.step()
 
     def _rows_of(self, prefix: Prefix) -> StateRows:
-        return StateRows(*self._learner.table.rows_with_prefix(prefix.number, prefix.nbits))
+        return self._learner.table.rows_with_prefix(prefix.number, prefix.nbits)
 
     def close(self) -> None:
         """Close the state directory. Damage that shows only now is noted for the next start."""

@@ -18,7 +18,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.core.events.feature_keys import FIRST_RULE
 from stream_learner.core.snapshots.pages import PagePolicy
 from stream_learner.errors import BrokerUnreachable, ConfigError, Fenced, PartitionCountsDiffer, RetryLater
-from stream_learner.roles.common.last_published import LastPublished
+from stream_learner.roles.common.last_publication import LastPublication
 from stream_learner.roles.common.record_sizes import RecordSizes
 from stream_learner.roles.control.topic import require_control
 from stream_learner.roles.learner.checkpoints import Checkpoints
@@ -273,7 +273,7 @@ class Leadership:
         self._election.leave()
 
 
-def _check_key_rule(config: Config, last: LastPublished) -> None:
+def _check_key_rule(config: Config, last: LastPublication) -> None:
     """Raise ConfigError where the model was published with another rule of keys than is configured.
 
     Its weights, and the examples it was learned from, are of that rule.

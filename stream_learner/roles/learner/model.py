@@ -10,6 +10,7 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.model.fold import Learner
+from stream_learner.core.snapshots.records import Inputs, model_record
 from stream_learner.errors import ConfigError
 from stream_learner.roles.learner.checkpoint_schedule import CheckpointSchedule
 from stream_learner.roles.learner.checkpoints import Checkpoints
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
     from stream_learner.core.log.rule_r import AcceptedTick
     from stream_learner.core.log.subset import FeatureSubset
-
-PUBLISHED_SLICES = 12
-"""The latest slices of the progressive metrics go into the model record, so that models can be compared."""
 
 
 class LearnedModel:
@@ -215,23 +213,21 @@ class LearnedModel:
 
     def _description(self) -> dict[str, Any]:
         """What a scorer must know: the content of the model record."""
-        config = self.config
+        config, progress = self.config, self.learner.progress
         impressions, _ = config.event_specs()
-        return {
-            "name": config.model,
-            "tick_ms": config.join.tick_ms,
-            "features": config.feature_spec().to_dict(),
-            **self.learner.kind(),
-            "log": config.examples_topic,
-            "inputs": {
-                "impressions": config.input.impressions.topic,
-                "clicks": config.input.clicks.topic,
-                "ignored_fields": list(impressions.paths()),
-                "window_ms": config.join.window_ms,
-            },
-            "metrics": self.learner.progress.summary(),
-            "slices": self.learner.progress.slices()[-PUBLISHED_SLICES:],
-        }
+        topics = config.input
+        return model_record(
+            name=config.model,
+            tick_ms=config.join.tick_ms,
+            features=config.feature_spec().to_dict(),
+            kind=self.learner.kind(),
+            log=config.examples_topic,
+            inputs=Inputs(
+                topics.impressions.topic, topics.clicks.topic, list(impressions.paths()), config.join.window_ms
+            ),
+            metrics=progress.summary(),
+            slices=progress.slices(),
+        )
 
     def checkpoint_when_due(self, positions: Mapping[int, LogPosition]) -> bool:
         """Step 6: begin a checkpoint, or write a piece of it; whether there was anything to write.

@@ -34,7 +34,7 @@ from stream_learner.adapters.rocksdb.database import OPEN_FILES
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, RetryLater
-from stream_learner.roles.common.lifecycle import Outage, wall_clock_ms
+from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
 from stream_learner.roles.learner.model import LearnedModel
@@ -113,7 +113,7 @@ class LearnerRole:
         self._follower: LogFollower | None = None
         self._topics: TopicWatch | None = None
         self._reported_s = time.monotonic()
-        self._outage = Outage(self._log, "log_unreachable", "log_reachable")
+        self._outage = BrokerOutage(self._log, "log_unreachable", "log_reachable")
 
     @property
     def learner(self) -> Learner:

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters import machine
-from stream_learner.adapters.rocksdb.row_index import ColdStore, IndexWriter, Note, RowIndex
+from stream_learner.adapters.rocksdb.row_index import CheckpointId, ColdStore, IndexWriter, RowIndex
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.model.fold import Learner
-from stream_learner.core.model.table.budget import MIB, PROCESS_BYTES, MemoryBudget
+from stream_learner.core.model.table.bounded import MIB, PROCESS_BYTES, MemoryBudget
 from stream_learner.core.snapshots.rows import StateRows
 from stream_learner.errors import ConfigError
 
@@ -79,11 +79,11 @@ class RowIndexFollower:
 
     def _bring_up(self) -> None:
         index, last = self._index, self._store.last
-        if index.note == last:
+        if index.checkpoint == last:
             return
         began_s = self._said_s = time.monotonic()
-        self._log.info("row_index_behind", index_tick=index.note.tick, checkpoint_tick=last.tick)
-        index.bring_up(self._store.pieces_after(index.note.sequence), last, self._show)
+        self._log.info("row_index_behind", index_tick=index.checkpoint.tick, checkpoint_tick=last.tick)
+        index.bring_up(self._store.pieces_after(index.checkpoint.sequence), last, self._show)
         self._log.info(
             "row_index_ready", tick=last.tick, rows=index.written_rows, seconds=round(time.monotonic() - began_s, 3)
         )
@@ -116,7 +116,7 @@ class RowIndexFollower:
     @property
     def index_tick(self) -> int:
         """The tick that the index stands for."""
-        return self._index.note.tick
+        return self._index.checkpoint.tick
 
     @property
     def memory(self) -> dict[str, int]:
@@ -131,7 +131,7 @@ class RowIndexFollower:
     def committed(self) -> None:
         """Note that it has committed; begin to write its rows into the index."""
         assert self._changed is not None
-        self._writer.begin(self._changed, Note(*self._store.last))
+        self._writer.begin(self._changed, CheckpointId(*self._store.last))
         self._changed = None
 
     def wait(self) -> None:

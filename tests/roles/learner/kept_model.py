@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, PartitionReader, TopicPlan
-from stream_learner.adapters.rocksdb.copy import places_of
+from stream_learner.adapters.rocksdb.copy import piece_ids_of
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
@@ -123,7 +123,7 @@ class Kept:
         held = self.in_topic()
         head = decode_copy(held[0, HEAD_KEY])
         pieces = {(shard, key) for shard, key in held if key.startswith(b"piece/")}
-        assert pieces == {(shard, piece_key(head.lineage, key)) for shard, key in places_of(head)}
+        assert pieces == {(shard, piece_key(head.lineage, key)) for shard, key in piece_ids_of(head)}
 
 
 class Started:

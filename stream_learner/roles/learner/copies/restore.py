@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from stream_learner.adapters.kafka import KafkaSettings, OffsetQueries, PartitionReader
 from stream_learner.adapters.record_errors import error_in_topic
-from stream_learner.adapters.rocksdb.copy import Place, StoreParts, WriteBack, places_of
+from stream_learner.adapters.rocksdb.copy import PieceId, WriteBack, piece_ids_of
+from stream_learner.adapters.rocksdb.database import StoreParts
 from stream_learner.core.errors import DamagedRecord, RecordError, Where
 from stream_learner.core.snapshots.checkpoint_copy import (
     COPYING_KEY,
@@ -120,11 +121,11 @@ def restore_copy(
     Raises DiskFull, and what reading raises.
     """
     began_s = time.monotonic()
-    wanted: dict[tuple[int, bytes | None], Place] = {
-        (place[0], piece_key(copy.lineage, place[1])): place for place in places_of(copy)
+    wanted: dict[tuple[int, bytes | None], PieceId] = {
+        (place[0], piece_key(copy.lineage, place[1])): place for place in piece_ids_of(copy)
     }
     into = WriteBack(parts)
-    found: set[Place] = set()
+    found: set[PieceId] = set()
     progress = RestoreProgress(0, len(wanted), 0, 0.0)
     for shard in range(len(copy.versions)):
         at = (topic, shard)

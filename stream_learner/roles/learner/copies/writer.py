@@ -32,14 +32,14 @@ from typing import Protocol
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, Record
 from stream_learner.adapters.rocksdb.copy import (
-    HasParts,
     HeldCheckpoint,
     Lineage,
-    Place,
+    PieceId,
     note_lineage,
-    places_of,
+    piece_ids_of,
     read_lineage,
 )
+from stream_learner.adapters.rocksdb.database import HasParts
 from stream_learner.core.snapshots.checkpoint_copy import (
     COPYING_KEY,
     HEAD_KEY,
@@ -104,7 +104,7 @@ class CopyWriter:
         self._topic_made_anew = topic_made_anew
         self._topic_id = b""
         self._last = LastCopy(None, None)
-        self._sent: set[Place] = set()
+        self._sent: set[PieceId] = set()
         """Pieces of the lineage that are in the topic, and that its head does not name."""
         self._lineage = Lineage.new()
         self.tick = -1
@@ -128,7 +128,7 @@ class CopyWriter:
             copy = held.as_copy(self._lineage.name)
             there = self._sent.copy()
             if self._last.head is not None and self._last.head.lineage == copy.lineage:
-                there.update(places_of(self._last.head))
+                there.update(piece_ids_of(self._last.head))
             missing = [place for place in held.pieces if place not in there]
             # Step 4: send `copying`, and delete what is of no use.
             self._publisher.publish(
@@ -199,11 +199,11 @@ class CopyWriter:
         return self._admin.require([self.topic])[self.topic].id != self._topic_id
 
     def _transactions(
-        self, held: HeldCheckpoint, copy: CopyHead, missing: list[Place]
-    ) -> Iterator[tuple[list[Record], list[Place]]]:
+        self, held: HeldCheckpoint, copy: CopyHead, missing: list[PieceId]
+    ) -> Iterator[tuple[list[Record], list[PieceId]]]:
         """The pieces to send, about 4 MiB at a time. Reads the next ones when they are asked for."""
         records: list[Record] = []
-        places: list[Place] = []
+        places: list[PieceId] = []
         size = 0
         for place in missing:
             value = held.read(place)
@@ -227,10 +227,10 @@ class CopyWriter:
         return [] if last is None else self._deletions(last, copy)
 
     def _deletions(self, of: CopyHead, *keep: CopyHead | None) -> list[Record]:
-        kept = {(head.lineage, place) for head in keep if head is not None for place in places_of(head)}
+        kept = {(head.lineage, place) for head in keep if head is not None for place in piece_ids_of(head)}
         return [
             Record(self.topic, place[0], piece_key(of.lineage, place[1]), None)
-            for place in places_of(of)
+            for place in piece_ids_of(of)
             if (of.lineage, place) not in kept
         ]
 
