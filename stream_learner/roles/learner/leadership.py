@@ -45,7 +45,7 @@ class TakeOver:
     seconds: float = 0.0
 
     def fenced(self) -> TakeOver:
-        """Whoever published before no longer can, and what was published last is known."""
+        """The predecessor is fenced, and the last version is known."""
         return replace(self, fence_s=time.monotonic() - self.begun_s)
 
     def published(self) -> TakeOver:
@@ -72,7 +72,7 @@ class Term:
 
 
 class Leadership:
-    """What one learner does while it leads. Used by the learner's thread: `connect`, `begin`, then `turn` after turn.
+    """The terms of one learner. Used by the learner's thread: `connect`, `begin`, then `turn` after turn.
 
     The copies go on after the term of a plain learner, which ends only with the process: its last checkpoint is copied
     too. A standby's copies end with its term.

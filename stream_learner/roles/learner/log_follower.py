@@ -21,7 +21,7 @@ from stream_learner.errors import InputsChanged
 from stream_learner.roles.common.log_reader import READ_RECORDS, accepted, records_of
 
 MOST_FETCHED_BYTES = 64 << 20
-"""What may be fetched ahead, all partitions together; no more than half of the buffer."""
+"""Bounds the bytes fetched ahead for all partitions together; half of the buffer bounds them too."""
 
 
 class LogPosition(NamedTuple):
@@ -49,7 +49,7 @@ class _PartitionLog:
         """How many partitions the log has, by the resume points that were read; 0 before the first."""
         self._sizes: deque[int] = deque()
         self._reader = reader
-        self._place = (reader.topic, reader.partition)
+        self._topic_and_partition = (reader.topic, reader.partition)
 
     @property
     def passed(self) -> int:
@@ -67,7 +67,7 @@ class _PartitionLog:
         if batch is None:
             return False
         self.read_bytes += batch.size_bytes
-        for tick in accepted(self.rule, self._place, records_of(batch)):
+        for tick in accepted(self.rule, self._topic_and_partition, records_of(batch)):
             if tick.mark.resume is not None:
                 self.partitions = max(self.partitions, tick.mark.resume.partitions)
             size = sum(record.keys.nbytes + record.indices.nbytes for _, record in tick.records)

@@ -117,7 +117,7 @@ class LearnerRole:
 
     @property
     def learner(self) -> Learner:
-        """What the first model has learned."""
+        """The learner of the first model."""
         return self.models[0].learner
 
     @property

@@ -147,10 +147,10 @@ def _open_here(path: Path) -> bool:
 
     False on a system without `/proc`.
     """
-    place = f"{path.resolve()}{os.sep}"
+    prefix = f"{path.resolve()}{os.sep}"
     for entry in Path("/proc/self/fd").glob("*"):
         with suppress(OSError):
-            if str(entry.readlink()).startswith(place):
+            if str(entry.readlink()).startswith(prefix):
                 return True
     return False
 

@@ -48,8 +48,8 @@ def read_last_copy(settings: KafkaSettings, queries: OffsetQueries, topic: str) 
 
     Raises DamagedLog for a record that is not ours, NewerFormat.
     """
-    place = (topic, HEAD_SHARD)
-    end, earliest = queries.last_stable_offsets([place])[place], queries.earliest([place])[place]
+    at = (topic, HEAD_SHARD)
+    end, earliest = queries.last_stable_offsets([at])[at], queries.earliest([at])[at]
     look = FIRST_LOOK_RECORDS
     while True:
         start = max(end - look, earliest)
@@ -122,7 +122,7 @@ def restore_copy(
     """
     began_s = time.monotonic()
     wanted: dict[tuple[int, bytes | None], PieceId] = {
-        (place[0], piece_key(copy.lineage, place[1])): place for place in piece_ids_of(copy)
+        (piece.shard, piece_key(copy.lineage, piece.key)): piece for piece in piece_ids_of(copy)
     }
     into = WriteBack(parts)
     found: set[PieceId] = set()
@@ -132,11 +132,11 @@ def restore_copy(
         # These ends are asked for after the head was read, so the pieces that it names lie before them.
         end, earliest = queries.last_stable_offsets([at])[at], queries.earliest([at])[at]
         for _, key, value in committed_records(settings, topic, shard, earliest, end):
-            place = wanted.get((shard, key))
-            if value is None or place is None:
+            piece = wanted.get((shard, key))
+            if value is None or piece is None:
                 continue
-            into.put(place, value)
-            found.add(place)
+            into.put(piece, value)
+            found.add(piece)
             progress.pieces, progress.seconds = len(found), time.monotonic() - began_s
             progress.size_bytes += len(value)
             show(progress)

@@ -129,7 +129,7 @@ class CopyWriter:
             there = self._sent.copy()
             if self._last.head is not None and self._last.head.lineage == copy.lineage:
                 there.update(piece_ids_of(self._last.head))
-            missing = [place for place in held.pieces if place not in there]
+            missing = [piece for piece in held.pieces if piece not in there]
             # Step 4: send `copying`, and delete what is of no use.
             self._publisher.publish(
                 [*self._left_over(copy), Record(self.topic, HEAD_SHARD, COPYING_KEY, encode_copy(copy))]
@@ -138,12 +138,12 @@ class CopyWriter:
             self._sent.intersection_update(held.pieces)
             # Step 5: send what is missing.
             sent_bytes = 0
-            for records, places in self._transactions(held, copy, missing):
+            for records, pieces in self._transactions(held, copy, missing):
                 size = sum(len(record.value or b"") for record in records)
                 if not self._before_sending(size):
                     return None
                 self._publisher.publish(records)
-                self._sent.update(places)
+                self._sent.update(pieces)
                 sent_bytes += size
             # Step 6: note the copy, then send its head; but not if its pieces went into a topic that is gone.
             if self._is_another_topic():
@@ -203,18 +203,18 @@ class CopyWriter:
     ) -> Iterator[tuple[list[Record], list[PieceId]]]:
         """The pieces to send, about 4 MiB at a time. Reads the next ones when they are asked for."""
         records: list[Record] = []
-        places: list[PieceId] = []
+        pieces: list[PieceId] = []
         size = 0
-        for place in missing:
-            value = held.read(place)
-            records.append(Record(self.topic, place[0], piece_key(copy.lineage, place[1]), value))
-            places.append(place)
+        for piece in missing:
+            value = held.read(piece)
+            records.append(Record(self.topic, piece.shard, piece_key(copy.lineage, piece.key), value))
+            pieces.append(piece)
             size += len(value)
             if size >= TRANSACTION_BYTES:
-                yield records, places
-                records, places, size = [], [], 0
+                yield records, pieces
+                records, pieces, size = [], [], 0
         if records:
-            yield records, places
+            yield records, pieces
 
     def _left_over(self, copy: CopyHead) -> list[Record]:
         """Deletions of what an unfinished copy may have sent, and neither the last head nor this copy names."""
@@ -227,11 +227,11 @@ class CopyWriter:
         return [] if last is None else self._deletions(last, copy)
 
     def _deletions(self, of: CopyHead, *keep: CopyHead | None) -> list[Record]:
-        kept = {(head.lineage, place) for head in keep if head is not None for place in piece_ids_of(head)}
+        kept = {(head.lineage, piece) for head in keep if head is not None for piece in piece_ids_of(head)}
         return [
-            Record(self.topic, place[0], piece_key(of.lineage, place[1]), None)
-            for place in piece_ids_of(of)
-            if (of.lineage, place) not in kept
+            Record(self.topic, piece.shard, piece_key(of.lineage, piece.key), None)
+            for piece in piece_ids_of(of)
+            if (of.lineage, piece) not in kept
         ]
 
     def _note(self, copy: CopyHead) -> None:
