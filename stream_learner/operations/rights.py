@@ -1,7 +1,6 @@
-"""The least rights of each role on a Kafka with an authorizer.
+"""`rights`: the least rights of each role on a Kafka with an authorizer, and the commands that give them.
 
-In: a configuration, and the names of other models. Out: rights, and the commands that give them.
-This file must never ask a broker, and is the only place that says who needs what: pages and tests are made from it.
+This file is the only place that says who needs which right: pages of the documentation and tests are made from it.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ _OPTIONS = {TOPIC: "--topic", GROUP: "--group", TRANSACTIONAL_ID: "--transaction
 
 @dataclass(frozen=True)
 class Right:
-    """To do `operation` on what has this name. Read, Write and Alter bring Describe with them, as with every broker.
+    """The right to an operation on a resource. Read, Write and Alter include Describe, as with every broker.
 
-    `why` says what for. `without` says what does not work when it is missing; "" where the role stops, or refuses.
+    why: what it is needed for. without: what does not work without it; "" if the role stops or refuses.
     """
 
     operation: str
@@ -142,7 +141,7 @@ ROLES: Mapping[str, tuple[_Row, ...]] = {
     "audit": _AUDIT,
     "begin-anew": _BEGIN_ANEW,
 }
-"""Role -> (operation, kind of resource, name, why, what does not work without it)."""
+"""By role: operation, kind of resource, name, why, what does not work without it."""
 
 
 def rights_of(
@@ -150,9 +149,9 @@ def rights_of(
 ) -> list[Right]:
     """The least rights of a role, each once, in the order of the table.
 
-    `config` is that of the model that the role works on: for a backfill that of the new one. `models` are others, that
+    `config` is that of the model that the role works on, for a backfill of the new model. `models` are others that
     an alias may point at, or that are compared. For a backfill, `source` is the model whose training log is folded,
-    None where it joins, and `variants` are the models learned beside. Raises KeyError for a role that there is not.
+    None if it joins, and `variants` are the models learned beside. Raises KeyError for an unknown role.
     """
     found: dict[tuple[str, str, str], Right] = {}
     names = {**_own_names(config), **_backfill_names(config, source or config, variants)}
@@ -167,7 +166,7 @@ _Names = dict[str, tuple[str, ...]]
 
 
 def _own_names(config: Config) -> _Names:
-    """What patterns of the table stand for, of one model."""
+    """The names that patterns of the table stand for, of one model."""
     inputs = (config.input.impressions.topic, config.input.clicks.topic)
     return {
         "impressions": inputs[:1],
@@ -193,12 +192,12 @@ def _own_names(config: Config) -> _Names:
 
 
 def _copies(config: Config) -> tuple[str, ...]:
-    """The topic of the copies, if there is one."""
+    """The topic of the copies, if the model has one."""
     return (config.checkpoints_topic,) if config.learner.copies else ()
 
 
 def _backfill_names(config: Config, source: Config, variants: Sequence[str]) -> _Names:
-    """Of what a backfill makes, and what it makes that from."""
+    """The names of what a backfill makes, and of what it makes that from."""
     learned = (config, *(config.renamed(variant) for variant in variants))
     return {
         "made_by_joining": (config.examples_topic, config.dead_letters_topic),
@@ -211,11 +210,11 @@ def _backfill_names(config: Config, source: Config, variants: Sequence[str]) -> 
 
 
 def _names_of_others(config: Config, role: str, models: Sequence[str]) -> _Names:
-    """Of several models that are followed or compared."""
+    """The names of other models that are followed or compared."""
     others = tuple(model for model in models if model != config.model)
     served = tuple(config.serve.models) if role == "serve" else ()
     own = () if served and config.model not in served else (config.snapshots_topic,)
-    # Whoever goes by an alias knows a model by its name only.
+    # By an alias only the name of a model is known, so its topic has the default name.
     by_name = role == "promote" or config.scorer.alias or (role == "serve" and config.serve.aliases)
     named = (*((config.model,) if by_name else ()), *(model for model in served if model != config.model), *others)
     return {
@@ -226,7 +225,7 @@ def _names_of_others(config: Config, role: str, models: Sequence[str]) -> _Names
 
 
 def commands(rights: Sequence[Right], principal: str, bootstrap: str) -> list[str]:
-    """`kafka-acls.sh` commands that give these rights: one for all resources of a kind with the same operations."""
+    """`kafka-acls.sh` commands that give these rights: one for each kind of resource and set of operations."""
     by_name: dict[tuple[str, str], list[str]] = {}
     for right in rights:
         by_name.setdefault((right.kind, right.name), []).append(right.operation)
