@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role, seconds
-from stream_learner.cli.output import print_fields, print_json, print_rows
+from stream_learner.cli.output import print_fields, print_json, print_table
 from stream_learner.config import Config
 from stream_learner.errors import ConfigError
 
@@ -116,7 +116,7 @@ def list_aliases(config: ConfigFile = None, overrides: Overrides = None, as_json
     """List the aliases: the model that each points at, since when, by whom, whether forced, and what is pinned."""
     from stream_learner.operations.promote import aliases
 
-    print_rows(aliases.list_aliases(load_for_role(config, overrides)), title="aliases", as_json=as_json)
+    print_table(aliases.list_aliases(load_for_role(config, overrides)), title="aliases", as_json=as_json)
 
 
 @alias_app.command("show")
@@ -130,7 +130,7 @@ def show(name: AliasName, config: ConfigFile = None, overrides: Overrides = None
         return
     history = fields.pop("history")
     print_fields(fields)
-    print_rows(history, title="history")
+    print_table(history, title="history")
 
 
 @alias_app.command("delete")
@@ -239,7 +239,7 @@ def _show(outcome: Outcome, as_json: bool) -> None:
     if as_json:
         print_json({**fields, "checks": checks, "notes": outcome.notes})
     else:
-        print_rows(checks, title=f"{request.what} {request.model}")
+        print_table(checks, title=f"{request.what} {request.model}")
         print_fields(fields)
         for line in outcome.notes:
             typer.echo(f"note: {line}")

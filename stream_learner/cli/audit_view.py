@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from stream_learner.adapters.telemetry.logs import get_logger
-from stream_learner.cli.output import print_rows
+from stream_learner.cli.output import print_table
 from stream_learner.core.log.balance import balance_lines
 from stream_learner.operations.audit.findings import MEANINGS
 from stream_learner.operations.audit.run import AuditStatus
@@ -66,13 +66,13 @@ class _LogLines:
 
 def print_report(found: Found) -> None:
     """The report for people: partitions, balance, checks, findings, and a last line that says what came of it."""
-    print_rows([_partition(row) for row in found["partitions"]], title=f"{found['log']}")
+    print_table([_partition(row) for row in found["partitions"]], title=f"{found['log']}")
     for row in found["partitions"]:
         for tick in row["begins_anew"]:
             typer.echo(f"partition {row['partition']} begins anew with tick {tick}")
     if found["balance"]:
         typer.echo("\n".join(balance_lines(found["balance"])))
-    print_rows([_check(name, found["checks"][name]) for name in MEANINGS], title="checks")
+    print_table([_check(name, found["checks"][name]) for name in MEANINGS], title="checks")
     for finding in found["findings"]:
         typer.echo(_line(finding))
     if found["total"] > len(found["findings"]):

@@ -37,7 +37,7 @@ from stream_learner.adapters.kafka import Admin, Appender, Delivery, KafkaSettin
 from stream_learner.adapters.kafka.ends import committed_offsets, group_members
 from stream_learner.adapters.record_errors import ANOTHER_NAME
 from stream_learner.config.values import format_start
-from stream_learner.core.join.partition import resume_anew
+from stream_learner.core.join.state import resume_anew
 from stream_learner.core.log.mark_codec import encode_mark
 from stream_learner.core.log.marks import GENESIS, Mark, MarkId
 from stream_learner.errors import (
@@ -50,10 +50,10 @@ from stream_learner.errors import (
     StreamLearnerError,
     TopicRecreated,
 )
-from stream_learner.roles.common.last_published import last_published
-from stream_learner.roles.joiner.beginning import Beginning, Start
-from stream_learner.roles.joiner.log_origin import LogOrigin, drained
+from stream_learner.roles.common.last_publication import read_last_publication
+from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
+from stream_learner.roles.joiner.start_offsets import StartOffsets, StartRule
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class _BeginAnew:
         tails = {partition: self._tail(topics, partition) for partition in self._wanted(topics.log)}
         found = {partition: _accepted(tail, hints.get(partition)) for partition, tail in tails.items()}
         origin = LogOrigin(self._settings, self._admin.offsets, topics.log.name, topics.log.partitions)
-        lacking = self._lacking(topics, found, drained(origin.find()))
+        lacking = self._lacking(topics, found, origin.wait())
         if lacking:
             self._check_grown(topics, found, lacking)
         planned = {p: self._plan(topics, tails[p], one, p in lacking or not lacking) for p, one in found.items()}
@@ -206,7 +206,7 @@ class _BeginAnew:
         info = self._admin.describe([topic]).get(topic)
         if info is None:
             return
-        model = last_published(self._settings, self._admin.offsets, topic, info.partitions).model
+        model = read_last_publication(self._settings, self._admin.offsets, topic, info.partitions).model
         if model is not None and model.content["tick_ms"] != config.join.tick_ms:
             then_ms, now_ms = model.content["tick_ms"], config.join.tick_ms
             raise ConfigError(
@@ -303,7 +303,7 @@ class _BeginAnew:
             self._side(topics.clicks, ids[1], last.first_click, beginning.click, where, last.partition),
         )
 
-    def _beginning_grown(self, topics: _Topics, partition: int) -> Beginning:
+    def _beginning_grown(self, topics: _Topics, partition: int) -> StartOffsets:
         """Where the request says to begin, with the clicks that may be ahead of the first impressions.
 
         Clicks are asked for first. Else, at the end of both topics, an impression could be taken and its click left
@@ -311,10 +311,10 @@ class _BeginAnew:
         """
         names, where = (topics.impressions.name, topics.clicks.name), self._request.where
         ahead = max(where - self._config.join.skew_ms, 0) if isinstance(where, int) else where
-        click = Start(self._admin.offsets, ahead).of(*names, partition).click
-        return Start(self._admin.offsets, where).of(*names, partition)._replace(click=click)
+        click = StartRule(self._admin.offsets, ahead).of(*names, partition).click
+        return StartRule(self._admin.offsets, where).of(*names, partition)._replace(click=click)
 
-    def _beginning(self, topics: _Topics, last: Mark) -> Beginning:
+    def _beginning(self, topics: _Topics, last: Mark) -> StartOffsets:
         """Where the request says to begin, as for a new log.
 
         If clicks are lost, the impressions that they belong to are left out: they would count as not clicked.
@@ -324,9 +324,9 @@ class _BeginAnew:
             places = [(name, last.partition) for name in names]
             earliest = queries.earliest(places)
             if earliest[places[1]] <= last.first_click:
-                return Beginning(earliest[places[0]], earliest[places[1]])
+                return StartOffsets(earliest[places[0]], earliest[places[1]])
             where = "earliest"
-        return Start(queries, where).of(*names, last.partition)
+        return StartRule(queries, where).of(*names, last.partition)
 
     def _side(
         self, topic: TopicInfo, topic_id: bytes | None, taken: int, begins: int, where: str, partition: int

@@ -21,11 +21,11 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import RetryLater
-from stream_learner.roles.common import starting
+from stream_learner.roles.common import startup
 from stream_learner.roles.common.lifecycle import (
+    BrokerOutage,
     HasReadiness,
     Heartbeat,
-    Outage,
     Stopping,
     all_alive,
     all_ready,
@@ -104,7 +104,7 @@ def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
         load_kernels(wanted, [config.optimizer()] if learns else [])
         # Step 3: take over the signals.
         stopping.listen(config.shutdown_timeout_ms / 1000)
-        starting.over()
+        startup.over()
         # Step 4: run.
         roles += made
         for role in roles:
@@ -145,7 +145,7 @@ class RoleAwaitingBrokers:
         self._is_open = False
         self._stopping = stopping
         self.name = self._role.name
-        self._outage = Outage(get_logger(self.name), "waiting_for_brokers", "brokers_answer")
+        self._outage = BrokerOutage(get_logger(self.name), "waiting_for_brokers", "brokers_answer")
 
     @property
     def why_not_ready(self) -> str:

@@ -28,7 +28,7 @@ from stream_learner.operations.audit.request import AuditRequest
 from stream_learner.operations.audit.run import audit
 from stream_learner.operations.begin_anew import LAST, WRITTEN, BeginAnewRequest, begin_anew, overtaken
 from stream_learner.operations.inspect_log import inspect_tick
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 from tests.cli_e2e.commands import answer_of
 from tests.e2e.checks import balance_of
 from tests.e2e.conftest import MakeSite
@@ -69,7 +69,7 @@ def goes_on(site: Site, config: Config) -> None:
 
 def version(site: Site) -> int:
     c = site.config
-    return last_published(site.settings, site.admin.offsets, c.snapshots_topic, c.snapshots.shards).latest
+    return read_last_publication(site.settings, site.admin.offsets, c.snapshots_topic, c.snapshots.shards).latest
 
 
 def labels(site: Site) -> Counter[tuple[int, float]]:

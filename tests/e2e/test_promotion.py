@@ -17,7 +17,7 @@ from stream_learner.errors import DamagedLog, NewerFormat, NotFound, PromotionRe
 from stream_learner.operations.promote.checks import Outcome, PromotionRequest
 from stream_learner.operations.promote.run import promote, refusal, rollback
 from stream_learner.operations.topics import control_plan
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.control.topic import ControlTopic
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
@@ -212,7 +212,7 @@ def test_publication_is_paused_and_resumed(make_site: MakeSite) -> None:
             site.produce(0.6, 1)
             wait_until(lambda: site.folded(again), "all is folded")
             topic, shards = config.snapshots_topic, config.snapshots.shards
-            assert last_published(site.settings, site.admin.offsets, topic, shards).latest == version
+            assert read_last_publication(site.settings, site.admin.offsets, topic, shards).latest == version
             pause(False)
             wait_until(lambda: scorer.version == site.end_tick, "the last version")
             assert not paused()

@@ -164,9 +164,9 @@ FAULTS = (
         name="holdout-counts-everything",
         area="evaluate",
         harm="With a holdout the figures are of all examples, those learned from included: a model looks too good.",
-        file="stream_learner/evaluate/trial.py",
-        old="        counts = portion.labelled & held_out if self.plan.holds_out else portion.labelled\n",
-        new="        counts = portion.labelled\n",
+        file="stream_learner/evaluate/models.py",
+        old="        counts = block.labelled & held_out if self.plan.holds_out else block.labelled\n",
+        new="        counts = block.labelled\n",
         tests=("tests/evaluate/test_evaluation_*.py", "tests/cli_e2e/test_evaluate.py"),
     ),
     Fault(

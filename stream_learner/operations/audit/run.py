@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from stream_learner.adapters.kafka import Admin, KafkaSettings, Place
+from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicAndPartition
 from stream_learner.adapters.kafka.ends import committed_offsets
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead
@@ -162,7 +162,7 @@ class _Audit:
             raise NotFound(f"{self._config.examples_topic} has no partition {missing[0]}; it has {there}")
         return wanted
 
-    def _check_partition(self, place: Place, earliest: int, end: int, topics: InputTopics) -> None:
+    def _check_partition(self, place: TopicAndPartition, earliest: int, end: int, topics: InputTopics) -> None:
         """Step 2, for one partition."""
         audited = AuditedPartition(self._settings, *place, self._request.range, self._findings, progress=self._progress)
         marks, inputs = MarkChecks(audited, topics.spec), InputChecks(audited, topics)

@@ -23,7 +23,7 @@ from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import ConfigError, NotFound, PartitionCountsDiffer
 from stream_learner.operations.diff.click_search import ClickSearch
 from stream_learner.operations.diff.differences import ComparedModel, Differences
-from stream_learner.roles.common.last_published import LastPublished, last_published
+from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.common.log_reader import accepted_ticks
 from stream_learner.wording import count_of
 
@@ -65,11 +65,11 @@ def _looked_up(config: Config, settings: KafkaSettings, admin: Admin) -> Compare
     found = admin.describe([topic])
     if topic not in found:
         return plain
-    last = last_published(settings, admin.offsets, topic, found[topic].partitions)
+    last = read_last_publication(settings, admin.offsets, topic, found[topic].partitions)
     return plain if last.model is None else _published(plain, last)
 
 
-def _published(plain: ComparedModel, last: LastPublished) -> ComparedModel:
+def _published(plain: ComparedModel, last: LastPublication) -> ComparedModel:
     assert last.model is not None
     content = last.model.content
     inputs = content["inputs"]

@@ -17,7 +17,7 @@ from stream_learner.config.values import format_duration_ms
 from stream_learner.core.control.records import PROMOTE
 from stream_learner.core.model.slices import compare
 from stream_learner.errors import NotFound, StreamLearnerError
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.scorer.replica import ModelReplica
 from stream_learner.wording import count_of
@@ -126,7 +126,7 @@ class PromotionChecks:
         try:
             admin = Admin(self._settings)
             shards = admin.require([topic])[topic].partitions
-            last = last_published(self._settings, admin.offsets, topic, shards)
+            last = read_last_publication(self._settings, admin.offsets, topic, shards)
         except StreamLearnerError as error:
             return error
         if last.model is None:

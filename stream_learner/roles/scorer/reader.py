@@ -19,7 +19,7 @@ from stream_learner.core.snapshots.records import MODEL_KEY, ModelRecord, decode
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.replica_copy import WholeVersion
 from stream_learner.errors import BrokenInvariant, BrokerUnreachable, NewerFormat, RetryLater, StreamLearnerError
-from stream_learner.roles.common.lifecycle import Outage
+from stream_learner.roles.common.lifecycle import BrokerOutage
 
 READ_RECORDS = 500
 FETCHED_BYTES = 32 << 20
@@ -83,7 +83,7 @@ class SnapshotReader:
         self._readers = [pool.open(shard, starts[place]) for shard, place in enumerate(places)]
         self.replica = Replica([ends[place] for place in places], topic=topic, pause=lambda: time.sleep(GRACE_S))
         self.failure: StreamLearnerError | None = None
-        self.outage = Outage(log, "snapshots_unreachable", "snapshots_reachable")
+        self.outage = BrokerOutage(log, "snapshots_unreachable", "snapshots_reachable")
         self._hold = False
         self._feeding = threading.Lock()
         """Held while records are taken in, so that a pin is never set in the middle of a new version."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from stream_learner.adapters.http.models import Shelf
+from stream_learner.adapters.http.models import ServedModels
 from stream_learner.adapters.http.server import PredictionServer
 from stream_learner.adapters.http.thread import TelemetryServer
 from stream_learner.adapters.telemetry import metric_names as names
@@ -59,10 +59,10 @@ class ServingProcess:
         self._stopping = stopping
         self.started = False
         self._names = served_names(config, wait=wait)
-        self._shelf = Shelf({served.name: served for served in self._names})
+        self._models = ServedModels({served.name: served for served in self._names})
         self._metrics = Metrics(config.model)
         self._metrics.set(names.BUILD_INFO, 1, version=__version__, role="serve")
-        self._server = PredictionServer(self._shelf, self._metrics, config.serve, listening, version=__version__)
+        self._server = PredictionServer(self._models, self._metrics, config.serve, listening, version=__version__)
         self._log = get_logger("serve")
 
     def run(
@@ -79,7 +79,7 @@ class ServingProcess:
                 tell(stack.enter_context(self._telemetry(address)).port)
             if not accept_late:
                 self._server.start()
-            self._log.info("serving", port=self._server.port, names=self._shelf.names)
+            self._log.info("serving", port=self._server.port, names=self._models.names)
             if load_kernels(["serve"], stop=self._stopping):
                 self._look_after(accept_late)
             if self.started:
@@ -91,7 +91,7 @@ class ServingProcess:
             for served in self._names:
                 served.tend()
             self.started |= any(not served.why_not_ready for served in self._names)
-            reason = self._shelf.why_not_ready
+            reason = self._models.why_not_ready
             if waiting and not reason:
                 self._server.start()
                 waiting = False
@@ -127,5 +127,5 @@ class ServingProcess:
         return alive, "ok" if alive else "the event loop of the server does not run"
 
     def _readiness(self) -> tuple[bool, str]:
-        reason = self._shelf.why_not_ready
+        reason = self._models.why_not_ready
         return not reason, reason or "ok"

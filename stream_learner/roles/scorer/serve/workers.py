@@ -25,7 +25,7 @@ from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics, merged
 from stream_learner.config import Config
 from stream_learner.errors import BrokenInvariant, StreamLearnerError
-from stream_learner.roles.common import starting
+from stream_learner.roles.common import startup
 from stream_learner.roles.common.child import Child, Parent
 from stream_learner.roles.common.lifecycle import Stopping, end_where_starting
 from stream_learner.roles.scorer.serve.process import ServingProcess
@@ -46,7 +46,7 @@ def serve(config: Config, *, wait: bool = True) -> int:
     If stopping takes longer than the drain and the requests under way may take, the process ends at once.
     """
     stopping = Stopping().listen(_stop_s(config) + (CLOSE_S if config.serve.workers > 1 else 0.0))
-    starting.over()
+    startup.over()
     listening = listen_for_predictions(config.serve)
     if config.serve.workers > 1:
         return Workers(config, listening, wait=wait).run(stopping)
@@ -56,7 +56,7 @@ def serve(config: Config, *, wait: bool = True) -> int:
     end_where_starting(stopping, lambda: process.started)
     process.run(address)
     if not process.started:
-        starting.end()
+        startup.end()
     return 0
 
 
@@ -228,7 +228,7 @@ def work() -> None:
             end_where_starting(parent.stopping, lambda: process.started, say=False)
             process.run(("127.0.0.1", 0), parent.report, accept_late=parent.message["accept_late"])
         if not process.started:
-            starting.end(say=False)
+            startup.end(say=False)
     except StreamLearnerError as error:
         get_logger("serve").error("worker_failed", reason=error.message, action=error.action)
         sys.exit(error.exit_code)
