@@ -54,7 +54,7 @@ class Config(Tree):
             raise ConfigError("; ".join(problems), problems=problems) from None
 
     def renamed(self, model: str) -> Config:
-        """The same settings for another model that shares nothing with this one but its inputs.
+        """A configuration of another model with these settings, which shares only the inputs with this model.
 
         Topics, group and members get their default names, made from the name of the model. If a state directory was
         given, the new one is beside it, with the name of the model. Raises ConfigError for a name that is not valid.

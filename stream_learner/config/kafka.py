@@ -27,7 +27,8 @@ _SECRET_WORDS = ("password", "secret", "token", "credential", ".pem", "jaas", "p
 
 
 def is_secret(option: str) -> bool:
-    """Whether an option's value may be a secret: most of `sasl.*`, and whatever has a telling word in it."""
+    """Whether an option's value may be a secret: most of `sasl.*`, and every option with a word such as `password` in
+    its name."""
     name = option.lower()
     if name in _SHOWN_SASL_OPTIONS:
         return False

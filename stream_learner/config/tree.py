@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Tree(Section):
-    """Every setting of one model, and what is made from them; whether they go together is not known yet."""
+    """Every setting of one model, and what is made from them. The rules between settings are checked in `Config`."""
 
     model: ModelName = Field(
         description="Name of the model; its topics, groups and state directory are called after it."

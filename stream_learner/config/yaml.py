@@ -16,7 +16,7 @@ Path = tuple[str, ...]
 
 
 class YamlError(ValueError):
-    """The text cannot be read as YAML; `line` counts from 1, 0 where it is not known."""
+    """The text cannot be read as YAML; `line` counts from 1, 0 if it is not known."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""`begin-anew`: let a training log go on under the same name where a joiner cannot make its state again.
+"""`begin-anew`: let a training log go on under the same name if no joiner can make its state again.
 
 In: a configuration, where to go on in the inputs. Out: for each partition what is lost by it; with `write`, a mark that
 begins the log anew (`Mark.begins_anew`).
@@ -84,8 +84,8 @@ TOGETHER = "Leave --partition out: ids lie elsewhere in all partitions since som
 
 @dataclass(frozen=True)
 class BeginAnewRequest:
-    """What was asked for. where: `last`, or a value of `join.start`. partitions: only these, all if empty. write:
-    whether to do it, or only to show it."""
+    """The request of an operator. where: `last`, or a value of `join.start`. partitions: only these, all if empty.
+    write: whether to do it, or only to show it."""
 
     where: str | int = LAST
     partitions: Sequence[int] = ()
@@ -103,7 +103,7 @@ class _Topics:
 
 @dataclass(frozen=True)
 class _Side:
-    """Where one input of a partition goes on, where it ends, and how many offsets are left out by that; None if that
+    """The offset at which one input of a partition goes on, its end, and the number of offsets left out; None if that
     cannot be known, because the topic was made anew."""
 
     begins: int
@@ -266,7 +266,7 @@ class _BeginAnew:
             raise InputsChanged(what, action=NAME_A_MOMENT)
 
     def _plan(self, topics: _Topics, tail: LogTail, accepted: Accepted, is_wanted: bool) -> _Partition | None:
-        """What is to be appended to a partition; None if it has no mark.
+        """Plan what to append to a partition; None if it has no mark.
 
         is_wanted: whether it is to begin anew; all are if no partition was added.
         """
@@ -292,7 +292,7 @@ class _BeginAnew:
         return _Partition(tail, accepted, None, self._mark(topics, partition, GENESIS, tick, *sides), *sides)
 
     def _sides(self, topics: _Topics, accepted: Accepted, last: Mark) -> tuple[_Side, _Side]:
-        """Where impressions and clicks go on."""
+        """Decide where impressions and clicks go on."""
         where = f"{topics.log.name} partition {last.partition}"
         point = None if accepted.resume is None else accepted.resume.resume
         ids = (None, None) if point is None else (point.impression_topic_id, point.click_topic_id)
@@ -304,7 +304,7 @@ class _BeginAnew:
         )
 
     def _beginning_grown(self, topics: _Topics, partition: int) -> StartOffsets:
-        """Where the request says to begin, with the clicks that may be ahead of the first impressions.
+        """The start that the request names, with the clicks that may be ahead of the first impressions.
 
         Clicks are asked for first. Else, at the end of both topics, an impression could be taken and its click left
         out.
@@ -315,7 +315,7 @@ class _BeginAnew:
         return StartRule(self._admin.offsets, where).of(*names, partition)._replace(click=click)
 
     def _beginning(self, topics: _Topics, last: Mark) -> StartOffsets:
-        """Where the request says to begin, as for a new log.
+        """The start that the request names, as for a new log.
 
         If clicks are lost, the impressions that they belong to are left out: they would count as not clicked.
         """
@@ -331,7 +331,8 @@ class _BeginAnew:
     def _side(
         self, topic: TopicInfo, topic_id: bytes | None, taken: int, begins: int, where: str, partition: int
     ) -> _Side:
-        """Where one input goes on. taken: if it is the same topic, nothing before this offset is needed any more."""
+        """Decide where one input goes on. taken: if it is the same topic, nothing before this offset is needed any
+        more."""
         place = (topic.name, partition)
         end = self._admin.offsets.high_watermarks([place])[place]
         if self._request.where == LAST:
@@ -458,7 +459,7 @@ def _row(partition: int, one: _Partition | None, lateness_ms: int) -> dict[str, 
 
 
 def _accepted(tail: LogTail, hint: Hint | None) -> Accepted:
-    """What rule R has accepted of a partition at its end."""
+    """Read a partition to its end by rule R."""
     try:
         return next(one for one in tail.find(hint, to_resume=False) if one is not None)
     finally:

@@ -14,7 +14,7 @@ from stream_learner.roles.common.compile import load
 
 
 class Compiled(NamedTuple):
-    """What was done. compiled: the number of kernels, by their types, that were not in the folder before."""
+    """The result. compiled: the number of kernels, by their types, that were not in the folder before."""
 
     compiled: int
     parts: int

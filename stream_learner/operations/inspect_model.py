@@ -42,7 +42,7 @@ def inspect_feature(config: Config, name: str) -> dict[str, Any]:
 
 
 def inspect_snapshot(config: Config) -> dict[str, Any]:
-    """What is published: version, digest, metrics, and the shards' sequence numbers and pages.
+    """The published version: digest, metrics, and the shards' sequence numbers and pages.
 
     Looks again if a learner has published between two shards. Raises NotFound, TopicMissing, DamagedLog,
     NewerFormat.

@@ -149,7 +149,7 @@ class RoleAwaitingBrokers:
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the role does its part, "" if nothing."""
+        """Why the role does not do its part yet, "" if it does."""
         if self._outage.since_s is not None:
             return f"the {self.name} waits for brokers: none answers"
         return self._role.why_not_ready

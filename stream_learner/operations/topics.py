@@ -1,4 +1,4 @@
-"""`topics`: the model's own topics, how they should be set up, and making them so.
+"""`topics`: make the model's own topics, and report settings that are not as they should be.
 
 In: a configuration. Out: rows of differences. This file must never change an existing topic without being told, nor
 delete one.

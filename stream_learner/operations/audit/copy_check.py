@@ -40,7 +40,7 @@ LOOKS = 20
 
 
 class _Piece(NamedTuple):
-    """A piece of a copy as it was read: its offset, and what is wrong with it, "" for nothing."""
+    """A piece of a copy as it was read: its offset, and its fault, "" for none."""
 
     offset: int
     wrong: str
@@ -125,7 +125,7 @@ class CopyCheck:
             self._fail(wrong, 0, tick=copy.tick)
 
     def _wrong_head(self, copy: CopyHead, log: TopicInfo) -> list[str]:
-        """What in the head is of another model or log, or contradicts itself."""
+        """The faults of the head: it is of another model or log, or contradicts itself."""
         config = self._config
         learner = Learner(config.optimizer(), loss=config.loss())
         mine = state_identity(config, learner, log.partitions)
@@ -163,7 +163,7 @@ def head_content(copy: CopyHead) -> dict[str, Any]:
 
 
 def positions_of(copy: CopyHead) -> dict[int, LogPosition]:
-    """Where the checkpoint goes on in each partition of the training log; empty if that cannot be read."""
+    """The positions in the training log from which the checkpoint goes on, by partition; empty if unreadable."""
     try:
         return {
             int(partition): LogPosition(int(offset), MarkId(int(attempt), int(last_tick)))
@@ -179,7 +179,7 @@ def digest_of(copy: CopyHead) -> int:
 
 
 def _wrong(copy: CopyHead, place: PieceId, value: bytes) -> str:
-    """What is wrong with the value of a piece, "" for nothing."""
+    """The fault of the value of a piece, "" for none."""
     shard, key = place
     try:
         record = decode(None, value)

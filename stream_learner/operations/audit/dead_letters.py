@@ -50,7 +50,7 @@ class ExpectedLetters:
 def expected_letters(
     impressions: str, clicks: str, sums: dict[int, Sums]
 ) -> dict[TopicAndPartition, list[ExpectedLetters]]:
-    """What the marks count, by input topic and partition; several ranges if the log begins anew."""
+    """The dead records that marks count, by input topic and partition; several ranges if the log begins anew."""
     found: dict[TopicAndPartition, list[ExpectedLetters]] = {}
     for partition, of in sums.items():
         for stretch in of.stretches if len(of.balances) == 1 else ():

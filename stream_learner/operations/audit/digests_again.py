@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Known(NamedTuple):
-    """What has digests: the published versions, and the copied checkpoint, None if there is none."""
+    """The sources of digests: the published versions, and the copied checkpoint, None if there is none."""
 
     published: Published
     copy: CopyHead | None

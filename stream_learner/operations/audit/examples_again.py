@@ -209,7 +209,7 @@ def differences(mark: Mark, output: TickOutput, point: ResumePoint | None) -> It
     if output.first_click != mark.first_click:
         yield f"the mark has first_click {mark.first_click}, the inputs give {output.first_click}"
     if point is not None and mark.resume is not None:
-        # From where duplicates are read depends on where the joiner had begun.
+        # The offset from which duplicates are read depends on the offset at which the joiner had begun.
         made = replace(point, dedupe_from=mark.resume.dedupe_from, impression_log_time=mark.resume.impression_log_time)
         if made != mark.resume:
             yield "the resume point is not the one that the inputs give"

@@ -1,4 +1,4 @@
-"""What an audit has checked and found: all of it counted, the first findings listed.
+"""The result of an audit: checks and findings are counted, the first findings listed.
 
 A check that could not be made must never pass as one that holds.
 """
@@ -46,7 +46,7 @@ HOLDS, FAILS, NOT_CHECKED, NOT_ASKED = "holds", "fails", "not checked", "not ask
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that does not hold, and where. partition, offset and tick are None if it has none."""
+    """Something that does not hold, and its place; partition, offset and tick are None if it has none."""
 
     check: str
     what: str

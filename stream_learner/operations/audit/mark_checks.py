@@ -161,7 +161,7 @@ def _stretch_after(opening: Mark | None) -> Stretch:
 
 
 def wrong_in(record: ExampleRecord) -> list[str]:
-    """What no joiner writes in a record that can be read: keys that repeat, labels out of range."""
+    """The faults of a record that can be read, but that no joiner writes: keys that repeat, labels out of range."""
     found = []
     if len(np.unique(record.keys)) != len(record.keys):
         found.append("a key is twice among the keys of the record")
@@ -177,7 +177,7 @@ def wrong_in(record: ExampleRecord) -> list[str]:
 
 
 def wrong_positions(mark: Mark, before: Mark | None) -> list[str]:
-    """What cannot be true of the positions of a mark, given the mark before it.
+    """The faults of the positions of a mark, given the mark before it.
 
     >>> from dataclasses import replace
     >>> first = Mark(0, 1, 0, 4, 10, 3, 5, 1, 0, -1)

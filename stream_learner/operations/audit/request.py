@@ -1,4 +1,4 @@
-"""What was asked for: partitions and a range of their marks; and what all checks of one partition share."""
+"""The partitions and the range of marks that were asked for, and the object that all checks of a partition share."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AuditStatus:
-    """What is being read, how many records of how many (None if that is not known), and how many findings there are."""
+    """The topic that is read, the records read and to read (None if that is not known), and the number of findings."""
 
     what: str
     done: int

@@ -25,8 +25,8 @@ LOOKS = 20
 
 @dataclass
 class Published:
-    """What the topic holds. digests: by version, of the version records that are still there. last: the last version
-    that all shards have, -1 for none; content: that of the model record."""
+    """The versions in the topic. digests: by version, of the version records that are still there. last: the last
+    version that all shards have, -1 for none; content: that of the model record."""
 
     digests: dict[int, int] = field(default_factory=dict)
     last: int = -1

@@ -47,7 +47,7 @@ class ImpressionRange(NamedTuple):
 
 
 def subset_for(config: Config, source: Config, until_tick: int, report: Report | None = None) -> FeatureSubset | None:
-    """What to leave out of the log of `source`, up to a tick, for the features of `config`; None for nothing.
+    """The keys to leave out of the log of `source`, up to a tick, for the features of `config`; None for none.
 
     The features of the log are those that the source has published. Raises ConfigError if those of `config` are
     not a subset, NotFound if the source has published nothing or its log has not come to the tick, LogTrimmed if

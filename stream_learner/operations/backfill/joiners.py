@@ -89,7 +89,7 @@ class FurtherJoiner:
 
 
 def join() -> None:
-    """What a further process does: a joiner, until it is told to stop or whoever started it is gone."""
+    """Run a joiner in this process, until it is told to stop or its parent is gone."""
     parent = Parent.meet()
     parent.when_gone(lambda: None)
     config = Config.model_validate(parent.message["config"])

@@ -1,4 +1,4 @@
-"""What a backfill is to do: which models, from which log, from when, and up to which tick.
+"""The plan of a backfill: the models, the log, the beginning and the last tick.
 
 No two models may meet in a topic, a group or a state directory; the plan is refused if they would.
 """
@@ -30,8 +30,9 @@ class Span:
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """What to do. models: the one asked for, then its variants, all of one training log. source: the model whose log is
-    folded, None if the backfill joins. joiners: how many processes join. until_tick: the last tick, None for no end.
+    """The task of a backfill. models: the one asked for, then its variants, all of one training log. source: the model
+    whose log is folded, None if the backfill joins. joiners: how many processes join. until_tick: the last tick, None
+    for no end.
     """
 
     models: tuple[Config, ...]

@@ -20,7 +20,7 @@ QUIET_S = 2.0
 
 @dataclass(frozen=True)
 class Goal:
-    """What there is to do. start_ms: the time of the first impression, None if it is not known. until_ms, until_tick:
+    """The span to learn. start_ms: the time of the first impression, None if it is not known. until_ms, until_tick:
     the end, None for none. All in event time. joins: whether it makes the training log that it folds.
     """
 
@@ -55,7 +55,7 @@ class BackfillStatus:
 
 
 class _Measured(NamedTuple):
-    """What was done so far, at a time of the monotonic clock."""
+    """The work done by a time of the monotonic clock."""
 
     now_s: float
     impressions: int
@@ -159,7 +159,7 @@ class BackfillProgress:
         return min(max(((passed_ms or 0) - self._start_ms) / (goal_ms - self._start_ms), 0.0), 1.0)
 
     def _waits_for(self, views: Sequence[PartitionView]) -> str:
-        """What it waits for: the partition furthest behind, and the input of it that is behind."""
+        """A text that names the partition furthest behind, and the input of it that is behind."""
         if not self._goal.joins:
             return "waits for the training log to go on"
         behind = [view for view in views if self._goal.until_tick is None or view.next_tick <= self._goal.until_tick]

@@ -1,4 +1,4 @@
-"""What a backfill came to: the balance, from the training log alone, and the models, from what was learned.
+"""The result of a backfill: the balance, from the training log alone, and the models as they were learned.
 
 The balance must never use a count of a role: then it would not show what a role has lost.
 """

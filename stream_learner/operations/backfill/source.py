@@ -1,4 +1,4 @@
-"""What a backfill asks of topics before it begins.
+"""The questions that a backfill asks of topics before it begins.
 
 With `--from-log`: whether the training log was made with the settings of the plan, and which of its features each model
 learns from. Without: when the first impression was, and which inputs have lost records of the span. And whether the

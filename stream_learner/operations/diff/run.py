@@ -58,7 +58,7 @@ def compare_models(
 
 
 def _looked_up(config: Config, settings: KafkaSettings, admin: Admin) -> ComparedModel:
-    """What a model was made from: as its model record says, or its configuration if nothing is published."""
+    """The log and inputs of a model, by its model record, or by its configuration if nothing is published."""
     topic, inputs = config.snapshots_topic, config.input
     tick_ms, log = config.join.tick_ms, config.examples_topic
     plain = ComparedModel(config.model, log, tick_ms, inputs.impressions.topic, inputs.clicks.topic)

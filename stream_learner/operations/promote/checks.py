@@ -43,7 +43,7 @@ class Check:
 
 @dataclass(frozen=True)
 class PromotionRequest:
-    """An alias to point at a model, who asks for it, and whether it is forced where checks fail."""
+    """An alias to point at a model, who asks for it, and whether it is done even if checks fail."""
 
     alias: str
     model: str
@@ -56,7 +56,7 @@ class PromotionRequest:
 
 @dataclass
 class Outcome:
-    """What came of a request. before: the model before. done: whether the alias points at the model now. notes: what
+    """The outcome of a request. before: the model before. done: whether the alias points at the model now. notes: what
     else to tell."""
 
     request: PromotionRequest
