@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from stream_learner.core.log.compare import COLUMNS, TickDifference, compare
 from stream_learner.core.log.examples import ExampleBatch
@@ -16,8 +16,20 @@ from stream_learner.operations.diff.click_search import ClickSearch, WantedClick
 ONLY, ORDER = "only_in", "order"
 
 Batches: TypeAlias = tuple[ExampleBatch, ExampleBatch]
-ClickRange: TypeAlias = tuple[int, int]
-"""Offsets of clicks, from the first to before the second."""
+
+
+class ClickRange(NamedTuple):
+    """The clicks at offsets [start, end) of a partition."""
+
+    start: int
+    end: int
+
+
+class LabelToExplain(NamedTuple):
+    """An entry of the report whose labels differ, and the clicks that may explain it."""
+
+    entry: dict[str, Any]
+    clicks: list[WantedClicks]
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,7 @@ class Differences:
     left_out: list[int] = field(default_factory=lambda: [0, 0])
     listed: list[dict[str, Any]] = field(default_factory=list)
     spans: list[dict[str, int]] = field(default_factory=list)
-    wanted: list[tuple[dict[str, Any], list[WantedClicks]]] = field(default_factory=list)
+    labels: list[LabelToExplain] = field(default_factory=list)
 
     def add(self, partition: int, tick: int, batches: Batches, clicks: tuple[ClickRange, ClickRange]) -> None:
         """Compare the examples of a tick. clicks: of each log, the offsets [start, end) that decided its labels."""
@@ -130,19 +142,20 @@ class Differences:
         else:
             wanted = [WantedClicks(topic, id_hash, *span) for topic, span in zip(topics, clicks, strict=True)]
         entry["click_cursors"] = dict(zip((model.name for model in self.models), ends, strict=True))
-        self.wanted.append((entry, wanted))
+        self.labels.append(LabelToExplain(entry, wanted))
 
     def find_clicks(self, search: ClickSearch, partition: int) -> None:
         """Take step 3 for the labels of a partition that are listed."""
-        for entry, found in zip(self.wanted, search.find(partition, [w for _, w in self.wanted]), strict=True):
-            cursors = entry[0]["click_cursors"]
-            entry[0]["clicks"] = []
+        found_clicks = search.find(partition, [label.clicks for label in self.labels])
+        for (entry, _), found in zip(self.labels, found_clicks, strict=True):
+            cursors = entry["click_cursors"]
+            entry["clicks"] = []
             for click in found:
                 late = [
                     m.name for m in self.models if m.clicks == click["topic"] and click["offset"] >= cursors[m.name]
                 ]
-                entry[0]["clicks"].append({**click, "too_late_for": late})
-        self.wanted.clear()
+                entry["clicks"].append({**click, "too_late_for": late})
+        self.labels.clear()
 
     def report(self) -> dict[str, Any]:
         """The report, as plain values."""

@@ -22,7 +22,7 @@ from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import ConfigError, NotFound, PartitionCountsDiffer
 from stream_learner.operations.diff.click_search import ClickSearch
-from stream_learner.operations.diff.differences import ComparedModel, Differences
+from stream_learner.operations.diff.differences import ClickRange, ComparedModel, Differences
 from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.common.log_reader import accepted_ticks
 from stream_learner.wording import count_of
@@ -121,10 +121,11 @@ class _Walk:
         """The examples of a tick that is not before the head."""
         return together(r for _, r in self.head.records) if self.head and self.head_tick == tick else _NOTHING
 
-    def clicks_of(self, tick: int) -> tuple[int, int]:
-        """The offsets [start, end) of the clicks that decided the labels of a tick; (0, 0) if this log has no such
-        tick."""
-        return (self.before, self.head.mark.click_cursor) if self.head and self.head_tick == tick else (0, 0)
+    def clicks_of(self, tick: int) -> ClickRange:
+        """The clicks that decided the labels of a tick, none if this log has no such tick."""
+        if self.head is None or self.head_tick != tick:
+            return ClickRange(0, 0)
+        return ClickRange(self.before, self.head.mark.click_cursor)
 
 
 _NOTHING = ExampleBatch.empty()
