@@ -42,7 +42,7 @@ def report(evaluation: Evaluation, *, as_json: bool) -> None:
     for note in result.notes:
         _say(note)
     if as_json:
-        print_json(result.rows)
+        print_json(result.figures)
     else:
         _print_report(result)
     if result.error is not None:
@@ -94,7 +94,7 @@ def _print_figures(result: EvaluationResult) -> None:
     if sys.stdout.isatty():
         _print_on_terminal(result)
         return
-    rows = [[row["config"], *(_cell(name, row[name]) for name in TITLES)] for row in result.rows]
+    rows = [[row["config"], *(_cell(name, row[name]) for name in TITLES)] for row in result.figures]
     for line in aligned([["config", *TITLES.values()], *rows], right_from=1):
         typer.echo(line)
 
@@ -107,7 +107,7 @@ def _print_on_terminal(result: EvaluationResult) -> None:
     table.add_column("" if by_number else "config", overflow="fold")
     for title in TITLES.values():
         table.add_column(title, justify="right", no_wrap=True)
-    for number, row in enumerate(result.rows, 1):
+    for number, row in enumerate(result.figures, 1):
         first = str(number) if by_number else row["config"]
         table.add_row(first, *(_cell(name, row[name]) for name in TITLES))
         if by_number:
