@@ -1,7 +1,4 @@
-"""What a person sees of an evaluation: how far it is, on a terminal; then a table, or JSON.
-
-In: an evaluation. Out: results on stdout, the rest on stderr. This file must never compute a figure.
-"""
+"""Shows an evaluation: its progress on a terminal, then the figures as a table or JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ TITLES: Final = {
 
 
 def report(evaluation: Evaluation, *, as_json: bool) -> None:
-    """Run an evaluation and print what it found; then raise what keeps it from being a success."""
+    """Run an evaluation and print its figures; then raise its error, if it has one."""
     with showing() as show:
         result = evaluation.run(show, _say)
     for note in result.notes:
@@ -50,7 +47,7 @@ def report(evaluation: Evaluation, *, as_json: bool) -> None:
 
 
 def _print_report(result: EvaluationResult) -> None:
-    """The table, and how long it took."""
+    """Print the table, and how long the evaluation took."""
     _print_figures(result)
     rate = result.examples / result.seconds if result.seconds > 0.0 else 0.0
     passes = f" in {count_of(result.passes, 'pass', 'passes')}" if result.passes > 1 else ""
@@ -59,7 +56,7 @@ def _print_report(result: EvaluationResult) -> None:
 
 @contextmanager
 def showing() -> Iterator[Callable[[EvaluationProgress], None]]:
-    """A function that shows a progress, for as long as the block lasts; quiet where stderr is no terminal."""
+    """A function that shows progress while the `with` block runs; it does nothing if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield lambda progress: None
         return
@@ -72,7 +69,7 @@ def showing() -> Iterator[Callable[[EvaluationProgress], None]]:
 
 
 class _Bar:
-    """One line that is kept current, from the first block on."""
+    """A progress bar, shown from the first block on."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -90,7 +87,7 @@ class _Bar:
 
 
 def _print_figures(result: EvaluationResult) -> None:
-    """The figures: on a terminal in its width, elsewhere as wide as they are."""
+    """Print the figures: fitted to the width of a terminal, elsewhere as wide as they are."""
     if sys.stdout.isatty():
         _print_on_terminal(result)
         return
@@ -100,7 +97,7 @@ def _print_figures(result: EvaluationResult) -> None:
 
 
 def _print_on_terminal(result: EvaluationResult) -> None:
-    """Configurations by number where a line has no room for their names."""
+    """Print the figures as a table; on a narrow terminal configurations have numbers, with their names above."""
     console = Console(markup=False, emoji=False, highlight=False)
     by_number = console.width < NARROW
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
