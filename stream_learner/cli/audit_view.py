@@ -16,7 +16,7 @@ from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.cli.output import print_table
 from stream_learner.core.log.balance import balance_lines
 from stream_learner.operations.audit.findings import MEANINGS
-from stream_learner.operations.audit.run import Moment
+from stream_learner.operations.audit.run import AuditStatus
 from stream_learner.wording import count_of
 
 LINE_EVERY_S = 10.0
@@ -25,7 +25,7 @@ Found = Mapping[str, Any]
 
 
 @contextmanager
-def showing(title: str) -> Iterator[Callable[[Moment], None]]:
+def showing(title: str) -> Iterator[Callable[[AuditStatus], None]]:
     """A function that shows progress while the `with` block runs: as a bar on a terminal, else as log lines."""
     if not sys.stderr.isatty():
         yield _LogLines().show
@@ -35,9 +35,9 @@ def showing(title: str) -> Iterator[Callable[[Moment], None]]:
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
         task = progress.add_task(title, total=None)
 
-        def show(moment: Moment) -> None:
-            found = f", {count_of(moment.findings, 'finding')}" if moment.findings else ""
-            progress.update(task, description=f"{title}: {moment.what}{found}", completed=moment.done, total=moment.of)
+        def show(status: AuditStatus) -> None:
+            found = f", {count_of(status.findings, 'finding')}" if status.findings else ""
+            progress.update(task, description=f"{title}: {status.what}{found}", completed=status.done, total=status.of)
 
         yield show
 
@@ -48,15 +48,15 @@ class _LogLines:
     def __init__(self) -> None:
         self._next_s = time.monotonic() + LINE_EVERY_S
 
-    def show(self, moment: Moment) -> None:
+    def show(self, status: AuditStatus) -> None:
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + LINE_EVERY_S
             get_logger("audit").info(
                 "audit_progress",
-                reading=moment.what,
-                records=moment.done,
-                of=moment.of,
-                findings=moment.findings,
+                reading=status.what,
+                records=status.done,
+                of=status.of,
+                findings=status.findings,
             )
 
 

@@ -60,10 +60,10 @@ def begin_anew(
     (`stream-learner backfill`). The exit code is 30 where joiners run.
     """
     loaded = load_for_role(config, overrides)
-    from stream_learner.operations.begin_anew import Request, overtaken
+    from stream_learner.operations.begin_anew import BeginAnewRequest, overtaken
     from stream_learner.operations.begin_anew import begin_anew as run
 
-    found = run(loaded, Request(_where(start), tuple(partition or ()), write))
+    found = run(loaded, BeginAnewRequest(_where(start), tuple(partition or ()), write))
     if as_json:
         print_json(found)
     else:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from stream_learner.cli.output import aligned, print_json
-from stream_learner.evaluate.run import Evaluation, EvaluationProgress, EvaluationResult
+from stream_learner.evaluate.run import Evaluation, EvaluationResult, EvaluationStatus
 from stream_learner.wording import count_of
 
 NARROW: Final = 110
@@ -55,10 +55,10 @@ def _print_report(result: EvaluationResult) -> None:
 
 
 @contextmanager
-def showing() -> Iterator[Callable[[EvaluationProgress], None]]:
+def showing() -> Iterator[Callable[[EvaluationStatus], None]]:
     """A function that shows progress while the `with` block runs; it does nothing if stderr is no terminal."""
     if not sys.stderr.isatty():
-        yield lambda progress: None
+        yield lambda status: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -75,15 +75,15 @@ class _Bar:
         self._bar = bar
         self._task: TaskID | None = None
 
-    def show(self, progress: EvaluationProgress) -> None:
+    def show(self, status: EvaluationStatus) -> None:
         if self._task is None:
             self._task = self._bar.add_task("")
             self._bar.start()
-        rate = progress.examples / progress.seconds if progress.seconds > 0.0 else 0.0
-        text = f"pass {progress.passes + 1}: {count_of(progress.examples, 'example')}, {rate:,.0f}/s"
-        if progress.skipped:
-            text += f", {count_of(progress.skipped, 'bad line')}"
-        self._bar.update(self._task, description=text, completed=progress.bytes_read, total=progress.bytes_total)
+        rate = status.examples / status.seconds if status.seconds > 0.0 else 0.0
+        text = f"pass {status.passes + 1}: {count_of(status.examples, 'example')}, {rate:,.0f}/s"
+        if status.skipped:
+            text += f", {count_of(status.skipped, 'bad line')}"
+        self._bar.update(self._task, description=text, completed=status.bytes_read, total=status.bytes_total)
 
 
 def _print_figures(result: EvaluationResult) -> None:

@@ -96,9 +96,9 @@ def run(
     The topics must be there: `stream-learner topics ensure` makes them. A signal (^C, SIGTERM) ends it with everything
     kept, and the next start goes on from there. With telemetry.http_port it serves /metrics, /healthz and /readyz.
     """
-    from stream_learner.operations import commands
+    from stream_learner.operations import run as roles
 
-    commands.run(load_for_role(config, overrides), wait=not fail_without_brokers)
+    roles.run(load_for_role(config, overrides), wait=not fail_without_brokers)
 
 
 @app.command()
@@ -118,9 +118,9 @@ def join(
     session.timeout.ms to come back to them; with --leave, which is for one that will not come back, the others have
     them at once.
     """
-    from stream_learner.operations import commands
+    from stream_learner.operations import run as roles
 
-    commands.join(load_for_role(config, overrides), leave=leave, wait=not fail_without_brokers)
+    roles.join(load_for_role(config, overrides), leave=leave, wait=not fail_without_brokers)
 
 
 @app.command()
@@ -139,9 +139,9 @@ def learn(
     follows with a learner.state_dir of its own, and takes over when the first one ends, is killed, or is silent for
     learner.lease_timeout. Two with --standby and no other: one of them leads.
     """
-    from stream_learner.operations import commands
+    from stream_learner.operations import run as roles
 
-    commands.learn(load_for_role(config, overrides), standby=standby, wait=not fail_without_brokers)
+    roles.learn(load_for_role(config, overrides), standby=standby, wait=not fail_without_brokers)
 
 
 @app.command()

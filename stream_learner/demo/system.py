@@ -18,7 +18,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings, Place, TopicPlan
+from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings, TopicAndPartition, TopicPlan
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.demo.audit import LogAudit, MarkCounts
@@ -129,14 +129,14 @@ class DemoSystem:
                 self._broker.create_topic(topic.name, topic.partitions)
             return
         self._admin.create(wanted)
-        places = [(topic.name, partition) for topic in wanted for partition in range(topic.partitions)]
-        self._until(lambda: self._have_leaders(places), "every partition of the topics to have a leader", START_S)
+        partitions = [(topic.name, partition) for topic in wanted for partition in range(topic.partitions)]
+        self._until(lambda: self._have_leaders(partitions), "every partition of the topics to have a leader", START_S)
 
-    def _have_leaders(self, places: list[Place]) -> bool:
+    def _have_leaders(self, partitions: list[TopicAndPartition]) -> bool:
         """Whether all partitions have leaders. Roles that start before that end and must be restarted; nobody does
         here."""
-        known, _ = self._admin.offsets.high_watermarks_known(places)
-        return len(known) == len(places)
+        known, _ = self._admin.offsets.high_watermarks_known(partitions)
+        return len(known) == len(partitions)
 
     def _input_plans(self) -> list[TopicPlan]:
         """The plans of the input topics, with the retention of the model's own topics."""
@@ -240,8 +240,8 @@ class DemoSystem:
         return different
 
     def _ends(self, topic: str) -> dict[int, int]:
-        places = [(topic, partition) for partition in range(self.plan.partitions)]
-        found = self._admin.offsets.high_watermarks(places)
+        partitions = [(topic, partition) for partition in range(self.plan.partitions)]
+        found = self._admin.offsets.high_watermarks(partitions)
         return {partition: end for (_, partition), end in found.items()}
 
     def _on_version(self, version: int) -> None:

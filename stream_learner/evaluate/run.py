@@ -23,7 +23,7 @@ from stream_learner.evaluate.request import EvaluationRequest
 from stream_learner.wording import count_of
 
 
-class EvaluationProgress(NamedTuple):
+class EvaluationStatus(NamedTuple):
     """How far an evaluation is. Bytes are those of this pass; bytes_total is None if it is not known."""
 
     passes: int
@@ -57,7 +57,7 @@ class Evaluation:
     def __init__(self, request: EvaluationRequest) -> None:
         self._request = request
 
-    def run(self, show: Callable[[EvaluationProgress], None], say: Callable[[str], None]) -> EvaluationResult:
+    def run(self, show: Callable[[EvaluationStatus], None], say: Callable[[str], None]) -> EvaluationResult:
         """Run the evaluation. show: called with the progress after every block. say: called with messages."""
         request = self._request
         plan = make_plan(request, say)
@@ -66,17 +66,15 @@ class Evaluation:
         for trial in plan.trials:
             trial.start(begin_s)
 
-        def progress(counts: ReadCounts) -> None:
+        def status(counts: ReadCounts) -> None:
             source = plan.source
             bytes_now = source.bytes_read, source.bytes_total
             show(
-                EvaluationProgress(
-                    counts.passes, counts.examples, counts.skipped, *bytes_now, time.monotonic() - begin_s
-                )
+                EvaluationStatus(counts.passes, counts.examples, counts.skipped, *bytes_now, time.monotonic() - begin_s)
             )
 
         with prediction_writer(request.predictions, plan.trials) as write:
-            pipeline = Pipeline(plan.source, plan.groups, skip_bad=request.skip_bad, on_block=progress, on_taken=write)
+            pipeline = Pipeline(plan.source, plan.groups, skip_bad=request.skip_bad, on_block=status, on_taken=write)
             pipeline.run()
         seconds = time.monotonic() - begin_s
         return self._result(plan, pipeline.counts, seconds)

@@ -27,7 +27,7 @@ FAULTS = (
         name="fresh-only-by-both-measures",
         area="promotion",
         harm="A model as fresh as the one it replaces is refused, because both lie behind the clock.",
-        file="stream_learner/operations/promote/promotion.py",
+        file="stream_learner/operations/promote/checks.py",
         old="        passed = min(behind_ms.values()) <= max_lag_ms\n",
         new="        passed = max(behind_ms.values()) <= max_lag_ms\n",
         tests=(
@@ -40,7 +40,7 @@ FAULTS = (
         name="paused-model-is-promoted",
         area="promotion",
         harm="An alias is pointed at a model whose publication is paused, and that never changes again.",
-        file="stream_learner/operations/promote/promotion.py",
+        file="stream_learner/operations/promote/checks.py",
         old='            outcome.checks.append(Check("publishing", False, f"publication was paused by {found.who}"))\n',
         new='            outcome.checks.append(Check("publishing", None, f"publication was paused by {found.who}"))\n',
         tests=("tests/e2e/test_promotion.py", "tests/cli_e2e/test_alias*.py"),

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from simulation.kafka import Calm, Coordinator, Log, Queries, Reader, TransactionalPublisher
-from stream_learner.adapters.kafka import Place
+from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers.ftrl import FtrlProximal
-from stream_learner.core.model.table.table import Rows
+from stream_learner.core.model.table.rows import StateRows
 from stream_learner.core.snapshots.pages import PagePolicy, Prefix
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.rows import WeightRows
 from stream_learner.errors import BrokerUnreachable, Fenced, RetryLater
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.learner.publication import Publication
 
 TOPIC = "snapshots"
@@ -52,7 +52,7 @@ class Checkpoint:
     """A learner's durable state: the tick it is of, its rows, the rest."""
 
     tick: int = -1
-    rows: Rows | None = None
+    rows: StateRows | None = None
     state: dict[str, Any] | None = None
 
 
@@ -62,7 +62,7 @@ class _Publication(Publication):
     def _rows_of(self, prefix: Prefix) -> WeightRows:
         rows = self._learner.table.rows_of(UNIVERSE)
         there = (rows.touched >= 0) & (rows.keys >= prefix.bits) & (rows.keys <= prefix.last)
-        return self._weights(rows.keys[there], rows.columns[there])
+        return self._weights(rows.where(there))
 
 
 class Machine:
@@ -86,7 +86,7 @@ class Process:
         self.learner = Learner(FtrlProximal(l1=world.l1))
         rows, state = machine.disk.rows, machine.disk.state
         if rows is not None and state is not None:
-            self.learner.table.load(rows.keys, rows.columns, rows.touched)
+            self.learner.table.load(rows)
             self.learner.restore(state)
         kind = Publication if world.scans_table else _Publication
         self.publication = kind(
@@ -98,7 +98,7 @@ class Process:
             policy=world.policy,
             learner=self.learner,
             new_publisher=lambda client, _: TransactionalPublisher(self, world.coordinator),  # type: ignore[arg-type,return-value]
-            read_last=partial(last_published, new_reader=Reader),
+            read_last=partial(read_last_publication, new_reader=Reader),
             new_attempt_id=self.new_attempt_id,
         )
 
@@ -120,7 +120,7 @@ class Process:
             world.seen["broker errors"] += 1
             raise BrokerUnreachable("no answer")
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """Ends are as they are."""
         return end
 
@@ -154,8 +154,7 @@ class Process:
         learner = self.learner
         learner.table.take_changed_for_checkpoint(self.tick)
         rows = learner.table.rows_of(UNIVERSE)
-        there = rows.touched >= 0
-        kept = Rows(rows.keys[there], rows.columns[there], rows.touched[there])
+        kept = rows.where(rows.touched >= 0)
         self.machine.disk = Checkpoint(self.tick, kept, learner.state_scalars())
 
     def publish(self) -> None:
@@ -194,7 +193,7 @@ class Scorer:
         """Readers read some of what is there."""
         return limit - 1 if self.world.quiet else self.world.rng.randrange(limit)
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """Ends are as they are."""
         return end
 
@@ -250,7 +249,7 @@ class World:
         self.published = -1
         self.torn_share = rng.choice(TORN_SHARES)
         order = count()
-        self.logs: dict[Place, Log] = {(TOPIC, shard): Log(order) for shard in range(self.shards)}
+        self.logs: dict[TopicAndPartition, Log] = {(TOPIC, shard): Log(order) for shard in range(self.shards)}
         self.coordinator = Coordinator(self.logs)
         self.policy = PagePolicy(
             page_bytes=12 * rng.choice((2, 4, 8)),

@@ -23,7 +23,7 @@ from simulation.events import (
 from simulation.kafka import Appender, Log, Waiting
 from simulation.oracle import accepted_marks, chain_is_sure
 from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Died, Process
-from stream_learner.adapters.kafka import Place
+from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.core.log.marks import Mark
 from stream_learner.errors import LogTrimmed, RetryLater, Stop
 from stream_learner.roles.joiner import partition as partition_module
@@ -84,7 +84,7 @@ class World:
         self.lost = ""
         self.topic_ids = {IMPRESSIONS: b"i" * 16, CLICKS: b"c" * 16}
         topics, order = (IMPRESSIONS, CLICKS, LOG), count()
-        self.logs: dict[Place, Log] = {
+        self.logs: dict[TopicAndPartition, Log] = {
             (topic, p): Log(order, 0 if topic == LOG else rng.choice((0, 0, 7)))
             for topic in topics
             for p in range(self.partitions)
@@ -106,7 +106,7 @@ class World:
         self.start_process()
         self.rebalance()
 
-    def _traffic(self) -> dict[Place, list[Arrival]]:
+    def _traffic(self) -> dict[TopicAndPartition, list[Arrival]]:
         found = {}
         for partition in range(self.partitions):
             traffic = random_traffic(self.rng, self.spec)
@@ -423,7 +423,7 @@ class World:
     def _joined(self, owner: Process, steps: int) -> bool:
         """Whether the owner has made every tick there is to make, durably."""
         if self.lost:
-            begun = [joiner._attempt is not None for joiner in owner.partitions.values()]
+            begun = [joiner.attempt is not None for joiner in owner.partitions.values()]
             all_begun = len(begun) == self.partitions and all(begun)
             return all_begun and self.now > self.horizon and steps > FINDS_OUT_WITHIN
         if any(self.on_the_way.values()) or len(owner.partitions) < self.partitions:
@@ -431,7 +431,7 @@ class World:
         return all(self._partition_joined(joiner) for joiner in owner.partitions.values())
 
     def _partition_joined(self, joiner: PartitionJoiner) -> bool:
-        attempt = joiner._attempt
+        attempt = joiner.attempt
         return (
             attempt is not None
             and not attempt.in_doubt

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from simulation import kafka, publishing
+from simulation import kafka, publishers
 from stream_learner.adapters.kafka import Record
 from stream_learner.core.model.table.table import WeightTable
 from stream_learner.core.snapshots import follower
@@ -140,7 +140,7 @@ def _no_pages() -> Any:
 
 def _often_torn() -> list[tuple[Any, str, Any]]:
     """Not of the mutation itself: more of the trouble in question."""
-    return [(publishing, "TORN_SHARES", (0.6,))]
+    return [(publishers, "TORN_SHARES", (0.6,))]
 
 
 MUTATIONS = {
@@ -158,7 +158,7 @@ MUTATIONS = {
     "publication 4: it is used again, and every try has the same attempt": lambda: [
         *_often_torn(),
         (PageState, "after_torn", _same_number),
-        (publishing.Process, "new_attempt_id", lambda self: 7),
+        (publishers.Process, "new_attempt_id", lambda self: 7),
     ],
     "publication 4: a part of the delta is left out": lambda: [(publication, "publication", _without_delta())],
     "publication 4: rows unsent at a crash are not listed again": lambda: [(WeightTable, "restart_changes", _nothing)],

@@ -39,7 +39,7 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class LastPublished:
+class LastPublication:
     """The last version record of each shard, None where a shard has none; the last model record.
 
     torn: by shard, the number of the publication of which visible records lie behind the last version record: such a
@@ -66,14 +66,14 @@ class LastPublished:
         return max((-1 if v is None else v.stamp.version for v in self.versions), default=-1)
 
 
-def last_published(
+def read_last_publication(
     settings: KafkaSettings,
     queries: OffsetQueries,
     topic: str,
     shards: int,
     *,
     new_reader: Callable[..., Reader] = PartitionReader,
-) -> LastPublished:
+) -> LastPublication:
     """Read the end of every partition. Raises DamagedLog, NewerFormat, StateOfAnotherModel (another shard count)."""
     places = [(topic, shard) for shard in range(shards)]
     ends, starts = queries.last_stable_offsets(places), queries.earliest(places)
@@ -87,7 +87,7 @@ def last_published(
                 f"{topic} was published with {count_of(version.stamp.shards, 'shard')}, snapshots.shards is {shards}"
             )
     model = found[MODEL_SHARD][0].get(MODEL_KEY)
-    return LastPublished(
+    return LastPublication(
         tuple(v if isinstance(v, VersionRecord) else None for v in versions),
         model if isinstance(model, ModelRecord) else None,
         {shard: torn for shard, (_, torn) in enumerate(found) if torn},

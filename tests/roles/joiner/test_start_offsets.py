@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_learner.adapters.kafka import Place
+from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.adapters.telemetry.logs import get_logger
-from stream_learner.roles.joiner.beginning import LONG_MS, Beginning, Start
+from stream_learner.roles.joiner.start_offsets import LONG_MS, StartOffsets, StartRule
 
 HOUR_MS = 3_600_000
 SHOWN, CLICKED = ("i", 3), ("c", 3)
@@ -34,26 +34,26 @@ class Broker:
     def __init__(self, impressions: Log, clicks: Log) -> None:
         self.logs = {SHOWN: impressions, CLICKED: clicks}
 
-    def earliest(self, places: list[Place]) -> dict[Place, int]:
+    def earliest(self, places: list[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """First offsets."""
         return {place: self.logs[place].start for place in places}
 
-    def high_watermarks(self, places: list[Place]) -> dict[Place, int]:
+    def high_watermarks(self, places: list[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """Ends."""
         return {place: self.logs[place].start + len(self.logs[place].times) for place in places}
 
-    def at_time(self, places: list[Place], time_ms: int) -> dict[Place, int]:
+    def at_time(self, places: list[TopicAndPartition], time_ms: int) -> dict[TopicAndPartition, int]:
         """As it says."""
         return {place: self.logs[place].at_time(time_ms) for place in places}
 
-    def first_times(self, places: list[Place]) -> dict[Place, int]:
+    def first_times(self, places: list[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """Times of the first records."""
         return {place: (self.logs[place].times or [-1])[0] for place in places}
 
 
-def begin(impressions: Log, clicks: Log, where: str | int = "earliest") -> Beginning:
+def begin(impressions: Log, clicks: Log, where: str | int = "earliest") -> StartOffsets:
     """Where partition 3 begins."""
-    return Start(Broker(impressions, clicks), where).of("i", "c", 3)  # type: ignore[arg-type]
+    return StartRule(Broker(impressions, clicks), where).of("i", "c", 3)  # type: ignore[arg-type]
 
 
 TIMES = st.lists(st.integers(0, 5).map(lambda n: n * HOUR_MS), max_size=6).map(sorted)
@@ -79,18 +79,18 @@ def test_clicks_that_were_collected_from_a_later_day_on_begin_the_log() -> None:
     shown = [n * HOUR_MS for n in range(100)]
     for behind_ms, left_out in ((LONG_MS, 0), (LONG_MS + 1, 25)):
         assert begin(Log(0, shown), Log(0, [behind_ms])).left_out == left_out
-    assert begin(Log(0, shown), Log(0, [60 * HOUR_MS]), 50 * HOUR_MS) == Beginning(50, 0)
-    assert begin(Log(0, shown), Log(0, [])) == Beginning(0, 0)
+    assert begin(Log(0, shown), Log(0, [60 * HOUR_MS]), 50 * HOUR_MS) == StartOffsets(50, 0)
+    assert begin(Log(0, shown), Log(0, [])) == StartOffsets(0, 0)
 
 
 def test_latest_is_the_end() -> None:
     """Whatever there is."""
-    assert begin(Log(2, [1, 2, 3]), Log(4, [5]), "latest") == Beginning(5, 5)
+    assert begin(Log(2, [1, 2, 3]), Log(4, [5]), "latest") == StartOffsets(5, 5)
 
 
 def test_what_is_left_out_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """How much, from when on there are clicks, and what to do; nothing where nothing is left out."""
-    for beginning in (Beginning(5, 2), Beginning(5, 2, 3, 1_700_000_000_000), Beginning(5, 2, 3, -1)):
+    for beginning in (StartOffsets(5, 2), StartOffsets(5, 2, 3, 1_700_000_000_000), StartOffsets(5, 2, 3, -1)):
         beginning.say(get_logger("joiner"))
     said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
     assert [line["event"] for line in said] == ["impressions_left_out"] * 2

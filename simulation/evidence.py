@@ -1,6 +1,6 @@
 """What the laws look at: the accepted ticks of one partition, and its inputs as the oracle reads them.
 
-In: a `joining.World` that has run. Out: the same, ready to be judged; log times by the sentences of docs/join.md.
+In: a `joiners.World` that has run. Out: the same, ready to be judged; log times by the sentences of docs/join.md.
 This file must never share code with the join.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulation.events import oracle_clicks, oracle_impressions, oracle_settings
-from simulation.joining import World
+from simulation.joiners import World
 from simulation.kafka import Entry, Log
 from simulation.process import CLICKS, IMPRESSIONS
 from stream_learner.core.log.marks import Mark
@@ -46,7 +46,7 @@ def passed_with(times: Sequence[int | None], agree: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evidence:
     """One partition: impressions and clicks are all committed records, `shown` and `clicked` the same as events."""
 
     world: World
@@ -59,7 +59,7 @@ class Judged:
     settings: Settings
 
     @classmethod
-    def of(cls, world: World, partition: int, ticks: list[AcceptedTick]) -> Judged:
+    def of(cls, world: World, partition: int, ticks: list[AcceptedTick]) -> Evidence:
         """A partition of a world whose training log holds these ticks."""
         impressions = committed(world.logs[IMPRESSIONS, partition])
         clicks = committed(world.logs[CLICKS, partition])
