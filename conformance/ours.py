@@ -1,7 +1,4 @@
-"""This project as a subject.
-
-In: algorithms and losses by name. Out: machines over `core.model.fold.Learner`.
-"""
+"""This project as a subject, over `core.model.fold.Learner`."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ class OurMachine:
         self._player.learn(records(rows, np.array([y]), np.array([h])))
 
     def restored(self) -> Machine:
-        """Out of what a checkpoint holds: all rows, and the scalars."""
+        """A machine made of the content of a checkpoint: all rows, and the scalars."""
         learner, other = self._player.learner, OurMachine(self._settings, self._loss)
         fresh = other._player.learner
         for rows in learner.table.items():
@@ -53,5 +50,5 @@ class Ours:
         self.version = version("stream-learner")
 
     def make(self, algorithm: str, loss: str, **hyper: float) -> Machine:
-        """A machine; this project has all that laws ask for."""
+        """A machine; this project offers all that laws need."""
         return OurMachine({"name": algorithm, **hyper}, loss)
