@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.subject import Features, Machine
-from figures.play import Player, Rows, keys_of, records
+from figures.play import Player, SparseExamples, keys_of, records
 
 
 class OurMachine:
@@ -27,7 +27,7 @@ class OurMachine:
     def learn(self, x: Features, y: float, h: float = 1.0) -> None:
         """Learn one example."""
         columns = np.array(list(x), np.int64) - 1
-        rows = Rows(np.array([0, len(columns)]), columns, np.array(list(x.values())))
+        rows = SparseExamples(np.array([0, len(columns)]), columns, np.array(list(x.values())))
         self._player.learn(records(rows, np.array([y]), np.array([h])))
 
     def restored(self) -> Machine:

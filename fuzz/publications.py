@@ -34,8 +34,7 @@ class History:
     """The publications of one model, oldest first."""
 
     def __init__(self, seed: int, shards: int, count: int, *, torn: float, whole: bool) -> None:
-        """count: publications to make. shards: of each. torn: the share that is torn. The rest is for
-        `PagePolicy.whole`."""
+        """count: publications to make. shards: of each. torn: the share that is torn. whole: see `PagePolicy`."""
         self._rng = Random(f"publications/{seed}")
         self.shards = shards
         policy = PagePolicy(page_bytes=96, part_bytes=60, ring=RING, whole=whole)
