@@ -26,7 +26,7 @@ READY_PATIENCE_S = 6.0
 
 
 def since_s(process: Process, events: tuple[str, ...]) -> float | None:
-    """When the last of these events was seen in a process's log, None before the first."""
+    """The time when the last of these events was seen in a process's log, None before the first."""
     seen = [at for event in events if (at := process.seen_s(event)) is not None]
     return max(seen, default=None)
 
@@ -86,7 +86,7 @@ class AimedKill:
         return aim in ("recovered", "steady") or process.seen_s("checkpoint") != self._checkpoint_s
 
     def phase(self) -> str:
-        """What the process is doing: "start-up", "recovery", the phase aimed at, or "steady"."""
+        """The phase that the process is in: "start-up", "recovery", the phase aimed at, or "steady"."""
         process = self._fleet.slots[self.step.slot].process
         if process is None or not begun(process, self._kind):
             return "start-up"

@@ -1,4 +1,4 @@
-"""What goes wrong when: a schedule of faults as a pure function of its seed and number."""
+"""A schedule of faults as a pure function of its seed and number."""
 
 from __future__ import annotations
 

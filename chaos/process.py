@@ -56,7 +56,7 @@ class Process:
         return self.log_file.read_text(encoding="utf-8", errors="replace")
 
     def seen_s(self, event: str) -> float | None:
-        """When this event was last found in its log, by the monotonic clock; None before."""
+        """The time when this event was last found in its log, by the monotonic clock; None before."""
         self._read_on()
         return self._seen.get(event)
 

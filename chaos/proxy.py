@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Mode(Enum):
-    """How a proxy treats connections.
+    """The treatment of connections by a proxy.
 
     OPEN: everything passes. CUT: connections are reset, and so is each new one. STALL: nothing passes until the proxy
     is open again; then all of it does. MUTE: requests reach the broker, but its answers are lost; such a connection is

@@ -28,7 +28,8 @@ class SlowCheckpoint(NamedTuple):
 
 
 class SlowCopy(NamedTuple):
-    """What the head of a copy says; versions: the stamps of the records, None for records of another checkpoint."""
+    """The content of the head of a copy. versions: the stamps of the records, None for records of another
+    checkpoint."""
 
     stamp: tuple[int, ...]
     lineage: str

@@ -31,7 +31,7 @@ TARGETS = {
     "model-files": "fuzz.targets.models:ModelFiles",
     "configuration": "fuzz.targets.configuration:Configuration",
 }
-"""Where each target is, by the name that it is called by."""
+"""The class of each target, by its name on the command line."""
 
 
 class Wrong(Exception):

@@ -15,7 +15,8 @@ from stream_learner.wording import count_of
 
 @dataclass(frozen=True, slots=True)
 class DemoLocation:
-    """Where a demo ran. `bootstrap` None is the embedded broker; `config_file` is kept only on a cluster."""
+    """The model and the cluster of a demo. `bootstrap` None is the embedded broker; `config_file` is kept only on a
+    cluster."""
 
     model: str
     bootstrap: str | None

@@ -35,7 +35,7 @@ class Reader(Protocol):
 
 
 class Source(Protocol):
-    """Where blocks come from."""
+    """A source of blocks: files, or a training log."""
 
     def blocks(self) -> Iterator[Any]:
         """All blocks, in order; called again for each further pass."""
@@ -84,7 +84,7 @@ class TrialGroup:
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What has been read. skipped: bad lines of the first pass. examples: of all passes together."""
+    """Sums of what has been read. skipped: bad lines of the first pass. examples: of all passes together."""
 
     passes: int = 0
     examples: int = 0

@@ -34,7 +34,7 @@ _LEAVE_OUT: Final = "Leave --learn out: the file says what it learns by."
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """What the pipeline runs.
+    """The models, readings and blocks of an evaluation, as the pipeline runs them.
 
     source: where blocks come from. groups: the trials by their way of reading blocks. trials: all of them, in the order
     of the request. files: the files that are read.

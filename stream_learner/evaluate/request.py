@@ -1,4 +1,4 @@
-"""What an evaluation was asked for, checked without opening a file; and the rules for several passes.
+"""The request for an evaluation, checked without opening a file; and the rules for several passes.
 
 With more than one pass the rules are those of Vowpal Wabbit. Every `period`-th example of a pass, counted from 1, is
 held out: it is predicted and measured in every pass and never learned from. The loss of a pass is the mean loss of the
@@ -30,7 +30,7 @@ PERIOD: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PassPlan:
-    """How many passes, and what is held out. Raises ValueError for less than one pass, or a period under 2.
+    """The number of passes, and the examples held out. Raises ValueError for less than one pass, or a period under 2.
 
     patience: the run ends after so many passes in a row that are no better than the best one.
     """
@@ -88,7 +88,7 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class TextFeatures:
-    """How VW text becomes features, for the configurations of `--learn`."""
+    """The options of parsing VW text, for the configurations of `--learn`."""
 
     quadratic: tuple[str, ...] = ()
     cubic: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class TableColumns:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """What an evaluation is to do.
+    """A request for an evaluation.
 
     files: paths, or `STDIN`; empty with `log`, or if a VW command line names a file. learn, vw: the texts of
     configurations. config: the configuration file, None without one. Raises ConfigError for a request that cannot

@@ -24,7 +24,7 @@ from stream_learner.wording import count_of
 
 
 class EvaluationStatus(NamedTuple):
-    """How far an evaluation is. Bytes are those of this pass; bytes_total is None if it is not known."""
+    """The progress of an evaluation. Bytes are those of this pass; bytes_total is None if it is not known."""
 
     passes: int
     examples: int

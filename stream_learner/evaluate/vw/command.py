@@ -141,7 +141,7 @@ def _settings(given: GivenFlags) -> VwSettings:
 
 
 def _reading(given: GivenFlags, arithmetic: str) -> VwTextOptions:
-    """How text becomes features. FTRL-Proximal in float64 sums the values of a feature that an example has twice."""
+    """The options of parsing text. FTRL-Proximal in float64 sums the values of a feature that an example has twice."""
     words: dict[str, list[str]] = {"quadratic": list(given.all("quadratic")), "cubic": list(given.all("cubic"))}
     for word in given.all("interactions"):
         if len(word) not in _LETTERS:

@@ -86,7 +86,7 @@ def _line_end(at: int) -> int:
 
 @inlined
 def _wanted(state: int, fault: int, m: int) -> int:
-    """What Python must do before the line is read again; DONE if nothing.
+    """The code of what Python must do before the line is read again; DONE if nothing.
 
     LETTER comes first: the letters are marked as seen, and the line would not ask for them again.
     """

@@ -1,4 +1,4 @@
-"""What the kernels of VW text share: the offsets of their state, what they answer, and the faults they find.
+"""The offsets of the state that the kernels of VW text share, the codes they return, and the faults they find.
 
 The state is an i64 array of numbers and addresses. Kernels read it by offset: as a record with named fields, as
 `kernel_state` has it, it made parsing 3 to 4 % slower.

@@ -25,7 +25,7 @@ from stream_learner.evaluate.formats.vw.kernel import parse_block
 from stream_learner.evaluate.formats.vw.names import MAX_GRAM, expand, gram_offsets, has_wildcard
 
 CONSTANT_HASH = 11650396
-"""What VW's constant feature hashes to."""
+"""VW's hash of the constant feature."""
 KEY_OF_INDEX = 1
 """With VW's hashing a key is VW's index plus this: keys are never 0."""
 
@@ -38,7 +38,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class VwTextOptions:
-    """What a line becomes. Raises ValueError where a value is not allowed.
+    """The options of parsing VW text. Raises ValueError for values that are not allowed.
 
     hashing: `xxh64` (64-bit keys: XXH64 of `namespace^name`, of the name alone where the namespace has none) or `vw`
     (VW's index of `bits` bits, plus `KEY_OF_INDEX`; `hash_all`: names of digits as well). numbers: `exact` (the
@@ -63,7 +63,7 @@ class VwTextOptions:
     repeats: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a value is not allowed."""
+        """Raises ValueError for values that are not allowed."""
         _check(self.hashing in _HASHINGS, f"hashing is {self.hashing!r}, must be one of {', '.join(_HASHINGS)}")
         _check(self.numbers in _NUMBERS, f"numbers is {self.numbers!r}, must be one of {', '.join(_NUMBERS)}")
         _check(1 <= self.bits <= 62, f"bits is {self.bits}, must be from 1 to 62")
