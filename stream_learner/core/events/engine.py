@@ -18,7 +18,7 @@ from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan, Role
 from stream_learner.core.events.reasons import Refused
 from stream_learner.core.events.reference import PlainRow, parse_event, read_event
-from stream_learner.core.machine.hashing import address_of
+from stream_learner.core.machine.memory import buffer_address
 
 _FIRST_GUESS = 48
 _PADDING = bytes(lay.PADDING)
@@ -64,16 +64,16 @@ class BatchDecoder:
         times = np.zeros(n, np.int64) if times_ms is None else np.ascontiguousarray(times_ms, np.int64)
         if n < 0 or bounds.ndim != 1 or times.shape != (n,):
             raise ValueError(f"bounds must be i64[n+1] and timestamps i64[n], not {bounds.shape} and {times.shape}")
-        inside = count_inside(address_of(bounds), n, len(data))
+        inside = count_inside(buffer_address(bounds), n, len(data))
         if inside < 0:
             raise ValueError(f"bounds must rise from 0 or more to at most the {len(data)} bytes of data")
         out = self._new_columns(n)
         if inside > 0:
-            self._decode_at(address_of(data), data, bounds, times, 0, inside, out)
+            self._decode_at(buffer_address(data), data, bounds, times, 0, inside, out)
         if inside < n:
             start = int(bounds[inside])
             padded = np.frombuffer(bytes(data[start:]) + _PADDING, np.uint8)
-            self._decode_at(address_of(padded) - start, data, bounds, times, inside, n, out)
+            self._decode_at(buffer_address(padded) - start, data, bounds, times, inside, n, out)
         filled = int(out.row_start[n])
         out.keys, out.values = out.keys[:filled], out.values[:filled]
         self._row_length = filled / max(n, 1)
@@ -103,7 +103,7 @@ class BatchDecoder:
     ) -> None:
         """Events first to last - 1, whose bytes, counted by their bounds, lie from `address` on."""
         context = self._memory.context
-        places, stamps = address_of(bounds), address_of(times)
+        places, stamps = buffer_address(bounds), buffer_address(times)
         while True:
             arrays = (out.time_ms, out.id_hash, out.number, out.row_start, out.keys, out.values)
             first = decode_events(context, address, places, stamps, first, last, *arrays)

@@ -16,7 +16,6 @@ from numba.extending import intrinsic
 
 _WORD = ir.IntType(64)
 _SINGLE = ir.FloatType()
-_BYTE = ir.IntType(8)
 _ORDER = "seq_cst"
 
 
@@ -74,18 +73,3 @@ def store_f32(typingctx: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float32), codegen
-
-
-@intrinsic
-def prefetch_for_read(typingctx: Any, address: Any) -> Any:
-    """Ask for the cache line at an address; any address is allowed."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer, flag = _BYTE.as_pointer(), ir.IntType(32)
-        function = builder.module.declare_intrinsic(
-            "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        )
-        builder.call(function, [_pointer(builder, args[0], _BYTE), flag(0), flag(3), flag(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen

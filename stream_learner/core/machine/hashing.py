@@ -9,13 +9,11 @@ The algorithm: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md; `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import load_byte, load_int, load_word, store_word
+from stream_learner.core.machine.memory import buffer_address, load_byte, load_i64, load_u64, store_u64
 
 BIAS_KEY = 0xEF46DB3751D8E999
 """Key of the constant feature: XXH64 of no bytes at all."""
@@ -97,10 +95,10 @@ def _hash_stripes(address: int, length: int) -> np.uint64:
     v1, v2, v3, v4 = _START_1, P2, _ZERO, _START_4
     end = address + (length & ~31)
     while address < end:
-        v1 = hash_round(v1, load_word(address))
-        v2 = hash_round(v2, load_word(address + 8))
-        v3 = hash_round(v3, load_word(address + 16))
-        v4 = hash_round(v4, load_word(address + 24))
+        v1 = hash_round(v1, load_u64(address))
+        v2 = hash_round(v2, load_u64(address + 8))
+        v3 = hash_round(v3, load_u64(address + 16))
+        v4 = hash_round(v4, load_u64(address + 24))
         address += 32
     state = rotate_left(v1, np.uint64(1)) + rotate_left(v2, np.uint64(7))
     state += rotate_left(v3, np.uint64(12)) + rotate_left(v4, np.uint64(18))
@@ -123,7 +121,7 @@ def xxh64_at(address: int, length: int) -> np.uint64:
         address += length & ~31
     state += np.uint64(length)
     while end - address >= 8:
-        state = take_word(state, load_word(address))
+        state = take_word(state, load_u64(address))
         address += 8
     if end - address >= 4:
         state = take_half(state, np.uint64(_load_half(address)))
@@ -138,19 +136,9 @@ def xxh64_at(address: int, length: int) -> np.uint64:
 def hash_spans(data: int, bounds: int, n: int, out: int) -> None:
     """Key of each of n spans: bounds is the address of i64[n+1] offsets into data, out that of u64[n]."""
     for i in range(n):
-        first = load_int(bounds + 8 * i)
-        last = load_int(bounds + 8 * i + 8)
-        store_word(out + 8 * i, not_zero(xxh64_at(data + first, last - first)))
-
-
-@kernel
-def _array_address(array):  # type: ignore[no-untyped-def]
-    return array.ctypes.data
-
-
-def address_of(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
-    """Address of the first byte of a buffer that is not empty; the caller keeps it alive and in place."""
-    return int(_array_address(data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)))
+        first = load_i64(bounds + 8 * i)
+        last = load_i64(bounds + 8 * i + 8)
+        store_u64(out + 8 * i, not_zero(xxh64_at(data + first, last - first)))
 
 
 def xxh64(data: bytes) -> int:
@@ -161,7 +149,7 @@ def xxh64(data: bytes) -> int:
     """
     if not data:
         return BIAS_KEY
-    return int(xxh64_at(address_of(data), len(data)))
+    return int(xxh64_at(buffer_address(data), len(data)))
 
 
 def hash_texts(texts: Sequence[bytes]) -> list[int]:
@@ -170,7 +158,7 @@ def hash_texts(texts: Sequence[bytes]) -> list[int]:
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=bounds[1:])
     data = b"".join(texts) or b"\0"
     keys = np.empty(len(texts), np.uint64)
-    hash_spans(address_of(data), address_of(bounds), len(texts), address_of(keys))
+    hash_spans(buffer_address(data), buffer_address(bounds), len(texts), buffer_address(keys))
     return keys.tolist()
 
 

@@ -19,6 +19,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -261,3 +262,7 @@ def kernel(function: F, **options: bool) -> F:
     compiled._cache = _Cache(function)
     result: F = compiled
     return result
+
+
+inlined = partial(kernel, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""As `kernel`, but laid into its caller, and not to be called from Python: for the steps of hot loops."""

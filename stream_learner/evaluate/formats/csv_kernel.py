@@ -19,8 +19,8 @@ from stream_learner.core.events.fast.layout import (
 )
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.fast.values import take_number
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, store_byte
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, store_byte
 from stream_learner.evaluate.formats import work_layout as lay
 from stream_learner.evaluate.formats.work_layout import (
     KEPT,
@@ -88,7 +88,7 @@ def _may_be_number(byte):  # type: ignore[no-untyped-def]
 @inlined
 def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped-def]
     """The feature of a cell that is not empty; KEPT, STOPPED or a fault."""
-    if load_int(row + ROW_NUMBER) != TAKE_CATEGORY and _may_be_number(load_byte(text)):
+    if load_i64(row + ROW_NUMBER) != TAKE_CATEGORY and _may_be_number(load_byte(text)):
         answer, value = _number(state, text, text + length)
         if answer == STOPPED:
             return STOPPED
@@ -96,16 +96,16 @@ def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped
             if not np.isfinite(value):
                 return INFINITE
             return KEPT if take_number(context, row, value) else TOO_MANY
-    if length > load_int(context + CTX_MAX_VALUE_BYTES):
+    if length > load_i64(context + CTX_MAX_VALUE_BYTES):
         return TOO_LONG
     key = category_key(context, row, text, length, True)
-    return KEPT if emit(context, load_int(row + ROW_SLOT), key, 1.0) else TOO_MANY
+    return KEPT if emit(context, load_i64(row + ROW_SLOT), key, 1.0) else TOO_MANY
 
 
 @kernel
 def _read_label(state: int, text: int, length: int):  # type: ignore[no-untyped-def]
     """The label in a cell that is not empty, `true` and `false` among them: (KEPT, STOPPED or a fault, label)."""
-    word = load_word(text)
+    word = load_u64(text)
     if length == 4 and (word & _BYTES_4) | _SMALL_4 == _TRUE:
         return KEPT, 1.0
     if length == 5 and (word & _BYTES_5) | _SMALL_5 == _FALSE:
@@ -131,8 +131,8 @@ def _undouble(context: int, text: int, quote: int):  # type: ignore[no-untyped-d
 
     Of a text that is too long only so much is written that this is seen. FAIL where it has no end.
     """
-    out = load_int(context + CTX_TEXT)
-    most = load_int(context + CTX_MAX_VALUE_BYTES)
+    out = load_i64(context + CTX_TEXT)
+    most = load_i64(context + CTX_MAX_VALUE_BYTES)
     length = 0
     while True:
         byte = load_byte(text)
@@ -156,7 +156,7 @@ def _quoted_cell(context: int, state: int, at: int):  # type: ignore[no-untyped-
 
     Where it is wrong: (place, fault, FAIL).
     """
-    quote = load_int(state + lay.QUOTE)
+    quote = load_i64(state + lay.QUOTE)
     text = at + 1
     close = find_either(text, quote, NEWLINE)
     if load_byte(close) == NEWLINE:
@@ -169,7 +169,7 @@ def _quoted_cell(context: int, state: int, at: int):  # type: ignore[no-untyped-
             return at, UNCLOSED, FAIL
     if ends_line(behind):
         behind += load_byte(behind) == RETURN
-    elif load_byte(behind) != load_int(state + lay.SEPARATOR):
+    elif load_byte(behind) != load_i64(state + lay.SEPARATOR):
         return behind, BEHIND_QUOTE, FAIL
     return text, length, behind
 
@@ -179,8 +179,8 @@ def _line(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
     """The line at an address: (address it was read to, what it was)."""
     if ends_line(at):
         return at, PASSED_OVER
-    columns, count = load_int(state + lay.COLUMNS), load_int(state + lay.COLUMN_COUNT)
-    separator, quote = load_int(state + lay.SEPARATOR), load_int(state + lay.QUOTE)
+    columns, count = load_i64(state + lay.COLUMNS), load_i64(state + lay.COLUMN_COUNT)
+    separator, quote = load_i64(state + lay.SEPARATOR), load_i64(state + lay.QUOTE)
     label, labelled, weight, answer = np.nan, False, 1.0, KEPT
     start_row(context)
     behind = at - 1
@@ -199,9 +199,9 @@ def _line(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
                 length -= 1
         if length == 0:
             continue
-        kind = load_int(columns + 16 * column)
+        kind = load_i64(columns + 16 * column)
         if kind == FEATURE:
-            answer = _take_feature(context, state, load_int(columns + 16 * column + 8), text, length)
+            answer = _take_feature(context, state, load_i64(columns + 16 * column + 8), text, length)
         elif kind == LABEL:
             answer, label = _read_label(state, text, length)
             labelled = True
@@ -212,7 +212,7 @@ def _line(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
     if load_byte(behind) != NEWLINE:
         return behind, MANY_CELLS
     if not finish_row(context):
-        return load_int(state + lay.AT), TOO_MANY
+        return load_i64(state + lay.AT), TOO_MANY
     keep(context, state, label, weight, labelled)
     return behind, KEPT
 
@@ -220,8 +220,8 @@ def _line(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
 @kernel
 def csv_lines(context: int, state: int) -> int:
     """Take lines until the end, or until there is no room or a number in doubt; says which."""
-    end = load_int(state + lay.END)
-    at = load_int(state + lay.AT)
+    end = load_i64(state + lay.END)
+    at = load_i64(state + lay.AT)
     while at < end:
         if not has_room(context, state):
             return lay.NO_ROOM

@@ -23,8 +23,8 @@ from stream_learner.core.events.feature_spec import MAX_FEATURES_LIMIT, FeatureS
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.log.examples import MAX_FEATURES
 from stream_learner.core.machine.hashing import BIAS_KEY
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, store_int
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, store_i64
 from stream_learner.evaluate.formats import work_layout as lay
 from stream_learner.evaluate.formats.base import Parsed
 from stream_learner.evaluate.formats.line_work import LineWork
@@ -80,7 +80,7 @@ def _number(state, at):  # type: ignore[no-untyped-def]
 @inlined
 def _index(at):  # type: ignore[no-untyped-def]
     """The index at an address: (address of its first digit that counts, address of its `:` or FAIL, its number)."""
-    count, index = leading_digits(load_word(at))
+    count, index = leading_digits(load_u64(at))
     behind = at + count
     if count == 8:
         behind, index = more_digits(behind, index)
@@ -108,8 +108,8 @@ def _label(state: int, at: int):  # type: ignore[no-untyped-def]
 @kernel
 def _features(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
     """All features from an address on: (address where they end, what the line is, whether indices rise)."""
-    names = load_int(context + CTX_ROWS) + load_int(state + lay.COLUMNS)
-    most = load_int(context + CTX_MAX_FEATURES)
+    names = load_i64(context + CTX_ROWS) + load_i64(state + lay.COLUMNS)
+    most = load_i64(context + CTX_MAX_FEATURES)
     rising, before, any_yet = True, np.uint64(0), False
     while True:
         at = skip_blanks(at)
@@ -117,7 +117,7 @@ def _features(context: int, state: int, at: int):  # type: ignore[no-untyped-def
             return at, KEPT, rising
         first, colon, index = _index(at)
         if colon < 0:
-            if load_word(at) & _LOW_HALF != _QID:
+            if load_u64(at) & _LOW_HALF != _QID:
                 return at, _BAD_INDEX, rising
             while not _ends_token(at):
                 at += 1
@@ -130,7 +130,7 @@ def _features(context: int, state: int, at: int):  # type: ignore[no-untyped-def
         rising = rising and (index > before or not any_yet)
         before, any_yet = index, True
         if value != 0.0:
-            if load_int(context + CTX_COUNT) >= most:
+            if load_i64(context + CTX_COUNT) >= most:
                 return at, _TOO_MANY, rising
             append(context, category_key(context, names, first, colon - first, False), value)
         at = behind
@@ -150,10 +150,10 @@ def _line(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
     if answer != KEPT:
         return at, answer
     if rising:
-        if load_int(context + CTX_BIAS) != 0:
+        if load_i64(context + CTX_BIAS) != 0:
             append(context, _BIAS, 1.0)
     else:
-        store_int(context + ctx.CTX_ZEROS, 1)
+        store_i64(context + ctx.CTX_ZEROS, 1)
         if not finish_row(context):
             return at, _INFINITE
     keep(context, state, label, 1.0, labelled)
@@ -163,8 +163,8 @@ def _line(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
 @kernel
 def libsvm_lines(context: int, state: int) -> int:
     """Take lines until the end, or until there is no room or a number in doubt; says which."""
-    end = load_int(state + lay.END)
-    at = load_int(state + lay.AT)
+    end = load_i64(state + lay.END)
+    at = load_i64(state + lay.AT)
     while at < end:
         if not has_room(context, state):
             return lay.NO_ROOM

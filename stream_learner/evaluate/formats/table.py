@@ -31,8 +31,7 @@ from stream_learner.core.events.plan import Plan
 from stream_learner.core.machine.arithmetic import log1p
 from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import address_of
-from stream_learner.core.machine.words import load_float, load_int, load_word, store_int
+from stream_learner.core.machine.memory import address_of, load_f64, load_i64, load_u64, store_i64
 from stream_learner.evaluate.formats import work_layout as lay
 from stream_learner.evaluate.formats.base import Parsed
 from stream_learner.evaluate.formats.line_work import LineWork
@@ -71,7 +70,7 @@ def _text_keys(context: int, row: int, data: int, bounds: NDArray[np.int64], key
 
     A text too long for the specification gets some key.
     """
-    most = load_int(context + ctx.CTX_MAX_VALUE_BYTES)
+    most = load_i64(context + ctx.CTX_MAX_VALUE_BYTES)
     for i in range(len(keys)):
         length = min(bounds[i + 1] - bounds[i], most)
         keys[i] = category_key(context, row, data + bounds[i], length, True)
@@ -80,21 +79,21 @@ def _text_keys(context: int, row: int, data: int, bounds: NDArray[np.int64], key
 @kernel
 def _row(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
     """One row: (place of the column it was read to, KEPT or a fault)."""
-    table, count = load_int(state + lay.COLUMNS), load_int(state + lay.COLUMN_COUNT)
+    table, count = load_i64(state + lay.COLUMNS), load_i64(state + lay.COLUMN_COUNT)
     start_row(context)
     for column in range(count):
         words = table + 8 * _WORDS * column
-        place, starts, keys, values = load_int(words), load_int(words + 16), load_int(words + 24), load_int(words + 40)
-        slot = load_int(load_int(words + 8) + ROW_SLOT)
-        for i in range(load_int(starts + 8 * at), load_int(starts + 8 * at + 8)):
-            key = load_word(keys + load_int(words + 32) * i)
-            value = load_float(values + load_int(words + 48) * i)
+        place, starts, keys, values = load_i64(words), load_i64(words + 16), load_i64(words + 24), load_i64(words + 40)
+        slot = load_i64(load_i64(words + 8) + ROW_SLOT)
+        for i in range(load_i64(starts + 8 * at), load_i64(starts + 8 * at + 8)):
+            key = load_u64(keys + load_i64(words + 32) * i)
+            value = load_f64(values + load_i64(words + 48) * i)
             if key == _NO_KEY:
                 return place, _TOO_LONG
             if not np.isfinite(value):
                 return place, _INFINITE
             if value == 0.0:
-                store_int(context + ctx.CTX_ZEROS, 1)
+                store_i64(context + ctx.CTX_ZEROS, 1)
             if not emit(context, slot, key, value):
                 return place, _TOO_MANY
     return 1, lay.KEPT if finish_row(context) else _TOO_MANY
@@ -103,12 +102,12 @@ def _row(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
 @kernel
 def table_rows(context: int, state: int) -> int:
     """Take rows until the end, or until there is no room; says which."""
-    labels, weights = load_int(state + lay.LABELS_IN), load_int(state + lay.WEIGHTS_IN)
-    for at in range(load_int(state + lay.AT), load_int(state + lay.END)):
-        store_int(state + lay.AT, at)
+    labels, weights = load_i64(state + lay.LABELS_IN), load_i64(state + lay.WEIGHTS_IN)
+    for at in range(load_i64(state + lay.AT), load_i64(state + lay.END)):
+        store_i64(state + lay.AT, at)
         if not has_room(context, state):
             return lay.NO_ROOM
-        label, weight = load_float(labels + 8 * at), load_float(weights + 8 * at)
+        label, weight = load_f64(labels + 8 * at), load_f64(weights + 8 * at)
         place, answer = _row(context, state, at)
         if np.isinf(label):
             place, answer = 1, _BAD_LABEL
@@ -118,7 +117,7 @@ def table_rows(context: int, state: int) -> int:
             note_fault(state, at + place - 1, answer)
         else:
             keep(context, state, label, abs(weight), not np.isnan(label))
-        store_int(state + lay.LINE, load_int(state + lay.LINE) + 1)
+        store_i64(state + lay.LINE, load_i64(state + lay.LINE) + 1)
     return lay.DONE
 
 

@@ -25,16 +25,8 @@ from stream_learner.core.events.fast.layout import (
     FAIL,
 )
 from stream_learner.core.events.fast.numbers import MAX_DIGITS, more_digits, nearest_float
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    inlined,
-    load_byte,
-    load_float,
-    load_int,
-    store_float,
-    store_int,
-    trailing_zeros,
-)
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_f64, load_i64, store_f64, store_i64, trailing_zeros
 
 # The text: address of the next line and its number; address behind the text, where a newline of ours stands.
 AT = 0
@@ -198,53 +190,53 @@ def read_decimal(at: int):  # type: ignore[no-untyped-def]
 @kernel
 def settle(state: int, at: int, behind: int):  # type: ignore[no-untyped-def]
     """A number in doubt, its text in [at, behind): (its value, whether it is known). What is not known is asked for."""
-    known = load_int(state + KNOWN_AT)
-    for i in range(load_int(state + KNOWN)):
-        if load_int(known + 16 * i) == at:
-            return load_float(known + 16 * i + 8), True
-    store_int(state + DOUBT, at)
-    store_int(state + DOUBT_END, behind)
+    known = load_i64(state + KNOWN_AT)
+    for i in range(load_i64(state + KNOWN)):
+        if load_i64(known + 16 * i) == at:
+            return load_f64(known + 16 * i + 8), True
+    store_i64(state + DOUBT, at)
+    store_i64(state + DOUBT_END, behind)
     return 0.0, False
 
 
 @inlined
 def has_room(context, state):  # type: ignore[no-untyped-def]
     """Whether one more example, or one more fault, surely fits."""
-    features = load_int(context + CTX_FILLED) + load_int(context + CTX_MAX_FEATURES) + 1
-    rows = load_int(state + ROWS) < load_int(state + ROW_ROOM)
-    faults = load_int(state + FAULTS) < load_int(state + FAULT_ROOM)
-    return features <= load_int(context + CTX_CAPACITY) and rows and faults
+    features = load_i64(context + CTX_FILLED) + load_i64(context + CTX_MAX_FEATURES) + 1
+    rows = load_i64(state + ROWS) < load_i64(state + ROW_ROOM)
+    faults = load_i64(state + FAULTS) < load_i64(state + FAULT_ROOM)
+    return features <= load_i64(context + CTX_CAPACITY) and rows and faults
 
 
 @inlined
 def keep(context, state, label, weight, labelled):  # type: ignore[no-untyped-def]
     """The row of the context becomes an example."""
-    row = load_int(state + ROWS)
-    filled = load_int(context + CTX_FILLED) + load_int(context + CTX_COUNT)
-    store_int(context + CTX_FILLED, filled)
-    store_int(load_int(context + CTX_ROW_STARTS) + 8 * row + 8, filled)
-    store_float(load_int(state + LABELS) + 8 * row, label)
-    store_float(load_int(state + WEIGHTS) + 8 * row, weight)
-    store_int(load_int(state + LINES) + 8 * row, load_int(state + LINE))
-    store_int(load_int(state + LABELLED) + 8 * row, np.int64(labelled))
-    store_int(state + ROWS, row + 1)
+    row = load_i64(state + ROWS)
+    filled = load_i64(context + CTX_FILLED) + load_i64(context + CTX_COUNT)
+    store_i64(context + CTX_FILLED, filled)
+    store_i64(load_i64(context + CTX_ROW_STARTS) + 8 * row + 8, filled)
+    store_f64(load_i64(state + LABELS) + 8 * row, label)
+    store_f64(load_i64(state + WEIGHTS) + 8 * row, weight)
+    store_i64(load_i64(state + LINES) + 8 * row, load_i64(state + LINE))
+    store_i64(load_i64(state + LABELLED) + 8 * row, np.int64(labelled))
+    store_i64(state + ROWS, row + 1)
 
 
 @kernel
 def note_fault(state: int, at: int, code: int) -> None:
     """The line under way is left out, for what stands at an address."""
-    count = load_int(state + FAULTS)
-    fault = load_int(state + FAULT_AT) + 24 * count
-    store_int(fault, load_int(state + LINE))
-    store_int(fault + 8, at - load_int(state + AT) + 1)
-    store_int(fault + 16, code)
-    store_int(state + FAULTS, count + 1)
+    count = load_i64(state + FAULTS)
+    fault = load_i64(state + FAULT_AT) + 24 * count
+    store_i64(fault, load_i64(state + LINE))
+    store_i64(fault + 8, at - load_i64(state + AT) + 1)
+    store_i64(fault + 16, code)
+    store_i64(state + FAULTS, count + 1)
 
 
 @inlined
 def next_line(state, at):  # type: ignore[no-untyped-def]
     """Go on behind the newline that follows an address; returns where that is."""
     following = find_either(at, NEWLINE, NEWLINE) + 1
-    store_int(state + AT, following)
-    store_int(state + LINE, load_int(state + LINE) + 1)
+    store_i64(state + AT, following)
+    store_i64(state + LINE, load_i64(state + LINE) + 1)
     return following

@@ -18,7 +18,8 @@ from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.keys import key_hash, look_up
 from stream_learner.core.events.feature_keys import longest_text
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
-from stream_learner.core.machine.hashing import address_of, hash_texts
+from stream_learner.core.machine.hashing import hash_texts
+from stream_learner.core.machine.memory import address_of
 
 MAX_ROWS = 4_096
 INDEX_SIZE = 4 * MAX_ROWS

@@ -12,8 +12,8 @@ from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.layout import FAIL
 from stream_learner.core.events.fast.strings import QUOTE, string_end
 from stream_learner.core.events.fast.values import COLON, skip_space
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, same_under_mask, store_int
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, same_under_mask, store_i64
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -23,7 +23,7 @@ _SHIFT = np.uint64(29)
 @kernel
 def _word_of(at: int, left: int) -> np.uint64:
     """Up to 8 bytes at an address, zeros behind them."""
-    word = load_word(at)
+    word = load_u64(at)
     return word if left >= 8 else word & ~(_ALL << np.uint64(8 * left))
 
 
@@ -48,18 +48,18 @@ def _same_bytes(a: int, b: int, length: int) -> bool:
 @kernel
 def look_up(context: int, parent: int, key: int, length: int) -> int:
     """Row of a field by its parent's row and its key, FAIL if it is not known."""
-    rows = load_int(context + lay.CTX_ROWS)
-    index = load_int(context + lay.CTX_INDEX)
-    pool = load_int(context + lay.CTX_POOL)
-    mask = load_int(context + lay.CTX_INDEX_MASK)
+    rows = load_i64(context + lay.CTX_ROWS)
+    index = load_i64(context + lay.CTX_INDEX)
+    pool = load_i64(context + lay.CTX_POOL)
+    mask = load_i64(context + lay.CTX_INDEX_MASK)
     entry = key_hash(parent, key, length) & mask
     while True:
-        row = load_int(index + 8 * entry)
+        row = load_i64(index + 8 * entry)
         if row < 0:
             return FAIL
         at = rows + row
-        if load_int(at + lay.ROW_PARENT) == parent and load_int(at + lay.ROW_PATTERN_LENGTH) == length + 3:
-            if _same_bytes(pool + load_int(at + lay.ROW_PATTERN) + 1, key, length):
+        if load_i64(at + lay.ROW_PARENT) == parent and load_i64(at + lay.ROW_PATTERN_LENGTH) == length + 3:
+            if _same_bytes(pool + load_i64(at + lay.ROW_PATTERN) + 1, key, length):
                 return row
         entry = (entry + 1) & mask
 
@@ -67,7 +67,7 @@ def look_up(context: int, parent: int, key: int, length: int) -> int:
 @kernel
 def _may_skip(context: int, parent: int, key: int, length: int) -> bool:
     """Whether an unknown key inside this parent has no meaning."""
-    unknown = load_int(load_int(context + lay.CTX_ROWS) + parent + lay.ROW_UNKNOWN)
+    unknown = load_i64(load_i64(context + lay.CTX_ROWS) + parent + lay.ROW_UNKNOWN)
     if unknown == lay.UNKNOWN_MATTERS_IF_DOTTED:
         for i in range(length):
             if load_byte(key + i) == 0x2E:
@@ -89,22 +89,22 @@ def find_field(context: int, parent: int, before: int, at: int, end: int):  # ty
         return FAIL, at
     row = look_up(context, parent, at + 1, close - at - 1)
     if row >= 0:
-        store_int(load_int(context + lay.CTX_ROWS) + before + lay.ROW_NEXT, row)
+        store_i64(load_i64(context + lay.CTX_ROWS) + before + lay.ROW_NEXT, row)
     elif _may_skip(context, parent, at + 1, close - at - 1):
         row = lay.NOWHERE_ROW
-        store_int(load_int(context + lay.CTX_ROWS) + row + lay.ROW_SEEN, 0)
+        store_i64(load_i64(context + lay.CTX_ROWS) + row + lay.ROW_SEEN, 0)
     else:
-        store_int(context + lay.CTX_ANSWER, lay.UNKNOWN_FIELD)
+        store_i64(context + lay.CTX_ANSWER, lay.UNKNOWN_FIELD)
     return row, skip_space(behind + 1)
 
 
 @inlined
 def is_guess(context, row, parent, at):  # type: ignore[no-untyped-def]
     """Whether the key and colon at an address are those of the field of this row."""
-    if not same_under_mask(at, row + lay.ROW_START) or load_int(row + lay.ROW_PARENT) != parent:
+    if not same_under_mask(at, row + lay.ROW_START) or load_i64(row + lay.ROW_PARENT) != parent:
         return False
-    length = load_int(row + lay.ROW_PATTERN_LENGTH)
+    length = load_i64(row + lay.ROW_PATTERN_LENGTH)
     if length <= 16:
         return True
-    pattern = load_int(context + lay.CTX_POOL) + load_int(row + lay.ROW_PATTERN)
+    pattern = load_i64(context + lay.CTX_POOL) + load_i64(row + lay.ROW_PATTERN)
     return _same_bytes(pattern + 16, at + 16, length - 16)

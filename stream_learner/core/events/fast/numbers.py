@@ -13,13 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from stream_learner.core.events.fast.layout import FAIL
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    float_of_word,
-    inlined,
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import (
+    float_of_bits,
     leading_zeros,
     load_byte,
-    load_word,
+    load_u64,
     product_high,
     trailing_zeros,
 )
@@ -83,7 +82,7 @@ def leading_digits(word):  # type: ignore[no-untyped-def]
 def more_digits(at: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
     """Take all digits from `at` on into the mantissa, modulo 2^64: (address behind them, mantissa)."""
     while True:
-        count, number = leading_digits(load_word(at))
+        count, number = leading_digits(load_u64(at))
         mantissa = mantissa * _TENS[count] + number
         at += count
         if count < 8:
@@ -169,4 +168,4 @@ def _nearest_by_product(mantissa: np.uint64, exponent: int):  # type: ignore[no-
     if bits == _HIDDEN << _1:
         bits = _HIDDEN
         power += 1
-    return float_of_word((bits ^ _HIDDEN) | (np.uint64(power) << np.uint64(52))), True
+    return float_of_bits(np.int64((bits ^ _HIDDEN) | (np.uint64(power) << np.uint64(52)))), True

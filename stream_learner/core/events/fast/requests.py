@@ -16,10 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.machine.hashing import address_of
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import load_i64, store_i64
-from stream_learner.core.machine.words import load_byte
+from stream_learner.core.machine.memory import buffer_address, load_byte, load_i64, store_i64
 
 UNUSUAL = -1
 _QUOTE, _ESCAPE, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
@@ -59,9 +57,9 @@ def find_elements(text: bytes, key: bytes, most: int) -> Elements | None:
         return None
     room = min(len(text) // _LEAST_ELEMENT + 1, most)
     places = np.empty(2 * room + 3, np.int64)
-    span = address_of(places)
+    span = buffer_address(places)
     starts, ends = span + 24, span + 24 + 8 * room
-    count = _find(address_of(text), len(text), address_of(key), len(key), starts, ends, room, span)
+    count = _find(buffer_address(text), len(text), buffer_address(key), len(key), starts, ends, room, span)
     if count < 0:
         return None
     if count > room:

@@ -39,16 +39,8 @@ from stream_learner.core.events.fast.values import (
     take_role_text,
 )
 from stream_learner.core.events.reference import MAX_TIME_MS
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    inlined,
-    load_byte,
-    load_int,
-    load_word,
-    store_float,
-    store_int,
-    store_word,
-)
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, store_f64, store_i64, store_u64
 
 
 @kernel
@@ -62,8 +54,8 @@ def _unusual_text(context: int, text: int, end: int):  # type: ignore[no-untyped
         return text, 0, FAIL
     if load_byte(close) == QUOTE:
         return text, close - text, close + 1
-    out = load_int(context + lay.CTX_TEXT)
-    length, close = unescape(text, end, out, load_int(context + lay.CTX_TEXT_BYTES))
+    out = load_i64(context + lay.CTX_TEXT)
+    length, close = unescape(text, end, out, load_i64(context + lay.CTX_TEXT_BYTES))
     return out, length, close + 1 if close >= 0 else FAIL
 
 
@@ -71,11 +63,11 @@ def _unusual_text(context: int, text: int, end: int):  # type: ignore[no-untyped
 def _open(context, stack, depth, parent, in_list, number):  # type: ignore[no-untyped-def]
     """Keep what is open; returns the number of the object or list that opens now."""
     at = stack + 24 * depth
-    store_int(at, parent)
-    store_int(at + 8, in_list)
-    store_int(at + 16, number)
-    stamp = load_int(context + lay.CTX_STAMP) + 1
-    store_int(context + lay.CTX_STAMP, stamp)
+    store_i64(at, parent)
+    store_i64(at + 8, in_list)
+    store_i64(at + 16, number)
+    stamp = load_i64(context + lay.CTX_STAMP) + 1
+    store_i64(context + lay.CTX_STAMP, stamp)
     return stamp
 
 
@@ -92,7 +84,7 @@ def _take_string(context, row, at, end):  # type: ignore[no-untyped-def]
         text, length, at = _unusual_text(context, text, end)
         if at < 0:
             return FAIL
-    take = load_int(row + lay.ROW_STRING)
+    take = load_i64(row + lay.ROW_STRING)
     if take == lay.TAKE_CATEGORY:
         return at if _take_category(context, row, text, length, True) else FAIL
     if take == lay.TAKE_ROLE:
@@ -103,10 +95,10 @@ def _take_string(context, row, at, end):  # type: ignore[no-untyped-def]
 @inlined
 def _take_category(context, row, text, length, even):  # type: ignore[no-untyped-def]
     """The feature `name=text`; False if there are too many, or the text is too long."""
-    if length > load_int(context + lay.CTX_MAX_VALUE_BYTES):
+    if length > load_i64(context + lay.CTX_MAX_VALUE_BYTES):
         return False
     key = category_key(context, row, text, length, even)
-    return emit(context, load_int(row + lay.ROW_SLOT), key, 1.0)
+    return emit(context, load_i64(row + lay.ROW_SLOT), key, 1.0)
 
 
 @inlined
@@ -115,7 +107,7 @@ def _take_digits(context, row, at):  # type: ignore[no-untyped-def]
     behind, integer, _, value = read_number(at)
     if behind < 0:
         return FAIL
-    take = load_int(row + lay.ROW_NUMBER)
+    take = load_i64(row + lay.ROW_NUMBER)
     if take == lay.TAKE_CATEGORY and integer:
         return behind if _take_category(context, row, at, behind - at, False) else FAIL
     if take == lay.TAKE_ROLE:
@@ -127,7 +119,7 @@ def _take_digits(context, row, at):  # type: ignore[no-untyped-def]
 def _take_literal(context, row, at):  # type: ignore[no-untyped-def]
     """`true`, `false` or `null` at an address: the address behind it, or FAIL."""
     behind = literal_end(at)
-    take = load_int(row + lay.ROW_STRING)
+    take = load_i64(row + lay.ROW_STRING)
     if behind < 0 or take == lay.TAKE_NOTHING:
         return behind
     letter = load_byte(at)
@@ -135,8 +127,8 @@ def _take_literal(context, row, at):  # type: ignore[no-untyped-def]
         return behind if take != lay.TAKE_ROLE or take_role_null(context, row) else FAIL
     if take == lay.TAKE_ROLE:
         return FAIL
-    key = load_word(row + (lay.ROW_TRUE_KEY if letter == 0x74 else lay.ROW_FALSE_KEY))
-    return behind if emit(context, load_int(row + lay.ROW_SLOT), key, 1.0) else FAIL
+    key = load_u64(row + (lay.ROW_TRUE_KEY if letter == 0x74 else lay.ROW_FALSE_KEY))
+    return behind if emit(context, load_i64(row + lay.ROW_SLOT), key, 1.0) else FAIL
 
 
 @inlined
@@ -148,7 +140,7 @@ def _take_value(context, row, at, end):  # type: ignore[no-untyped-def]
     if byte == MINUS or (byte >= 0x30 and byte <= 0x39):
         return _take_digits(context, row, at)
     if byte == OPEN_OBJECT or byte == OPEN_LIST:
-        skip = load_int(row + lay.ROW_ENTER) == lay.SKIP_INSIDE
+        skip = load_i64(row + lay.ROW_ENTER) == lay.SKIP_INSIDE
         return skip_inside(context, at, end) if skip else FAIL
     return _take_literal(context, row, at)
 
@@ -160,8 +152,8 @@ def _read_event(context: int, at: int, end: int) -> bool:
     parent: the row, by its offset, of the field that the innermost open object or list is the value of;
     before: of the field read last; number: of the innermost open object.
     """
-    rows = load_int(context + lay.CTX_ROWS)
-    stack = load_int(context + lay.CTX_STACK)
+    rows = load_i64(context + lay.CTX_ROWS)
+    stack = load_i64(context + lay.CTX_STACK)
     row, parent, before, in_list, depth = rows, 0, 0, False, 1
     number = _new_number(context)
     at = skip_space(at + 1)
@@ -169,23 +161,23 @@ def _read_event(context: int, at: int, end: int) -> bool:
     while True:
         if not empty:
             if not in_list:
-                row = rows + load_int(rows + before + lay.ROW_NEXT)
+                row = rows + load_i64(rows + before + lay.ROW_NEXT)
                 if is_guess(context, row, parent, at):
-                    at += load_int(row + lay.ROW_PATTERN_LENGTH)
+                    at += load_i64(row + lay.ROW_PATTERN_LENGTH)
                 else:
                     before, at = find_field(context, parent, before, at, end)
                     row = rows + before
                     if before < 0:
                         return False
                 before = row - rows
-                if at >= end or load_int(row + lay.ROW_SEEN) == number:
+                if at >= end or load_i64(row + lay.ROW_SEEN) == number:
                     return False
-                store_int(row + lay.ROW_SEEN, number)
+                store_i64(row + lay.ROW_SEEN, number)
             byte = load_byte(at)
             if byte <= 0x20:
                 at = skip_space(at)
                 byte = load_byte(at)
-            if (byte == OPEN_OBJECT or byte == OPEN_LIST) and load_int(row + lay.ROW_ENTER) == lay.TAKE_INSIDE:
+            if (byte == OPEN_OBJECT or byte == OPEN_LIST) and load_i64(row + lay.ROW_ENTER) == lay.TAKE_INSIDE:
                 if depth >= lay.MAX_DEPTH:
                     return False
                 _push(stack, depth, parent, in_list, number)
@@ -219,35 +211,35 @@ def _read_event(context: int, at: int, end: int) -> bool:
 @inlined
 def _new_number(context):  # type: ignore[no-untyped-def]
     """A number that no object before had."""
-    stamp = load_int(context + lay.CTX_STAMP) + 1
-    store_int(context + lay.CTX_STAMP, stamp)
+    stamp = load_i64(context + lay.CTX_STAMP) + 1
+    store_i64(context + lay.CTX_STAMP, stamp)
     return stamp
 
 
 @inlined
 def _push(stack, depth, parent, in_list, number):  # type: ignore[no-untyped-def]
-    store_int(stack + 24 * depth, parent)
-    store_int(stack + 24 * depth + 8, np.int64(in_list))
-    store_int(stack + 24 * depth + 16, number)
+    store_i64(stack + 24 * depth, parent)
+    store_i64(stack + 24 * depth + 8, np.int64(in_list))
+    store_i64(stack + 24 * depth + 16, number)
 
 
 @inlined
 def _pop(stack, depth):  # type: ignore[no-untyped-def]
     at = stack + 24 * depth
-    return load_int(at), load_int(at + 8) != 0, load_int(at + 16)
+    return load_i64(at), load_i64(at + 8) != 0, load_i64(at + 16)
 
 
 @kernel
 def _settle_roles(context: int, record_time_ms: int) -> bool:
     """Whether all roles are there, and the time is one that may be."""
-    needed = load_int(context + lay.CTX_ROLES_NEEDED)
-    if load_int(context + lay.CTX_ROLES_FOUND) & needed != needed:
+    needed = load_i64(context + lay.CTX_ROLES_NEEDED)
+    if load_i64(context + lay.CTX_ROLES_FOUND) & needed != needed:
         return False
     if needed & lay.TIME_BIT != 0:
-        ahead = load_int(context + lay.CTX_TIME) - record_time_ms
-        return record_time_ms < 0 or ahead <= load_int(context + lay.CTX_MAX_SKEW_MS)
+        ahead = load_i64(context + lay.CTX_TIME) - record_time_ms
+        return record_time_ms < 0 or ahead <= load_i64(context + lay.CTX_MAX_SKEW_MS)
     if needed != 0:
-        store_int(context + lay.CTX_TIME, record_time_ms)
+        store_i64(context + lay.CTX_TIME, record_time_ms)
         return 0 <= record_time_ms <= MAX_TIME_MS
     return True
 
@@ -255,8 +247,8 @@ def _settle_roles(context: int, record_time_ms: int) -> bool:
 @kernel
 def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
     """One event into the context; False, with nothing kept, if it is not for the kernel."""
-    store_int(context + lay.CTX_ANSWER, lay.UNUSUAL)
-    if end - at > load_int(context + lay.CTX_MAX_EVENT_BYTES):
+    store_i64(context + lay.CTX_ANSWER, lay.UNUSUAL)
+    if end - at > load_i64(context + lay.CTX_MAX_EVENT_BYTES):
         return False
     while end > at and is_space(load_byte(end - 1)):
         end -= 1
@@ -265,10 +257,10 @@ def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
     at = skip_space(at)
     if load_byte(at) != OPEN_OBJECT:
         return False
-    store_int(context + lay.CTX_ROLES_FOUND, 0)
-    store_word(context + lay.CTX_ID, np.uint64(0))
-    store_int(context + lay.CTX_TIME, 0)
-    store_float(context + lay.CTX_NUMBER, 1.0)
+    store_i64(context + lay.CTX_ROLES_FOUND, 0)
+    store_u64(context + lay.CTX_ID, np.uint64(0))
+    store_i64(context + lay.CTX_TIME, 0)
+    store_f64(context + lay.CTX_NUMBER, 1.0)
     start_row(context)
     if not _read_event(context, at, end) or not _settle_roles(context, record_time_ms):
         return False
@@ -279,12 +271,12 @@ def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
 def count_inside(bounds: int, n: int, size: int) -> int:
     """How many of n records end PADDING bytes or more before the end of `size` bytes; FAIL if one is not inside,
     or ends before it begins. bounds: address of i64[n+1]."""
-    before = load_int(bounds)
-    if before < 0 or load_int(bounds + 8 * n) > size:
+    before = load_i64(bounds)
+    if before < 0 or load_i64(bounds + 8 * n) > size:
         return FAIL
     inside = 0
     for i in range(n):
-        bound = load_int(bounds + 8 * i + 8)
+        bound = load_i64(bounds + 8 * i + 8)
         if bound < before:
             return FAIL
         inside += bound <= size - lay.PADDING
@@ -300,32 +292,32 @@ def decode_events(context, data, bounds, times, first, last, time_ms, id_hash, n
     arrays: time_ms i64, id_hash u64, number f64, row_start i64 filled up to `first`, keys u64 and values f64 with
     the room there is. Returns the event it stopped at, `last` if none; the context's answer then says why.
     """
-    store_int(context + lay.CTX_TIMES, time_ms.ctypes.data)
-    store_int(context + lay.CTX_IDS, id_hash.ctypes.data)
-    store_int(context + lay.CTX_NUMBERS, number.ctypes.data)
-    store_int(context + lay.CTX_ROW_STARTS, row_start.ctypes.data)
-    store_int(context + lay.CTX_KEYS, keys.ctypes.data)
-    store_int(context + lay.CTX_VALUES, values.ctypes.data)
-    store_int(context + lay.CTX_FILLED, row_start[first])
-    store_int(context + lay.CTX_CAPACITY, len(keys))
+    store_i64(context + lay.CTX_TIMES, time_ms.ctypes.data)
+    store_i64(context + lay.CTX_IDS, id_hash.ctypes.data)
+    store_i64(context + lay.CTX_NUMBERS, number.ctypes.data)
+    store_i64(context + lay.CTX_ROW_STARTS, row_start.ctypes.data)
+    store_i64(context + lay.CTX_KEYS, keys.ctypes.data)
+    store_i64(context + lay.CTX_VALUES, values.ctypes.data)
+    store_i64(context + lay.CTX_FILLED, row_start[first])
+    store_i64(context + lay.CTX_CAPACITY, len(keys))
     return _decode_all(context, data, bounds, times, first, last)
 
 
 @kernel
 def _decode_all(context: int, data: int, bounds: int, times: int, first: int, last: int) -> int:
-    most = load_int(context + lay.CTX_MAX_FEATURES) + 1
+    most = load_i64(context + lay.CTX_MAX_FEATURES) + 1
     for i in range(first, last):
-        filled = load_int(context + lay.CTX_FILLED)
-        if filled + most > load_int(context + lay.CTX_CAPACITY):
-            store_int(context + lay.CTX_ANSWER, lay.NO_ROOM)
+        filled = load_i64(context + lay.CTX_FILLED)
+        if filled + most > load_i64(context + lay.CTX_CAPACITY):
+            store_i64(context + lay.CTX_ANSWER, lay.NO_ROOM)
             return i
-        at, end = data + load_int(bounds + 8 * i), data + load_int(bounds + 8 * i + 8)
-        if not _decode_event(context, at, end, load_int(times + 8 * i)):
+        at, end = data + load_i64(bounds + 8 * i), data + load_i64(bounds + 8 * i + 8)
+        if not _decode_event(context, at, end, load_i64(times + 8 * i)):
             return i
-        filled += load_int(context + lay.CTX_COUNT)
-        store_int(context + lay.CTX_FILLED, filled)
-        store_int(load_int(context + lay.CTX_ROW_STARTS) + 8 * i + 8, filled)
-        store_word(load_int(context + lay.CTX_IDS) + 8 * i, load_word(context + lay.CTX_ID))
-        store_int(load_int(context + lay.CTX_TIMES) + 8 * i, load_int(context + lay.CTX_TIME))
-        store_word(load_int(context + lay.CTX_NUMBERS) + 8 * i, load_word(context + lay.CTX_NUMBER))
+        filled += load_i64(context + lay.CTX_COUNT)
+        store_i64(context + lay.CTX_FILLED, filled)
+        store_i64(load_i64(context + lay.CTX_ROW_STARTS) + 8 * i + 8, filled)
+        store_u64(load_i64(context + lay.CTX_IDS) + 8 * i, load_u64(context + lay.CTX_ID))
+        store_i64(load_i64(context + lay.CTX_TIMES) + 8 * i, load_i64(context + lay.CTX_TIME))
+        store_u64(load_i64(context + lay.CTX_NUMBERS) + 8 * i, load_u64(context + lay.CTX_NUMBER))
     return last

@@ -19,15 +19,14 @@ from stream_learner.core.events.fast.layout import (
     ROW_PREFIX_TAIL,
 )
 from stream_learner.core.machine.hashing import P5, avalanche, not_zero, take_byte, take_half, take_word, xxh64_at
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    inlined,
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import (
     load_byte,
-    load_int,
-    load_word,
-    special_marks,
+    load_i64,
+    load_u64,
+    special_bytes,
     store_byte,
-    store_word,
+    store_u64,
     trailing_zeros,
 )
 
@@ -53,12 +52,12 @@ for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 def find_special(at, end):  # type: ignore[no-untyped-def]
     """The first byte from `at` on that ends plain text (quote, backslash, control, not ASCII), or an address not
     below `end`."""
-    marks = special_marks(at)
+    marks = special_bytes(at)
     while marks == 0:
         at += 16
         if at >= end:
             return at
-        marks = special_marks(at)
+        marks = special_bytes(at)
     return at + trailing_zeros(marks)
 
 
@@ -67,7 +66,7 @@ def character_bytes(at: int) -> int:
     """Length of the UTF-8 sequence at an address whose byte is not ASCII, 0 if it is not valid (RFC 3629)."""
     lead = load_byte(at)
     second = load_byte(at + 1)
-    word = load_word(at)
+    word = load_u64(at)
     if lead < 0xC2:
         return 0
     if lead < 0xE0:
@@ -160,9 +159,9 @@ def unescape(at: int, end: int, out: int, room: int):  # type: ignore[no-untyped
     """
     start = out
     while out - start < room - 32:
-        plain = min(trailing_zeros(special_marks(at)), 16)
-        store_word(out, load_word(at))
-        store_word(out + 8, load_word(at + 8))
+        plain = min(trailing_zeros(special_bytes(at)), 16)
+        store_u64(out, load_u64(at))
+        store_u64(out + 8, load_u64(at + 8))
         out += plain
         at += plain
         if at >= end:
@@ -181,7 +180,7 @@ def unescape(at: int, end: int, out: int, room: int):  # type: ignore[no-untyped
             length = character_bytes(at) if byte >= 0x80 else 0
             if length == 0:
                 return 0, FAIL
-            store_word(out, load_word(at))
+            store_u64(out, load_u64(at))
             out += length
             at += length
     return 0, FAIL
@@ -190,13 +189,13 @@ def unescape(at: int, end: int, out: int, room: int):  # type: ignore[no-untyped
 @kernel
 def _hash_long(context: int, row: int, text: int, length: int) -> np.uint64:
     """XXH64 of prefix and text of 32 bytes or more together, put side by side in scratch space."""
-    out = load_int(context + CTX_TEXT) + load_int(context + CTX_TEXT_BYTES)
-    prefix = load_int(context + CTX_POOL) + load_int(row + ROW_PREFIX)
-    prefix_length = load_int(row + ROW_PREFIX_LENGTH)
+    out = load_i64(context + CTX_TEXT) + load_i64(context + CTX_TEXT_BYTES)
+    prefix = load_i64(context + CTX_POOL) + load_i64(row + ROW_PREFIX)
+    prefix_length = load_i64(row + ROW_PREFIX_LENGTH)
     for i in range(0, prefix_length, 8):
-        store_word(out + i, load_word(prefix + i))
+        store_u64(out + i, load_u64(prefix + i))
     for i in range(0, length, 8):
-        store_word(out + prefix_length + i, load_word(text + i))
+        store_u64(out + prefix_length + i, load_u64(text + i))
     return xxh64_at(out, prefix_length + length)
 
 
@@ -233,11 +232,11 @@ def _take_tail(state, word, left, even):  # type: ignore[no-untyped-def]
 @inlined
 def _take_prefix(state, prefix, length):  # type: ignore[no-untyped-def]
     """XXH64's steps for the whole words, one to three, of a prefix."""
-    state = take_word(state, load_word(prefix))
+    state = take_word(state, load_u64(prefix))
     if length >= 16:
-        state = take_word(state, load_word(prefix + 8))
+        state = take_word(state, load_u64(prefix + 8))
         if length >= 24:
-            state = take_word(state, load_word(prefix + 16))
+            state = take_word(state, load_u64(prefix + 16))
     return state
 
 
@@ -248,24 +247,24 @@ def category_key(context, row, text, length, even):  # type: ignore[no-untyped-d
     The prefix's whole words are taken from the pool; its last bytes are laid over the bytes before the text, so
     that the rest is words as they stand in the record.
     """
-    prefix_length = load_int(row + ROW_PREFIX_LENGTH)
+    prefix_length = load_i64(row + ROW_PREFIX_LENGTH)
     total = prefix_length + length
     if total >= 32:
         return not_zero(_hash_long(context, row, text, length))
     state = P5 + np.uint64(total)
     if prefix_length >= 8:
-        state = _take_prefix(state, load_int(context + CTX_POOL) + load_int(row + ROW_PREFIX), prefix_length)
+        state = _take_prefix(state, load_i64(context + CTX_POOL) + load_i64(row + ROW_PREFIX), prefix_length)
         prefix_length &= 7
     at = text - prefix_length
     left = prefix_length + length
-    word = (load_word(at) & (_ALL << np.uint64(8 * prefix_length))) | load_word(row + ROW_PREFIX_TAIL)
+    word = (load_u64(at) & (_ALL << np.uint64(8 * prefix_length))) | load_u64(row + ROW_PREFIX_TAIL)
     if left >= 8:
         state = take_word(state, word)
-        word = load_word(at + 8)
+        word = load_u64(at + 8)
         if left >= 16:
             state = take_word(state, word)
-            word = load_word(at + 16)
+            word = load_u64(at + 16)
             if left >= 24:
                 state = take_word(state, word)
-                word = load_word(at + 24)
+                word = load_u64(at + 24)
     return not_zero(avalanche(_take_tail(state, word, left & 7, even)))

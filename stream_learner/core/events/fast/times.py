@@ -12,7 +12,7 @@ from stream_learner.core.events.fast.layout import FAIL, UNIT_CODES
 from stream_learner.core.events.fast.numbers import more_digits
 from stream_learner.core.events.reference import AUTO_MICROS_BELOW, AUTO_MILLIS_BELOW, AUTO_SECONDS_BELOW, MAX_TIME_MS
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import load_byte
+from stream_learner.core.machine.memory import load_byte
 
 _MILLIS, _SECONDS, _MICROS = UNIT_CODES["ms"], UNIT_CODES["s"], UNIT_CODES["us"]
 _ISO, _AUTO = UNIT_CODES["iso"], UNIT_CODES["auto"]
