@@ -19,8 +19,8 @@ from fuzz.json_text import event_text
 from fuzz.mutate import mutated
 from fuzz.target import Target, Wrong
 from fuzz.targets.events import FEATURES, plainly, rows
-from stream_learner.core.events import engine as decode_engine
-from stream_learner.core.events.engine import BatchDecoder
+from stream_learner.core.events import decoders
+from stream_learner.core.events.decoders import BatchDecoder
 from stream_learner.core.events.fast import fields as decode_fields
 from stream_learner.core.events.fast import requests as json_array
 from stream_learner.core.events.fast.requests import Elements, TooManyElements, find_elements
@@ -119,7 +119,7 @@ class Requests(Target):
         plan, bounds = self._plans[number], found.bounds.tolist()
         data = found.data.tobytes()
         texts = [data[a:b] for a, b in itertools.pairwise(bounds)]
-        with fenced_arrays(side, decode_engine, decode_fields):
+        with fenced_arrays(side, decoders, decode_fields):
             got = rows(BatchDecoder(plan).decode(self._shelves[side].put(data), found.bounds))
         for text, row in zip(texts, got, strict=True):
             if row != (right := plainly(plan, text, 0)):

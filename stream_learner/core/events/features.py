@@ -34,7 +34,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from stream_learner.core.events.engine import BatchDecoder
+from stream_learner.core.events.decoders import BatchDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec, Kind, Missing
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Refused

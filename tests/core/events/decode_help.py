@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.events.engine import BatchDecoder, Columns
+from stream_learner.core.events.decoders import BatchDecoder, Columns
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Refused
 from stream_learner.core.events.reference import parse_event, read_event
