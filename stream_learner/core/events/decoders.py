@@ -244,7 +244,7 @@ class BatchDecoder:
             first = decode_events(context, address, places, stamps, first, last, *arrays)
             if first == last:
                 return
-            if self._memory.get(lay.CTX_ANSWER) == lay.NO_ROOM:
+            if self._memory.get(lay.CTX_STOPPED_BY) == lay.NO_ROOM:
                 self._make_room(out)
                 continue
             raw = bytes(data[bounds[first] : bounds[first + 1]])
@@ -262,8 +262,8 @@ class BatchDecoder:
         row = _REFUSED
         try:
             event = parse_event(raw, self._plan.max_event_bytes)
-            if self._memory.get(lay.CTX_ANSWER) == lay.UNKNOWN_FIELD:
-                self._memory.learn(event)
+            if self._memory.get(lay.CTX_STOPPED_BY) == lay.UNKNOWN_FIELD:
+                self._memory.add_fields_of(event)
             row = read_event(self._plan, event, time_ms)
         except Refused as refused:
             out.status[i] = refused.reason

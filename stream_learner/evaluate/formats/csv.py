@@ -166,8 +166,8 @@ def _roles(columns: Sequence[str], label: str | int | None, weight: str | int | 
 
 def _table(memory: FieldMemory, columns: Sequence[str], roles: dict[int, int], spec: FeatureSpec) -> np.ndarray:
     """Kind and address of the row of each column, i64[columns, 2]."""
-    offsets = [memory.column(name) for name in columns]
-    rows = memory.get(ctx.CTX_ROWS)
+    offsets = [memory.add_column(name) for name in columns]
+    rows = memory.get(ctx.CTX_FIELDS)
     table = np.empty((len(columns), 2), np.int64)
     for place, (name, offset) in enumerate(zip(columns, offsets, strict=True)):
         feature = cells.FEATURE if spec.takes(name) else cells.IGNORED

@@ -13,8 +13,8 @@ from stream_learner.core.events.fast.layout import (
     CTX_MAX_VALUE_BYTES,
     CTX_TEXT,
     FAIL,
-    ROW_NUMBER,
-    ROW_SLOT,
+    FIELD_NUMBER,
+    FIELD_SLOT,
     TAKE_CATEGORY,
 )
 from stream_learner.core.events.fast.strings import category_key
@@ -88,7 +88,7 @@ def _may_be_number(byte):  # type: ignore[no-untyped-def]
 @inlined
 def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped-def]
     """The feature of a cell that is not empty; KEPT, STOPPED or a fault."""
-    if load_i64(row + ROW_NUMBER) != TAKE_CATEGORY and _may_be_number(load_byte(text)):
+    if load_i64(row + FIELD_NUMBER) != TAKE_CATEGORY and _may_be_number(load_byte(text)):
         answer, value = _number(state, text, text + length)
         if answer == STOPPED:
             return STOPPED
@@ -99,7 +99,7 @@ def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped
     if length > load_i64(context + CTX_MAX_VALUE_BYTES):
         return TOO_LONG
     key = category_key(context, row, text, length, True)
-    return KEPT if emit(context, load_i64(row + ROW_SLOT), key, 1.0) else TOO_MANY
+    return KEPT if emit(context, load_i64(row + FIELD_SLOT), key, 1.0) else TOO_MANY
 
 
 @kernel

@@ -16,7 +16,7 @@ import numpy as np
 from stream_learner.core.events.fast import layout as ctx
 from stream_learner.core.events.fast.fields import FieldMemory
 from stream_learner.core.events.fast.finish import append, finish_row, start_row
-from stream_learner.core.events.fast.layout import CTX_BIAS, CTX_COUNT, CTX_MAX_FEATURES, CTX_ROWS, FAIL
+from stream_learner.core.events.fast.layout import CTX_BIAS, CTX_COUNT, CTX_FIELDS, CTX_MAX_FEATURES, FAIL
 from stream_learner.core.events.fast.numbers import MAX_DIGITS, leading_digits, more_digits
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.feature_spec import MAX_FEATURES_LIMIT, FeatureSpec
@@ -108,7 +108,7 @@ def _label(state: int, at: int):  # type: ignore[no-untyped-def]
 @kernel
 def _features(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
     """All features from an address on: (address where they end, what the line is, whether indices rise)."""
-    names = load_i64(context + CTX_ROWS) + load_i64(state + lay.COLUMNS)
+    names = load_i64(context + CTX_FIELDS) + load_i64(state + lay.COLUMNS)
     most = load_i64(context + CTX_MAX_FEATURES)
     rising, before, any_yet = True, np.uint64(0), False
     while True:
@@ -185,7 +185,7 @@ class LibsvmText:
         memory = FieldMemory(Plan({}, FeatureSpec(bias=bias, max_features=MAX_FEATURES_LIMIT)))
         memory.set(CTX_MAX_FEATURES, MAX_FEATURES - 1)
         self._work = LineWork(memory, _EXPECTED)
-        self._work.set(lay.COLUMNS, memory.unnamed())
+        self._work.set(lay.COLUMNS, memory.add_unnamed())
 
     def parse(self, text: bytes | memoryview, first_line: int) -> Parsed:
         """The examples of whole lines, the first of which has number `first_line`."""

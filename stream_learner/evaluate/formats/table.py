@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from stream_learner.core.events.fast import layout as ctx
 from stream_learner.core.events.fast.fields import FieldMemory
 from stream_learner.core.events.fast.finish import emit, finish_row, start_row
-from stream_learner.core.events.fast.layout import ROW_SLOT
+from stream_learner.core.events.fast.layout import FIELD_SLOT
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan
@@ -84,7 +84,7 @@ def _row(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
     for column in range(count):
         words = table + 8 * _WORDS * column
         place, starts, keys, values = load_i64(words), load_i64(words + 16), load_i64(words + 24), load_i64(words + 40)
-        slot = load_i64(load_i64(words + 8) + ROW_SLOT)
+        slot = load_i64(load_i64(words + 8) + FIELD_SLOT)
         for i in range(load_i64(starts + 8 * at), load_i64(starts + 8 * at + 8)):
             key = load_u64(keys + load_i64(words + 32) * i)
             value = load_f64(values + load_i64(words + 48) * i)
@@ -178,7 +178,7 @@ class TableRows:
         padded = np.concatenate([_PADDING, data, _PADDING])
         lengths = np.diff(bounds)
         address = address_of(padded) + len(_PADDING)
-        _text_keys(self._memory.context, self._memory.get(ctx.CTX_ROWS) + row, address, bounds, keys)
+        _text_keys(self._memory.context, self._memory.get(ctx.CTX_FIELDS) + row, address, bounds, keys)
         keys[lengths > self._spec.max_value_bytes] = 0
         yield Features(place, row, row_start, keys if index is None else keys[index], np.ones(1))
 
@@ -186,7 +186,7 @@ class TableRows:
         self, columns: Sequence[Features], label: NDArray[np.float64], weight: NDArray[np.float64], first_row: int
     ) -> Parsed:
         """The examples of all rows, from number `first_row` on. label f64[n], NaN where there is none."""
-        rows = self._memory.get(ctx.CTX_ROWS)
+        rows = self._memory.get(ctx.CTX_FIELDS)
         table = np.array([_words(column, rows) for column in columns], np.int64).reshape(len(columns), _WORDS)
         label, weight = np.ascontiguousarray(label, np.float64), np.ascontiguousarray(weight, np.float64)
         self._work.set(lay.COLUMNS, address_of(table) if len(columns) else 0)
@@ -198,7 +198,7 @@ class TableRows:
     def _row(self, name: str) -> int:
         """The offset of a column's row, made when it is first asked for."""
         if name not in self._offsets:
-            self._offsets[name] = self._memory.column(name)
+            self._offsets[name] = self._memory.add_column(name)
         return self._offsets[name]
 
 

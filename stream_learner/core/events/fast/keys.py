@@ -1,6 +1,6 @@
 """Keys of JSON objects inside kernels: guessed, or looked up by hash.
 
-In: the context, the row of the object around, the address of a key. Out: the row of its field, the value's address.
+In: the context, the field of the object around, the address of a key. Out: the field of its field, the value's address.
 This file must never take one key for another: a hash only says where to compare the bytes.
 """
 
@@ -29,7 +29,7 @@ def _word_of(at: int, left: int) -> np.uint64:
 
 @kernel
 def key_hash(parent: int, key: int, length: int) -> int:
-    """Hash of a field's place: its parent's row, and the key's bytes."""
+    """Hash of a field's place: its parent's field, and the key's bytes."""
     state = np.uint64(parent + length) * _FACTOR
     for i in range(0, length, 8):
         state = (state ^ _word_of(key + i, length - i)) * _FACTOR
@@ -47,27 +47,27 @@ def _same_bytes(a: int, b: int, length: int) -> bool:
 
 @kernel
 def look_up(context: int, parent: int, key: int, length: int) -> int:
-    """Row of a field by its parent's row and its key, FAIL if it is not known."""
-    rows = load_i64(context + lay.CTX_ROWS)
+    """Row of a field by its parent's field and its key, FAIL if it is not known."""
+    fields = load_i64(context + lay.CTX_FIELDS)
     index = load_i64(context + lay.CTX_INDEX)
     pool = load_i64(context + lay.CTX_POOL)
     mask = load_i64(context + lay.CTX_INDEX_MASK)
     entry = key_hash(parent, key, length) & mask
     while True:
-        row = load_i64(index + 8 * entry)
-        if row < 0:
+        field = load_i64(index + 8 * entry)
+        if field < 0:
             return FAIL
-        at = rows + row
-        if load_i64(at + lay.ROW_PARENT) == parent and load_i64(at + lay.ROW_PATTERN_LENGTH) == length + 3:
-            if _same_bytes(pool + load_i64(at + lay.ROW_PATTERN) + 1, key, length):
-                return row
+        at = fields + field
+        if load_i64(at + lay.FIELD_PARENT) == parent and load_i64(at + lay.FIELD_PATTERN_LENGTH) == length + 3:
+            if _same_bytes(pool + load_i64(at + lay.FIELD_PATTERN) + 1, key, length):
+                return field
         entry = (entry + 1) & mask
 
 
 @kernel
 def _may_skip(context: int, parent: int, key: int, length: int) -> bool:
     """Whether an unknown key inside this parent has no meaning."""
-    unknown = load_i64(load_i64(context + lay.CTX_ROWS) + parent + lay.ROW_UNKNOWN)
+    unknown = load_i64(load_i64(context + lay.CTX_FIELDS) + parent + lay.FIELD_UNKNOWN)
     if unknown == lay.UNKNOWN_MATTERS_IF_DOTTED:
         for i in range(length):
             if load_byte(key + i) == 0x2E:
@@ -78,7 +78,7 @@ def _may_skip(context: int, parent: int, key: int, length: int) -> bool:
 
 @kernel
 def find_field(context: int, parent: int, before: int, at: int, end: int):  # type: ignore[no-untyped-def]
-    """The field whose key stands at an address, found by hash: (its row or FAIL, address of its value)."""
+    """The field whose key stands at an address, found by hash: (its field or FAIL, address of its value)."""
     if load_byte(at) != QUOTE:
         return FAIL, at
     close = string_end(at + 1, end)
@@ -87,24 +87,24 @@ def find_field(context: int, parent: int, before: int, at: int, end: int):  # ty
     behind = skip_space(close + 1)
     if load_byte(behind) != COLON:
         return FAIL, at
-    row = look_up(context, parent, at + 1, close - at - 1)
-    if row >= 0:
-        store_i64(load_i64(context + lay.CTX_ROWS) + before + lay.ROW_NEXT, row)
+    field = look_up(context, parent, at + 1, close - at - 1)
+    if field >= 0:
+        store_i64(load_i64(context + lay.CTX_FIELDS) + before + lay.FIELD_NEXT, field)
     elif _may_skip(context, parent, at + 1, close - at - 1):
-        row = lay.NOWHERE_ROW
-        store_i64(load_i64(context + lay.CTX_ROWS) + row + lay.ROW_SEEN, 0)
+        field = lay.IGNORED_FIELD
+        store_i64(load_i64(context + lay.CTX_FIELDS) + field + lay.FIELD_SEEN, 0)
     else:
-        store_i64(context + lay.CTX_ANSWER, lay.UNKNOWN_FIELD)
-    return row, skip_space(behind + 1)
+        store_i64(context + lay.CTX_STOPPED_BY, lay.UNKNOWN_FIELD)
+    return field, skip_space(behind + 1)
 
 
 @inlined
-def is_guess(context, row, parent, at):  # type: ignore[no-untyped-def]
-    """Whether the key and colon at an address are those of the field of this row."""
-    if not same_under_mask(at, row + lay.ROW_START) or load_i64(row + lay.ROW_PARENT) != parent:
+def is_guess(context, field, parent, at):  # type: ignore[no-untyped-def]
+    """Whether the key and colon at an address are those of the field of this field."""
+    if not same_under_mask(at, field + lay.FIELD_START) or load_i64(field + lay.FIELD_PARENT) != parent:
         return False
-    length = load_i64(row + lay.ROW_PATTERN_LENGTH)
+    length = load_i64(field + lay.FIELD_PATTERN_LENGTH)
     if length <= 16:
         return True
-    pattern = load_i64(context + lay.CTX_POOL) + load_i64(row + lay.ROW_PATTERN)
+    pattern = load_i64(context + lay.CTX_POOL) + load_i64(field + lay.FIELD_PATTERN)
     return _same_bytes(pattern + 16, at + 16, length - 16)

@@ -20,30 +20,30 @@ FAIL = -1
 
 # Row of a field. A pattern is the field's `"key":` as it stands in the JSON, its first 16 bytes
 # and their mask in the row; a prefix is `name=`.
-ROW_START = 0
-ROW_MASK = 16
-ROW_PATTERN_LENGTH = 32
-ROW_PARENT = 40
-ROW_NEXT = 48
-ROW_SEEN = 56
-ROW_STRING = 64
-ROW_NUMBER = 72
-ROW_PREFIX_LENGTH = 80
-ROW_PREFIX_TAIL = 88
-ROW_PREFIX = 96
-ROW_SLOT = 104
-ROW_ROLE = 112
-ROW_ENTER = 120
-ROW_PATTERN = 128
-ROW_NUMBER_KEY = 136
-ROW_TRUE_KEY = 144
-ROW_FALSE_KEY = 152
-ROW_EDGES = 160
-ROW_EDGE_COUNT = 168
-ROW_UNKNOWN = 176
-ROW_BYTES = 192
+FIELD_START = 0
+FIELD_MASK = 16
+FIELD_PATTERN_LENGTH = 32
+FIELD_PARENT = 40
+FIELD_NEXT = 48
+FIELD_SEEN = 56
+FIELD_STRING = 64
+FIELD_NUMBER = 72
+FIELD_PREFIX_LENGTH = 80
+FIELD_PREFIX_TAIL = 88
+FIELD_PREFIX = 96
+FIELD_SLOT = 104
+FIELD_ROLE = 112
+FIELD_ENTER = 120
+FIELD_PATTERN = 128
+FIELD_NUMBER_KEY = 136
+FIELD_TRUE_KEY = 144
+FIELD_FALSE_KEY = 152
+FIELD_EDGES = 160
+FIELD_EDGE_COUNT = 168
+FIELD_UNKNOWN = 176
+FIELD_BYTES = 192
 
-# ROW_STRING: what becomes of strings and booleans. ROW_NUMBER: of numbers.
+# FIELD_STRING: what becomes of strings and booleans. FIELD_NUMBER: of numbers.
 TAKE_NOTHING = 0
 TAKE_CATEGORY = 1
 TAKE_NUMBER = 2
@@ -51,25 +51,25 @@ TAKE_LOG = 3
 TAKE_BUCKET = 4
 TAKE_ROLE = 5
 
-# ROW_UNKNOWN: what a key means that is not known inside this field.
+# FIELD_UNKNOWN: what a key means that is not known inside this field.
 UNKNOWN_MATTERS = 0
 UNKNOWN_MATTERS_IF_DOTTED = 1
 UNKNOWN_IS_SKIPPED = 2
 
 # The event itself, and where everything belongs that does not matter.
-ROOT_ROW = 0
-NOWHERE_ROW = ROW_BYTES
+ROOT_FIELD = 0
+IGNORED_FIELD = FIELD_BYTES
 
-# ROW_ENTER: what happens to objects and lists. SKIP_INSIDE only makes sure that they are valid.
+# FIELD_ENTER: what happens to objects and lists. SKIP_INSIDE only makes sure that they are valid.
 SKIP_INSIDE = 0
 TAKE_INSIDE = 1
 REFUSE_INSIDE = 2
 
-# ROW_SLOT where no cross and no missing indicator asks for the field.
+# FIELD_SLOT where no cross and no missing indicator asks for the field.
 NO_SLOT = -1
 
 # Context: memory, limits and plan, set by Python.
-CTX_ROWS = 0
+CTX_FIELDS = 0
 CTX_INDEX = 8
 CTX_INDEX_MASK = 16
 CTX_POOL = 24
@@ -112,7 +112,7 @@ CTX_ID = 296
 CTX_TIME = 304
 CTX_NUMBER = 312
 CTX_STAMP = 320
-CTX_ANSWER = 328
+CTX_STOPPED_BY = 328
 CTX_GENERATION = 336
 CTX_RECENT = 344
 CTX_MAX_NUMBER = 352
@@ -121,7 +121,7 @@ CTX_BYTES = 360
 RECENT_BYTES = 1 << 13
 """Size of the table behind CTX_RECENT."""
 
-# CTX_ANSWER: why the kernel stopped at an event.
+# CTX_STOPPED_BY: why the kernel stopped at an event.
 UNUSUAL = 0
 UNKNOWN_FIELD = 1
 NO_ROOM = 2

@@ -72,7 +72,7 @@ def _open(context, stack, depth, parent, in_list, number):  # type: ignore[no-un
 
 
 @inlined
-def _take_string(context, row, at, end):  # type: ignore[no-untyped-def]
+def _take_string(context, field, at, end):  # type: ignore[no-untyped-def]
     """The string whose opening quote is at an address: the address behind it, or FAIL."""
     text = at + 1
     close = find_special(text, end)
@@ -84,109 +84,109 @@ def _take_string(context, row, at, end):  # type: ignore[no-untyped-def]
         text, length, at = _unusual_text(context, text, end)
         if at < 0:
             return FAIL
-    take = load_i64(row + lay.ROW_STRING)
+    take = load_i64(field + lay.FIELD_STRING)
     if take == lay.TAKE_CATEGORY:
-        return at if _take_category(context, row, text, length, True) else FAIL
+        return at if _take_category(context, field, text, length, True) else FAIL
     if take == lay.TAKE_ROLE:
-        return at if take_role_text(context, row, text, length) else FAIL
+        return at if take_role_text(context, field, text, length) else FAIL
     return at
 
 
 @inlined
-def _take_category(context, row, text, length, even):  # type: ignore[no-untyped-def]
+def _take_category(context, field, text, length, even):  # type: ignore[no-untyped-def]
     """The feature `name=text`; False if there are too many, or the text is too long."""
     if length > load_i64(context + lay.CTX_MAX_VALUE_BYTES):
         return False
-    key = category_key(context, row, text, length, even)
-    return emit(context, load_i64(row + lay.ROW_SLOT), key, 1.0)
+    key = category_key(context, field, text, length, even)
+    return emit(context, load_i64(field + lay.FIELD_SLOT), key, 1.0)
 
 
 @inlined
-def _take_digits(context, row, at):  # type: ignore[no-untyped-def]
+def _take_digits(context, field, at):  # type: ignore[no-untyped-def]
     """The number at an address: the address behind it, or FAIL."""
     behind, integer, _, value = read_number(at)
     if behind < 0:
         return FAIL
-    take = load_i64(row + lay.ROW_NUMBER)
+    take = load_i64(field + lay.FIELD_NUMBER)
     if take == lay.TAKE_CATEGORY and integer:
-        return behind if _take_category(context, row, at, behind - at, False) else FAIL
+        return behind if _take_category(context, field, at, behind - at, False) else FAIL
     if take == lay.TAKE_ROLE:
-        return behind if take_role_number(context, row, at, behind - at, integer, value) else FAIL
-    return behind if take_number(context, row, value) else FAIL
+        return behind if take_role_number(context, field, at, behind - at, integer, value) else FAIL
+    return behind if take_number(context, field, value) else FAIL
 
 
 @inlined
-def _take_literal(context, row, at):  # type: ignore[no-untyped-def]
+def _take_literal(context, field, at):  # type: ignore[no-untyped-def]
     """`true`, `false` or `null` at an address: the address behind it, or FAIL."""
     behind = literal_end(at)
-    take = load_i64(row + lay.ROW_STRING)
+    take = load_i64(field + lay.FIELD_STRING)
     if behind < 0 or take == lay.TAKE_NOTHING:
         return behind
     letter = load_byte(at)
     if letter == 0x6E:
-        return behind if take != lay.TAKE_ROLE or take_role_null(context, row) else FAIL
+        return behind if take != lay.TAKE_ROLE or take_role_null(context, field) else FAIL
     if take == lay.TAKE_ROLE:
         return FAIL
-    key = load_u64(row + (lay.ROW_TRUE_KEY if letter == 0x74 else lay.ROW_FALSE_KEY))
-    return behind if emit(context, load_i64(row + lay.ROW_SLOT), key, 1.0) else FAIL
+    key = load_u64(field + (lay.FIELD_TRUE_KEY if letter == 0x74 else lay.FIELD_FALSE_KEY))
+    return behind if emit(context, load_i64(field + lay.FIELD_SLOT), key, 1.0) else FAIL
 
 
 @inlined
-def _take_value(context, row, at, end):  # type: ignore[no-untyped-def]
+def _take_value(context, field, at, end):  # type: ignore[no-untyped-def]
     """A value that is not entered: the address behind it, or FAIL."""
     byte = load_byte(at)
     if byte == QUOTE:
-        return _take_string(context, row, at, end)
+        return _take_string(context, field, at, end)
     if byte == MINUS or (byte >= 0x30 and byte <= 0x39):
-        return _take_digits(context, row, at)
+        return _take_digits(context, field, at)
     if byte == OPEN_OBJECT or byte == OPEN_LIST:
-        skip = load_i64(row + lay.ROW_ENTER) == lay.SKIP_INSIDE
+        skip = load_i64(field + lay.FIELD_ENTER) == lay.SKIP_INSIDE
         return skip_inside(context, at, end) if skip else FAIL
-    return _take_literal(context, row, at)
+    return _take_literal(context, field, at)
 
 
 @kernel
 def _read_event(context: int, at: int, end: int) -> bool:
     """Take the object at an address, which ends right before `end`, into the context.
 
-    parent: the row, by its offset, of the field that the innermost open object or list is the value of;
+    parent: the field, by its offset, of the field that the innermost open object or list is the value of;
     before: of the field read last; number: of the innermost open object.
     """
-    rows = load_i64(context + lay.CTX_ROWS)
+    fields = load_i64(context + lay.CTX_FIELDS)
     stack = load_i64(context + lay.CTX_STACK)
-    row, parent, before, in_list, depth = rows, 0, 0, False, 1
+    field, parent, before, in_list, depth = fields, 0, 0, False, 1
     number = _new_number(context)
     at = skip_space(at + 1)
     empty = load_byte(at) == CLOSE_OBJECT
     while True:
         if not empty:
             if not in_list:
-                row = rows + load_i64(rows + before + lay.ROW_NEXT)
-                if is_guess(context, row, parent, at):
-                    at += load_i64(row + lay.ROW_PATTERN_LENGTH)
+                field = fields + load_i64(fields + before + lay.FIELD_NEXT)
+                if is_guess(context, field, parent, at):
+                    at += load_i64(field + lay.FIELD_PATTERN_LENGTH)
                 else:
                     before, at = find_field(context, parent, before, at, end)
-                    row = rows + before
+                    field = fields + before
                     if before < 0:
                         return False
-                before = row - rows
-                if at >= end or load_i64(row + lay.ROW_SEEN) == number:
+                before = field - fields
+                if at >= end or load_i64(field + lay.FIELD_SEEN) == number:
                     return False
-                store_i64(row + lay.ROW_SEEN, number)
+                store_i64(field + lay.FIELD_SEEN, number)
             byte = load_byte(at)
             if byte <= 0x20:
                 at = skip_space(at)
                 byte = load_byte(at)
-            if (byte == OPEN_OBJECT or byte == OPEN_LIST) and load_i64(row + lay.ROW_ENTER) == lay.TAKE_INSIDE:
+            if (byte == OPEN_OBJECT or byte == OPEN_LIST) and load_i64(field + lay.FIELD_ENTER) == lay.TAKE_INSIDE:
                 if depth >= lay.MAX_DEPTH:
                     return False
                 _push(stack, depth, parent, in_list, number)
-                parent, in_list, number = row - rows, byte == OPEN_LIST, _new_number(context)
+                parent, in_list, number = field - fields, byte == OPEN_LIST, _new_number(context)
                 depth += 1
                 at = skip_space(at + 1)
                 empty = load_byte(at) == (CLOSE_LIST if in_list else CLOSE_OBJECT)
                 continue
-            at = _take_value(context, row, at, end)
+            at = _take_value(context, field, at, end)
             if at < 0:
                 return False
         empty = False
@@ -200,7 +200,7 @@ def _read_event(context: int, at: int, end: int) -> bool:
             if byte != (CLOSE_LIST if in_list else CLOSE_OBJECT) or at >= end or depth == 0:
                 return byte == CLOSE_OBJECT and at == end and depth == 0
             parent, in_list, number = _pop(stack, depth)
-            row = rows + parent
+            field = fields + parent
             at = skip_space(at)
             byte = load_byte(at)
         at += 1
@@ -247,7 +247,7 @@ def _settle_roles(context: int, record_time_ms: int) -> bool:
 @kernel
 def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
     """One event into the context; False, with nothing kept, if it is not for the kernel."""
-    store_i64(context + lay.CTX_ANSWER, lay.UNUSUAL)
+    store_i64(context + lay.CTX_STOPPED_BY, lay.UNUSUAL)
     if end - at > load_i64(context + lay.CTX_MAX_EVENT_BYTES):
         return False
     while end > at and is_space(load_byte(end - 1)):
@@ -309,7 +309,7 @@ def _decode_all(context: int, data: int, bounds: int, times: int, first: int, la
     for i in range(first, last):
         filled = load_i64(context + lay.CTX_FILLED)
         if filled + most > load_i64(context + lay.CTX_CAPACITY):
-            store_i64(context + lay.CTX_ANSWER, lay.NO_ROOM)
+            store_i64(context + lay.CTX_STOPPED_BY, lay.NO_ROOM)
             return i
         at, end = data + load_i64(bounds + 8 * i), data + load_i64(bounds + 8 * i + 8)
         if not _decode_event(context, at, end, load_i64(times + 8 * i)):

@@ -14,9 +14,9 @@ from stream_learner.core.events.fast.layout import (
     CTX_TEXT,
     CTX_TEXT_BYTES,
     FAIL,
-    ROW_PREFIX,
-    ROW_PREFIX_LENGTH,
-    ROW_PREFIX_TAIL,
+    FIELD_PREFIX,
+    FIELD_PREFIX_LENGTH,
+    FIELD_PREFIX_TAIL,
 )
 from stream_learner.core.machine.hashing import P5, avalanche, not_zero, take_byte, take_half, take_word, xxh64_at
 from stream_learner.core.machine.kernels import inlined, kernel
@@ -187,11 +187,11 @@ def unescape(at: int, end: int, out: int, room: int):  # type: ignore[no-untyped
 
 
 @kernel
-def _hash_long(context: int, row: int, text: int, length: int) -> np.uint64:
+def _hash_long(context: int, field: int, text: int, length: int) -> np.uint64:
     """XXH64 of prefix and text of 32 bytes or more together, put side by side in scratch space."""
     out = load_i64(context + CTX_TEXT) + load_i64(context + CTX_TEXT_BYTES)
-    prefix = load_i64(context + CTX_POOL) + load_i64(row + ROW_PREFIX)
-    prefix_length = load_i64(row + ROW_PREFIX_LENGTH)
+    prefix = load_i64(context + CTX_POOL) + load_i64(field + FIELD_PREFIX)
+    prefix_length = load_i64(field + FIELD_PREFIX_LENGTH)
     for i in range(0, prefix_length, 8):
         store_u64(out + i, load_u64(prefix + i))
     for i in range(0, length, 8):
@@ -241,23 +241,23 @@ def _take_prefix(state, prefix, length):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def category_key(context, row, text, length, even):  # type: ignore[no-untyped-def]
+def category_key(context, field, text, length, even):  # type: ignore[no-untyped-def]
     """The key `XXH64(name=text)`. The 7 bytes before the text must be readable, they are not used.
 
     The prefix's whole words are taken from the pool; its last bytes are laid over the bytes before the text, so
     that the rest is words as they stand in the record.
     """
-    prefix_length = load_i64(row + ROW_PREFIX_LENGTH)
+    prefix_length = load_i64(field + FIELD_PREFIX_LENGTH)
     total = prefix_length + length
     if total >= 32:
-        return not_zero(_hash_long(context, row, text, length))
+        return not_zero(_hash_long(context, field, text, length))
     state = P5 + np.uint64(total)
     if prefix_length >= 8:
-        state = _take_prefix(state, load_i64(context + CTX_POOL) + load_i64(row + ROW_PREFIX), prefix_length)
+        state = _take_prefix(state, load_i64(context + CTX_POOL) + load_i64(field + FIELD_PREFIX), prefix_length)
         prefix_length &= 7
     at = text - prefix_length
     left = prefix_length + length
-    word = (load_u64(at) & (_ALL << np.uint64(8 * prefix_length))) | load_u64(row + ROW_PREFIX_TAIL)
+    word = (load_u64(at) & (_ALL << np.uint64(8 * prefix_length))) | load_u64(field + FIELD_PREFIX_TAIL)
     if left >= 8:
         state = take_word(state, word)
         word = load_u64(at + 8)

@@ -1,6 +1,6 @@
 """Values of JSON inside kernels: numbers and roles taken into the context, whatever does not matter skipped.
 
-In: the context, the row of the field, addresses of text. Out: features and roles in the context.
+In: the context, the field of the field, addresses of text. Out: features and roles in the context.
 This file must never accept a value that orjson refuses.
 """
 
@@ -81,18 +81,18 @@ def read_number(at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take_number(context: int, row: int, value: float) -> bool:
+def take_number(context: int, field: int, value: float) -> bool:
     """The feature of a number, by the kind of its field."""
-    kind = load_i64(row + lay.ROW_NUMBER)
+    kind = load_i64(field + lay.FIELD_NUMBER)
     if kind == lay.TAKE_NOTHING:
         return True
-    key = load_u64(row + lay.ROW_NUMBER_KEY)
+    key = load_u64(field + lay.FIELD_NUMBER_KEY)
     if kind == lay.TAKE_LOG:
         magnitude = log1p(abs(value))
         value = -magnitude if value < 0.0 else magnitude
     elif kind == lay.TAKE_BUCKET:
-        edges = load_i64(context + lay.CTX_POOL) + load_i64(row + lay.ROW_EDGES)
-        count = load_i64(row + lay.ROW_EDGE_COUNT)
+        edges = load_i64(context + lay.CTX_POOL) + load_i64(field + lay.FIELD_EDGES)
+        count = load_i64(field + lay.FIELD_EDGE_COUNT)
         low, high = 0, count
         while low < high:
             middle = (low + high) >> 1
@@ -104,7 +104,7 @@ def take_number(context: int, row: int, value: float) -> bool:
         value = 1.0
     if value == 0.0:
         store_i64(context + lay.CTX_ZEROS, 1)
-    return emit(context, load_i64(row + lay.ROW_SLOT), key, value)
+    return emit(context, load_i64(field + lay.FIELD_SLOT), key, value)
 
 
 @inlined
@@ -116,9 +116,9 @@ def _found(context, role):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take_role_text(context: int, row: int, text: int, length: int) -> bool:
+def take_role_text(context: int, field: int, text: int, length: int) -> bool:
     """A string in the place of a role: an id, or a time in ISO 8601."""
-    role = load_i64(row + lay.ROW_ROLE)
+    role = load_i64(field + lay.FIELD_ROLE)
     if not _found(context, role):
         return False
     if role == _ID:
@@ -132,9 +132,9 @@ def take_role_text(context: int, row: int, text: int, length: int) -> bool:
 
 
 @kernel
-def take_role_number(context: int, row: int, text: int, length: int, integer: bool, value: float) -> bool:
+def take_role_number(context: int, field: int, text: int, length: int, integer: bool, value: float) -> bool:
     """A number in the place of a role; `text` is how it is written."""
-    role = load_i64(row + lay.ROW_ROLE)
+    role = load_i64(field + lay.FIELD_ROLE)
     if not _found(context, role):
         return False
     if role == _ID:
@@ -154,9 +154,9 @@ def take_role_number(context: int, row: int, text: int, length: int, integer: bo
 
 
 @kernel
-def take_role_null(context: int, row: int) -> bool:
+def take_role_null(context: int, field: int) -> bool:
     """null in the place of a role: fine for weight and value, which then keep their 1."""
-    role = load_i64(row + lay.ROW_ROLE)
+    role = load_i64(field + lay.FIELD_ROLE)
     return _found(context, role) and (role == _WEIGHT or role == _VALUE)
 
 
