@@ -22,8 +22,7 @@ from fuzz.targets.events import FEATURES, plainly, rows
 from stream_learner.core.events import decoders
 from stream_learner.core.events.decoders import BatchDecoder
 from stream_learner.core.events.fast import fields as decode_fields
-from stream_learner.core.events.fast import requests as json_array
-from stream_learner.core.events.fast.requests import Elements, TooManyElements, find_elements
+from stream_learner.core.events.fast.requests import Elements, TooManyElements, find_elements, note_elements
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.machine.memory import address_of
@@ -95,7 +94,7 @@ class Requests(Target):
         places = fenced(8 * (2 * room + 3), side)
         span = address_of(places)
         starts, ends = span + 24, span + 24 + 8 * room
-        return int(json_array._find(address_of(text), len(body), address_of(key), len(KEY), starts, ends, room, span))
+        return int(note_elements(address_of(text), len(body), address_of(key), len(KEY), starts, ends, room, span))
 
     def _compare(self, body: bytes, whole: dict[str, Any] | None, found: Elements) -> None:
         """The body is JSON if what is left of it is, and every element; and then they are what a parser finds."""

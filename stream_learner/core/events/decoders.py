@@ -1,9 +1,7 @@
 """Impressions and clicks: from the bytes of Kafka records to columns.
 
-In: records back to back (`data`), their `bounds` i64[n+1], their Kafka timestamps i64[n] in epoch ms.
-A record without a value is an empty slice. Out: columns, with a `Reason` for every record that cannot be used; the
-fingerprint of what decides them.
-This file must never drop, reorder or raise for a record.
+A batch is records back to back (`data`), their `bounds` i64[n+1], and their Kafka timestamps i64[n] in epoch ms. A
+record without a value is an empty slice. No record is dropped, reordered, or raises: every one has a status.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _REFUSED = PlainRow(number=0.0)
 
 @dataclass(slots=True)
 class Impressions:
-    """Impressions of n records, in their order. A bad record has zeros and an empty row.
+    """Impressions of n records, in their order. A record that cannot be used has zeros and an empty row.
 
     status u8[n] (`Reason`, 0 = OK), time_ms i64[n] >= 0, id_hash u64[n] (never 0), weight f64[n] (finite, >= 0,
     1 where none is given), row_start i64[n+1], keys u64[m] (distinct within a row, never 0), values f64[m]
@@ -59,7 +57,7 @@ class Impressions:
 
 @dataclass(slots=True)
 class Clicks:
-    """Clicks of n records, in their order. A bad record has zeros.
+    """Clicks of n records, in their order. A record that cannot be used has zeros.
 
     status u8[n] (`Reason`, 0 = OK), time_ms i64[n] >= 0, id_hash u64[n] (never 0), value f64[n] in [0, 1],
     1 where none is given.
@@ -76,13 +74,13 @@ class Clicks:
 
 @dataclass(frozen=True)
 class EventSpec:
-    """Where an event keeps what every event has. Paths are names as in `feature_spec`: `user.id` is `id` in `user`.
+    """The paths of id, time, weight and value in an event: names as in `feature_spec`, so `user.id` is `id` in `user`.
 
-    id: a string, or an integer within [-2^63, 2^64), which is the same id as its decimal text.
-    time: None takes the Kafka record's timestamp. A time field may be at most `max_skew_ms` ahead of that
-    timestamp (not checked where the record has none, a negative one). time_unit: rules in `events.reference`.
-    weight: of an impression, a finite number from 0 to `max_weight`; value: of a click, a number in [0, 1]; where the
-    field is absent or null, 1. max_event_bytes: larger records are refused unread.
+    id: its field holds a string, or an integer within [-2^63, 2^64), which is the same id as its decimal text.
+    time: None means the timestamp of the Kafka record. A time field may be at most `max_skew_ms` ahead of that
+    timestamp; this is not checked if the record has none, that is a negative one. time_unit: `events.reference` has
+    the rules. weight: its field holds a finite number from 0 to `max_weight`. value: its field holds a number in
+    [0, 1]. A weight or value that is absent or null is 1. max_event_bytes: larger records are refused unread.
     Raises ValueError for contradicting settings.
     """
 
@@ -112,13 +110,15 @@ class EventSpec:
 
     @cached_property
     def fingerprint(self) -> int:
-        """u64 that differs where two specifications read another id, time, weight or value from some event, or refuse
-        another. It does not where they differ in what has no use, such as the unit of a time that is not there."""
+        """u64 that differs between two specifications if they read some event differently, or only one refuses it.
+
+        It does not differ for a setting without effect, such as the unit if there is no time field.
+        """
         text = json.dumps(self._meaning(), sort_keys=True, separators=(",", ":"))
         return xxh64(f"events 1: {text}".encode())
 
     def differences(self, other: EventSpec) -> list[str]:
-        """The settings by which the other reads events otherwise, or refuses others; empty if none.
+        """The settings by which the other specification reads or refuses events differently; empty if there are none.
 
         >>> EventSpec(time="t", max_weight=9.0).differences(EventSpec(time="t", time_unit="s"))
         ['time_unit']
@@ -127,7 +127,7 @@ class EventSpec:
         return [name for name in self.__dataclass_fields__ if mine.get(name) != theirs.get(name)]
 
     def _meaning(self) -> dict[str, Any]:
-        """The settings that have a use, with one form for what is the same, JSON-able."""
+        """The settings that have an effect, in one form for equal meanings, JSON-able."""
         found = {"id": self.id, "value": self.value, "max_event_bytes": self.max_event_bytes}
         if self.time is not None:
             found |= {"time": self.time, "time_unit": self.time_unit, "max_skew_ms": self.max_skew_ms}
@@ -136,7 +136,7 @@ class EventSpec:
         return found
 
     def paths(self) -> tuple[str, ...]:
-        """The paths that are set; none of them is ever a feature."""
+        """The paths that are set. Their fields are never features."""
         return tuple(path for path in (self.id, self.time, self.weight, self.value) if path is not None)
 
     def impression_plan(self, features: FeatureSpec) -> Plan:
@@ -162,8 +162,9 @@ class EventSpec:
 
 @dataclass(slots=True)
 class Columns:
-    """status u8[n], time_ms i64[n], id_hash u64[n], number f64[n] (weight or value), row_start i64[n+1],
-    keys u64[m], values f64[m]."""
+    """Columns of n events: status u8[n], time_ms i64[n], id_hash u64[n], number f64[n] (weight or value),
+    row_start i64[n+1], keys u64[m], values f64[m].
+    """
 
     status: NDArray[np.uint8]
     time_ms: NDArray[np.int64]
@@ -175,9 +176,10 @@ class Columns:
 
 
 class BatchDecoder:
-    """Decodes batches of events by one plan. Not to be used by two threads at once.
+    """Decodes batches of events by one plan: by kernels, and by `reference` where they stop.
 
-    handed_over: how many events so far went through orjson, because they were unusual or had new fields.
+    One decoder serves one thread at a time. handed_over: how many events so far went through `reference`, because they
+    were unusual or had unknown fields.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -190,7 +192,7 @@ class BatchDecoder:
     def decode(
         self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64], times_ms: NDArray[np.int64] | None = None
     ) -> Columns:
-        """Columns of the n events data[bounds[i]:bounds[i+1]] with Kafka timestamps i64[n] (None: not needed).
+        """Columns of the n events data[bounds[i]:bounds[i+1]] with Kafka timestamps i64[n]; None if no time is wanted.
 
         Raises ValueError if the bounds do not fit the data, or the timestamps the bounds.
         """
@@ -236,7 +238,7 @@ class BatchDecoder:
         last: int,
         out: Columns,
     ) -> None:
-        """Events first to last - 1, whose bytes, counted by their bounds, lie from `address` on."""
+        """Decode events first to last - 1. address: where byte 0 of the bounds is."""
         context = self._memory.context
         places, stamps = buffer_address(bounds), buffer_address(times)
         while True:
@@ -257,7 +259,7 @@ class BatchDecoder:
         out.values = np.concatenate([out.values, np.empty(room, np.float64)])
 
     def _decode_plainly(self, raw: bytes, time_ms: int, i: int, out: Columns) -> None:
-        """Event i through orjson, and its fields into the kernel's memory if that did not know them."""
+        """Decode event i by `reference`, and make its fields known if the kernel stopped at an unknown one."""
         self.handed_over += 1
         row = _REFUSED
         try:
@@ -321,7 +323,7 @@ class ClickDecoder:
 
 
 def warm() -> None:
-    """Compile every kernel of decoding, with the types they are called with."""
+    """Compile every kernel of decoding for the types that it is called with."""
     raw = b'{"id":"a","n":1.5}'
     bounds = np.array([0, len(raw)])
     bounds.flags.writeable = False

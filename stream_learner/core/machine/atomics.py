@@ -1,9 +1,8 @@
 """Words of memory that several threads share, inside kernels.
 
-In: byte addresses as int64, multiples of 8 for the atomic ones, scalars. Out: scalars.
-This file must never check an address, and never offer more than single words: what belongs together is put behind
-one pointer or one index. `atomic_*` are sequentially consistent: nothing moves across them, in the compiler or in
-the processor. `load_f32` and `store_f32` are only indivisible, where the address is a multiple of 4.
+`atomic_*` take addresses that are multiples of 8 and are sequentially consistent: neither the compiler nor the
+processor moves anything across them. `load_f32` and `store_f32` are only indivisible, at an address that is a multiple
+of 4. There is nothing larger than a word here: data that belong together are published by one pointer or one index.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def atomic_load(typingctx: Any, address: Any) -> Any:
 
 @intrinsic
 def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
-    """Put an int64 at an address."""
+    """Store an int64 at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store_atomic(args[1], _pointer(builder, args[0], _WORD), _ORDER, 8)
@@ -46,7 +45,7 @@ def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
-    """Add to the int64 at an address; gives what it was."""
+    """Add to the int64 at an address; returns the number before the addition."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.atomic_rmw("add", _pointer(builder, args[0], _WORD), args[1], _ORDER)
@@ -66,7 +65,7 @@ def load_f32(typingctx: Any, address: Any) -> Any:
 
 @intrinsic
 def store_f32(typingctx: Any, address: Any, value: Any) -> Any:
-    """Put a float32 at an address."""
+    """Store a float32 at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[1], _pointer(builder, args[0], _SINGLE), align=4)

@@ -1,9 +1,8 @@
 """XXH64 with seed 0, and the mixing step used wherever a 64-bit word must be spread over its bits.
 
-In: bytes, or the address and length of bytes. Out: 64-bit hashes, never 0 where they are keys or ids.
-This file must never hash anything differently than XXH64 does: scorers in other languages compute the same keys.
-The algorithm: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md; `mix` is the finalizer of SplitMix64
-(Steele, Lea, Flood 2014).
+Scorers in other languages compute the same keys, so nothing here may differ from XXH64. Hashes that serve as keys or
+ids are never 0. The algorithm: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md; `mix` is the finalizer
+of SplitMix64 (Steele, Lea, Flood 2014).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import buffer_address, load_byte, load_i64, load_u64, store_u64
 
 BIAS_KEY = 0xEF46DB3751D8E999
-"""Key of the constant feature: XXH64 of no bytes at all."""
+"""Key of the constant feature: XXH64 of the empty text."""
 
 P1 = np.uint64(0x9E3779B185EBCA87)
 P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -80,7 +79,7 @@ def avalanche(state: np.uint64) -> np.uint64:
 
 @kernel
 def not_zero(hash_value: np.uint64) -> np.uint64:
-    """0 marks an empty slot in every table, so the hash 0 counts as 1."""
+    """The hash, or 1 if it is 0: in every table, 0 marks an empty slot."""
     return hash_value if hash_value != _ZERO else _ONE
 
 
@@ -91,7 +90,7 @@ def _merge_lane(state: np.uint64, lane: np.uint64) -> np.uint64:
 
 @kernel
 def _hash_stripes(address: int, length: int) -> np.uint64:
-    """State after all whole 32-byte stripes; length >= 32."""
+    """State after all whole 32-byte stripes of `length` >= 32 bytes."""
     v1, v2, v3, v4 = _START_1, P2, _ZERO, _START_4
     end = address + (length & ~31)
     while address < end:
@@ -134,7 +133,7 @@ def xxh64_at(address: int, length: int) -> np.uint64:
 
 @kernel
 def hash_spans(data: int, bounds: int, n: int, out: int) -> None:
-    """Key of each of n spans: bounds is the address of i64[n+1] offsets into data, out that of u64[n]."""
+    """Store the key of each of n spans. bounds: address of i64[n+1] offsets into data; out: address of u64[n]."""
     for i in range(n):
         first = load_i64(bounds + 8 * i)
         last = load_i64(bounds + 8 * i + 8)
@@ -153,7 +152,7 @@ def xxh64(data: bytes) -> int:
 
 
 def hash_texts(texts: Sequence[bytes]) -> list[int]:
-    """The key of each text: its XXH64, or 1 where that is 0."""
+    """The key of each text: its XXH64, or 1 if that is 0."""
     bounds = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=bounds[1:])
     data = b"".join(texts) or b"\0"

@@ -14,7 +14,7 @@ from stream_learner.core.events.fast.layout import (
     CTX_TEXT,
     FAIL,
     FIELD_NUMBER,
-    FIELD_SLOT,
+    FIELD_WATCH,
     TAKE_CATEGORY,
 )
 from stream_learner.core.events.fast.strings import category_key
@@ -99,7 +99,7 @@ def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped
     if length > load_i64(context + CTX_MAX_VALUE_BYTES):
         return TOO_LONG
     key = category_key(context, row, text, length, True)
-    return KEPT if emit(context, load_i64(row + FIELD_SLOT), key, 1.0) else TOO_MANY
+    return KEPT if emit(context, load_i64(row + FIELD_WATCH), key, 1.0) else TOO_MANY
 
 
 @kernel

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from stream_learner.core.events.fast import layout as ctx
 from stream_learner.core.events.fast.fields import FieldMemory
 from stream_learner.core.events.fast.finish import emit, finish_row, start_row
-from stream_learner.core.events.fast.layout import FIELD_SLOT
+from stream_learner.core.events.fast.layout import FIELD_WATCH
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan
@@ -84,7 +84,7 @@ def _row(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
     for column in range(count):
         words = table + 8 * _WORDS * column
         place, starts, keys, values = load_i64(words), load_i64(words + 16), load_i64(words + 24), load_i64(words + 40)
-        slot = load_i64(load_i64(words + 8) + FIELD_SLOT)
+        slot = load_i64(load_i64(words + 8) + FIELD_WATCH)
         for i in range(load_i64(starts + 8 * at), load_i64(starts + 8 * at + 8)):
             key = load_u64(keys + load_i64(words + 32) * i)
             value = load_f64(values + load_i64(words + 48) * i)

@@ -1,10 +1,8 @@
-"""The memory of the fast path: the fields it knows, the context, the scratch space.
+"""The memory of the fast decoder: the fields that it knows, its context, its scratch space.
 
-In: the plan, and events read through orjson whose fields are to be known from now on. Out: filled memory.
-This file must never let the kernel see a field that is half made, nor an address of memory that has gone.
-
-Only names that stand in JSON as they are, without escapes, can be known. Where nothing but a few paths matters
-inside an object (`include`, or a click), their fields are known from the start and all other keys are skipped.
+The kernels must never see an entry that is half made, nor the address of memory that is gone. A field can be known
+only if its name stands in JSON without escapes. If only a few paths matter inside an object (`include`, or a click),
+their fields are known from the start, and all other keys are skipped.
 """
 
 from __future__ import annotations
@@ -31,19 +29,19 @@ _TAKES |= {"log": lay.TAKE_LOG, "bucket": lay.TAKE_BUCKET, "ignore": lay.TAKE_NO
 
 
 def _padded(raw: bytes) -> NDArray[np.uint8]:
-    """A key with the bytes behind it that may be looked at. Whoever takes its address must keep it meanwhile."""
+    """A key with the bytes after it that kernels may read. The caller must keep it while its address is in use."""
     return np.frombuffer(raw + bytes(8), np.uint8)
 
 
 class FieldMemory:
-    """Rows of known fields and everything else the kernel's context points to.
+    """The entries of known fields, and everything else that the context of the kernels points to.
 
-    `context` is the address that kernels are given; it stays the same for the life of the object.
+    context: its address, the same for the life of the object.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._slots = {name: slot for slot, name in enumerate(sorted(plan.watched))}
+        self._watches = {name: watch for watch, name in enumerate(sorted(plan.watched))}
         self._words = np.zeros(lay.CTX_BYTES // 8, np.int64)
         self._fields = np.zeros((64, lay.FIELD_BYTES // 8), np.int64)
         self._index = np.full(INDEX_SIZE, -1, np.int64)
@@ -55,7 +53,7 @@ class FieldMemory:
         self._set_scratch()
         self._set_watched()
         self._set_memory()
-        self._make_ends()
+        self._make_first_entries()
 
     def get(self, word: int) -> int:
         """The context's word at a byte offset of `events.fast.layout`."""
@@ -67,11 +65,11 @@ class FieldMemory:
 
     @property
     def full(self) -> bool:
-        """Whether no more fields can be known."""
+        """Whether no more fields can become known."""
         return len(self._names) >= MAX_FIELDS
 
     def add_fields_of(self, event: dict[str, Any]) -> None:
-        """Know all fields of an event from now on, as far as there is room."""
+        """Make all fields of an event known, as far as there is room."""
         stack: list[tuple[int, Any]] = [(lay.ROOT_FIELD, event)]
         while stack and not self.full:
             parent, value = stack.pop()
@@ -84,10 +82,10 @@ class FieldMemory:
                     stack.append((field, inner))
 
     def add_column(self, name: str) -> int:
-        """The offset of a new field for a column of a table, treated as the field of its name.
+        """The offset of a new entry for a column of a table, with the treatment of the field of its name.
 
-        It is found by its place in the table and never by a key; events do not see it. Raises ValueError for a name
-        of more bytes than texts may have.
+        Only this offset leads to it: keys of events never do. Raises ValueError for a name with more bytes than
+        max_value_bytes.
         """
         spec = self._plan.features
         if spec is not None and len(name.encode()) > spec.max_value_bytes:
@@ -98,9 +96,9 @@ class FieldMemory:
         return field
 
     def add_unnamed(self) -> int:
-        """The offset of a new field whose features have their whole name in their text: no prefix is put before it."""
+        """The offset of a new entry for features whose texts hold their names: no prefix is put before them."""
         field = self._new_field(None)
-        self._put(field, lay.FIELD_SLOT, lay.NO_SLOT)
+        self._put(field, lay.FIELD_WATCH, lay.NOT_WATCHED)
         self._set_memory()
         return field
 
@@ -141,14 +139,14 @@ class FieldMemory:
         absent = self._plan.indicators()
         keys = hash_texts([f"{self._plan.of(name).in_keys}:missing".encode() for name in absent])
         crosses = self._plan.features.crosses if self._plan.features else ()
-        words = [word for names in crosses for word in (len(names), *(self._slots[name] for name in names))]
-        self._slot_words = np.zeros((len(self._slots) + 1, 2), np.int64)
+        words = [word for names in crosses for word in (len(names), *(self._watches[name] for name in names))]
+        self._watch_words = np.zeros((len(self._watches) + 1, 2), np.int64)
         self._absent = np.zeros((len(absent) + 1, 2), np.uint64)
         for i, (name, key) in enumerate(zip(absent, keys, strict=True)):
-            self._absent[i] = self._slots[name], key
+            self._absent[i] = self._watches[name], key
         self._crosses = np.array([0, *words], np.int64)
-        self.set(lay.CTX_SLOTS, address_of(self._slot_words))
-        self.set(lay.CTX_SLOT_COUNT, len(self._slots))
+        self.set(lay.CTX_WATCHES, address_of(self._watch_words))
+        self.set(lay.CTX_WATCH_COUNT, len(self._watches))
         self.set(lay.CTX_ABSENT, address_of(self._absent))
         self.set(lay.CTX_ABSENT_COUNT, len(absent))
         self.set(lay.CTX_CROSSES, address_of(self._crosses) + 8)
@@ -160,24 +158,24 @@ class FieldMemory:
         self.set(lay.CTX_INDEX_MASK, INDEX_SIZE - 1)
         self.set(lay.CTX_POOL, address_of(self._pool))
 
-    # ---------------------------------------------------------------------------------------------- rows
+    # -------------------------------------------------------------------------------------------- entries
 
     def _put(self, field: int, word: int, value: int) -> None:
         self._fields.view(np.uint64)[field // lay.FIELD_BYTES, word // 8] = value % 2**64
 
-    def _make_ends(self) -> None:
-        """The event's own field, and the one where nothing matters; neither can be guessed."""
+    def _make_first_entries(self) -> None:
+        """Make the entry of the event itself and that of ignored fields; neither is ever predicted."""
         for field in (lay.ROOT_FIELD, lay.IGNORED_FIELD):
             self._put(field, lay.FIELD_PARENT, -1)
             self._put(field, lay.FIELD_MASK, -1)
-            self._put(field, lay.FIELD_SLOT, lay.NO_SLOT)
+            self._put(field, lay.FIELD_WATCH, lay.NOT_WATCHED)
         self._know_paths(lay.ROOT_FIELD)
 
     def _enters(self, field: int) -> bool:
         return int(self._fields[field // lay.FIELD_BYTES, lay.FIELD_ENTER // 8]) == lay.TAKE_INSIDE
 
     def _field_of(self, parent: int, key: str) -> int:
-        """The field of a field, made if it is new; negative if it cannot be known."""
+        """The offset of a field, whose entry is made if it is new; negative if the field cannot be known."""
         raw = key.encode()
         kept = _padded(raw)
         field = int(look_up(self.context, parent, address_of(kept), len(raw)))
@@ -202,7 +200,7 @@ class FieldMemory:
         return field
 
     def _new_field(self, name: str | None) -> int:
-        """The offset of one more field, still empty."""
+        """The offset of one more entry, still empty."""
         field = len(self._names) * lay.FIELD_BYTES
         self._names.append(name)
         if len(self._names) > len(self._fields):
@@ -237,7 +235,7 @@ class FieldMemory:
         self._put(field, lay.FIELD_NUMBER, number)
         self._put(field, lay.FIELD_ROLE, plan.role)
         self._put(field, lay.FIELD_ENTER, lay.REFUSE_INSIDE if plan.role else enter)
-        self._put(field, lay.FIELD_SLOT, self._slots.get(plan.name, lay.NO_SLOT))
+        self._put(field, lay.FIELD_WATCH, self._watches.get(plan.name, lay.NOT_WATCHED))
         self._put(field, lay.FIELD_PREFIX_LENGTH, len(prefix))
         self._put(field, lay.FIELD_PREFIX_TAIL, int.from_bytes(prefix[whole:], "little"))
         self._put(field, lay.FIELD_PREFIX, self._pooled(prefix))
@@ -253,7 +251,7 @@ class FieldMemory:
         self._put(field, lay.FIELD_EDGES, self._pooled(edges.tobytes() + np.array(keys, np.uint64).tobytes()))
 
     def _pooled(self, data: bytes) -> int:
-        """Keep bytes, padded, in the pool; returns their offset."""
+        """Copy bytes into the pool, with padding. Returns their offset."""
         start = self._pool_used
         self._pool_used += (len(data) + 15) & ~7
         while self._pool_used + lay.PADDING > len(self._pool):
@@ -264,7 +262,7 @@ class FieldMemory:
     # ---------------------------------------------------------------------------------- paths that matter
 
     def _know_paths(self, field: int) -> None:
-        """Where only certain paths matter inside a field, know their fields, and skip other keys."""
+        """If only certain paths matter inside a field, make their fields known and skip all other keys."""
         name = self._names[field // lay.FIELD_BYTES]
         spec = self._plan.features
         if spec is not None and (not spec.include if name is None else self._plan.of(name).feature):

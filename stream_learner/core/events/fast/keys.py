@@ -1,7 +1,6 @@
-"""Keys of JSON objects inside kernels: guessed, or looked up by hash.
+"""Keys of JSON objects inside kernels: predicted, or looked up by hash.
 
-In: the context, the field of the object around, the address of a key. Out: the field of its field, the value's address.
-This file must never take one key for another: a hash only says where to compare the bytes.
+A hash only says where to compare: this file must never take one key for another.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ _SHIFT = np.uint64(29)
 
 @kernel
 def _word_of(at: int, left: int) -> np.uint64:
-    """Up to 8 bytes at an address, zeros behind them."""
+    """The `left` bytes from an address on, at most 8, as a word with zeros after them."""
     word = load_u64(at)
     return word if left >= 8 else word & ~(_ALL << np.uint64(8 * left))
 
 
 @kernel
 def key_hash(parent: int, key: int, length: int) -> int:
-    """Hash of a field's place: its parent's field, and the key's bytes."""
+    """Hash of the offset of a field's parent and the bytes of its key."""
     state = np.uint64(parent + length) * _FACTOR
     for i in range(0, length, 8):
         state = (state ^ _word_of(key + i, length - i)) * _FACTOR
@@ -47,7 +46,7 @@ def _same_bytes(a: int, b: int, length: int) -> bool:
 
 @kernel
 def look_up(context: int, parent: int, key: int, length: int) -> int:
-    """Row of a field by its parent's field and its key, FAIL if it is not known."""
+    """Offset of the field with this parent (an offset) and key, FAIL if it is not known."""
     fields = load_i64(context + lay.CTX_FIELDS)
     index = load_i64(context + lay.CTX_INDEX)
     pool = load_i64(context + lay.CTX_POOL)
@@ -66,7 +65,7 @@ def look_up(context: int, parent: int, key: int, length: int) -> int:
 
 @kernel
 def _may_skip(context: int, parent: int, key: int, length: int) -> bool:
-    """Whether an unknown key inside this parent has no meaning."""
+    """Whether an unknown key inside this parent can be skipped."""
     unknown = load_i64(load_i64(context + lay.CTX_FIELDS) + parent + lay.FIELD_UNKNOWN)
     if unknown == lay.UNKNOWN_MATTERS_IF_DOTTED:
         for i in range(length):
@@ -77,8 +76,11 @@ def _may_skip(context: int, parent: int, key: int, length: int) -> bool:
 
 
 @kernel
-def find_field(context: int, parent: int, before: int, at: int, end: int):  # type: ignore[no-untyped-def]
-    """The field whose key stands at an address, found by hash: (its field or FAIL, address of its value)."""
+def find_field(context: int, parent: int, previous: int, at: int, end: int):  # type: ignore[no-untyped-def]
+    """The field whose key is at `at`, looked up by hash: (its offset or FAIL, address of its value).
+
+    It becomes the field that is predicted after `previous`.
+    """
     if load_byte(at) != QUOTE:
         return FAIL, at
     close = string_end(at + 1, end)
@@ -89,7 +91,7 @@ def find_field(context: int, parent: int, before: int, at: int, end: int):  # ty
         return FAIL, at
     field = look_up(context, parent, at + 1, close - at - 1)
     if field >= 0:
-        store_i64(load_i64(context + lay.CTX_FIELDS) + before + lay.FIELD_NEXT, field)
+        store_i64(load_i64(context + lay.CTX_FIELDS) + previous + lay.FIELD_NEXT, field)
     elif _may_skip(context, parent, at + 1, close - at - 1):
         field = lay.IGNORED_FIELD
         store_i64(load_i64(context + lay.CTX_FIELDS) + field + lay.FIELD_SEEN, 0)
@@ -99,8 +101,8 @@ def find_field(context: int, parent: int, before: int, at: int, end: int):  # ty
 
 
 @inlined
-def is_guess(context, field, parent, at):  # type: ignore[no-untyped-def]
-    """Whether the key and colon at an address are those of the field of this field."""
+def is_predicted(context, field, parent, at):  # type: ignore[no-untyped-def]
+    """Whether the key and colon at `at` are those of this field (an address)."""
     if not same_under_mask(at, field + lay.FIELD_START) or load_i64(field + lay.FIELD_PARENT) != parent:
         return False
     length = load_i64(field + lay.FIELD_PATTERN_LENGTH)

@@ -1,15 +1,8 @@
-"""The fast path: ordinary JSON events to columns, in one pass over their bytes.
+"""The pass over the bytes of an event: objects, lists, and one value after the other.
 
-In: the context (`events.fast.layout`), the address of records back to back, their bounds and timestamps.
-Out: columns written in place; the number of the first event that must be taken through orjson.
-This file must never accept an event that orjson refuses, nor read one differently: in doubt it hands over.
-It must never read more than PADDING bytes behind a record, nor let such a byte count.
-
-Every record is first cut back to its last `}`. That byte can be no part of a number, a literal or white space,
-so whatever is scanned ends before it or is found to lie behind `end`.
-The next field is guessed to be the one that followed last time, and its `"key":` compared as masked words; what
-cannot be guessed is looked up by hash. Every object has a number of its own, and a field that bears it already is a
-duplicate key.
+This file must never accept an event that orjson refuses, nor read one differently: in doubt it fails, and the event
+goes through orjson. It may read PADDING bytes after a record, which must never change a result. The page of the
+package explains prediction, numbers of objects, and the bounds of reads.
 """
 
 from __future__ import annotations
@@ -18,7 +11,7 @@ import numpy as np
 
 from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.finish import emit, finish_row, start_row
-from stream_learner.core.events.fast.keys import find_field, is_guess
+from stream_learner.core.events.fast.keys import find_field, is_predicted
 from stream_learner.core.events.fast.layout import FAIL
 from stream_learner.core.events.fast.strings import QUOTE, category_key, find_special, string_end, unescape
 from stream_learner.core.events.fast.values import (
@@ -45,9 +38,9 @@ from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, st
 
 @kernel
 def _unusual_text(context: int, text: int, end: int):  # type: ignore[no-untyped-def]
-    """A string that is not all ASCII, or has escapes: (its text, length, address behind its quote or FAIL).
+    """A string with escapes or bytes that are not ASCII: (text, length, address after its quote or FAIL).
 
-    Text with escapes is written out in scratch space.
+    Text with escapes is written out to scratch space.
     """
     close = string_end(text, end)
     if close < 0:
@@ -60,20 +53,8 @@ def _unusual_text(context: int, text: int, end: int):  # type: ignore[no-untyped
 
 
 @inlined
-def _open(context, stack, depth, parent, in_list, number):  # type: ignore[no-untyped-def]
-    """Keep what is open; returns the number of the object or list that opens now."""
-    at = stack + 24 * depth
-    store_i64(at, parent)
-    store_i64(at + 8, in_list)
-    store_i64(at + 16, number)
-    stamp = load_i64(context + lay.CTX_STAMP) + 1
-    store_i64(context + lay.CTX_STAMP, stamp)
-    return stamp
-
-
-@inlined
 def _take_string(context, field, at, end):  # type: ignore[no-untyped-def]
-    """The string whose opening quote is at an address: the address behind it, or FAIL."""
+    """Take the string whose opening quote is at `at`. Returns the address after it, or FAIL."""
     text = at + 1
     close = find_special(text, end)
     length = close - text
@@ -94,16 +75,16 @@ def _take_string(context, field, at, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def _take_category(context, field, text, length, even):  # type: ignore[no-untyped-def]
-    """The feature `name=text`; False if there are too many, or the text is too long."""
+    """Add the feature `name=text`. False if there are too many features, or the text is too long."""
     if length > load_i64(context + lay.CTX_MAX_VALUE_BYTES):
         return False
     key = category_key(context, field, text, length, even)
-    return emit(context, load_i64(field + lay.FIELD_SLOT), key, 1.0)
+    return emit(context, load_i64(field + lay.FIELD_WATCH), key, 1.0)
 
 
 @inlined
 def _take_digits(context, field, at):  # type: ignore[no-untyped-def]
-    """The number at an address: the address behind it, or FAIL."""
+    """Take the number at `at`. Returns the address after it, or FAIL."""
     behind, integer, _, value = read_number(at)
     if behind < 0:
         return FAIL
@@ -117,7 +98,7 @@ def _take_digits(context, field, at):  # type: ignore[no-untyped-def]
 
 @inlined
 def _take_literal(context, field, at):  # type: ignore[no-untyped-def]
-    """`true`, `false` or `null` at an address: the address behind it, or FAIL."""
+    """Take `true`, `false` or `null` at `at`. Returns the address after it, or FAIL."""
     behind = literal_end(at)
     take = load_i64(field + lay.FIELD_STRING)
     if behind < 0 or take == lay.TAKE_NOTHING:
@@ -128,12 +109,12 @@ def _take_literal(context, field, at):  # type: ignore[no-untyped-def]
     if take == lay.TAKE_ROLE:
         return FAIL
     key = load_u64(field + (lay.FIELD_TRUE_KEY if letter == 0x74 else lay.FIELD_FALSE_KEY))
-    return behind if emit(context, load_i64(field + lay.FIELD_SLOT), key, 1.0) else FAIL
+    return behind if emit(context, load_i64(field + lay.FIELD_WATCH), key, 1.0) else FAIL
 
 
 @inlined
 def _take_value(context, field, at, end):  # type: ignore[no-untyped-def]
-    """A value that is not entered: the address behind it, or FAIL."""
+    """Take a value whose inside is not taken. Returns the address after it, or FAIL."""
     byte = load_byte(at)
     if byte == QUOTE:
         return _take_string(context, field, at, end)
@@ -147,32 +128,32 @@ def _take_value(context, field, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _read_event(context: int, at: int, end: int) -> bool:
-    """Take the object at an address, which ends right before `end`, into the context.
+    """Take the object at `at`, whose closing brace must be the last byte before `end`, into the context.
 
-    parent: the field, by its offset, of the field that the innermost open object or list is the value of;
-    before: of the field read last; number: of the innermost open object.
+    field: address of the field at hand. parent, previous: offsets of the field whose value is the innermost open object
+    or list, and of the field read last. object_number: the number of that object or list.
     """
     fields = load_i64(context + lay.CTX_FIELDS)
     stack = load_i64(context + lay.CTX_STACK)
-    field, parent, before, in_list, depth = fields, 0, 0, False, 1
-    number = _new_number(context)
+    field, parent, previous, in_list, depth = fields, 0, 0, False, 1
+    object_number = _new_object(context)
     at = skip_space(at + 1)
     empty = load_byte(at) == CLOSE_OBJECT
     while True:
         if not empty:
             if not in_list:
-                field = fields + load_i64(fields + before + lay.FIELD_NEXT)
-                if is_guess(context, field, parent, at):
+                field = fields + load_i64(fields + previous + lay.FIELD_NEXT)
+                if is_predicted(context, field, parent, at):
                     at += load_i64(field + lay.FIELD_PATTERN_LENGTH)
                 else:
-                    before, at = find_field(context, parent, before, at, end)
-                    field = fields + before
-                    if before < 0:
+                    previous, at = find_field(context, parent, previous, at, end)
+                    field = fields + previous
+                    if previous < 0:
                         return False
-                before = field - fields
-                if at >= end or load_i64(field + lay.FIELD_SEEN) == number:
+                previous = field - fields
+                if at >= end or load_i64(field + lay.FIELD_SEEN) == object_number:
                     return False
-                store_i64(field + lay.FIELD_SEEN, number)
+                store_i64(field + lay.FIELD_SEEN, object_number)
             byte = load_byte(at)
             if byte <= 0x20:
                 at = skip_space(at)
@@ -180,8 +161,8 @@ def _read_event(context: int, at: int, end: int) -> bool:
             if (byte == OPEN_OBJECT or byte == OPEN_LIST) and load_i64(field + lay.FIELD_ENTER) == lay.TAKE_INSIDE:
                 if depth >= lay.MAX_DEPTH:
                     return False
-                _push(stack, depth, parent, in_list, number)
-                parent, in_list, number = field - fields, byte == OPEN_LIST, _new_number(context)
+                _push(stack, depth, parent, in_list, object_number)
+                parent, in_list, object_number = field - fields, byte == OPEN_LIST, _new_object(context)
                 depth += 1
                 at = skip_space(at + 1)
                 empty = load_byte(at) == (CLOSE_LIST if in_list else CLOSE_OBJECT)
@@ -199,7 +180,7 @@ def _read_event(context: int, at: int, end: int) -> bool:
             depth -= 1
             if byte != (CLOSE_LIST if in_list else CLOSE_OBJECT) or at >= end or depth == 0:
                 return byte == CLOSE_OBJECT and at == end and depth == 0
-            parent, in_list, number = _pop(stack, depth)
+            parent, in_list, object_number = _pop(stack, depth)
             field = fields + parent
             at = skip_space(at)
             byte = load_byte(at)
@@ -209,18 +190,18 @@ def _read_event(context: int, at: int, end: int) -> bool:
 
 
 @inlined
-def _new_number(context):  # type: ignore[no-untyped-def]
-    """A number that no object before had."""
+def _new_object(context):  # type: ignore[no-untyped-def]
+    """A number that no object had before."""
     stamp = load_i64(context + lay.CTX_STAMP) + 1
     store_i64(context + lay.CTX_STAMP, stamp)
     return stamp
 
 
 @inlined
-def _push(stack, depth, parent, in_list, number):  # type: ignore[no-untyped-def]
+def _push(stack, depth, parent, in_list, object_number):  # type: ignore[no-untyped-def]
     store_i64(stack + 24 * depth, parent)
     store_i64(stack + 24 * depth + 8, np.int64(in_list))
-    store_i64(stack + 24 * depth + 16, number)
+    store_i64(stack + 24 * depth + 16, object_number)
 
 
 @inlined
@@ -231,7 +212,7 @@ def _pop(stack, depth):  # type: ignore[no-untyped-def]
 
 @kernel
 def _settle_roles(context: int, record_time_ms: int) -> bool:
-    """Whether all roles are there, and the time is one that may be."""
+    """Whether the event has all roles that it needs, and a time that is allowed."""
     needed = load_i64(context + lay.CTX_ROLES_NEEDED)
     if load_i64(context + lay.CTX_ROLES_FOUND) & needed != needed:
         return False
@@ -246,7 +227,7 @@ def _settle_roles(context: int, record_time_ms: int) -> bool:
 
 @kernel
 def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
-    """One event into the context; False, with nothing kept, if it is not for the kernel."""
+    """Decode one event into the context. False if the kernel does not take it; nothing of it is kept then."""
     store_i64(context + lay.CTX_STOPPED_BY, lay.UNUSUAL)
     if end - at > load_i64(context + lay.CTX_MAX_EVENT_BYTES):
         return False
@@ -269,8 +250,10 @@ def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
 
 @kernel
 def count_inside(bounds: int, n: int, size: int) -> int:
-    """How many of n records end PADDING bytes or more before the end of `size` bytes; FAIL if one is not inside,
-    or ends before it begins. bounds: address of i64[n+1]."""
+    """How many of n records end at least PADDING bytes before the end of the `size` bytes of a batch.
+
+    FAIL if a record lies outside of them or ends before it begins. bounds: address of i64[n+1].
+    """
     before = load_i64(bounds)
     if before < 0 or load_i64(bounds + 8 * n) > size:
         return FAIL
@@ -286,11 +269,11 @@ def count_inside(bounds: int, n: int, size: int) -> int:
 
 @kernel
 def decode_events(context, data, bounds, times, first, last, time_ms, id_hash, number, row_start, keys, values):  # type: ignore[no-untyped-def]
-    """Events first to last - 1 into the columns, as far as they are ordinary and there is room.
+    """Decode events first to last - 1 into the columns, until one is unusual or the columns are full.
 
     data: address that bounds count from; bounds, times: addresses of i64 offsets and timestamps. The columns are
-    arrays: time_ms i64, id_hash u64, number f64, row_start i64 filled up to `first`, keys u64 and values f64 with
-    the room there is. Returns the event it stopped at, `last` if none; the context's answer then says why.
+    arrays: time_ms i64, id_hash u64, number f64, row_start i64 filled up to `first`, keys u64 and values f64 as long
+    as there is room. Returns the number of the event it stopped at, for the reason in CTX_STOPPED_BY; or `last`.
     """
     store_i64(context + lay.CTX_TIMES, time_ms.ctypes.data)
     store_i64(context + lay.CTX_IDS, id_hash.ctypes.data)

@@ -1,7 +1,6 @@
-"""Values of JSON inside kernels: numbers and roles taken into the context, whatever does not matter skipped.
+"""Values of JSON inside kernels: numbers and roles taken into the context, values that do not matter skipped.
 
-In: the context, the field of the field, addresses of text. Out: features and roles in the context.
-This file must never accept a value that orjson refuses.
+This file must never accept a value that orjson refuses, not even one that is skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def is_space(byte):  # type: ignore[no-untyped-def]
 
 @inlined
 def skip_space(at):  # type: ignore[no-untyped-def]
-    """The first address from `at` on that holds no white space of JSON."""
+    """The first address from `at` on whose byte is not white space of JSON."""
     while is_space(load_byte(at)):
         at += 1
     return at
@@ -46,7 +45,7 @@ def skip_space(at):  # type: ignore[no-untyped-def]
 
 @inlined
 def literal_end(at):  # type: ignore[no-untyped-def]
-    """The address behind `true`, `false` or `null` at an address, else FAIL."""
+    """The address after the `true`, `false` or `null` at `at`, else FAIL."""
     word = load_u64(at) & _LOW_HALF
     if word == _TRUE or word == _NULL:
         return at + 4
@@ -57,9 +56,9 @@ def literal_end(at):  # type: ignore[no-untyped-def]
 
 @kernel
 def read_number(at: int):  # type: ignore[no-untyped-def]
-    """A number: (address behind or FAIL, whether it is a 64-bit integer, its magnitude if so, its value).
+    """The number at `at`: (address after it or FAIL, whether it is a 64-bit integer, its magnitude if so, its value).
 
-    FAIL for -0 too, which is an integer without a sign.
+    FAIL also for -0, because as an integer it would lose its sign.
     """
     zero = np.uint64(0)
     negative = load_byte(at) == MINUS
@@ -82,7 +81,7 @@ def read_number(at: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def take_number(context: int, field: int, value: float) -> bool:
-    """The feature of a number, by the kind of its field."""
+    """Add the feature of a number, by the kind of its field. False if there are too many features."""
     kind = load_i64(field + lay.FIELD_NUMBER)
     if kind == lay.TAKE_NOTHING:
         return True
@@ -104,12 +103,12 @@ def take_number(context: int, field: int, value: float) -> bool:
         value = 1.0
     if value == 0.0:
         store_i64(context + lay.CTX_ZEROS, 1)
-    return emit(context, load_i64(field + lay.FIELD_SLOT), key, value)
+    return emit(context, load_i64(field + lay.FIELD_WATCH), key, value)
 
 
 @inlined
 def _found(context, role):  # type: ignore[no-untyped-def]
-    """Note that a role has been found; False if it had been before."""
+    """Note that a role has been found. False if it had been found before."""
     found = load_i64(context + lay.CTX_ROLES_FOUND)
     store_i64(context + lay.CTX_ROLES_FOUND, found | (1 << role))
     return found & (1 << role) == 0
@@ -117,7 +116,7 @@ def _found(context, role):  # type: ignore[no-untyped-def]
 
 @kernel
 def take_role_text(context: int, field: int, text: int, length: int) -> bool:
-    """A string in the place of a role: an id, or a time in ISO 8601."""
+    """Take a string as the value of a role: an id, or a time in ISO 8601. False if the role wants no such string."""
     role = load_i64(field + lay.FIELD_ROLE)
     if not _found(context, role):
         return False
@@ -133,7 +132,7 @@ def take_role_text(context: int, field: int, text: int, length: int) -> bool:
 
 @kernel
 def take_role_number(context: int, field: int, text: int, length: int, integer: bool, value: float) -> bool:
-    """A number in the place of a role; `text` is how it is written."""
+    """Take a number, whose digits are at `text`, as the value of a role. False if the role wants no such number."""
     role = load_i64(field + lay.FIELD_ROLE)
     if not _found(context, role):
         return False
@@ -155,14 +154,14 @@ def take_role_number(context: int, field: int, text: int, length: int, integer: 
 
 @kernel
 def take_role_null(context: int, field: int) -> bool:
-    """null in the place of a role: fine for weight and value, which then keep their 1."""
+    """Take null as the value of a role: weight and value then keep their 1. False for the other roles."""
     role = load_i64(field + lay.FIELD_ROLE)
     return _found(context, role) and (role == _WEIGHT or role == _VALUE)
 
 
 @kernel
 def closing_quote(context: int, text: int, end: int) -> int:
-    """The closing quote of a valid string that begins at `text`, else FAIL."""
+    """Address of the closing quote of the valid string that begins at `text`, else FAIL."""
     close = string_end(text, end)
     if close < 0 or load_byte(close) == QUOTE:
         return close
@@ -172,7 +171,7 @@ def closing_quote(context: int, text: int, end: int) -> int:
 
 @kernel
 def _skip_key(context: int, at: int, end: int) -> int:
-    """The value behind the key at an address, else FAIL."""
+    """Address of the value of the key at `at`, else FAIL."""
     if load_byte(at) != QUOTE:
         return FAIL
     close = closing_quote(context, at + 1, end)
@@ -184,7 +183,7 @@ def _skip_key(context: int, at: int, end: int) -> int:
 
 @kernel
 def _skip_scalar(context: int, at: int, end: int) -> int:
-    """The address behind a string, number or literal, else FAIL."""
+    """The address after a string, number or literal, else FAIL."""
     byte = load_byte(at)
     if byte == QUOTE:
         close = closing_quote(context, at + 1, end)
@@ -196,7 +195,7 @@ def _skip_scalar(context: int, at: int, end: int) -> int:
 
 @kernel
 def skip_inside(context: int, at: int, end: int) -> int:
-    """The address behind the object or list at an address, which is valid JSON; else FAIL."""
+    """The address after the object or list at `at` if it is valid JSON, else FAIL."""
     lists = 0
     depth = 0
     while True:
