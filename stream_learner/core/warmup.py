@@ -26,8 +26,9 @@ class Part(NamedTuple):
 
 
 def _hashing() -> None:
-    from stream_learner.core.machine import hashing
+    from stream_learner.core.machine import hashing, memory
 
+    memory.warm()
     hashing.warm()
 
 

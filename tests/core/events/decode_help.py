@@ -1,7 +1,6 @@
-"""Batches for decoding tests, and the columns the plain path gives for them.
+"""Batches for decoding tests, and the columns that `reference` gives for them.
 
-In: raw events. Out: their bytes back to back with bounds; expected columns as plain tuples.
-This file must never run the kernel.
+This file must never run a kernel of decoding: it says what kernels should give.
 """
 
 from __future__ import annotations
