@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stream_learner.roles.common.starting import starting
+from stream_learner.roles.common.startup import starting
 
 if TYPE_CHECKING:
     from stream_learner.cli.role_commands import app

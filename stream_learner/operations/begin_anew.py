@@ -37,7 +37,7 @@ from stream_learner.adapters.kafka import Admin, Appender, Delivery, KafkaSettin
 from stream_learner.adapters.kafka.ends import committed_offsets, group_members
 from stream_learner.adapters.record_errors import ANOTHER_NAME
 from stream_learner.config.values import format_start
-from stream_learner.core.join.partition import resume_anew
+from stream_learner.core.join.state import resume_anew
 from stream_learner.core.log.mark_codec import encode_mark
 from stream_learner.core.log.marks import GENESIS, Mark, MarkId
 from stream_learner.errors import (
@@ -50,10 +50,10 @@ from stream_learner.errors import (
     StreamLearnerError,
     TopicRecreated,
 )
-from stream_learner.roles.common.last_published import last_published
-from stream_learner.roles.joiner.beginning import Beginning, Start
-from stream_learner.roles.joiner.log_origin import LogOrigin, drained
+from stream_learner.roles.common.last_publication import read_last_publication
+from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
+from stream_learner.roles.joiner.start_offsets import StartOffsets, StartRule
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ TOGETHER = "Leave --partition out: ids lie elsewhere in all partitions since som
 
 
 @dataclass(frozen=True)
-class Request:
+class BeginAnewRequest:
     """where: `last`, or as `join.start`. partitions: only these; all if empty. write: whether to do it."""
 
     where: str | int = LAST
@@ -131,7 +131,7 @@ class _Partition:
         return self.accepted.last.last_tick if self.mark is None else self.mark.last_tick
 
 
-def begin_anew(config: Config, request: Request) -> dict[str, Any]:
+def begin_anew(config: Config, request: BeginAnewRequest) -> dict[str, Any]:
     """Show, or do, what the request says; the report as `--json` prints it.
 
     Raises TopicMissing, PartitionCountsDiffer, InputsChanged where the inputs had more partitions, TopicRecreated and
@@ -152,7 +152,7 @@ def overtaken(report: dict[str, Any]) -> JoinersRun | None:
 
 
 class _BeginAnew:
-    def __init__(self, config: Config, request: Request) -> None:
+    def __init__(self, config: Config, request: BeginAnewRequest) -> None:
         self._config = config
         self._request = request
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)
@@ -167,7 +167,7 @@ class _BeginAnew:
         tails = {partition: self._tail(topics, partition) for partition in self._wanted(topics.log)}
         found = {partition: _accepted(tail, hints.get(partition)) for partition, tail in tails.items()}
         origin = LogOrigin(self._settings, self._admin.offsets, topics.log.name, topics.log.partitions)
-        lacking = self._lacking(topics, found, drained(origin.find()))
+        lacking = self._lacking(topics, found, origin.wait())
         if lacking:
             self._check_grown(topics, found, lacking)
         planned = {p: self._plan(topics, tails[p], one, p in lacking or not lacking) for p, one in found.items()}
@@ -205,7 +205,7 @@ class _BeginAnew:
         info = self._admin.describe([topic]).get(topic)
         if info is None:
             return
-        model = last_published(self._settings, self._admin.offsets, topic, info.partitions).model
+        model = read_last_publication(self._settings, self._admin.offsets, topic, info.partitions).model
         if model is not None and model.content["tick_ms"] != config.join.tick_ms:
             then_ms, now_ms = model.content["tick_ms"], config.join.tick_ms
             raise ConfigError(
@@ -298,17 +298,17 @@ class _BeginAnew:
             self._side(topics.clicks, ids[1], last.first_click, beginning.click, where, last.partition),
         )
 
-    def _beginning_grown(self, topics: _Topics, partition: int) -> Beginning:
+    def _beginning_grown(self, topics: _Topics, partition: int) -> StartOffsets:
         """Where the request says to begin, with the clicks that may be ahead of the first impressions.
 
         Clicks are asked for first: at the end of both, no impression may be taken whose click is left out.
         """
         names, where = (topics.impressions.name, topics.clicks.name), self._request.where
         ahead = max(where - self._config.join.skew_ms, 0) if isinstance(where, int) else where
-        click = Start(self._admin.offsets, ahead).of(*names, partition).click
-        return Start(self._admin.offsets, where).of(*names, partition)._replace(click=click)
+        click = StartRule(self._admin.offsets, ahead).of(*names, partition).click
+        return StartRule(self._admin.offsets, where).of(*names, partition)._replace(click=click)
 
-    def _beginning(self, topics: _Topics, last: Mark) -> Beginning:
+    def _beginning(self, topics: _Topics, last: Mark) -> StartOffsets:
         """Where the request says to begin, were the log a new one.
 
         After clicks that are lost no impression is taken that they belonged to: it would count as not clicked.
@@ -318,9 +318,9 @@ class _BeginAnew:
             places = [(name, last.partition) for name in names]
             earliest = queries.earliest(places)
             if earliest[places[1]] <= last.first_click:
-                return Beginning(earliest[places[0]], earliest[places[1]])
+                return StartOffsets(earliest[places[0]], earliest[places[1]])
             where = "earliest"
-        return Start(queries, where).of(*names, last.partition)
+        return StartRule(queries, where).of(*names, last.partition)
 
     def _side(
         self, topic: TopicInfo, topic_id: bytes | None, taken: int, begins: int, where: str, partition: int

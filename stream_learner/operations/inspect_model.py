@@ -14,7 +14,7 @@ from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.records import VersionRecord
 from stream_learner.errors import ConfigError, NotFound, StateInUse, StateOfAnotherModel
-from stream_learner.roles.common.last_published import LastPublished, last_published
+from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.learner.checkpoints import open_store
 from stream_learner.roles.scorer.scorer import Scorer
 
@@ -72,15 +72,15 @@ def _scorer(config: Config) -> Scorer:
     return Scorer(model=config.model, kafka=config.kafka_options(), topic=config.snapshots_topic, stale_after_ms=None)
 
 
-def _last_whole(config: Config) -> LastPublished:
+def _last_whole(config: Config) -> LastPublication:
     settings, topic = _settings(config), config.snapshots_topic
     admin = Admin(settings)
     shards = admin.require([topic])[topic].partitions
-    last = last_published(settings, admin.offsets, topic, shards)
+    last = read_last_publication(settings, admin.offsets, topic, shards)
     for _ in range(LOOKS):
         if last.is_whole or last.model is None:
             break
-        last = last_published(settings, admin.offsets, topic, shards)
+        last = read_last_publication(settings, admin.offsets, topic, shards)
     return last
 
 

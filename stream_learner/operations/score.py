@@ -17,7 +17,7 @@ from typing import IO
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
 from stream_learner.errors import ConfigError
-from stream_learner.roles.common import starting
+from stream_learner.roles.common import startup
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.scorer.scorer import Predictions, Scorer
 
@@ -32,11 +32,11 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
     with ExitStack() as stack:
         source: IO[bytes] = _opened(stack, events, "rb") if events else sys.stdin.buffer
         target: IO[bytes] = _opened(stack, output, "wb") if output else sys.stdout.buffer
-        starting.imported()
+        startup.imported()
         scorer = stack.enter_context(scorer_of(config))
         load_kernels(["scorer"])
         scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
-        starting.over()
+        startup.over()
         for lines in _batches(source, batch):
             target.writelines(_answers(scorer.predict_many(lines), with_model=config.scorer.alias is not None))
             target.flush()

@@ -21,7 +21,7 @@ from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.features import names_of_keys
 from stream_learner.core.log.subset import FeatureSubset
 from stream_learner.errors import ConfigError, LogTrimmed, NotFound
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.common.log_reader import accepted_ticks
 from stream_learner.wording import count_of
 
@@ -55,7 +55,7 @@ def subset_for(config: Config, source: Config, until_tick: int, report: Report |
     settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.backfill")
     admin = Admin(settings)
     topic = source.snapshots_topic
-    published = last_published(settings, admin.offsets, topic, admin.require([topic])[topic].partitions)
+    published = read_last_publication(settings, admin.offsets, topic, admin.require([topic])[topic].partitions)
     if published.model is None:
         raise NotFound(
             f"{source.model} has published nothing yet, so the features of {source.examples_topic} are not known",

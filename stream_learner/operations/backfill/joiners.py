@@ -19,7 +19,7 @@ from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.errors import StreamLearnerError
-from stream_learner.roles.common import starting
+from stream_learner.roles.common import startup
 from stream_learner.roles.common.child import Child, Parent
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.common.lifecycle import run_roles
@@ -99,7 +99,7 @@ def join() -> None:
     telemetry = config.telemetry
     configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
     if not load_kernels(["joiner"], stop=parent.stopping):
-        starting.end(say=False)
+        startup.end(say=False)
     role = JoinerRole(config, Metrics(config.model), until_tick=parent.message["until_tick"], leave=True)
     threading.Thread(target=_report, args=(role, parent), daemon=True).start()
     try:

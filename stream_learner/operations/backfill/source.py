@@ -23,7 +23,7 @@ from stream_learner.core.log.subset import FeatureSubset
 from stream_learner.errors import ConfigError, NotFound
 from stream_learner.operations.backfill.feature_subset import Report, subset_for
 from stream_learner.operations.backfill.plan import BackfillPlan
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 
 
 def subsets_of(plan: BackfillPlan, settings: KafkaSettings, admin: Admin, report: Report) -> dict[str, FeatureSubset]:
@@ -57,7 +57,7 @@ def subsets_of(plan: BackfillPlan, settings: KafkaSettings, admin: Admin, report
 def _published(source: Config, settings: KafkaSettings, admin: Admin) -> dict[str, Any]:
     topic = source.snapshots_topic
     partitions = admin.require([source.examples_topic, topic])[topic].partitions
-    published = last_published(settings, admin.offsets, topic, partitions)
+    published = read_last_publication(settings, admin.offsets, topic, partitions)
     if published.model is None:
         raise NotFound(
             f"{source.model} has published nothing yet, so it is not known how {source.examples_topic} was made",

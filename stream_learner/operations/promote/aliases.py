@@ -1,7 +1,7 @@
 """`alias`, `pause`, `resume`, `pin`, `unpin`: what the control topic says, and saying something else.
 
 In: a configuration, names. Out: rows and fields to print, records in the control topic.
-This file must never point an alias at another model; `operations/promote/promotion.py` does.
+This file must never point an alias at another model; `operations/promote/run.py` does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.config import Config
 from stream_learner.core.control.records import DELETE, Alias, Change, Pin, Publication
 from stream_learner.errors import NotFound, TopicMissing
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.common.lifecycle import wall_clock_ms
 from stream_learner.roles.control.topic import ControlTopic
 
@@ -142,7 +142,7 @@ def _snapshots(config: Config, model: str) -> tuple[Admin, str, int]:
 
 def _last_version(config: Config, model: str) -> int:
     admin, topic, shards = _snapshots(config, model)
-    return last_published(KafkaSettings(config.kafka_options()), admin.offsets, topic, shards).complete_up_to
+    return read_last_publication(KafkaSettings(config.kafka_options()), admin.offsets, topic, shards).complete_up_to
 
 
 def _row(alias: Alias, pin: Pin | None) -> Fields:

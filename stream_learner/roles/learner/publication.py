@@ -40,9 +40,9 @@ from stream_learner.core.snapshots.pages import (
     shard_prefix,
 )
 from stream_learner.core.snapshots.records import MODEL_SHARD, Stamp, publication
-from stream_learner.core.snapshots.rows import WeightRows, rows_between
+from stream_learner.core.snapshots.rows import StateRows, WeightRows, rows_between
 from stream_learner.errors import RetryLater, StateOfAnotherModel
-from stream_learner.roles.common.last_published import LastPublished, last_published
+from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 
 
 def _new_attempt_id() -> int:
@@ -63,7 +63,7 @@ class Publication:
         policy: PagePolicy,
         learner: Learner,
         new_publisher: Callable[[KafkaSettings, str], TransactionalPublisher] = TransactionalPublisher,
-        read_last: Callable[..., LastPublished] = last_published,
+        read_last: Callable[..., LastPublication] = read_last_publication,
         new_attempt_id: Callable[[], int] = _new_attempt_id,
     ) -> None:
         """new_attempt_id: u64, random."""
@@ -85,7 +85,7 @@ class Publication:
         self.sequence = 0
         self.bytes = 0
 
-    def begin(self) -> LastPublished:
+    def begin(self) -> LastPublication:
         """Steps 1 and 2.
 
         Raises BrokerUnreachable, Fenced, StateOfAnotherModel, DamagedLog.
@@ -105,7 +105,7 @@ class Publication:
         self._begun = True
         return last
 
-    def _left_by(self, last: LastPublished, shard: int) -> PageState | None:
+    def _left_by(self, last: LastPublication, shard: int) -> PageState | None:
         """What the next publication of a shard goes on from, None from nothing."""
         version, torn = last.versions[shard], last.torn.get(shard)
         state = version.state if version is not None else None
@@ -113,7 +113,7 @@ class Publication:
             return state
         return (state or first_state(shard_prefix(shard, self._shards), self._policy.ring)).after_torn(torn)
 
-    def _check_model(self, last: LastPublished) -> None:
+    def _check_model(self, last: LastPublication) -> None:
         if last.model is None:
             return
         mine = self._learner.kind()
@@ -139,7 +139,7 @@ class Publication:
         if self._relist:
             table.restart_changes(checkpoint_tick, self.version)
             self._relist = False
-        changed = self._weights(*table.take_changed_for_publication(tick)[:2])
+        changed = self._weights(table.take_changed_for_publication(tick))
         self._relist = True  # until the transaction is through
         plans = [self._plan(shard, changed) for shard in range(self._shards)]
         records = self._records(plans, tick, content)
@@ -168,10 +168,10 @@ class Publication:
 
     def _rows_of(self, prefix: Prefix) -> WeightRows:
         rows = self._learner.table.rows_with_prefix(prefix.number, prefix.nbits)
-        return self._weights(rows.keys, rows.columns)
+        return self._weights(rows)
 
-    def _weights(self, keys: np.ndarray, columns: np.ndarray) -> WeightRows:
-        return WeightRows(keys, self._learner.weights(columns).astype(np.float32))
+    def _weights(self, rows: StateRows) -> WeightRows:
+        return WeightRows(rows.keys, self._learner.weights(rows.columns).astype(np.float32))
 
     def _records(self, plans: list[PagePlan[WeightRows]], tick: int, content: Mapping[str, Any]) -> list[Record]:
         attempt = self._new_attempt_id()

@@ -35,10 +35,10 @@ from stream_learner.adapters.rocksdb.database import OPEN_FILES
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, RetryLater
-from stream_learner.roles.common.lifecycle import Outage, wall_clock_ms
+from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.log_follower import LogFollower
-from stream_learner.roles.learner.model import ModelFold
+from stream_learner.roles.learner.model import LearnedModel
 from stream_learner.roles.learner.row_index import check_memory
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class LearnerRole:
         settings = KafkaSettings(configs[0].kafka_options())
         self._control = ControlWatch(settings, configs[0].control_topic, self._log)
         self.models = tuple(
-            ModelFold(
+            LearnedModel(
                 of_model,
                 counted,
                 subset=(keep or {}).get(of_model.model),
@@ -112,7 +112,7 @@ class LearnerRole:
         self._follower: LogFollower | None = None
         self._topics: TopicWatch | None = None
         self._reported_s = time.monotonic()
-        self._outage = Outage(self._log, "log_unreachable", "log_reachable")
+        self._outage = BrokerOutage(self._log, "log_unreachable", "log_reachable")
 
     @property
     def learner(self) -> Learner:
@@ -142,7 +142,7 @@ class LearnerRole:
         return "" if self._caught_up or not self._standby else "the standby has not caught up with the training log"
 
     def open(self) -> None:
-        """Steps 1 and 2. Raises what `ModelFold` and the topics' checks raise."""
+        """Steps 1 and 2. Raises what `LearnedModel` and the topics' checks raise."""
         first = self.models[0]
         check_memory([model.config for model in self.models], available_bytes())
         admin, config = Admin(first.settings), first.config

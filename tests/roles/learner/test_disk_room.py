@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.errors import DiskFull
-from stream_learner.roles.common.lifecycle import Outage
+from stream_learner.roles.common.lifecycle import BrokerOutage
 from stream_learner.roles.learner.state_dir import AGAIN_S, LOOK_S, DiskRoom
 
 FLOOR_BYTES = 100 << 20
@@ -71,7 +71,7 @@ def test_what_rocksdb_does_not_recover_from_ends_the_learner() -> None:
 def test_an_outage_is_said_at_its_beginning_and_its_end_only() -> None:
     """However often it is reported; an answer from before the last report ends nothing."""
     now_s = [10.0]
-    outage = Outage(get_logger("test"), "away", "back", clock_s=lambda: now_s[0])
+    outage = BrokerOutage(get_logger("test"), "away", "back", clock_s=lambda: now_s[0])
     with capture_logs() as lines:
         assert outage.since_s is None
         for _ in range(100):

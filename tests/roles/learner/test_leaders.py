@@ -21,7 +21,7 @@ from stream_learner.core.snapshots.pages import PagePolicy
 from stream_learner.core.snapshots.records import MODEL_KEY, VERSION_KEY, ModelRecord, VersionRecord, decode
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.errors import Fenced, RetryLater
-from stream_learner.roles.common.last_published import LastPublished
+from stream_learner.roles.common.last_publication import LastPublication
 from stream_learner.roles.learner.publication import Publication
 from tests.core.model.example_records import as_record, random_examples
 
@@ -64,7 +64,7 @@ class Topic:
         self.meanwhile = meanwhile
         self.rng = rng
 
-    def last(self, *_: Any) -> LastPublished:
+    def last(self, *_: Any) -> LastPublication:
         """The ends of all shards, read one after the other while others go on."""
         found: list[VersionRecord | None] = []
         for log in self.logs:
@@ -72,7 +72,7 @@ class Topic:
             records = [decode(VERSION_KEY, value) for key, value in log if key == VERSION_KEY and value is not None]
             found.append(records[-1] if records and isinstance(records[-1], VersionRecord) else None)
         models = [decode(MODEL_KEY, value) for key, value in self.logs[0] if key == MODEL_KEY and value is not None]
-        return LastPublished(tuple(found), models[-1] if models and isinstance(models[-1], ModelRecord) else None)
+        return LastPublication(tuple(found), models[-1] if models and isinstance(models[-1], ModelRecord) else None)
 
 
 class Publisher:

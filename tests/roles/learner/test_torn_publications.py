@@ -16,7 +16,7 @@ from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.core.snapshots.pages import PagePolicy
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.errors import Fenced
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.learner.publication import Publication
 from tests.adapters.kafka.kafka_help import VisiblePublisher
 from tests.conftest import MakeTopic
@@ -104,7 +104,7 @@ class Site:
 
     def torn(self) -> dict[int, int]:
         """What is torn in the topic."""
-        return dict(last_published(self.settings, self.admin.offsets, self.topic, 1).torn)
+        return dict(read_last_publication(self.settings, self.admin.offsets, self.topic, 1).torn)
 
 
 def test_no_version_is_made_of_a_torn_publication(

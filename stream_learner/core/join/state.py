@@ -1,0 +1,453 @@
+"""The join of one partition: impressions and clicks in, ticks of examples out.
+
+In: decoded events of both input partitions in offset order, in batches of any size; how far progress has come at an
+end that was asked for. Out: cuts (which ticks may close, with which positions) and, for a cut, its examples, counts
+and dead records. What a cut emits is a pure function of the inputs and the cuts before it, never of what has been
+read ahead: that is what makes the training log a function of the input topics.
+This file must never ask for the time or the end of a partition, nor emit a record that a cut does not cover.
+
+The rules stand in docs/join.md. Emitting a cut:
+  1. take the clicks before `click_cursor`: duplicate, late or unmatched; dead ones keep their place;
+  2. decide the impressions before `next_impression`: dead, duplicate, late, sampled out, or example with its label;
+  3. forget the clicks that go with the end of `last_tick`, and the ids that no later tick needs.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.events.decoders import Clicks, Impressions
+from stream_learner.core.join.clicks import ClickAhead, ClickMemory
+from stream_learner.core.join.columns import NO_LOG_TIME
+from stream_learner.core.join.impressions import ImpressionBuffer
+from stream_learner.core.join.kernels import DEAD, DUPLICATE, LATE, MATCHED, UNMATCHED
+from stream_learner.core.join.rows import ExampleScratch
+from stream_learner.core.join.spec import Cut, JoinSpec
+from stream_learner.core.log.examples import ExampleBatch
+from stream_learner.core.log.marks import RULES, ClickCounts, Mark, ResumePoint, TickCounts
+
+__all__ = [
+    "Cut",
+    "ExampleScratch",
+    "JoinSpec",
+    "JoinState",
+    "NotRead",
+    "TickOutput",
+    "WrongResume",
+]
+
+_RESUME_FIXED_BYTES = 96
+_NO_END = sys.maxsize
+
+
+class NotRead(ValueError):
+    """A cut covers records that have not been added yet: add them, then emit it."""
+
+
+class WrongResume(ValueError):
+    """The clicks in the topic are not those the resume point was made of: records are missing or the topic is another.
+
+    Operator action: check that the input topics were not trimmed or made anew; restart from an older resume point.
+    """
+
+
+@dataclass(slots=True)
+class TickOutput:
+    """What a cut emits.
+
+    first_click: offset of the first click not expired, `cut.click_cursor` if there is none.
+    """
+
+    cut: Cut
+    examples: ExampleBatch
+    counts: TickCounts
+    first_click: int
+
+
+class JoinState:
+    """The state of one partition's join: clicks of the last window, ids of the last `dedupe`, impressions waiting."""
+
+    def __init__(
+        self,
+        spec: JoinSpec,
+        *,
+        impression_start: int,
+        click_start: int,
+        first_tick: int = 0,
+        until_tick: int | None = None,
+    ) -> None:
+        """Start without any state at these offsets; the first cut begins with `first_tick`.
+
+        until_tick: the last tick to make, None for no end. A run of empty ticks is cut off there, so that a mark ends
+        with it, however far the inputs had been read.
+        """
+        self.spec = spec
+        self.next_tick = first_tick
+        self._until_tick = _NO_END if until_tick is None else until_tick
+        self._click_cursor = click_start
+        self._impressions = ImpressionBuffer(
+            spec, position=impression_start, next_offset=impression_start, log_time=NO_LOG_TIME
+        )
+        self._ahead = ClickAhead(click_start, spec.agree, NO_LOG_TIME)
+        self._clicks = ClickMemory(spec, NO_LOG_TIME)
+        self._codes: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def resume(cls, spec: JoinSpec, mark: Mark, *, until_tick: int | None = None) -> JoinState:
+        """The state after a mark that is a resume point; `until_tick` as of a fresh one.
+
+        Feed it impressions from `resume.dedupe_from` and clicks from `mark.first_click` on; it is `rebuilt` when
+        they reach the mark's positions, and goes on from there. Raises ValueError if the mark has no resume point,
+        or one of other rules or another spec or without its codes.
+        """
+        point = mark.resume
+        if point is None:
+            raise ValueError("the mark is not a resume point")
+        if point.rules != RULES:
+            raise ValueError(f"the resume point is of the rules {point.rules} of the join, these are {RULES}")
+        if point.join_fingerprint != spec.fingerprint:
+            raise ValueError("the resume point was made by a join with other settings")
+        if point.detached:
+            raise ValueError("the resume point's codes have not been put back")
+        join = cls(spec, impression_start=point.dedupe_from, click_start=mark.first_click, until_tick=until_tick)
+        join.next_tick = mark.last_tick + 1
+        join._click_cursor = mark.click_cursor
+        join._impressions = ImpressionBuffer(
+            spec,
+            position=point.dedupe_from,
+            next_offset=mark.next_impression,
+            log_time=point.impression_log_time,
+            steps=point.steps,
+        )
+        join._ahead = ClickAhead(mark.first_click, spec.agree, point.click_log_time)
+        join._clicks = ClickMemory(spec, point.click_log_time)
+        join._codes = point.codes
+        join._restore_clicks()
+        return join
+
+    @property
+    def next_impression_to_read(self) -> int:
+        """Offset at which reading impressions goes on."""
+        return self._impressions.position
+
+    @property
+    def next_click_to_read(self) -> int:
+        """Offset at which reading clicks goes on."""
+        return self._ahead.position
+
+    @property
+    def next_impression(self) -> int:
+        """Offset of the first impression that no emitted cut covers."""
+        return self._impressions.next
+
+    @property
+    def click_cursor(self) -> int:
+        """Offset before which clicks have been taken by emitted cuts."""
+        return self._click_cursor
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether all that a resumed join must read again has been read. True from the start for a fresh one."""
+        return self._codes is None and self._impressions.position >= self._impressions.next
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last tick that was to be made has been emitted."""
+        return self.next_tick > self._until_tick
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory of impressions that wait and of clicks read ahead, bytes."""
+        return self._impressions.nbytes + self._ahead.nbytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the clicks remembered and of the ids by which duplicates are known, bytes."""
+        return self._clicks.nbytes + self._impressions.seen_nbytes
+
+    @property
+    def waiting_impressions(self) -> int:
+        """Impressions read and not emitted."""
+        return len(self._impressions)
+
+    @property
+    def waiting_clicks(self) -> int:
+        """Clicks taken whose outcome is not final."""
+        return len(self._clicks)
+
+    @property
+    def clicks_ahead(self) -> int:
+        """Clicks read that no emitted cut has taken."""
+        return len(self._ahead)
+
+    @property
+    def impression_log_time(self) -> int:
+        """How far log time has come with the impressions read, ms; -1 before the first row is complete."""
+        return self._impressions.log_time
+
+    @property
+    def click_log_time(self) -> int:
+        """How far log time has come with the clicks read, ahead or taken, ms; -1 before the first row is complete."""
+        return self._ahead.log_time
+
+    def add_impressions(self, offsets: NDArray[np.int64], batch: Impressions) -> None:
+        """Add impressions in offset order; gaps are allowed. Arrays are kept, not copied: do not change them.
+
+        Raises ValueError if offsets do not rise from `next_impression_to_read` on, or a time is negative.
+        """
+        self._impressions.add(offsets, batch)
+
+    def add_clicks(self, offsets: NDArray[np.int64], batch: Clicks) -> None:
+        """Add clicks in offset order; gaps are allowed. Arrays are kept, not copied: do not change them.
+
+        Raises ValueError as `add_impressions` does, and `WrongResume` if they do not fit the resume point.
+        """
+        self._ahead.add(offsets, batch)
+        self._restore_clicks()
+
+    def set_impression_position(self, offset: int) -> None:
+        """Reading impressions has reached this offset; those up to it that were not added are no records."""
+        self._impressions.position = max(self._impressions.position, offset)
+
+    def set_click_position(self, offset: int) -> None:
+        """Reading clicks has reached this offset; those up to it that were not added are no records."""
+        self._ahead.position = max(self._ahead.position, offset)
+        self._restore_clicks()
+
+    def wants_impressions(self, buffer_bytes: int, click_idle_ms: int | None = None) -> bool:
+        """Whether to read more impressions now.
+
+        Yes while the next tick's may not all be there; while only they hold back the first tick that is not empty;
+        and, as long as `buffered_bytes` is below `buffer_bytes`, as far as click progress has come.
+        """
+        if self._impressions.position < self._impressions.next:
+            return True
+        reach = self._reach(None)
+        progress = _latest(self._ahead.log_time, click_idle_ms)
+        goal = self._end_of(self._goal_tick())
+        if reach < self._end_of(self.next_tick) or reach < goal <= progress:
+            return True
+        return self.buffered_bytes < buffer_bytes and reach < progress // self.spec.tick_ms * self.spec.tick_ms
+
+    def wants_clicks(self, buffer_bytes: int) -> bool:
+        """Whether to read more clicks now: while the next tick needs them, else while the buffer has room."""
+        if self._codes is not None or self._ahead.log_time < self._end_of(self._goal_tick()):
+            return True
+        return self.buffered_bytes < buffer_bytes
+
+    def next_cut(
+        self,
+        click_idle_ms: int | None = None,
+        impression_idle_ms: int | None = None,
+        *,
+        allow_empty: bool = True,
+    ) -> Cut | None:
+        """The next cut that may be emitted, or None.
+
+        click_idle_ms, impression_idle_ms: progress by the wall clock at the end of the partition, ms since the
+        epoch, only while everything there is in it has been added; else None.
+        The cut is the next tick, if that emits impressions; else a run of empty ticks, up to the one that does, or
+        to the last one to make, or, if `allow_empty` and that tick cannot close yet, to the last one that can.
+        """
+        if not self.rebuilt or self.ended:
+            return None
+        progress = min(_latest(self._ahead.log_time, click_idle_ms), self._reach(impression_idle_ms))
+        closeable = min(progress // self.spec.tick_ms - 1, self._until_tick)
+        if closeable < self.next_tick:
+            return None
+        full = self._first_full_tick()
+        if full == self.next_tick:
+            end = self._end_of(full)
+            until = self._impressions.end_of_those_before(max(end - self.spec.window_ms, 0))
+            return Cut(full, full, until, self._cursor_at(end))
+        last = closeable if full is None else min(closeable, full - 1)
+        if not allow_empty and last not in (self._until_tick, None if full is None else full - 1):
+            return None
+        return Cut(self.next_tick, last, self.next_impression, self._cursor_at(self._end_of(last)))
+
+    def covers(self, cut: Cut) -> bool:
+        """Whether everything a cut needs has been added, so that `emit` will not raise `NotRead`."""
+        return (
+            self.rebuilt
+            and self._impressions.position >= cut.next_impression
+            and self._ahead.position >= cut.click_cursor
+        )
+
+    def emit(self, cut: Cut, scratch: ExampleScratch | None = None) -> TickOutput:
+        """Emit a cut: from `next_cut`, or one that a mark tells.
+
+        With `scratch`, which saves fresh memory for every tick, the examples are valid until it is used again.
+
+        Raises NotRead if `covers` is false, ValueError if the cut does not follow the last one. Nothing has changed
+        then; after any other error the join must be dropped.
+        """
+        self._check(cut)
+        impressions, outcomes = self._impressions, np.zeros(5, np.int64)
+        read = self._take_clicks(cut, outcomes)
+        impressions.forget_before(cut.last_tick)
+        emitted = impressions.emit(cut.last_tick, cut.next_impression, self._clicks, scratch or ExampleScratch())
+        self._clicks.forget(self._end_of(cut.last_tick), outcomes)
+        self.next_tick = cut.last_tick + 1
+        impressions.forget_before(self.next_tick)
+        counts = TickCounts(emitted.counts, self._click_counts(read, outcomes))
+        return TickOutput(cut, emitted.examples, counts, self._first_click())
+
+    @property
+    def resume_bytes(self) -> int:
+        """About how many bytes a resume point would take now."""
+        return _RESUME_FIXED_BYTES + 16 * len(self._impressions.steps) + (len(self._clicks) + 3) // 4
+
+    def resume_point(
+        self,
+        impression_topic_id: bytes,
+        click_topic_id: bytes,
+        partitions: int,
+        *,
+        impressions_fingerprint: int = 0,
+        clicks_fingerprint: int = 0,
+    ) -> ResumePoint:
+        """The resume point for the mark of the cut emitted last. Topic ids are 16 bytes each; fingerprints are of what
+        decoded the inputs (`EventSpec`)."""
+        return ResumePoint(
+            impression_topic_id=impression_topic_id,
+            click_topic_id=click_topic_id,
+            partitions=partitions,
+            join_fingerprint=self.spec.fingerprint,
+            impression_log_time=self._impressions.written_log_time,
+            dedupe_from=self._impressions.remembered_from,
+            click_log_time=self._clicks.forgotten_log_time,
+            codes=self._clicks.codes(),
+            steps=tuple(self._impressions.steps),
+            impressions_fingerprint=impressions_fingerprint,
+            clicks_fingerprint=clicks_fingerprint,
+        )
+
+    def _reach(self, idle_ms: int | None) -> int:
+        """The time before which no impression still to be read can close; below 0 if there is none."""
+        log_time = _latest(self._impressions.log_time, idle_ms)
+        return log_time + self.spec.window_ms if log_time >= 0 else NO_LOG_TIME
+
+    def _end_of(self, tick: int) -> int:
+        return (tick + 1) * self.spec.tick_ms
+
+    def _goal_tick(self) -> int:
+        """The first tick that is not empty as far as is known, or the last one to make; the next if nothing waits."""
+        full = self._first_full_tick()
+        return self.next_tick if full is None else max(self.next_tick, min(full, self._until_tick))
+
+    def _first_full_tick(self) -> int | None:
+        """The first tick that emits an impression, as far as is known; None if none waits."""
+        due = self._impressions.first_due
+        if due is None or due == NO_LOG_TIME:
+            return None if due is None else self.next_tick
+        return max(self.next_tick, (due + self.spec.window_ms) // self.spec.tick_ms)
+
+    def _cursor_at(self, end_ms: int) -> int:
+        """Where clicks are read up to for a tick that ends then: the first with which log time reaches it, or all."""
+        reaching = self._ahead.offset_reaching(end_ms)
+        if reaching is not None:
+            return reaching
+        return self._click_cursor if self._ahead.log_time >= end_ms else self._ahead.position
+
+    def _check(self, cut: Cut) -> None:
+        if (
+            cut.first_tick != self.next_tick
+            or cut.last_tick < cut.first_tick
+            or cut.next_impression < self._impressions.next
+            or cut.click_cursor < self._click_cursor
+        ):
+            raise ValueError(
+                f"{cut} does not follow tick {self.next_tick - 1}, impressions up to {self._impressions.next}"
+                f" and clicks up to {self._click_cursor}"
+            )
+        if cut.first_tick < cut.last_tick and cut.next_impression > self._impressions.next:
+            raise ValueError(f"{cut} is a run of ticks, and emits impressions")
+        if not self.covers(cut):
+            raise NotRead(
+                f"{cut} needs more than impressions up to {self._impressions.position}"
+                f" and clicks up to {self._ahead.position}"
+            )
+
+    def _take_clicks(self, cut: Cut, outcomes: NDArray[np.int64]) -> int:
+        """Take the clicks before the cursor, in a run of ticks as if they were made one by one; how many."""
+        before = self._clicks.end
+        tick = cut.first_tick
+        for rows, stop in self._ahead.take_until(cut.click_cursor):
+            while rows.start < stop:
+                end = stop if tick >= cut.last_tick else rows.end_of_those_before(self._end_of(tick), stop)
+                self._clicks.take(rows, end, tick * self.spec.tick_ms)
+                if rows.start < stop:
+                    tick = min(int(rows.passed[rows.start]) // self.spec.tick_ms, cut.last_tick)
+                    self._clicks.forget(tick * self.spec.tick_ms, outcomes)
+        self._click_cursor = cut.click_cursor
+        return self._clicks.end - before
+
+    def _click_counts(self, read: int, outcomes: NDArray[np.int64]) -> ClickCounts:
+        return ClickCounts(
+            read=read,
+            matched=int(outcomes[MATCHED]),
+            duplicates=int(outcomes[DUPLICATE]),
+            orphans=int(outcomes[UNMATCHED]),
+            late=int(outcomes[LATE]),
+            dead=int(outcomes[DEAD]),
+            waiting=len(self._clicks),
+        )
+
+    def _first_click(self) -> int:
+        first = self._clicks.first_offset
+        return self._click_cursor if first is None else first
+
+    def _restore_clicks(self) -> None:
+        """Give the clicks before the mark's cursor their codes back, as far as they have been read."""
+        if self._codes is None:
+            return
+        for rows, stop in self._ahead.take_until(self._click_cursor):
+            n = stop - rows.start
+            if n > len(self._codes):
+                raise WrongResume("more clicks between the mark's positions than it has codes")
+            codes = np.zeros(stop, np.uint8)
+            codes[rows.start :] = self._codes[:n]
+            self._codes = self._codes[n:]
+            self._clicks.take(rows, stop, 0, codes)
+        if self._ahead.position >= self._click_cursor:
+            if len(self._codes):
+                raise WrongResume(f"{len(self._codes)} clicks between the mark's positions are gone")
+            self._codes = None
+
+
+def resume_anew(
+    spec: JoinSpec,
+    tick: int,
+    *,
+    dedupe_from: int,
+    impression_topic_id: bytes,
+    click_topic_id: bytes,
+    partitions: int,
+    impressions_fingerprint: int,
+    clicks_fingerprint: int,
+) -> ResumePoint:
+    """The resume point of a mark that begins anew with an empty `tick`: it remembers no click and no id.
+
+    dedupe_from: the first impression that the ticks after it may emit (offset). The log time counts as written that the
+    tick itself would write first, so that with the window as before it never goes back.
+    """
+    return ResumePoint(
+        impression_topic_id=impression_topic_id,
+        click_topic_id=click_topic_id,
+        partitions=partitions,
+        join_fingerprint=spec.fingerprint,
+        impression_log_time=max(tick * spec.tick_ms - spec.window_ms, NO_LOG_TIME),
+        dedupe_from=dedupe_from,
+        click_log_time=NO_LOG_TIME,
+        codes=np.zeros(0, np.uint8),
+        impressions_fingerprint=impressions_fingerprint,
+        clicks_fingerprint=clicks_fingerprint,
+    )
+
+
+def _latest(log_time: int, idle_ms: int | None) -> int:
+    return log_time if idle_ms is None else max(log_time, idle_ms)
