@@ -61,13 +61,12 @@ def _event() -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def _join() -> None:
-    from stream_learner.core.join import crowded as join_crowded
-    from stream_learner.core.join import kernels as join_kernel
+    from stream_learner.core.join import crowded, kernels
     from stream_learner.core.machine import id_table
 
     id_table.warm()
-    join_kernel.warm()
-    join_crowded.warm()
+    kernels.warm()
+    crowded.warm()
 
 
 def _training_log() -> None:
@@ -77,9 +76,9 @@ def _training_log() -> None:
 
 
 def _feature_subset() -> None:
-    from stream_learner.core.log import subset as feature_subset
+    from stream_learner.core.log import subset
 
-    feature_subset.warm()
+    subset.warm()
 
 
 def _fold() -> None:
@@ -88,9 +87,9 @@ def _fold() -> None:
 
 
 def _fold_with(optimizer: Optimizer | None) -> None:
-    from stream_learner.core.model import fold as learner
+    from stream_learner.core.model import fold
 
-    learner.warm(optimizer)
+    fold.warm(optimizer)
     _table_growth(2 if optimizer is None else len(optimizer.columns))
 
 
@@ -110,9 +109,9 @@ def _replica() -> None:
 
 
 def _requests() -> None:
-    from stream_learner.core.events.fast import requests as json_array
+    from stream_learner.core.events.fast import requests
 
-    json_array.warm()
+    requests.warm()
 
 
 HASHING = Part("hashing", 1.0, _hashing)
