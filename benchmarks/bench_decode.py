@@ -16,8 +16,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from stream_learner.core.events.decoders import ClickDecoder, EventSpec, ImpressionDecoder
-from stream_learner.core.events.engine import warm
+from stream_learner.core.events.decoders import ClickDecoder, EventSpec, ImpressionDecoder, warm
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, FieldSpec
 
 INTEGERS, STRINGS = 13, 26

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from fuzz.guard import GuardedBuffer, Side, fenced_arrays
 from fuzz.json_text import event_text
 from fuzz.target import Target, Wrong
-from stream_learner.core.events import engine as decode_engine
-from stream_learner.core.events.decoders import EventSpec
-from stream_learner.core.events.engine import BatchDecoder, Columns
+from stream_learner.core.events import decoders
+from stream_learner.core.events.decoders import BatchDecoder, Columns, EventSpec
 from stream_learner.core.events.fast import fields
 from stream_learner.core.events.fast.layout import PADDING
 from stream_learner.core.events.feature_spec import FeatureSpec
@@ -84,7 +83,7 @@ class _Decoder:
         """Columns of the records, with these bytes behind them."""
         bounds = np.zeros(len(raws) + 1, np.int64)
         np.cumsum([len(raw) for raw in raws], out=bounds[1:])
-        with fenced_arrays(self._side, decode_engine, fields):
+        with fenced_arrays(self._side, decoders, fields):
             if self._left == 0:
                 self._decoder = BatchDecoder(self.plan)
                 self._left = _KEPT_FOR
@@ -148,7 +147,7 @@ class Impressions(_Events):
         for event in EVENTS:
             for features in FEATURES:
                 try:
-                    found.append(event._plan(event.weight, Role.WEIGHT, FeatureSpec.from_dict(features)))
+                    found.append(event.impression_plan(FeatureSpec.from_dict(features)))
                 except ValueError:
                     continue
         return found
@@ -160,7 +159,7 @@ class Clicks(_Events):
     name = "clicks"
 
     def make_plans(self) -> list[Plan]:
-        return [event._plan(event.value, Role.VALUE, None) for event in EVENTS]
+        return [event.click_plan() for event in EVENTS]
 
 
 def plainly(plan: Plan, raw: bytes, time_ms: int) -> Row:

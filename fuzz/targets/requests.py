@@ -18,11 +18,10 @@ from fuzz.json_text import event_text
 from fuzz.mutate import mutated
 from fuzz.target import Target, Wrong
 from fuzz.targets.events import FEATURES, plainly, rows
-from stream_learner.core.events import engine as decode_engine
-from stream_learner.core.events.engine import BatchDecoder
+from stream_learner.core.events import decoders
+from stream_learner.core.events.decoders import BatchDecoder
 from stream_learner.core.events.fast import fields as decode_fields
-from stream_learner.core.events.fast import requests as json_array
-from stream_learner.core.events.fast.requests import Elements, TooManyElements, find_elements
+from stream_learner.core.events.fast.requests import Elements, TooManyElements, find_elements, note_elements
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.machine.memory import address_of
@@ -94,7 +93,7 @@ class Requests(Target):
         places = fenced(8 * (2 * room + 3), side)
         span = address_of(places)
         starts, ends = span + 24, span + 24 + 8 * room
-        return int(json_array._find(address_of(text), len(body), address_of(key), len(KEY), starts, ends, room, span))
+        return int(note_elements(address_of(text), len(body), address_of(key), len(KEY), starts, ends, room, span))
 
     def _compare(self, body: bytes, whole: dict[str, Any] | None, found: Elements) -> None:
         """The body is JSON if its rest is, and every element; a parser must then find the same."""
@@ -118,7 +117,7 @@ class Requests(Target):
         plan, bounds = self._plans[number], found.bounds.tolist()
         data = found.data.tobytes()
         texts = [data[a:b] for a, b in itertools.pairwise(bounds)]
-        with fenced_arrays(side, decode_engine, decode_fields):
+        with fenced_arrays(side, decoders, decode_fields):
             got = rows(BatchDecoder(plan).decode(self._buffers[side].put(data), found.bounds))
         for text, row in zip(texts, got, strict=True):
             if row != (right := plainly(plan, text, 0)):

@@ -15,7 +15,7 @@ from fuzz.guard import Side, fenced, fenced_arrays
 from fuzz.json_text import event_text
 from fuzz.mutate import mutated
 from fuzz.target import Target, Wrong
-from stream_learner.core.events import engine
+from stream_learner.core.events import decoders
 from stream_learner.core.events.fast import fields
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan
@@ -67,7 +67,7 @@ class _Lines(Target):
     def check(self, inputs: Sequence[bytes], side: Side) -> int:
         accepted = 0
         for text in inputs:
-            with fenced_arrays(side, kernel_parser, fields, engine):
+            with fenced_arrays(side, kernel_parser, fields, decoders):
                 if self._left == 0:
                     self._parsers = {}
                     self._left = _BLOCK_FROM

@@ -1,7 +1,6 @@
-"""What can be wrong with a record that somebody else wrote.
+"""Errors of records that somebody else wrote, each with the position of the record.
 
-In: where a record lies and what is wrong with it. Out: exceptions that name both.
-This file must never hold errors of configuration, brokers or disks; those are `stream_learner.errors`.
+Errors of configuration, brokers and disks are in `stream_learner.errors`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 
 class Where(NamedTuple):
-    """Where a record lies. What is not known is None."""
+    """Offset, partition and topic of a record, each None if it is not known."""
 
     offset: int | None = None
     partition: int | None = None
@@ -27,9 +26,9 @@ NOWHERE = Where()
 
 
 class RecordError(ValueError):
-    """A record that must not be used. The reader stops and says which one; skipping it would be silent loss.
+    """A record that must not be used. The reader stops and names it, because skipping it would be silent loss.
 
-    `where` and `what` may be read; `at` gives the same error with more of the position filled in.
+    what: what is wrong with the record. where: its position; `at` fills in more of it.
     """
 
     def __init__(self, what: str, where: Where = NOWHERE) -> None:
@@ -39,21 +38,21 @@ class RecordError(ValueError):
 
     @property
     def offset(self) -> int | None:
-        """Kafka offset of the record, None where the bytes did not come from a topic."""
+        """Kafka offset of the record, None if the bytes did not come from a topic."""
         return self.where.offset
 
     @property
     def partition(self) -> int | None:
-        """Partition the record was read from, None if not known."""
+        """Partition of the record, None if it is not known."""
         return self.where.partition
 
     @property
     def topic(self) -> str | None:
-        """Topic the record was read from, None if not known."""
+        """Topic of the record, None if it is not known."""
         return self.where.topic
 
     def at(self, *, topic: str | None = None, partition: int | None = None) -> RecordError:
-        """The same error, naming topic and partition where it did not yet."""
+        """A copy of this error with topic and partition filled in, unless it names them already."""
         where = Where(
             self.where.offset,
             partition if self.where.partition is None else self.where.partition,

@@ -1,9 +1,7 @@
 """Compile every kernel of a role before its first event.
 
-In: the names of roles, the optimizers that they fold with. Out: compiled kernels, in memory and in the cache on disk.
-This file must never leave out a kernel that a role runs: compiling one between two ticks would take seconds.
-
-Modules are imported where they are needed, so that a role neither imports nor loads what only another one runs.
+A role must find every kernel that it runs in one of its parts: compiling one between two ticks would take seconds.
+Modules are imported inside the functions, so that a role imports and loads only what it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """Kernels that belong together. first_time_s: about what compiling them takes, for messages."""
+    """Kernels that are compiled together. first_time_s: about how long that takes, for messages."""
 
     name: str
     first_time_s: float
@@ -28,8 +26,9 @@ class Part(NamedTuple):
 
 
 def _hashing() -> None:
-    from stream_learner.core.machine import hashing
+    from stream_learner.core.machine import hashing, memory
 
+    memory.warm()
     hashing.warm()
 
 
@@ -62,13 +61,12 @@ def _event() -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def _join() -> None:
-    from stream_learner.core.join import crowded as join_crowded
-    from stream_learner.core.join import kernels as join_kernel
+    from stream_learner.core.join import crowded, kernels
     from stream_learner.core.machine import id_table
 
     id_table.warm()
-    join_kernel.warm()
-    join_crowded.warm()
+    kernels.warm()
+    crowded.warm()
 
 
 def _training_log() -> None:
@@ -78,25 +76,25 @@ def _training_log() -> None:
 
 
 def _feature_subset() -> None:
-    from stream_learner.core.log import subset as feature_subset
+    from stream_learner.core.log import subset
 
-    feature_subset.warm()
+    subset.warm()
 
 
 def _fold() -> None:
-    """Compile what folding with FTRL-Proximal runs."""
+    """Compile the kernels of folding with FTRL-Proximal."""
     _fold_with(None)
 
 
 def _fold_with(optimizer: Optimizer | None) -> None:
-    from stream_learner.core.model import fold as learner
+    from stream_learner.core.model import fold
 
-    learner.warm(optimizer)
+    fold.warm(optimizer)
     _table_growth(2 if optimizer is None else len(optimizer.columns))
 
 
 def _table_growth(ncols: int) -> None:
-    """Compile what a weight table runs only when one of its sub-tables is full."""
+    """Compile the kernels that a weight table needs only when one of its sub-tables is full."""
     from stream_learner.core.model.table.rows import StateRows
     from stream_learner.core.model.table.table import WeightTable
 
@@ -111,9 +109,9 @@ def _replica() -> None:
 
 
 def _requests() -> None:
-    from stream_learner.core.events.fast import requests as json_array
+    from stream_learner.core.events.fast import requests
 
-    json_array.warm()
+    requests.warm()
 
 
 HASHING = Part("hashing", 1.0, _hashing)
@@ -139,7 +137,7 @@ PARTS: Final = (
     REPLICA,
     REQUESTS,
 )
-"""Everything but the optimizers other than FTRL-Proximal, in the order in which it is compiled."""
+"""All parts, in the order in which they are compiled; of optimizers only FTRL-Proximal."""
 
 ROLES: Final[dict[str, tuple[Part, ...]]] = {
     "joiner": (HASHING, DECODING, CLICKS, JOIN, TRAINING_LOG),
@@ -148,13 +146,11 @@ ROLES: Final[dict[str, tuple[Part, ...]]] = {
     "serve": (HASHING, DECODING, REPLICA, REQUESTS),
     "backfill": (HASHING, DECODING, CLICKS, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD),
 }
-"""What each role runs. FOLD stands for the fold with the optimizers that are asked for."""
+"""The parts of each role. FOLD stands for the fold with the optimizers that the role is given."""
 
 
 def parts_of(roles: Iterable[str], optimizers: Iterable[Optimizer] = ()) -> list[Part]:
-    """The parts that roles need to run side by side in one process. optimizers: those they fold with; by default
-    FTRL-Proximal.
-    """
+    """The parts of all these roles together. optimizers: those they fold with; FTRL-Proximal by default."""
     wanted = {part for role in roles for part in ROLES[role]}
     found = [part for part in PARTS if part in wanted]
     given = {optimizer.name: optimizer for optimizer in optimizers}
@@ -165,20 +161,21 @@ def parts_of(roles: Iterable[str], optimizers: Iterable[Optimizer] = ()) -> list
 
 
 def fold_part(optimizer: Optimizer) -> Part:
-    """What folding with an optimizer runs."""
+    """The kernels of folding with an optimizer."""
     return Part(f"fold with {optimizer.name}", FOLD.first_time_s, lambda: _fold_with(optimizer))
 
 
 def every_part() -> list[Part]:
-    """What any role may run, with any optimizer of a streaming learner: for an image's cache."""
+    """The parts of every role with every optimizer of a streaming learner, for the cache of an image."""
     from stream_learner.core.model.optimizers import OPTIMIZERS, sample_optimizer
 
     return [*PARTS, *(fold_part(sample_optimizer(name))._replace(first_time_s=2.0) for name in OPTIMIZERS)]
 
 
 def compile_parts(parts: Iterable[Part], report: Callable[[Part], None] = lambda part: None) -> None:
-    """Load the kernels of these parts from the cache, or compile them; `report` gets each part before it begins. Of
-    several processes that find some missing, one compiles and the others wait for it.
+    """Load the kernels of these parts from the cache, or compile them; `report` gets each part before it begins.
+
+    If several processes miss kernels, one compiles and the others wait for it.
     """
     with one_compiler():
         for part in parts:
@@ -192,15 +189,15 @@ def compile_kernels(report: Callable[[str], None] = lambda part: None) -> None:
 
 
 def compile_optimizer(optimizer: Optimizer) -> None:
-    """`compile_parts` for what folding with an optimizer runs."""
+    """`compile_parts` for folding with an optimizer."""
     compile_parts([fold_part(optimizer)])
 
 
 FIRST_TIME_S = round(sum(part.first_time_s for part in PARTS))
-"""About what the first compilation for every role takes, for messages."""
+"""About how long the first compilation for every role takes, for messages."""
 
 
 def is_compiled() -> bool:
-    """Whether the kernels are likely to be in the cache, judged by the first of them, which is loaded or compiled."""
+    """Whether the kernels are likely to be in the cache. Judges by those of hashing, and loads or compiles them."""
     _hashing()
     return missing() == 0

@@ -15,8 +15,7 @@ import numpy as np
 from fuzz.guard import GuardedBuffer, Side
 from fuzz.target import Target, Wrong
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import address_of
-from stream_learner.core.machine.words import load_byte
+from stream_learner.core.machine.memory import address_of, load_byte
 
 TRIGGER = 0x7A
 

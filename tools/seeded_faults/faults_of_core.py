@@ -38,8 +38,8 @@ FAULTS = (
         area="decoding",
         harm="A cross of two huge numbers becomes a feature of infinite value; the event should be a dead letter.",
         file="stream_learner/core/events/fast/finish.py",
-        old="    if repeated or crosses > 0 or load_int(context + CTX_ZEROS) != 0:\n",
-        new="    if repeated or load_int(context + CTX_ZEROS) != 0:\n",
+        old="    if repeated or crosses > 0 or load_i64(context + CTX_ZEROS) != 0:\n",
+        new="    if repeated or load_i64(context + CTX_ZEROS) != 0:\n",
         tests=("tests/core/events/test_features*.py", "tests/core/events/test_events.py"),
     ),
     Fault(

@@ -1,9 +1,7 @@
 """Impressions and clicks: from the bytes of Kafka records to columns.
 
-In: records back to back (`data`), their `bounds` i64[n+1], their Kafka timestamps i64[n] in epoch ms.
-A record without a value is an empty slice. Out: columns, with a `Reason` for every record that cannot be used; the
-fingerprint of what decides them.
-This file must never drop, reorder or raise for a record.
+A batch is records back to back (`data`), their `bounds` i64[n+1], and their Kafka timestamps i64[n] in epoch ms. A
+record without a value is an empty slice. No record is dropped, reordered, or raises: every one has a status.
 """
 
 from __future__ import annotations
@@ -17,20 +15,28 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.events.engine import BatchDecoder
+from stream_learner.core.events.fast import layout as lay
+from stream_learner.core.events.fast.fields import FieldMemory
+from stream_learner.core.events.fast.scanner import count_inside, decode_events
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan, Role
-from stream_learner.core.events.reasons import Reason
+from stream_learner.core.events.reasons import Reason, Refused
+from stream_learner.core.events.reference import PlainRow, parse_event, read_event
 from stream_learner.core.machine.hashing import xxh64
+from stream_learner.core.machine.memory import buffer_address
 
 __all__ = ["ClickDecoder", "Clicks", "EventSpec", "ImpressionDecoder", "Impressions", "Reason", "TimeUnit"]
 
 TimeUnit = Literal["ms", "s", "us", "iso", "auto"]
 
+_FIRST_GUESS = 48
+_PADDING = bytes(lay.PADDING)
+_REFUSED = PlainRow(number=0.0)
+
 
 @dataclass(slots=True)
 class Impressions:
-    """Impressions of n records, in their order. A bad record has zeros and an empty row.
+    """Impressions of n records, in their order. A record that cannot be used has zeros and an empty row.
 
     status u8[n] (`Reason`, 0 = OK), time_ms i64[n] >= 0, id_hash u64[n] (never 0), weight f64[n] (finite, >= 0,
     1 where none is given), row_start i64[n+1], keys u64[m] (distinct within a row, never 0), values f64[m]
@@ -51,7 +57,7 @@ class Impressions:
 
 @dataclass(slots=True)
 class Clicks:
-    """Clicks of n records, in their order. A bad record has zeros.
+    """Clicks of n records, in their order. A record that cannot be used has zeros.
 
     status u8[n] (`Reason`, 0 = OK), time_ms i64[n] >= 0, id_hash u64[n] (never 0), value f64[n] in [0, 1],
     1 where none is given.
@@ -68,13 +74,13 @@ class Clicks:
 
 @dataclass(frozen=True)
 class EventSpec:
-    """Where an event keeps what every event has. Paths are names as in `feature_spec`: `user.id` is `id` in `user`.
+    """The paths of id, time, weight and value in an event: names as in `feature_spec`, so `user.id` is `id` in `user`.
 
-    id: a string, or an integer within [-2^63, 2^64), which is the same id as its decimal text.
-    time: None takes the Kafka record's timestamp. A time field may be at most `max_skew_ms` ahead of that
-    timestamp (not checked where the record has none, a negative one). time_unit: rules in `events.reference`.
-    weight: of an impression, a finite number from 0 to `max_weight`; value: of a click, a number in [0, 1]; where the
-    field is absent or null, 1. max_event_bytes: larger records are refused unread.
+    id: its field holds a string, or an integer within [-2^63, 2^64), which is the same id as its decimal text.
+    time: None means the timestamp of the Kafka record. A time field may be at most `max_skew_ms` ahead of that
+    timestamp; this is not checked if the record has none, that is a negative one. time_unit: `events.reference` has
+    the rules. weight: its field holds a finite number from 0 to `max_weight`. value: its field holds a number in
+    [0, 1]. A weight or value that is absent or null is 1. max_event_bytes: larger records are refused unread.
     Raises ValueError for contradicting settings.
     """
 
@@ -104,13 +110,15 @@ class EventSpec:
 
     @cached_property
     def fingerprint(self) -> int:
-        """u64 that differs where two specifications read another id, time, weight or value from some event, or refuse
-        another. It does not where they differ in what has no use, such as the unit of a time that is not there."""
+        """u64 that differs between two specifications if they read some event differently, or only one refuses it.
+
+        It does not differ for a setting without effect, such as the unit if there is no time field.
+        """
         text = json.dumps(self._meaning(), sort_keys=True, separators=(",", ":"))
         return xxh64(f"events 1: {text}".encode())
 
     def differences(self, other: EventSpec) -> list[str]:
-        """The settings by which the other reads events otherwise, or refuses others; empty if none.
+        """The settings by which the other specification reads or refuses events differently; empty if there are none.
 
         >>> EventSpec(time="t", max_weight=9.0).differences(EventSpec(time="t", time_unit="s"))
         ['time_unit']
@@ -119,7 +127,7 @@ class EventSpec:
         return [name for name in self.__dataclass_fields__ if mine.get(name) != theirs.get(name)]
 
     def _meaning(self) -> dict[str, Any]:
-        """The settings that have a use, with one form for what is the same, JSON-able."""
+        """The settings that have an effect, in one form for equal meanings, JSON-able."""
         found = {"id": self.id, "value": self.value, "max_event_bytes": self.max_event_bytes}
         if self.time is not None:
             found |= {"time": self.time, "time_unit": self.time_unit, "max_skew_ms": self.max_skew_ms}
@@ -128,10 +136,18 @@ class EventSpec:
         return found
 
     def paths(self) -> tuple[str, ...]:
-        """The paths that are set; none of them is ever a feature."""
+        """The paths that are set. Their fields are never features."""
         return tuple(path for path in (self.id, self.time, self.weight, self.value) if path is not None)
 
-    def _plan(self, number: str | None, role: Role, features: FeatureSpec | None) -> Plan:
+    def impression_plan(self, features: FeatureSpec) -> Plan:
+        """How an impression is decoded. Raises ValueError if the features use its id, time, weight or value."""
+        return self._plan(self.weight, Role.WEIGHT, features, self.max_weight)
+
+    def click_plan(self) -> Plan:
+        """How a click is decoded."""
+        return self._plan(self.value, Role.VALUE, None, 1.0)
+
+    def _plan(self, number: str | None, role: Role, features: FeatureSpec | None, max_number: float) -> Plan:
         wanted = {Role.ID: self.id, Role.TIME: self.time, role: number}
         return Plan(
             roles={path: role for role, path in wanted.items() if path is not None},
@@ -140,8 +156,127 @@ class EventSpec:
             time_unit=self.time_unit,
             max_skew_ms=self.max_skew_ms,
             max_event_bytes=self.max_event_bytes,
-            max_number=self.max_weight if role is Role.WEIGHT else 1.0,
+            max_number=max_number,
         )
+
+
+@dataclass(slots=True)
+class Columns:
+    """Columns of n events: status u8[n], time_ms i64[n], id_hash u64[n], number f64[n] (weight or value),
+    row_start i64[n+1], keys u64[m], values f64[m].
+    """
+
+    status: NDArray[np.uint8]
+    time_ms: NDArray[np.int64]
+    id_hash: NDArray[np.uint64]
+    number: NDArray[np.float64]
+    row_start: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    values: NDArray[np.float64]
+
+
+class BatchDecoder:
+    """Decodes batches of events by one plan: by kernels, and by `reference` where they stop.
+
+    One decoder serves one thread at a time. handed_over: how many events so far went through `reference`, because they
+    were unusual or had unknown fields.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._memory = FieldMemory(plan)
+        self._most = plan.features.max_features + 1 if plan.features else 1
+        self._row_length = float(_FIRST_GUESS if plan.features else 0)
+        self.handed_over = 0
+
+    def decode(
+        self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64], times_ms: NDArray[np.int64] | None = None
+    ) -> Columns:
+        """Columns of the n events data[bounds[i]:bounds[i+1]] with Kafka timestamps i64[n]; None if no time is wanted.
+
+        Raises ValueError if the bounds do not fit the data, or the timestamps the bounds.
+        """
+        bounds = np.ascontiguousarray(bounds, np.int64)
+        n = len(bounds) - 1
+        times = np.zeros(n, np.int64) if times_ms is None else np.ascontiguousarray(times_ms, np.int64)
+        if n < 0 or bounds.ndim != 1 or times.shape != (n,):
+            raise ValueError(f"bounds must be i64[n+1] and timestamps i64[n], not {bounds.shape} and {times.shape}")
+        inside = count_inside(buffer_address(bounds), n, len(data))
+        if inside < 0:
+            raise ValueError(f"bounds must rise from 0 or more to at most the {len(data)} bytes of data")
+        out = self._new_columns(n)
+        if inside > 0:
+            self._decode_at(buffer_address(data), data, bounds, times, 0, inside, out)
+        if inside < n:
+            start = int(bounds[inside])
+            padded = np.frombuffer(bytes(data[start:]) + _PADDING, np.uint8)
+            self._decode_at(buffer_address(padded) - start, data, bounds, times, inside, n, out)
+        filled = int(out.row_start[n])
+        out.keys, out.values = out.keys[:filled], out.values[:filled]
+        self._row_length = filled / max(n, 1)
+        return out
+
+    def _new_columns(self, n: int) -> Columns:
+        room = int(n * self._row_length * 1.02) + self._most
+        return Columns(
+            np.zeros(n, np.uint8),
+            np.empty(n, np.int64),
+            np.empty(n, np.uint64),
+            np.empty(n, np.float64),
+            np.zeros(n + 1, np.int64),
+            np.empty(room, np.uint64),
+            np.empty(room, np.float64),
+        )
+
+    def _decode_at(
+        self,
+        address: int,
+        data: bytes | NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        times: NDArray[np.int64],
+        first: int,
+        last: int,
+        out: Columns,
+    ) -> None:
+        """Decode events first to last - 1. address: where byte 0 of the bounds is."""
+        context = self._memory.context
+        places, stamps = buffer_address(bounds), buffer_address(times)
+        while True:
+            arrays = (out.time_ms, out.id_hash, out.number, out.row_start, out.keys, out.values)
+            first = decode_events(context, address, places, stamps, first, last, *arrays)
+            if first == last:
+                return
+            if self._memory.get(lay.CTX_STOPPED_BY) == lay.NO_ROOM:
+                self._make_room(out)
+                continue
+            raw = bytes(data[bounds[first] : bounds[first + 1]])
+            self._decode_plainly(raw, int(times[first]), first, out)
+            first += 1
+
+    def _make_room(self, out: Columns) -> None:
+        room = len(out.keys) + self._most
+        out.keys = np.concatenate([out.keys, np.empty(room, np.uint64)])
+        out.values = np.concatenate([out.values, np.empty(room, np.float64)])
+
+    def _decode_plainly(self, raw: bytes, time_ms: int, i: int, out: Columns) -> None:
+        """Decode event i by `reference`, and make its fields known if the kernel stopped at an unknown one."""
+        self.handed_over += 1
+        row = _REFUSED
+        try:
+            event = parse_event(raw, self._plan.max_event_bytes)
+            if self._memory.get(lay.CTX_STOPPED_BY) == lay.UNKNOWN_FIELD:
+                self._memory.add_fields_of(event)
+            row = read_event(self._plan, event, time_ms)
+        except Refused as refused:
+            out.status[i] = refused.reason
+        filled = int(out.row_start[i])
+        if len(out.keys) - filled < len(row.keys):
+            self._make_room(out)
+        behind = filled + len(row.keys)
+        out.time_ms[i], out.id_hash[i], out.number[i] = row.time_ms, row.id_hash, row.number
+        out.keys[filled:behind] = row.keys
+        out.values[filled:behind] = row.values
+        out.row_start[i + 1] = behind
 
 
 class ImpressionDecoder:
@@ -152,7 +287,7 @@ class ImpressionDecoder:
 
     def __init__(self, event_spec: EventSpec, feature_spec: FeatureSpec) -> None:
         self.events, self.features = event_spec, feature_spec
-        self._decoder = BatchDecoder(event_spec._plan(event_spec.weight, Role.WEIGHT, feature_spec))
+        self._decoder = BatchDecoder(event_spec.impression_plan(feature_spec))
 
     def decode(self, data: bytes, bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]) -> Impressions:
         """The impressions of the records data[bounds[i]:bounds[i+1]], i < n. The arrays are the caller's own.
@@ -176,7 +311,7 @@ class ClickDecoder:
 
     def __init__(self, event_spec: EventSpec) -> None:
         self.events = event_spec
-        self._decoder = BatchDecoder(event_spec._plan(event_spec.value, Role.VALUE, None))
+        self._decoder = BatchDecoder(event_spec.click_plan())
 
     def decode(self, data: bytes, bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]) -> Clicks:
         """The clicks of the records data[bounds[i]:bounds[i+1]], i < n. The arrays are the caller's own.
@@ -185,3 +320,13 @@ class ClickDecoder:
         """
         columns = self._decoder.decode(data, bounds, record_times_ms)
         return Clicks(columns.status, columns.time_ms, columns.id_hash, columns.number)
+
+
+def warm() -> None:
+    """Compile every kernel of decoding for the types that it is called with."""
+    raw = b'{"id":"a","n":1.5}'
+    bounds = np.array([0, len(raw)])
+    bounds.flags.writeable = False
+    decoder = BatchDecoder(Plan(roles={"id": Role.ID}, features=FeatureSpec(), ignore=("id",)))
+    for _ in range(2):
+        decoder.decode(raw, bounds, np.zeros(1, np.int64))

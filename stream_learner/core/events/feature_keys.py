@@ -1,7 +1,6 @@
 r"""The texts whose hashes are the keys of features, and the two rules for the names in them.
 
-In: the name of a field, inside objects joined with `.`. Out: how it stands in a text, so that a text tells what it is.
-This file must never change what a rule gives: models, logs and scorers in other languages hold keys made by it.
+The result of a rule must never change: models, logs and scorers in other languages hold keys made by it.
 
 | a feature | its text |
 |---|---|
@@ -10,22 +9,23 @@ This file must never change what a rule gives: models, logs and scorers in other
 | missing indicator | `N:missing` |
 | bias | the empty text |
 
-`N` is the name of the field: as it is by rule 1; by rule 2 with `\` before every `\`, every `=`, and the `:` of
-`:missing` at its end, and `\e` for the empty name. So by rule 2 no two features have the same text: the first `=`
-without a `\` of its own ends the name of a category, an indicator ends in `:missing` without that `\`, and only the
-bias is empty. By rule 1 the number field `a=b` is the category `b` of field `a`, the number field `a:missing` the
-indicator of `a`, and the number field with the empty name the bias. All other names have the same text by both.
+`N` is the name of the field; names of fields inside objects are joined with `.`. Rule 1 takes the name as it is.
+Rule 2 puts `\` before every `\`, every `=`, and the `:` of a `:missing` at the end, and writes the empty name as `\e`.
+So by rule 2 no two features have the same text: the first `=` without a `\` of its own ends the name of a category,
+an indicator ends in `:missing` without that `\`, and only the bias is empty. By rule 1 the number field `a=b` is the
+category `b` of field `a`, the number field `a:missing` is the indicator of `a`, and the number field with the empty
+name is the bias. All other names have the same text by both rules.
 
-One feature on purpose, by both rules: a field by its joined name, so that `{"a.b": 1}` and `{"a": {"b": 1}}` are one,
-as they are in `include`, `fields` and crosses; the elements of a list and the list's field; a category by its text, so
-that true is "true", 7 of a categorical field is "7", and bucket 3 is the string "b3" of the same field. A cross hashes
-the bytes of its keys, not a text: it agrees with another cross, or with a text, no sooner than any two hashes do.
+By both rules these are one feature on purpose: fields with the same joined name, so `{"a.b": 1}` and `{"a": {"b": 1}}`,
+as in `include`, `fields` and crosses; the elements of a list; categories with the same text, so true and "true", 7 of
+a categorical field and "7", bucket 3 and the string "b3" of the same field. A cross hashes the bytes of its keys, not a
+text: it agrees with another cross, or with a text, as rarely as any two hashes do.
 """
 
 from __future__ import annotations
 
 FIRST_RULE = 1
-"""Names as they are. Specifications that name no rule were written before there was another, and mean this one."""
+"""Names as they are. A specification that names no rule was written before there was another, and means this one."""
 
 NEWEST_RULE = 2
 
@@ -51,5 +51,5 @@ def name_in_keys(name: str, rule: int) -> str:
 
 
 def longest_text(longest_bytes: int) -> int:
-    """The most bytes of `N=value` for a name and a value of so many bytes each: a name at most doubles."""
+    """The most bytes of `N=value` for a name and a value of `longest_bytes` each: a name at most doubles."""
     return 3 * longest_bytes + 1

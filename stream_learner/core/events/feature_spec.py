@@ -1,11 +1,8 @@
 """Which fields of an event become features, and how: the part of the configuration that a scorer must share.
 
-In: names of fields and settings. Out: a checked, immutable, JSON-able specification, and its fingerprint.
-This file must never look at an event: it only says what is wanted.
-
-Names are the fields' own; inside objects they are joined with `.`, so `{"user": {"age": 3}}` has the field
-`user.age`, as has `{"user.age": 3}`. A name in `include` or `exclude`, and a field of kind `ignore`, stand for
-the field and everything below it.
+A specification is checked, immutable and JSON-able, and has a fingerprint. Names are those of the fields; inside
+objects they are joined with `.`, so `{"user": {"age": 3}}` has the field `user.age`, as has `{"user.age": 3}`. A name
+in `include` or `exclude`, and a field of kind `ignore`, stand for the field and everything below it.
 """
 
 from __future__ import annotations
@@ -66,7 +63,7 @@ class FieldSpec:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> FieldSpec:
-        """From the form `to_dict` gives; what is left out takes its default. Raises ValueError."""
+        """From the form that `to_dict` gives; a setting that is left out has its default. Raises ValueError."""
         _refuse_unknown(settings, ("kind", "edges", "missing"))
         return cls(**{**settings, "edges": tuple(settings.get("edges", ()))})
 
@@ -81,8 +78,8 @@ class FeatureSpec:
     crosses: tuples of two or more field names; a cross exists where each of its fields gives a feature.
     bias: add the constant feature. max_features: most features of an event, counted before repeats are
     summed, crosses and indicators included, bias not. max_value_bytes: longest name or string value, in UTF-8.
-    key_rule: how names stand in the texts of keys, see `feature_keys`.
-    Raises ValueError, naming the field, where settings contradict each other.
+    key_rule: how names stand in the texts that are hashed; `feature_keys` has the rules.
+    Raises ValueError, naming the field, if settings contradict each other.
     """
 
     include: tuple[str, ...] = ()
@@ -126,12 +123,12 @@ class FeatureSpec:
         return self.takes(name) or any(wanted.startswith(below) for wanted in self.include)
 
     def left_out(self) -> tuple[str, ...]:
-        """Names that are left out with everything below them."""
+        """Names that are left out, with everything below them."""
         ignored = (name for name, settings in self.fields.items() if settings.kind == "ignore")
         return (*self.exclude, *ignored)
 
     def of(self, name: str) -> FieldSpec:
-        """Settings of a field, `categorical` resolved."""
+        """The settings of a field; one that is listed in `categorical` has kind `category`."""
         settings = self.fields.get(name, _AUTO)
         if name in self.categorical:
             return FieldSpec("category", (), settings.missing)
@@ -143,18 +140,18 @@ class FeatureSpec:
 
     @cached_property
     def fingerprint(self) -> int:
-        """u64 that differs where two specifications make other features of some event, or refuse another.
+        """u64 that differs between two specifications if some event has other features by them, or only one refuses it.
 
-        It does not differ where they only say the same in other words: a default written out, a name listed twice or
-        in another place of a list without order, `categorical` in place of the kind.
+        It does not differ if they only mean the same in other words: a default written out, a name listed twice or in
+        another place of a list without order, `categorical` in place of the kind.
         """
         text = json.dumps(self._meaning(), sort_keys=True, separators=(",", ":"))
         return xxh64(f"features 1: {text}".encode())
 
     def differences(self, other: FeatureSpec) -> list[str]:
-        """The settings in which the other makes other features, or refuses other events; empty if none.
+        """The settings by which the other makes different features or refuses other events; empty if there are none.
 
-        A field's kind and edges are `fields.name`, the missing indicators of all fields and their order `indicators`.
+        `fields.name` stands for kind and edges of a field, `indicators` for the missing indicators and their order.
 
         >>> FeatureSpec(exclude=("a",)).differences(FeatureSpec(fields={"b": FieldSpec("log")}))
         ['exclude', 'fields.b']
@@ -165,9 +162,9 @@ class FeatureSpec:
         return found + [f"fields.{name}" for name in sorted({*own, *foreign}) if own.get(name) != foreign.get(name)]
 
     def _meaning(self) -> dict[str, Any]:
-        """The settings with one form for what is the same: what the fingerprint is made of, JSON-able.
+        """The settings in one form for equal meanings, JSON-able; the fingerprint is made of it.
 
-        `exclude` has the ignored fields too; `fields` the kinds that are not `auto`, `indicators` in their order.
+        `exclude` also has the ignored fields, `fields` only kinds other than `auto` and `number`.
         """
         names = [name for name in dict.fromkeys((*self.fields, *self.categorical)) if self.takes(name)]
         treated = {name: self.of(name) for name in names}
@@ -188,9 +185,9 @@ class FeatureSpec:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form, as it is published with a model; `from_dict` is its inverse.
+        """JSON-able form, which is published with a model; `from_dict` is its inverse.
 
-        Rule 1 of keys is not written, so that a model of that rule is described as it was before there was another.
+        Key rule 1 is left out, so that a model of that rule is described as it was before there was another.
         """
         form = {
             "include": list(self.include),
@@ -206,7 +203,7 @@ class FeatureSpec:
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> FeatureSpec:
-        """From the form `to_dict` gives; what is left out takes its default, `key_rule` 1. Raises ValueError."""
+        """From the form that `to_dict` gives; a setting left out has its default, `key_rule` 1. Raises ValueError."""
         _refuse_unknown(spec, tuple(cls.__dataclass_fields__))
         fields = {name: _field_of(name, settings) for name, settings in spec.get("fields", {}).items()}
         return cls(**{"key_rule": FIRST_RULE, **spec, "fields": fields})
@@ -250,7 +247,7 @@ _AUTO = FieldSpec()
 
 
 def covered(name: str, names: Iterable[str]) -> bool:
-    """Whether a name is one of these, or lies below one of them.
+    """Whether a name is one of these, or below one of them.
 
     >>> covered("user.age", ["user"]), covered("username", ["user"])
     (True, False)
@@ -259,7 +256,7 @@ def covered(name: str, names: Iterable[str]) -> bool:
 
 
 def _highest(names: Iterable[str]) -> list[str]:
-    """These names, rising, without those that lie below another of them, and each once."""
+    """These names in rising order, each once, without those that are below another of them."""
     distinct = set(names)
     return sorted(name for name in distinct if not covered(name, distinct - {name}))
 

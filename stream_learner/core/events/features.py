@@ -1,27 +1,25 @@
 """Features of events: the specification that a model is trained and served with, and the encoder of a scorer.
 
-In: raw JSON events or dictionaries. Out: sparse rows of 64-bit keys and float64 values.
-This file must never give an event other features than the joiner's decoder does: both use one engine.
+Events are decoded by the `BatchDecoder` of the joiner, so both give the same features:
 
 | in the event | becomes |
 |---|---|
 | string, boolean, or integer of a categorical field | key `XXH64("N=value")`, value 1 (`true`, `false`, decimals) |
-| number | key `XXH64("N")`, value the number, or sgn(x) log1p(abs(x)); as bucket: `XXH64("N=b<i>")`, value 1 |
-| list | one feature per element; lists and objects inside are taken apart likewise |
+| number | key `XXH64("N")`, value the number, or sgn(x) log1p(abs(x)); as bucket: key `XXH64("N=b<i>")`, value 1 |
+| list | one feature for each element; lists and objects inside are treated likewise |
 | object | its fields, names joined with `.` |
-| null, empty list, empty object | nothing; `XXH64("N:missing")`, value 1, where the indicator is asked for |
+| null, empty list, empty object | nothing; key `XXH64("N:missing")`, value 1, if the specification asks for it |
 | cross of a and b | key `XXH64(key_a || key_b)`, little-endian, value the product, for all combinations |
 | always | the bias: key `XXH64("")`, value 1 |
 
 `N` is the name of the field, as `feature_keys` writes it.
 
-Order: as the fields occur, depth first; then missing indicators, then crosses, in the order of the specification;
-the bias last. Equal keys are summed at the place of the first; what is then 0 is left out. The hash 0 becomes 1.
+The features of a row stand in this order: those of fields as they occur, depth first; missing indicators, then crosses,
+in the order of the specification; the bias. Values of equal keys are summed at the place of the first, and a feature
+whose value is then 0 is left out. The hash 0 becomes 1.
 
-What the keys of an event's features were made from, for messages.
-
-In: keys, the event, the specification. Out: names of fields and crosses. This part must never be on a hot path: a key
-does not tell its name, so every text that the event might have given is hashed and compared.
+`names_of_keys` goes back from keys to names, for messages. A key does not tell its name, so every text that the event
+might have given is hashed and compared: never use it on a hot path.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from stream_learner.core.events.engine import BatchDecoder
+from stream_learner.core.events.decoders import BatchDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec, Kind, Missing
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Refused
@@ -50,8 +48,9 @@ _DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATETIME | orjson.O
 
 @dataclass(slots=True)
 class EncodedRows:
-    """Features of n events: status u8[n] (`Reason`, 0 = OK; a bad event has an empty row), row_start i64[n+1],
-    keys u64[m] (distinct within a row, never 0), values f64[m] (finite, never 0)."""
+    """Features of n events: status u8[n] (`Reason`, 0 = OK; an event that cannot be used has an empty row),
+    row_start i64[n+1], keys u64[m] (distinct within a row, never 0), values f64[m] (finite, never 0).
+    """
 
     status: NDArray[np.uint8]
     row_start: NDArray[np.int64]
@@ -74,7 +73,7 @@ class FeatureEncoder:
 
     @property
     def handed_over(self) -> int:
-        """How many events so far left the fast path, because they were unusual or had new fields."""
+        """How many events so far the fast decoder did not take, because they were unusual or had unknown fields."""
         return self._decoder.handed_over
 
     def encode_json(self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> EncodedRows:
@@ -99,10 +98,10 @@ class FeatureEncoder:
 
 
 def event_text(event: Event, position: int = 0) -> bytes:
-    """The JSON of an event: its bytes or text as they are, a dictionary as orjson writes it.
+    """The JSON of an event: its bytes or text unchanged, a dictionary as orjson writes it.
 
-    So in a dictionary NaN and infinities, which JSON has not, are as null; NumPy scalars and arrays are as numbers and
-    lists. Raises TypeError, naming the event's position, for values that have no JSON.
+    So in a dictionary, NaN and infinities become null, because JSON lacks them; NumPy scalars and arrays become numbers
+    and lists. Raises TypeError, naming the event's position, for values that have no JSON.
     """
     if isinstance(event, bytes):
         return event
@@ -115,7 +114,7 @@ def event_text(event: Event, position: int = 0) -> bytes:
 
 
 def names_of_keys(keys: Iterable[int], event: bytes, spec: FeatureSpec) -> list[str]:
-    """The fields and crosses that gave these keys, each once; a key that none explains as 0x and hex digits.
+    """The fields and crosses that gave these keys, each once; for an unexplained key, 0x and its hex digits.
 
     >>> names_of_keys(hash_texts([b"site=news", b"price"]), b'{"site":"news","price":3}', FeatureSpec())
     ['site', 'price']
@@ -125,7 +124,7 @@ def names_of_keys(keys: Iterable[int], event: bytes, spec: FeatureSpec) -> list[
 
 
 def _explained(event: bytes, spec: FeatureSpec) -> Iterator[tuple[int, str]]:
-    """Keys, each with the name of what may have given it; of several the last is the surest."""
+    """Keys with the field or cross that may have given them. Of several names for one key, the last is the surest."""
     try:
         fields = parse_event(event, len(event))
     except Refused:
@@ -140,7 +139,7 @@ def _explained(event: bytes, spec: FeatureSpec) -> Iterator[tuple[int, str]]:
 
 
 def _texts(name: str, value: Any, spec: FeatureSpec) -> list[str]:
-    """What a field may be hashed as, whatever its kind."""
+    """All texts that a field may be hashed as, whatever its kind."""
     text = spec.in_keys(name)
     if isinstance(value, bool):
         return [f"{text}={'true' if value else 'false'}"]

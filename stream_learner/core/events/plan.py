@@ -1,7 +1,6 @@
 """What a decoder looks for in an event: roles (id, time, weight, value) by path, features by specification.
 
-In: the specifications. Out: the treatment of a field, by its joined name, for both decoding paths.
-This file must never read an event.
+Both decoders ask a plan for the treatment of each field, by the joined name of the field.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ KNOWN_NAME_LENGTH = 256
 
 
 class Role(IntEnum):
-    """What a field says of the event itself."""
+    """What a field is to its event, besides a feature."""
 
     NONE = 0
     ID = 1
@@ -31,9 +30,9 @@ class Role(IntEnum):
 class FieldPlan:
     """Treatment of one field.
 
-    in_keys: the name as it stands in the texts that are hashed. feature: its strings, booleans and numbers become
-    features. below: it or a field inside it may give features.
-    role_below: a role's field may lie inside. watched: a cross or a missing indicator asks for it.
+    in_keys: the name as it stands in the texts that are hashed. feature: whether its strings, booleans and numbers
+    become features. below: whether it or a field inside it may give features. role_below: whether the field of a role
+    may be inside it. watched: whether a cross or a missing indicator asks for it.
     """
 
     name: str
@@ -48,11 +47,11 @@ class FieldPlan:
 
 @dataclass(slots=True)
 class Plan:
-    """Everything a decoder must know; `of` gives the treatment of a name.
+    """Everything a decoder must know; `of` gives the treatment of a field.
 
-    roles: role by path. ignore: names that are no features, with all below them, the roles' paths included.
-    features: None where no features are wanted. time_unit, max_skew_ms: see `events.EventSpec`. max_number: the
-    largest weight or value.
+    roles: role by path. ignore: names of fields that give no features, nor anything inside them; the paths of roles are
+    among them. features: None if no features are wanted. time_unit, max_skew_ms, max_event_bytes: as in `EventSpec`.
+    max_number: the largest weight or value.
     """
 
     roles: Mapping[str, Role]

@@ -1,7 +1,6 @@
-"""Why an event cannot be used.
+"""The reasons why an event cannot be used, each with its code and its words.
 
-In: nothing. Out: one code per outcome, with the words that dead letters and metrics show.
-This file must never change the number of a code: they are written into dead letters' headers and metrics' labels.
+The number of a code must never change: dead letters have it in a header, metrics in a label.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from enum import IntEnum
 
 
 class Reason(IntEnum):
-    """Outcome of reading one event: OK, or the first thing found wrong, in the order the checks are made."""
+    """Outcome of reading one event: OK, or the reason of the first check that failed, in the order of `reference`."""
 
     OK = 0
     NOT_JSON = 1
@@ -28,7 +27,7 @@ class Reason(IntEnum):
 
     @property
     def text(self) -> str:
-        """What is wrong, for a person to read."""
+        """The reason in words for a person."""
         return _TEXTS[self]
 
 
@@ -50,7 +49,7 @@ _TEXTS = {
 
 
 class Refused(Exception):
-    """Ends the reading of one event; `reason` is never OK."""
+    """Raised to end the reading of one event; `reason` is never OK."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.text)

@@ -1,24 +1,18 @@
-"""The defining path of decoding: one event through orjson and plain Python, slow and obvious.
+"""The defining decoder: one event through orjson and plain Python, slow and obvious.
 
-In: the bytes of one event. Out: its columns, or the Reason why it has none.
-This file must never be tuned at the price of clarity: the kernel is tested against it.
+This file must never be tuned at the price of clarity: the fast decoder is tested against it.
 
-Checks, in this order, the first failure counts: size, JSON (what orjson accepts), object, id, time, weight, value,
-then features in the order of the event. Fields are visited depth first; an element of a list stands for its
-field; of several fields with the path of a role the first counts; null is the same as absent.
+Checks are made in this order, and the first that fails counts: size, JSON (what orjson accepts), object, id, time,
+weight, value, then features in the order of the event. Fields are visited depth first. An element of a list stands for
+the list's field. Of several fields with the path of a role the first counts. null is the same as absent.
 
-Times of events, in the forms producers write them.
-
-In: a JSON value and the unit that is configured. Out: epoch milliseconds.
-This part must never ask what time it is.
-
-Rules. A time is taken to whole microseconds (numbers with a fraction: to the nearest, ties to even; digits of
-ISO 8601 beyond the sixth are cut off) and then cut down to whole milliseconds. Units `ms`, `s`, `us` want a number;
-`iso` wants `YYYY-MM-DD`, `T` or a space, `HH:MM`, then optionally `:SS`, a fraction after `.` or `,`, and `Z` or
-`+HH:MM`, `+HHMM`, `+HH` (or `-`); no zone means UTC. `auto` reads a string as ISO 8601, and a number by its size:
-below 1e11 seconds, below 1e14 milliseconds, below 1e17 microseconds. (1e11 s is the year 5138; 1e11 ms is March
-1973, so milliseconds before that need the unit named.) Anything else, a time below 0, and one after the year 9999
-is refused.
+Times. A time is read to whole microseconds and then rounded down to whole milliseconds. A number with a fraction is
+rounded to the nearest microsecond, ties to even; digits of ISO 8601 after the sixth are cut off. The units `ms`, `s`
+and `us` want a number. `iso` wants `YYYY-MM-DD`, `T` or a space, `HH:MM`, then optionally `:SS`, a fraction after `.`
+or `,`, and a zone: `Z` or `+HH:MM`, `+HHMM`, `+HH` (or `-`); no zone means UTC. `auto` reads a string as ISO 8601, and
+a number by its size: below 1e11 as seconds, below 1e14 as milliseconds, below 1e17 as microseconds. (1e11 s is the
+year 5138; 1e11 ms is March 1973, so milliseconds before that need the unit named.) Everything else is refused, and so
+is a time before 1970 or after the year 9999.
 """
 
 from __future__ import annotations
@@ -113,12 +107,12 @@ def _micros_of_iso(text: str) -> int:
 
 
 Occurrence = tuple[bytes, float]
-"""Text to hash into the key, and the value."""
+"""The text whose hash is the key of a feature, and the value of the feature."""
 
 
 @dataclass(slots=True)
 class PlainRow:
-    """Columns of one event; `number` is the impression's weight or the click's value."""
+    """The columns of one event. number: the weight of an impression or the value of a click."""
 
     time_ms: int = 0
     id_hash: int = 0
@@ -151,9 +145,9 @@ def parse_event(raw: bytes, max_event_bytes: int) -> dict[str, Any]:
 
 
 def walk(event: dict[str, Any], enter: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:
-    """Every field's joined name and value, depth first, objects and lists before what they hold.
+    """The joined name and the value of every field, depth first, an object or list before its inside.
 
-    `enter` says of a name whether an object or list there is entered.
+    enter: whether to enter an object or list that is the value of a field of this name.
     """
     stack: list[Iterator[tuple[str, Any]]] = [iter(event.items())]
     while stack:
@@ -170,9 +164,6 @@ def _inside(name: str, value: dict[str, Any] | list[Any]) -> Iterator[tuple[str,
     if isinstance(value, dict):
         return ((f"{name}.{key}", inner) for key, inner in value.items())
     return ((name, element) for element in value)
-
-
-# ---------------------------------------------------------------------------------------------------- roles
 
 
 def _read_roles(plan: Plan, event: dict[str, Any], record_time_ms: int, row: PlainRow) -> None:
@@ -216,9 +207,6 @@ def _read_number(value: Any, most: float, reason: Reason) -> float:
     if not (0.0 <= number <= most and math.isfinite(number)):
         raise Refused(reason)
     return abs(number)
-
-
-# ------------------------------------------------------------------------------------------------- features
 
 
 def _read_features(plan: Plan, event: dict[str, Any]) -> tuple[list[int], list[float]]:

@@ -1,8 +1,8 @@
-"""Exponential, logarithm and what is made of them, in a fixed order of IEEE additions and multiplications.
+"""Exponential, logarithm and their relatives, in one fixed order of IEEE additions and multiplications.
 
-In: float64 scalars. Out: float64 scalars, the same bits on every machine and for every instruction set.
-This file must never call the C library's mathematics, fuse a multiplication with an addition, or change the order
-of an operation: every digest of every model depends on it. Accuracy is a relative 1e-15.
+The bits of a result are the same on every machine and for every instruction set; the error is a relative 1e-15. This
+file must never call the C library's mathematics, fuse a multiplication with an addition, or change the order of an
+operation: every digest of every model depends on it.
 
 The polynomials are Taylor series in Estrin's form, after reduction to |r| <= ln(2)/2 (exp) and to
 v in [sqrt(1/2), sqrt(2)) with log v = 2 atanh((v - 1)/(v + 1)) (log, log1p).
@@ -88,7 +88,7 @@ def _atanh_twice(s: float) -> float:
 
 @kernel
 def log1p_unit(u: float) -> float:
-    """log(1 + u) for u in [0, 1]: all that the log-loss needs."""
+    """log(1 + u) for u in [0, 1], which is the range that the log-loss needs."""
     large = u > SQRT2_MINUS_1
     s = (u - 1.0) / (u + 3.0) if large else u / (2.0 + u)
     base = LN2 if large else 0.0
@@ -111,7 +111,7 @@ def _log_normal(v: float) -> float:
 
 @kernel
 def log(v: float) -> float:
-    """log v; -infinity at 0, NaN below, infinity and NaN as they are."""
+    """log v; -infinity for 0, NaN for v < 0; infinity and NaN stay as they are."""
     if v >= _SMALLEST_NORMAL:
         return _log_normal(v) if v <= _LARGEST else v
     if v > 0.0:
@@ -121,9 +121,9 @@ def log(v: float) -> float:
 
 @kernel
 def log1p(u: float) -> float:
-    """log(1 + u); -infinity at -1, NaN below. For u in [0, 1] it is `log1p_unit`.
+    """log(1 + u); -infinity for u = -1, NaN for u < -1. For u in [0, 1] it is `log1p_unit`.
 
-    Above 1 and below sqrt(1/2) - 1 the sum 1 + u is rounded first.
+    For u above 1 and below sqrt(1/2) - 1 it rounds the sum 1 + u first.
     """
     if u >= 0.0:
         return log1p_unit(u) if u <= 1.0 else log(1.0 + u)
@@ -165,7 +165,7 @@ def power(x: float, y: float) -> float:
 
 @kernel
 def log1p_of_scaled(b: float, m: float) -> float:
-    """log(1 + b e^m) for b >= 0, without overflow, also where `exp` holds m at its limit."""
+    """log(1 + b e^m) for b >= 0, without overflow, also for an m beyond the range of `exp`."""
     scaled = b * exp(m)
     direct = b == 0.0 or (m <= EXP_LIMIT and scaled <= 1e300)
     return log1p(scaled) if direct else softplus(log(b) + m)
@@ -173,10 +173,12 @@ def log1p_of_scaled(b: float, m: float) -> float:
 
 @kernel
 def margin_gain(m: float, b: float) -> float:
-    """The d >= 0 with d + e^m (e^d - 1) = b >= 0: by how much a logistic margin m grows with b = importance rate X.
+    """The d >= 0 that solves d + e^m (e^d - 1) = b for b >= 0.
 
-    It is log W(e^a) - m with Lambert's W and a = b + m + e^m, without the cancellation and for every m. Newton's
-    method from the right of the root of a convex function only goes down; the equation is divided by e^m for m > 0.
+    A logistic margin m grows by d in an implicit step with b = importance * rate * X. In terms of Lambert's W,
+    d = log W(e^a) - m with a = b + m + e^m; this form has no cancellation and holds for every m. Newton's method
+    starts to the right of the root of a convex function, so it only goes down. For m > 0 the equation is divided by
+    e^m.
     """
     if b == 0.0:
         return 0.0

@@ -1,9 +1,8 @@
 """Words of memory that several threads share, inside kernels.
 
-In: byte addresses as int64, multiples of 8 for the atomic ones, scalars. Out: scalars.
-This file must never check an address, and never offer more than single words: what belongs together is put behind
-one pointer or one index. `atomic_*` are sequentially consistent: nothing moves across them, in the compiler or in
-the processor. `load_f32` and `store_f32` are only indivisible, where the address is a multiple of 4.
+`atomic_*` take addresses that are multiples of 8 and are sequentially consistent: neither the compiler nor the
+processor moves anything across them. `load_f32` and `store_f32` are only indivisible, at an address that is a multiple
+of 4. There is nothing larger than a word here: data that belong together are published by one pointer or one index.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from numba.extending import intrinsic
 
 _WORD = ir.IntType(64)
 _SINGLE = ir.FloatType()
-_BYTE = ir.IntType(8)
 _ORDER = "seq_cst"
 
 
@@ -36,7 +34,7 @@ def atomic_load(typingctx: Any, address: Any) -> Any:
 
 @intrinsic
 def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
-    """Put an int64 at an address."""
+    """Store an int64 at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store_atomic(args[1], _pointer(builder, args[0], _WORD), _ORDER, 8)
@@ -47,7 +45,7 @@ def atomic_store(typingctx: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
-    """Add to the int64 at an address; gives what it was."""
+    """Add to the int64 at an address; returns the number before the addition."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.atomic_rmw("add", _pointer(builder, args[0], _WORD), args[1], _ORDER)
@@ -67,25 +65,10 @@ def load_f32(typingctx: Any, address: Any) -> Any:
 
 @intrinsic
 def store_f32(typingctx: Any, address: Any, value: Any) -> Any:
-    """Put a float32 at an address."""
+    """Store a float32 at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[1], _pointer(builder, args[0], _SINGLE), align=4)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float32), codegen
-
-
-@intrinsic
-def prefetch_for_read(typingctx: Any, address: Any) -> Any:
-    """Ask for the cache line at an address; any address is allowed."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer, flag = _BYTE.as_pointer(), ir.IntType(32)
-        function = builder.module.declare_intrinsic(
-            "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        )
-        builder.call(function, [_pointer(builder, args[0], _BYTE), flag(0), flag(3), flag(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen

@@ -1,24 +1,21 @@
 """XXH64 with seed 0, and the mixing step used wherever a 64-bit word must be spread over its bits.
 
-In: bytes, or the address and length of bytes. Out: 64-bit hashes, never 0 where they are keys or ids.
-This file must never hash anything differently than XXH64 does: scorers in other languages compute the same keys.
-The algorithm: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md; `mix` is the finalizer of SplitMix64
-(Steele, Lea, Flood 2014).
+Scorers in other languages compute the same keys, so nothing here may differ from XXH64. Hashes that serve as keys or
+ids are never 0. The algorithm: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md; `mix` is the finalizer
+of SplitMix64 (Steele, Lea, Flood 2014).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import load_byte, load_int, load_word, store_word
+from stream_learner.core.machine.memory import buffer_address, load_byte, load_i64, load_u64, store_u64
 
 BIAS_KEY = 0xEF46DB3751D8E999
-"""Key of the constant feature: XXH64 of no bytes at all."""
+"""Key of the constant feature: XXH64 of the empty text."""
 
 P1 = np.uint64(0x9E3779B185EBCA87)
 P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -82,7 +79,7 @@ def avalanche(state: np.uint64) -> np.uint64:
 
 @kernel
 def not_zero(hash_value: np.uint64) -> np.uint64:
-    """0 marks an empty slot in every table, so the hash 0 counts as 1."""
+    """The hash, or 1 if it is 0: in every table, 0 marks an empty slot."""
     return hash_value if hash_value != _ZERO else _ONE
 
 
@@ -93,14 +90,14 @@ def _merge_lane(state: np.uint64, lane: np.uint64) -> np.uint64:
 
 @kernel
 def _hash_stripes(address: int, length: int) -> np.uint64:
-    """State after all whole 32-byte stripes; length >= 32."""
+    """State after all whole 32-byte stripes of `length` >= 32 bytes."""
     v1, v2, v3, v4 = _START_1, P2, _ZERO, _START_4
     end = address + (length & ~31)
     while address < end:
-        v1 = hash_round(v1, load_word(address))
-        v2 = hash_round(v2, load_word(address + 8))
-        v3 = hash_round(v3, load_word(address + 16))
-        v4 = hash_round(v4, load_word(address + 24))
+        v1 = hash_round(v1, load_u64(address))
+        v2 = hash_round(v2, load_u64(address + 8))
+        v3 = hash_round(v3, load_u64(address + 16))
+        v4 = hash_round(v4, load_u64(address + 24))
         address += 32
     state = rotate_left(v1, np.uint64(1)) + rotate_left(v2, np.uint64(7))
     state += rotate_left(v3, np.uint64(12)) + rotate_left(v4, np.uint64(18))
@@ -123,7 +120,7 @@ def xxh64_at(address: int, length: int) -> np.uint64:
         address += length & ~31
     state += np.uint64(length)
     while end - address >= 8:
-        state = take_word(state, load_word(address))
+        state = take_word(state, load_u64(address))
         address += 8
     if end - address >= 4:
         state = take_half(state, np.uint64(_load_half(address)))
@@ -136,21 +133,11 @@ def xxh64_at(address: int, length: int) -> np.uint64:
 
 @kernel
 def hash_spans(data: int, bounds: int, n: int, out: int) -> None:
-    """Key of each of n spans: bounds is the address of i64[n+1] offsets into data, out that of u64[n]."""
+    """Store the key of each of n spans. bounds: address of i64[n+1] offsets into data; out: address of u64[n]."""
     for i in range(n):
-        first = load_int(bounds + 8 * i)
-        last = load_int(bounds + 8 * i + 8)
-        store_word(out + 8 * i, not_zero(xxh64_at(data + first, last - first)))
-
-
-@kernel
-def _array_address(array):  # type: ignore[no-untyped-def]
-    return array.ctypes.data
-
-
-def address_of(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
-    """Address of the first byte of a buffer that is not empty; the caller keeps it alive and in place."""
-    return int(_array_address(data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)))
+        first = load_i64(bounds + 8 * i)
+        last = load_i64(bounds + 8 * i + 8)
+        store_u64(out + 8 * i, not_zero(xxh64_at(data + first, last - first)))
 
 
 def xxh64(data: bytes) -> int:
@@ -161,16 +148,16 @@ def xxh64(data: bytes) -> int:
     """
     if not data:
         return BIAS_KEY
-    return int(xxh64_at(address_of(data), len(data)))
+    return int(xxh64_at(buffer_address(data), len(data)))
 
 
 def hash_texts(texts: Sequence[bytes]) -> list[int]:
-    """The key of each text: its XXH64, or 1 where that is 0."""
+    """The key of each text: its XXH64, or 1 if that is 0."""
     bounds = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=bounds[1:])
     data = b"".join(texts) or b"\0"
     keys = np.empty(len(texts), np.uint64)
-    hash_spans(address_of(data), address_of(bounds), len(texts), address_of(keys))
+    hash_spans(buffer_address(data), buffer_address(bounds), len(texts), buffer_address(keys))
     return keys.tolist()
 
 

@@ -1,12 +1,12 @@
-"""A hash table from 64-bit ids to numbers that only grow, which forgets by itself what has become too old.
+"""A hash table from 64-bit ids to numbers >= 0 that only grow. It forgets numbers below a floor that only rises.
 
-In: ids, values >= 0, and a floor that never goes back. Out: for an id, the last value put, while it is at or above
-the floor. The join keeps two: id -> log time at which an impression was last seen, id -> number of its newest click.
-This file must never tell an entry below the floor from one that was never there.
+The join keeps two: id -> log time at which an impression was last seen, id -> number of its newest click. An entry
+below the floor counts as absent, whether or not its memory has been reused: nobody may rely on either.
 
-Layout: 64 sub-tables by the top bits of the id, each open-addressed with linear probing by its low bits, entries
-`(id, value + 1)` of 16 bytes, 0 in the second word for an empty one. A full sub-table is made again on its own,
-without what is below the floor and in the size that the rest needs: memory follows what is alive, no pause is long.
+Layout: 64 sub-tables, chosen by the top bits of the id. Each is open-addressed with linear probing by the low bits of
+the id. An entry is `(id, value + 1)`, 16 bytes; the second word of an empty entry is 0. A full sub-table is made again
+alone, without the entries below the floor and in the size that the rest needs. So memory follows the number of live
+entries, and no pause is long.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ROOM = 16 * _SUB_TABLES
 
 @kernel
 def sub_table_of(key: int) -> int:
-    """Which sub-table holds an id (int64, the bits of the u64)."""
+    """The number of the sub-table that holds an id (int64, the bits of the u64)."""
     return (key >> 58) & 63
 
 
 @kernel
 def find_entry(header: int, key: int) -> int:
-    """Address of the id's entry, or of the empty one where it would go: its second word is 0 then."""
+    """Address of the id's entry, or of the empty entry where it would go, whose second word is 0."""
     sub = sub_table_of(key)
     base = load_i64(header + 8 * sub)
     mask = load_i64(header + _MASKS + 8 * sub)
@@ -47,7 +47,7 @@ def find_entry(header: int, key: int) -> int:
 
 @kernel
 def first_entry(header: int, key: int) -> int:
-    """Address at which the search for an id begins, to be prefetched."""
+    """Address at which the search for an id begins, for a prefetch."""
     sub = sub_table_of(key)
     mask = load_i64(header + _MASKS + 8 * sub)
     return load_i64(header + 8 * sub) + ENTRY_BYTES * (key & mask)
@@ -55,7 +55,7 @@ def first_entry(header: int, key: int) -> int:
 
 @kernel
 def put_entry(header: int, entry: int, key: int, value: int) -> bool:
-    """Set the value at an entry that `find_entry` gave; False, and nothing done, if its sub-table must grow first."""
+    """Set the value of an entry that `find_entry` gave. False, and nothing is set, if its sub-table must grow first."""
     if load_i64(entry + 8) == 0:
         room = header + _ROOM + 8 * sub_table_of(key)
         left = load_i64(room)
@@ -90,12 +90,12 @@ def _move_alive(base: int, capacity: int, floor: int, new_base: int, new_mask: i
 
 
 def _room(capacity: int) -> int:
-    """How many ids a sub-table of so many slots takes before it must grow."""
+    """How many ids a sub-table of `capacity` slots takes before it must grow."""
     return capacity * 3 // 4
 
 
 class IdTable:
-    """The table's memory. Kernels work on it through `header`, the address of its directory."""
+    """The memory of the table. Kernels take `header`, the address of its directory."""
 
     __slots__ = ("_directory", "_memory", "_spare", "header")
 
@@ -115,7 +115,7 @@ class IdTable:
         return int((self._directory[1] + 1).sum()) * ENTRY_BYTES
 
     def grow(self, key: int, floor: int) -> None:
-        """Make the sub-table of an id (int64) again with room to spare, forgetting values below `floor`."""
+        """Make the sub-table of an id (int64) again with room to spare, without values below `floor`."""
         sub = sub_table_of(key)
         base, mask = int(self._directory[0, sub]), int(self._directory[1, sub])
         alive = _count_alive(base, mask + 1, floor)
@@ -130,7 +130,7 @@ class IdTable:
         self._install(sub, memory, alive)
 
     def _empty(self, words: int) -> NDArray[np.int64]:
-        """Zeros: the memory that the last growth left over if it fits, since untouched memory is slow to touch."""
+        """Zeros, in the memory that the last growth left over if it fits: touching new memory is slow."""
         if len(self._spare) != words:
             return np.zeros(words, np.int64)
         self._spare.fill(0)

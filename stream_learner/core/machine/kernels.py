@@ -1,14 +1,9 @@
-"""How hot loops are compiled, and where their machine code is kept.
+"""How kernels are compiled, and where their machine code is kept. The page of the package explains the stamp.
 
-In: a Python function over integers, floats, addresses and arrays. Out: machine code without the GIL.
 This file must never switch on fast-math or fused multiply-add: the bits of the fold depend on it.
 
-Machine code is kept on disk: in the folder that NUMBA_CACHE_DIR names, which need not be writable (an image's is not);
-else where numba keeps it. Numba takes it to be current while the file of the function itself is unchanged; but a
-kernel contains what it calls from other files. So here it counts as current only while the content of every file in
-`KERNEL_FOLDERS` is the same.
-
-Several processes that start together with an empty folder compile once: see `one_compiler`.
+Machine code is kept in the folder that NUMBA_CACHE_DIR names, which need not be writable (that of an image is not);
+without the variable, in the folder that numba chooses. `one_compiler` lets processes that start together compile once.
 """
 
 from __future__ import annotations
@@ -19,6 +14,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,11 +28,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PACKAGE = Path(__file__).parents[2]
 KERNEL_FOLDERS = ("core", "evaluate/formats", "evaluate/vw/float32")
-"""Every folder of the package with kernels in it, or below it."""
+"""Every folder of the package that has kernels in it or below it. `test_kernels` looks for others."""
 
 
 def sources_stamp(package: Path) -> bytes:
-    """Checksum of the source files that kernels are made of, by name and content."""
+    """Checksum of the names and contents of all files in `KERNEL_FOLDERS`."""
     checksum = hashlib.sha256()
     for folder in KERNEL_FOLDERS:
         for file in sorted((package / folder).rglob("*.py")):
@@ -48,14 +44,14 @@ def sources_stamp(package: Path) -> bytes:
 _STAMP = sources_stamp(PACKAGE)
 
 V3_INSTRUCTIONS = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
-"""What x86-64-v3 has beyond x86-64-v2, in LLVM's words."""
+"""The instructions of x86-64-v3 that x86-64-v2 lacks, by LLVM's names."""
 
 
 def processor_for(named: str | None, instructions: Mapping[str, bool]) -> str | None:
-    """The processor to compile for where NUMBA_CPU_NAME is `named` and the machine has `instructions`.
+    """The processor to compile for, if NUMBA_CPU_NAME is `named` and the machine has `instructions`.
 
-    That is the named one, but x86-64-v2 in place of x86-64-v3 on a machine that lacks some of it: an image holds
-    machine code for both. The results are the same to the bit.
+    It is the named one, except that a machine without all of x86-64-v3 gets x86-64-v2: an image holds machine code for
+    both. The results are the same to the bit.
     """
     if named == "x86-64-v3" and not all(instructions.get(name) for name in V3_INSTRUCTIONS):
         return "x86-64-v2"
@@ -66,7 +62,7 @@ numba.config.CPU_NAME = processor_for(numba.config.CPU_NAME, llvmlite.binding.ge
 
 
 class _Folder(caching._CacheLocator):
-    """A folder of machine code that may be read-only. Numba's own locators pass such a folder over."""
+    """A folder of machine code that may be read-only. Numba's own locators skip such a folder."""
 
     def __init__(self, folder: Path, line: int) -> None:
         self._folder = folder
@@ -83,7 +79,7 @@ class _Folder(caching._CacheLocator):
 
 
 class _GivenFolder(_Folder):
-    """Below NUMBA_CACHE_DIR, whether or not it can be written."""
+    """The folder of a source file below NUMBA_CACHE_DIR, writable or not."""
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], file: str) -> _Folder | None:
@@ -93,7 +89,7 @@ class _GivenFolder(_Folder):
 
 
 class _BesideTheSource(_Folder):
-    """The last resort, where no folder can be written: the kernels are compiled, and not kept."""
+    """The last choice, if no folder can be written: the kernels are compiled, and not kept."""
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], file: str) -> _Folder:
@@ -108,14 +104,14 @@ _MISSING: list[str] = []
 
 
 def missing() -> int:
-    """How many versions of kernels this process has not found in the cache so far, and compiles or has compiled."""
+    """How many versions of kernels this process has not found in the cache so far, and so has to compile."""
     return len(_MISSING)
 
 
 class MachineCode:
-    """The folder of machine code, and whose turn it is to compile.
+    """The folder of machine code, and the lock on it by which processes take turns to compile.
 
-    folder: where machine code is kept. unkept: why what this process compiled cannot be kept there, "" while it can.
+    folder: where machine code is kept. unkept: why machine code cannot be kept there, "" while it can.
     waits: whether this process waits for another one that compiles.
     """
 
@@ -128,21 +124,21 @@ class MachineCode:
         self._lock_fd: int | None = None
 
     def begin(self) -> None:
-        """From now on the first kernel that is missing waits until no other process compiles."""
+        """From now on, this process waits at its first missing kernel until no other process compiles."""
         self._blocks += 1
 
     def end(self) -> None:
-        """Let another process compile, when this was called as often as `begin`."""
+        """Let another process compile, once this was called as often as `begin`."""
         self._blocks -= 1
         if not self._blocks and self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
 
     def take_turn(self) -> bool:
-        """Wait for the right to compile, where it is not held yet; whether another process may have compiled meanwhile.
+        """Take the lock if this process lacks it. True if another process may have compiled meanwhile.
 
-        The lock is on the folder itself. It leaves no file behind, and ends with the process that holds it. Where the
-        folder cannot be written, or the file system has no locks, each process compiles for itself.
+        The lock is on the folder itself, so it leaves no file behind and ends with the process that holds it. If the
+        folder cannot be written or the file system has no locks, each process compiles for itself.
         """
         if not self._blocks or self._lock_fd is not None or self.unkept or not self.is_writable():
             return False
@@ -165,7 +161,7 @@ class MachineCode:
             self.waits = False
 
     def is_writable(self) -> bool:
-        """Whether the folder can be written; `unkept` says why where it cannot."""
+        """Whether the folder can be written; if not, `unkept` says why."""
         try:
             self._locator.ensure_cache_path()
         except OSError as error:
@@ -178,8 +174,8 @@ MACHINE_CODE = MachineCode()
 
 @contextmanager
 def one_compiler() -> Iterator[None]:
-    """While the block lasts, of several processes that find kernels missing only one compiles; the others wait until
-    its block ends, and load what it has compiled. A process that finds everything waits for nobody.
+    """Inside this block, only one of several processes that miss kernels compiles them. The others wait until its block
+    ends, and load what it has compiled. A process that misses nothing waits for nobody.
     """
     MACHINE_CODE.begin()
     try:
@@ -189,14 +185,14 @@ def one_compiler() -> Iterator[None]:
 
 
 class _CheckedFile(caching.IndexDataCacheFile):
-    """Numba's files of one function, each of machine code with a CRC32 of it at its end; a damaged one is not there."""
+    """Numba's files of one function. Each file of machine code ends with its CRC32; a damaged one counts as absent."""
 
     def _load_index(self) -> Any:
         try:
             return super()._load_index()
         except OSError:
             raise
-        except Exception:  # noqa: BLE001 -- whatever a reader makes of damaged bytes
+        except Exception:  # noqa: BLE001 -- damaged bytes raise almost anything
             return {}
 
     def _load_data(self, name: str) -> Any:
@@ -216,11 +212,10 @@ def _crc(content: bytes) -> bytes:
 
 
 class _Cache(caching.FunctionCache):
-    """Numba's cache of one function, current while all kernels are; one that cannot be read or written is no error.
+    """Numba's cache of one function, which is valid while the stamp is the same. I/O errors of the cache are no errors.
 
-    Numba reads every rule by which it could compile before it loads machine code, which takes most of the time of
-    loading. Finished machine code needs none of them, only the addresses of numba's runtime; a compilation reads the
-    rules itself, where there is one.
+    Before it loads machine code, numba loads all its typing and lowering rules, which takes most of the time. Finished
+    machine code needs only the addresses of numba's runtime; a compilation loads the rules itself.
     """
 
     _impl_class = _Files
@@ -254,10 +249,14 @@ class _Cache(caching.FunctionCache):
 def kernel(function: F, **options: bool) -> F:
     """Compile a function on first use, keep the machine code on disk, release the GIL while it runs.
 
-    Division by zero gives IEEE infinities and NaN, as in NumPy, and never raises. `options` are numba's. Where no
-    folder can be written, every process compiles what it needs, and `MACHINE_CODE.unkept` says why.
+    Division by zero gives IEEE infinities and NaN, as in NumPy, and never raises. `options` are numba's. If no folder
+    can be written, every process compiles what it needs, and `MACHINE_CODE.unkept` says why.
     """
     compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
     compiled._cache = _Cache(function)
     result: F = compiled
     return result
+
+
+inlined = partial(kernel, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""Like `kernel`, but compiled into each caller and not callable from Python: for the steps of hot loops."""

@@ -27,11 +27,18 @@ from stream_learner.core.machine.atomics import (
     atomic_load,
     atomic_store,
     load_f32,
-    prefetch_for_read,
     store_f32,
 )
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import load_f64, load_i64, load_u64, store_f64, store_i64, store_u64
+from stream_learner.core.machine.memory import (
+    load_f64,
+    load_i64,
+    load_u64,
+    prefetch_for_read,
+    store_f64,
+    store_i64,
+    store_u64,
+)
 from stream_learner.core.model.losses import prediction
 
 ROW_BYTES = 16

@@ -33,17 +33,16 @@ from stream_learner.core.events.fast.layout import (
     CTX_MAX_VALUE_BYTES,
     CTX_TEXT,
     FAIL,
-    ROW_NUMBER,
-    ROW_SLOT,
+    FIELD_NUMBER,
+    FIELD_WATCH,
     TAKE_CATEGORY,
 )
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.fast.values import take_number
 from stream_learner.core.events.feature_spec import FeatureSpec, covered
 from stream_learner.core.events.plan import Plan
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import address_of
-from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, store_byte
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import address_of, load_byte, load_i64, load_u64, store_byte
 from stream_learner.evaluate.formats import kernel_state as lay
 from stream_learner.evaluate.formats.base import Parsed
 from stream_learner.evaluate.formats.kernel_parser import KernelParser
@@ -198,8 +197,8 @@ def _roles(columns: Sequence[str], label: str | int | None, weight: str | int | 
 
 def _table(memory: FieldMemory, columns: Sequence[str], roles: dict[int, int], spec: FeatureSpec) -> np.ndarray:
     """For each column its kind, and the address of what the decoder knows of the field: i64[columns, 2]."""
-    offsets = [memory.column(name) for name in columns]
-    rows = memory.get(ctx.CTX_ROWS)
+    offsets = [memory.add_column(name) for name in columns]
+    rows = memory.get(ctx.CTX_FIELDS)
     table = np.empty((len(columns), 2), np.int64)
     for place, (name, offset) in enumerate(zip(columns, offsets, strict=True)):
         feature = FEATURE if spec.takes(name) else IGNORED
@@ -269,7 +268,7 @@ def _may_be_number(byte):  # type: ignore[no-untyped-def]
 @inlined
 def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped-def]
     """Add the feature of a cell that is not empty. Returns KEPT, STOPPED or a fault."""
-    if load_int(row + ROW_NUMBER) != TAKE_CATEGORY and _may_be_number(load_byte(text)):
+    if load_i64(row + FIELD_NUMBER) != TAKE_CATEGORY and _may_be_number(load_byte(text)):
         answer, value = _number(state, text, text + length)
         if answer == STOPPED:
             return STOPPED
@@ -277,16 +276,16 @@ def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped
             if not np.isfinite(value):
                 return INFINITE
             return KEPT if take_number(context, row, value) else TOO_MANY
-    if length > load_int(context + CTX_MAX_VALUE_BYTES):
+    if length > load_i64(context + CTX_MAX_VALUE_BYTES):
         return TOO_LONG
     key = category_key(context, row, text, length, True)
-    return KEPT if emit(context, load_int(row + ROW_SLOT), key, 1.0) else TOO_MANY
+    return KEPT if emit(context, load_i64(row + FIELD_WATCH), key, 1.0) else TOO_MANY
 
 
 @kernel
 def _read_label(state: State, text: int, length: int):  # type: ignore[no-untyped-def]
     """The label in a cell that is not empty, `true` and `false` among them: (KEPT, STOPPED or a fault, label)."""
-    word = load_word(text)
+    word = load_u64(text)
     if length == 4 and (word & _BYTES_4) | _SMALL_4 == _TRUE:
         return KEPT, 1.0
     if length == 5 and (word & _BYTES_5) | _SMALL_5 == _FALSE:
@@ -312,8 +311,8 @@ def _undouble(context: int, text: int, quote: int):  # type: ignore[no-untyped-d
 
     A text that is too long is cut one byte behind the limit. The end is FAIL if there is no closing quote.
     """
-    out = load_int(context + CTX_TEXT)
-    most = load_int(context + CTX_MAX_VALUE_BYTES)
+    out = load_i64(context + CTX_TEXT)
+    most = load_i64(context + CTX_MAX_VALUE_BYTES)
     length = 0
     while True:
         byte = load_byte(text)
@@ -380,9 +379,9 @@ def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
                 length -= 1
         if length == 0:
             continue
-        kind = load_int(columns + 16 * column)
+        kind = load_i64(columns + 16 * column)
         if kind == FEATURE:
-            answer = _take_feature(context, state, load_int(columns + 16 * column + 8), text, length)
+            answer = _take_feature(context, state, load_i64(columns + 16 * column + 8), text, length)
         elif kind == LABEL:
             answer, label = _read_label(state, text, length)
             labelled = True

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.events.engine import BatchDecoder, Columns
+from stream_learner.core.events.decoders import BatchDecoder, Columns
 from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason

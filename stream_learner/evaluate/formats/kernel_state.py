@@ -22,16 +22,8 @@ from stream_learner.core.events.fast.layout import (
     FAIL,
 )
 from stream_learner.core.events.fast.numbers import MAX_DIGITS, more_digits, nearest_float
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    inlined,
-    load_byte,
-    load_float,
-    load_int,
-    store_float,
-    store_int,
-    trailing_zeros,
-)
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_f64, load_i64, store_f64, store_i64, trailing_zeros
 
 _FIELDS = (
     # The text: the address of the next line and its number; the address behind it, where we put a newline.
@@ -212,8 +204,8 @@ def settle(state: State, at: int, behind: int):  # type: ignore[no-untyped-def]
     """
     known = state.known_list
     for i in range(state.known):
-        if load_int(known + 16 * i) == at:
-            return load_float(known + 16 * i + 8), True
+        if load_i64(known + 16 * i) == at:
+            return load_f64(known + 16 * i + 8), True
     state.doubt = at
     state.doubt_end = behind
     return 0.0, False
@@ -222,23 +214,23 @@ def settle(state: State, at: int, behind: int):  # type: ignore[no-untyped-def]
 @inlined
 def has_room(context, state):  # type: ignore[no-untyped-def]
     """Whether one more example and one more fault fit, whatever the line holds."""
-    features = load_int(context + CTX_FILLED) + load_int(context + CTX_MAX_FEATURES) + 1
+    features = load_i64(context + CTX_FILLED) + load_i64(context + CTX_MAX_FEATURES) + 1
     rows = state.examples < state.example_room
     faults = state.faults < state.fault_room
-    return features <= load_int(context + CTX_CAPACITY) and rows and faults
+    return features <= load_i64(context + CTX_CAPACITY) and rows and faults
 
 
 @inlined
 def keep(context, state, label, weight, labelled):  # type: ignore[no-untyped-def]
     """Make an example of the features that the context holds."""
     row = state.examples
-    filled = load_int(context + CTX_FILLED) + load_int(context + CTX_COUNT)
-    store_int(context + CTX_FILLED, filled)
-    store_int(load_int(context + CTX_ROW_STARTS) + 8 * row + 8, filled)
-    store_float(state.labels + 8 * row, label)
-    store_float(state.weights + 8 * row, weight)
-    store_int(state.lines + 8 * row, state.line)
-    store_int(state.labelled + 8 * row, np.int64(labelled))
+    filled = load_i64(context + CTX_FILLED) + load_i64(context + CTX_COUNT)
+    store_i64(context + CTX_FILLED, filled)
+    store_i64(load_i64(context + CTX_ROW_STARTS) + 8 * row + 8, filled)
+    store_f64(state.labels + 8 * row, label)
+    store_f64(state.weights + 8 * row, weight)
+    store_i64(state.lines + 8 * row, state.line)
+    store_i64(state.labelled + 8 * row, np.int64(labelled))
     state.examples = row + 1
 
 
@@ -247,9 +239,9 @@ def note_fault(state: State, at: int, code: int) -> None:
     """Note that this line is left out, because of what stands at an address."""
     count = state.faults
     fault = state.fault_list + 24 * count
-    store_int(fault, state.line)
-    store_int(fault + 8, at - state.at + 1)
-    store_int(fault + 16, code)
+    store_i64(fault, state.line)
+    store_i64(fault + 8, at - state.at + 1)
+    store_i64(fault + 16, code)
     state.faults = count + 1
 
 

@@ -16,15 +16,15 @@ import numpy as np
 from stream_learner.core.events.fast import layout as ctx
 from stream_learner.core.events.fast.fields import FieldMemory
 from stream_learner.core.events.fast.finish import append, finish_row, start_row
-from stream_learner.core.events.fast.layout import CTX_BIAS, CTX_COUNT, CTX_MAX_FEATURES, CTX_ROWS, FAIL
+from stream_learner.core.events.fast.layout import CTX_BIAS, CTX_COUNT, CTX_FIELDS, CTX_MAX_FEATURES, FAIL
 from stream_learner.core.events.fast.numbers import MAX_DIGITS, leading_digits, more_digits
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.feature_spec import MAX_FEATURES_LIMIT, FeatureSpec
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.log.examples import MAX_FEATURES
 from stream_learner.core.machine.hashing import BIAS_KEY
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, store_int
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, store_i64
 from stream_learner.evaluate.formats import kernel_state as lay
 from stream_learner.evaluate.formats.base import Parsed
 from stream_learner.evaluate.formats.kernel_parser import KernelParser
@@ -82,7 +82,7 @@ def _number(state, at):  # type: ignore[no-untyped-def]
 def _index(at):  # type: ignore[no-untyped-def]
     """Read the index at an address: (address of its first digit without leading zeros, of its `:` or FAIL, its
     number)."""
-    count, index = leading_digits(load_word(at))
+    count, index = leading_digits(load_u64(at))
     behind = at + count
     if count == 8:
         behind, index = more_digits(behind, index)
@@ -110,8 +110,8 @@ def _label(state: State, at: int):  # type: ignore[no-untyped-def]
 @kernel
 def _features(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
     """Read all features from an address on: (address behind, KEPT, STOPPED or a fault, whether the indices rise)."""
-    names = load_int(context + CTX_ROWS) + state.columns
-    most = load_int(context + CTX_MAX_FEATURES)
+    names = load_i64(context + CTX_FIELDS) + state.columns
+    most = load_i64(context + CTX_MAX_FEATURES)
     rising, before, any_yet = True, np.uint64(0), False
     while True:
         at = skip_blanks(at)
@@ -119,7 +119,7 @@ def _features(context: int, state: State, at: int):  # type: ignore[no-untyped-d
             return at, KEPT, rising
         first, colon, index = _index(at)
         if colon < 0:
-            if load_word(at) & _LOW_HALF != _QID:
+            if load_u64(at) & _LOW_HALF != _QID:
                 return at, _BAD_INDEX, rising
             while not _ends_token(at):
                 at += 1
@@ -132,7 +132,7 @@ def _features(context: int, state: State, at: int):  # type: ignore[no-untyped-d
         rising = rising and (index > before or not any_yet)
         before, any_yet = index, True
         if value != 0.0:
-            if load_int(context + CTX_COUNT) >= most:
+            if load_i64(context + CTX_COUNT) >= most:
                 return at, _TOO_MANY, rising
             append(context, category_key(context, names, first, colon - first, False), value)
         at = behind
@@ -152,10 +152,10 @@ def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
     if answer != KEPT:
         return at, answer
     if rising:
-        if load_int(context + CTX_BIAS) != 0:
+        if load_i64(context + CTX_BIAS) != 0:
             append(context, _BIAS, 1.0)
     else:
-        store_int(context + ctx.CTX_ZEROS, 1)
+        store_i64(context + ctx.CTX_ZEROS, 1)
         if not finish_row(context):
             return at, _INFINITE
     keep(context, state, label, 1.0, labelled)
@@ -188,7 +188,7 @@ class LibsvmText:
         memory = FieldMemory(Plan({}, FeatureSpec(bias=bias, max_features=MAX_FEATURES_LIMIT)))
         memory.set(CTX_MAX_FEATURES, MAX_FEATURES - 1)
         self._work = KernelParser(memory, _EXPECTED)
-        self._work.state.columns = memory.unnamed()
+        self._work.state.columns = memory.add_unnamed()
 
     def parse(self, text: bytes | memoryview, first_line: int) -> Parsed:
         """The examples of whole lines, the first of which has number `first_line`."""

@@ -21,15 +21,14 @@ from numpy.typing import NDArray
 from stream_learner.core.events.fast import layout as ctx
 from stream_learner.core.events.fast.fields import FieldMemory
 from stream_learner.core.events.fast.finish import emit, finish_row, start_row
-from stream_learner.core.events.fast.layout import ROW_SLOT
+from stream_learner.core.events.fast.layout import FIELD_WATCH
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.machine.arithmetic import log1p
 from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import address_of
-from stream_learner.core.machine.words import load_float, load_int, load_word, store_int
+from stream_learner.core.machine.memory import address_of, load_f64, load_i64, load_u64, store_i64
 from stream_learner.evaluate.formats import kernel_state as lay
 from stream_learner.evaluate.formats.base import Parsed
 from stream_learner.evaluate.formats.kernel_parser import KernelParser
@@ -68,7 +67,7 @@ def _text_keys(context: int, row: int, data: int, bounds: NDArray[np.int64], key
 
     Of a text that is too long only the beginning is hashed; the caller replaces its key.
     """
-    most = load_int(context + ctx.CTX_MAX_VALUE_BYTES)
+    most = load_i64(context + ctx.CTX_MAX_VALUE_BYTES)
     for i in range(len(keys)):
         length = min(bounds[i + 1] - bounds[i], most)
         keys[i] = category_key(context, row, data + bounds[i], length, True)
@@ -81,17 +80,17 @@ def _row(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
     start_row(context)
     for column in range(count):
         words = table + 8 * _WORDS * column
-        place, starts, keys, values = load_int(words), load_int(words + 16), load_int(words + 24), load_int(words + 40)
-        slot = load_int(load_int(words + 8) + ROW_SLOT)
-        for i in range(load_int(starts + 8 * at), load_int(starts + 8 * at + 8)):
-            key = load_word(keys + load_int(words + 32) * i)
-            value = load_float(values + load_int(words + 48) * i)
+        place, starts, keys, values = load_i64(words), load_i64(words + 16), load_i64(words + 24), load_i64(words + 40)
+        slot = load_i64(load_i64(words + 8) + FIELD_WATCH)
+        for i in range(load_i64(starts + 8 * at), load_i64(starts + 8 * at + 8)):
+            key = load_u64(keys + load_i64(words + 32) * i)
+            value = load_f64(values + load_i64(words + 48) * i)
             if key == _NO_KEY:
                 return place, _TOO_LONG
             if not np.isfinite(value):
                 return place, _INFINITE
             if value == 0.0:
-                store_int(context + ctx.CTX_ZEROS, 1)
+                store_i64(context + ctx.CTX_ZEROS, 1)
             if not emit(context, slot, key, value):
                 return place, _TOO_MANY
     return 1, lay.KEPT if finish_row(context) else _TOO_MANY
@@ -105,7 +104,7 @@ def table_rows(context: int, state: State) -> int:
         state.at = at
         if not has_room(context, state):
             return lay.NO_ROOM
-        label, weight = load_float(labels + 8 * at), load_float(weights + 8 * at)
+        label, weight = load_f64(labels + 8 * at), load_f64(weights + 8 * at)
         place, answer = _row(context, state, at)
         if np.isinf(label):
             place, answer = 1, _BAD_LABEL
@@ -176,7 +175,7 @@ class TableRows:
         padded = np.concatenate([_PADDING, data, _PADDING])
         lengths = np.diff(bounds)
         address = address_of(padded) + len(_PADDING)
-        _text_keys(self._memory.context, self._memory.get(ctx.CTX_ROWS) + row, address, bounds, keys)
+        _text_keys(self._memory.context, self._memory.get(ctx.CTX_FIELDS) + row, address, bounds, keys)
         keys[lengths > self._spec.max_value_bytes] = 0
         yield Features(place, row, row_start, keys if index is None else keys[index], np.ones(1))
 
@@ -184,7 +183,7 @@ class TableRows:
         self, columns: Sequence[Features], label: NDArray[np.float64], weight: NDArray[np.float64], first_row: int
     ) -> Parsed:
         """The examples of all rows, from number `first_row` on. label f64[n], NaN where there is none."""
-        rows = self._memory.get(ctx.CTX_ROWS)
+        rows = self._memory.get(ctx.CTX_FIELDS)
         table = np.array([_words(column, rows) for column in columns], np.int64).reshape(len(columns), _WORDS)
         label, weight = np.ascontiguousarray(label, np.float64), np.ascontiguousarray(weight, np.float64)
         self._work.state.columns = address_of(table) if len(columns) else 0
@@ -196,7 +195,7 @@ class TableRows:
     def _row(self, name: str) -> int:
         """The offset of a column's field in `FieldMemory`, made at the first call."""
         if name not in self._offsets:
-            self._offsets[name] = self._memory.column(name)
+            self._offsets[name] = self._memory.add_column(name)
         return self._offsets[name]
 
 

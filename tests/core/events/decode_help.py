@@ -1,7 +1,6 @@
-"""Batches for decoding tests, and the columns the plain path gives for them.
+"""Batches for decoding tests, and the columns that `reference` gives for them.
 
-In: raw events. Out: their bytes back to back with bounds; expected columns as plain tuples.
-This file must never run the kernel.
+This file must never run a kernel of decoding: it says what kernels should give.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.events.engine import BatchDecoder, Columns
+from stream_learner.core.events.decoders import BatchDecoder, Columns
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Refused
 from stream_learner.core.events.reference import parse_event, read_event

@@ -1,6 +1,5 @@
-"""What an event's features are, from the design's table: `json`, `xxhash`, and a page of plain Python.
+"""The keys and values of an event by the table in `features`: `json`, `xxhash`, and a page of plain Python.
 
-In: a parsed event and a specification's settings. Out: keys and values.
 This file must never import the code under test.
 """
 

@@ -1,7 +1,6 @@
-"""Random JSON text, ordinary and hostile, from a `random.Random`: what the decoding tests feed on.
+"""Random JSON text for the tests of decoding, made with a `random.Random`: ordinary, hostile and damaged events.
 
-In: a source of randomness. Out: bytes of events, and of events that have been damaged.
-This file must never make only valid JSON: the edges of validity are what it is for.
+Not all of it is valid JSON, because decoders differ most at the edges of validity.
 """
 
 from __future__ import annotations

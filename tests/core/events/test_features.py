@@ -1,4 +1,4 @@
-"""Features: the design's table, the order of a row, the limits, and what a specification refuses."""
+"""Features: their table in `features`, the order of a row, limits, refused specifications, and names of keys."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_learner.core.events.features import EncodedRows, FeatureEncoder, FeatureSpec, FieldSpec
+from stream_learner.core.events.features import EncodedRows, FeatureEncoder, FeatureSpec, FieldSpec, names_of_keys
 from stream_learner.core.events.reasons import Reason
 from tests.core.events import decode_help, decode_oracle
 
@@ -211,3 +212,48 @@ def test_a_specification_may_not_use_the_events_own_fields() -> None:
     for spec in (FeatureSpec(crosses=(("id", "a"),)), FeatureSpec(categorical=("id",))):
         with pytest.raises(ValueError, match="field 'id' is the event's id, time, weight or value"):
             FeatureEncoder(spec, ("id",))
+
+
+NAMED_EVENT = {
+    "site": "news",
+    "user": {"level": 3, "new": True},
+    "price": 2.5,
+    "hour": 7,
+    "tags": ["a", "b"],
+    "age": None,
+}
+NAMED_SPEC = FeatureSpec(
+    fields={
+        "hour": FieldSpec("bucket", (6.0, 12.0)),
+        "price": FieldSpec("log"),
+        "age": FieldSpec(missing="indicator"),
+    },
+    categorical=("user.level",),
+    crosses=(("site", "tags"),),
+    bias=False,
+)
+
+
+def test_every_key_of_an_event_has_its_name() -> None:
+    """Categories, numbers, buckets, elements of lists, indicators and crosses, in the order of the keys."""
+    text = orjson.dumps(NAMED_EVENT)
+    keys = FeatureEncoder(NAMED_SPEC).encode_one(text).keys.tolist()
+    assert len(keys) == 10
+    expected = ["site", "user.level", "user.new", "price", "hour", "tags", "age", "site x tags"]
+    assert names_of_keys(keys, text, NAMED_SPEC) == expected
+    for key, name in zip(keys[:5], expected, strict=False):
+        assert names_of_keys([key], text, NAMED_SPEC) == [name]
+
+
+def test_names_that_are_escaped_in_keys_are_shown_as_they_are() -> None:
+    """By rule 2 each feature of its own name, though rule 1 would take them for one."""
+    text = b'{"a=b":1,"a":"b","price:missing":2,"\\\\":3}'
+    spec = FeatureSpec(fields={"price": FieldSpec(missing="indicator")}, bias=False)
+    keys = FeatureEncoder(spec).encode_one(text).keys.tolist()
+    assert [names_of_keys([key], text, spec) for key in keys] == [["a=b"], ["a"], ["price:missing"], ["\\"], ["price"]]
+
+
+@pytest.mark.parametrize("event", [b'{"site":"other"}', b"not JSON", b"[]"])
+def test_a_key_that_the_event_does_not_explain_is_shown_as_it_is(event: bytes) -> None:
+    """Also where the bytes are no event at all."""
+    assert names_of_keys([0xABC], event, FeatureSpec()) == ["0x0000000000000abc"]

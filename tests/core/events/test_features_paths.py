@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_learner.core.events.decoders import EventSpec
-from stream_learner.core.events.engine import BatchDecoder
+from stream_learner.core.events.decoders import BatchDecoder, EventSpec
 from stream_learner.core.events.fast.layout import PADDING
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, FieldSpec
-from stream_learner.core.events.plan import Plan, Role
+from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason
 from tests.core.events import decode_help, json_texts
 
@@ -48,8 +47,8 @@ def plan_of(event_spec: EventSpec | None, features: FeatureSpec | None) -> Plan:
     if event_spec is None:
         return Plan(roles={}, features=features or FeatureSpec(), ignore=("id", "t"))
     if features is None:
-        return event_spec._plan(event_spec.value, Role.VALUE, None)
-    return event_spec._plan(event_spec.weight, Role.WEIGHT, features)
+        return event_spec.click_plan()
+    return event_spec.impression_plan(features)
 
 
 def random_batch(rng: Random, oddness: float) -> list[bytes]:

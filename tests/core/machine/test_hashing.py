@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stream_learner.core.events.feature_keys import KEY_RULES, name_in_keys
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec
 from stream_learner.core.machine import hashing
+from stream_learner.core.machine.memory import address_of
 
 VECTORS = Path(__file__).parents[3] / "docs" / "hash-vectors.md"
 
@@ -30,7 +31,7 @@ def test_every_length_and_alignment_agrees() -> None:
     array = np.frombuffer(data, np.uint8)
     for start in range(8):
         for length in (*range(70), 255, 256, 257):
-            got = int(hashing.xxh64_at(hashing.address_of(array) + start, length))
+            got = int(hashing.xxh64_at(address_of(array) + start, length))
             assert got == xxhash.xxh64_intdigest(data[start : start + length])
 
 

@@ -200,6 +200,41 @@ def test_a_table_with_little_memory_compiles_nothing_after_the_start() -> None:
     assert evicted.stdout == ""
 
 
+SERVES = """
+import sys
+from numba.core.dispatcher import Dispatcher
+from stream_learner.core.events.fast.requests import find_elements
+from stream_learner.core.events.features import FeatureEncoder, FeatureSpec
+from stream_learner.core.warmup import compile_parts, parts_of
+
+def versions():
+    modules = [(name, module) for name, module in sys.modules.items() if name.startswith("stream_learner.")]
+    return {
+        (name, attribute): len(value.signatures)
+        for name, module in modules
+        for attribute, value in vars(module).items()
+        if isinstance(value, Dispatcher)
+    }
+
+compile_parts(parts_of(["serve"]))
+before = versions()
+found = find_elements(b'{"instances":[{"site":"a","n":1},{"site":"b","n":2.5}]}', b"instances", 10)
+encoder = FeatureEncoder(FeatureSpec())
+for _ in range(2):
+    assert encoder.encode_json(found.data, found.bounds).status.tolist() == [0, 0]
+found.bounds.flags.writeable = False
+encoder.encode_json(found.data, found.bounds)
+encoder.encode_one({"site": "a"})
+print(*(versions().items() - before.items()), sep="\\n", end="")
+"""
+
+
+def test_a_request_loads_and_compiles_no_kernel_after_the_start() -> None:
+    """Whatever kind of array its bytes and bounds are in: a server would answer its first requests late."""
+    served = subprocess.run([sys.executable, "-c", SERVES], capture_output=True, text=True, check=True)
+    assert served.stdout == ""
+
+
 ENCODES = """
 import hashlib
 import numpy as np

@@ -1,10 +1,8 @@
-"""The memory of the fast path: the fields it knows, the context, the scratch space.
+"""The memory of the fast decoder: the fields that it knows, its context, its scratch space.
 
-In: the plan, and events read through orjson whose fields are to be known from now on. Out: filled memory.
-This file must never let the kernel see a row that is half made, nor an address of memory that has gone.
-
-Only names that stand in JSON as they are, without escapes, can be known. Where nothing but a few paths matters
-inside an object (`include`, or a click), their fields are known from the start and all other keys are skipped.
+The kernels must never see an entry that is half made, nor the address of memory that is gone. A field can be known
+only if its name stands in JSON without escapes. If only a few paths matter inside an object (`include`, or a click),
+their fields are known from the start, and all other keys are skipped.
 """
 
 from __future__ import annotations
@@ -18,10 +16,11 @@ from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.keys import key_hash, look_up
 from stream_learner.core.events.feature_keys import longest_text
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
-from stream_learner.core.machine.hashing import address_of, hash_texts
+from stream_learner.core.machine.hashing import hash_texts
+from stream_learner.core.machine.memory import address_of
 
-MAX_ROWS = 4_096
-INDEX_SIZE = 4 * MAX_ROWS
+MAX_FIELDS = 4_096
+INDEX_SIZE = 4 * MAX_FIELDS
 TEXT_FRONT = 16
 TEXT_ROOM = 1 << 16
 
@@ -30,21 +29,21 @@ _TAKES |= {"log": lay.TAKE_LOG, "bucket": lay.TAKE_BUCKET, "ignore": lay.TAKE_NO
 
 
 def _padded(raw: bytes) -> NDArray[np.uint8]:
-    """A key with the bytes behind it that may be looked at. Whoever takes its address must keep it meanwhile."""
+    """A key with the bytes after it that kernels may read. The caller must keep it while its address is in use."""
     return np.frombuffer(raw + bytes(8), np.uint8)
 
 
 class FieldMemory:
-    """Rows of known fields and everything else the kernel's context points to.
+    """The entries of known fields, and everything else that the context of the kernels points to.
 
-    `context` is the address that kernels are given; it stays the same for the life of the object.
+    context: its address, the same for the life of the object.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._slots = {name: slot for slot, name in enumerate(sorted(plan.watched))}
+        self._watches = {name: watch for watch, name in enumerate(sorted(plan.watched))}
         self._words = np.zeros(lay.CTX_BYTES // 8, np.int64)
-        self._rows = np.zeros((64, lay.ROW_BYTES // 8), np.int64)
+        self._fields = np.zeros((64, lay.FIELD_BYTES // 8), np.int64)
         self._index = np.full(INDEX_SIZE, -1, np.int64)
         self._pool = np.zeros(1 << 12, np.uint8)
         self._pool_used = 0
@@ -54,7 +53,7 @@ class FieldMemory:
         self._set_scratch()
         self._set_watched()
         self._set_memory()
-        self._make_ends()
+        self._make_first_entries()
 
     def get(self, word: int) -> int:
         """The context's word at a byte offset of `events.fast.layout`."""
@@ -66,42 +65,42 @@ class FieldMemory:
 
     @property
     def full(self) -> bool:
-        """Whether no more fields can be known."""
-        return len(self._names) >= MAX_ROWS
+        """Whether no more fields can become known."""
+        return len(self._names) >= MAX_FIELDS
 
-    def learn(self, event: dict[str, Any]) -> None:
-        """Know all fields of an event from now on, as far as there is room."""
-        stack: list[tuple[int, Any]] = [(lay.ROOT_ROW, event)]
+    def add_fields_of(self, event: dict[str, Any]) -> None:
+        """Make all fields of an event known, as far as there is room."""
+        stack: list[tuple[int, Any]] = [(lay.ROOT_FIELD, event)]
         while stack and not self.full:
             parent, value = stack.pop()
             if isinstance(value, list):
                 stack += [(parent, element) for element in value if isinstance(element, (dict, list))]
                 continue
             for key, inner in value.items():
-                row = self._row_of(parent, key)
-                if row >= 0 and isinstance(inner, (dict, list)) and self._enters(row):
-                    stack.append((row, inner))
+                field = self._field_of(parent, key)
+                if field >= 0 and isinstance(inner, (dict, list)) and self._enters(field):
+                    stack.append((field, inner))
 
-    def column(self, name: str) -> int:
-        """The offset of a new row for a column of a table, treated as the field of its name.
+    def add_column(self, name: str) -> int:
+        """The offset of a new entry for a column of a table, with the treatment of the field of its name.
 
-        It is found by its place in the table and never by a key; events do not see it. Raises ValueError for a name
-        of more bytes than texts may have.
+        Only this offset leads to it: keys of events never do. Raises ValueError for a name with more bytes than
+        max_value_bytes.
         """
         spec = self._plan.features
         if spec is not None and len(name.encode()) > spec.max_value_bytes:
             raise ValueError(f"the column {name[:40]!r}… has a name of more than {spec.max_value_bytes:,} bytes")
-        row = self._new_row(name)
-        self._put_treatment(row, self._plan.of(name))
+        field = self._new_field(name)
+        self._put_treatment(field, self._plan.of(name))
         self._set_memory()
-        return row
+        return field
 
-    def unnamed(self) -> int:
-        """The offset of a new row for features whose names stand in the text themselves: nothing is put before them."""
-        row = self._new_row(None)
-        self._put(row, lay.ROW_SLOT, lay.NO_SLOT)
+    def add_unnamed(self) -> int:
+        """The offset of a new entry for features whose texts hold their names: no prefix is put before them."""
+        field = self._new_field(None)
+        self._put(field, lay.FIELD_WATCH, lay.NOT_WATCHED)
         self._set_memory()
-        return row
+        return field
 
     # ------------------------------------------------------------------------------------------- context
 
@@ -140,50 +139,50 @@ class FieldMemory:
         absent = self._plan.indicators()
         keys = hash_texts([f"{self._plan.of(name).in_keys}:missing".encode() for name in absent])
         crosses = self._plan.features.crosses if self._plan.features else ()
-        words = [word for names in crosses for word in (len(names), *(self._slots[name] for name in names))]
-        self._slot_words = np.zeros((len(self._slots) + 1, 2), np.int64)
+        words = [word for names in crosses for word in (len(names), *(self._watches[name] for name in names))]
+        self._watch_words = np.zeros((len(self._watches) + 1, 2), np.int64)
         self._absent = np.zeros((len(absent) + 1, 2), np.uint64)
         for i, (name, key) in enumerate(zip(absent, keys, strict=True)):
-            self._absent[i] = self._slots[name], key
+            self._absent[i] = self._watches[name], key
         self._crosses = np.array([0, *words], np.int64)
-        self.set(lay.CTX_SLOTS, address_of(self._slot_words))
-        self.set(lay.CTX_SLOT_COUNT, len(self._slots))
+        self.set(lay.CTX_WATCHES, address_of(self._watch_words))
+        self.set(lay.CTX_WATCH_COUNT, len(self._watches))
         self.set(lay.CTX_ABSENT, address_of(self._absent))
         self.set(lay.CTX_ABSENT_COUNT, len(absent))
         self.set(lay.CTX_CROSSES, address_of(self._crosses) + 8)
         self.set(lay.CTX_CROSS_COUNT, len(crosses))
 
     def _set_memory(self) -> None:
-        self.set(lay.CTX_ROWS, address_of(self._rows))
+        self.set(lay.CTX_FIELDS, address_of(self._fields))
         self.set(lay.CTX_INDEX, address_of(self._index))
         self.set(lay.CTX_INDEX_MASK, INDEX_SIZE - 1)
         self.set(lay.CTX_POOL, address_of(self._pool))
 
-    # ---------------------------------------------------------------------------------------------- rows
+    # -------------------------------------------------------------------------------------------- entries
 
-    def _put(self, row: int, word: int, value: int) -> None:
-        self._rows.view(np.uint64)[row // lay.ROW_BYTES, word // 8] = value % 2**64
+    def _put(self, field: int, word: int, value: int) -> None:
+        self._fields.view(np.uint64)[field // lay.FIELD_BYTES, word // 8] = value % 2**64
 
-    def _make_ends(self) -> None:
-        """The event's own row, and the one where nothing matters; neither can be guessed."""
-        for row in (lay.ROOT_ROW, lay.NOWHERE_ROW):
-            self._put(row, lay.ROW_PARENT, -1)
-            self._put(row, lay.ROW_MASK, -1)
-            self._put(row, lay.ROW_SLOT, lay.NO_SLOT)
-        self._know_paths(lay.ROOT_ROW)
+    def _make_first_entries(self) -> None:
+        """Make the entry of the event itself and that of ignored fields; neither is ever predicted."""
+        for field in (lay.ROOT_FIELD, lay.IGNORED_FIELD):
+            self._put(field, lay.FIELD_PARENT, -1)
+            self._put(field, lay.FIELD_MASK, -1)
+            self._put(field, lay.FIELD_WATCH, lay.NOT_WATCHED)
+        self._know_paths(lay.ROOT_FIELD)
 
-    def _enters(self, row: int) -> bool:
-        return int(self._rows[row // lay.ROW_BYTES, lay.ROW_ENTER // 8]) == lay.TAKE_INSIDE
+    def _enters(self, field: int) -> bool:
+        return int(self._fields[field // lay.FIELD_BYTES, lay.FIELD_ENTER // 8]) == lay.TAKE_INSIDE
 
-    def _row_of(self, parent: int, key: str) -> int:
-        """The row of a field, made if it is new; negative if it cannot be known."""
+    def _field_of(self, parent: int, key: str) -> int:
+        """The offset of a field, whose entry is made if it is new; negative if the field cannot be known."""
         raw = key.encode()
         kept = _padded(raw)
-        row = int(look_up(self.context, parent, address_of(kept), len(raw)))
-        return row if row >= 0 else self._make(parent, key, raw)
+        field = int(look_up(self.context, parent, address_of(kept), len(raw)))
+        return field if field >= 0 else self._make(parent, key, raw)
 
     def _make(self, parent: int, key: str, raw: bytes) -> int:
-        above = self._names[parent // lay.ROW_BYTES]
+        above = self._names[parent // lay.FIELD_BYTES]
         name = key if above is None else f"{above}.{key}"
         spec = self._plan.features
         plan = self._plan.of(name)
@@ -191,40 +190,40 @@ class FieldMemory:
             return -1
         if plan.below and spec is not None and len(name.encode()) > spec.max_value_bytes:
             return -1
-        row = self._new_row(name)
-        self._put_pattern(row, parent, b'"' + raw + b'":')
-        self._put_treatment(row, plan)
+        field = self._new_field(name)
+        self._put_pattern(field, parent, b'"' + raw + b'":')
+        self._put_treatment(field, plan)
         self._set_memory()
-        self._enter_index(row, parent, raw)
+        self._enter_index(field, parent, raw)
         if plan.below or plan.role_below:
-            self._know_paths(row)
-        return row
+            self._know_paths(field)
+        return field
 
-    def _new_row(self, name: str | None) -> int:
-        """The offset of one more row, still empty."""
-        row = len(self._names) * lay.ROW_BYTES
+    def _new_field(self, name: str | None) -> int:
+        """The offset of one more entry, still empty."""
+        field = len(self._names) * lay.FIELD_BYTES
         self._names.append(name)
-        if len(self._names) > len(self._rows):
-            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        return row
+        if len(self._names) > len(self._fields):
+            self._fields = np.concatenate([self._fields, np.zeros_like(self._fields)])
+        return field
 
-    def _enter_index(self, row: int, parent: int, raw: bytes) -> None:
+    def _enter_index(self, field: int, parent: int, raw: bytes) -> None:
         kept = _padded(raw)
         entry = int(key_hash(parent, address_of(kept), len(raw)))
         while self._index[entry % INDEX_SIZE] >= 0:
             entry += 1
-        self._index[entry % INDEX_SIZE] = row
+        self._index[entry % INDEX_SIZE] = field
 
-    def _put_pattern(self, row: int, parent: int, pattern: bytes) -> None:
-        self._put(row, lay.ROW_PARENT, parent)
-        self._put(row, lay.ROW_PATTERN_LENGTH, len(pattern))
-        self._put(row, lay.ROW_PATTERN, self._pooled(pattern))
+    def _put_pattern(self, field: int, parent: int, pattern: bytes) -> None:
+        self._put(field, lay.FIELD_PARENT, parent)
+        self._put(field, lay.FIELD_PATTERN_LENGTH, len(pattern))
+        self._put(field, lay.FIELD_PATTERN, self._pooled(pattern))
         for part in (0, 8):
             piece = pattern[part : part + 8]
-            self._put(row, lay.ROW_START + part, int.from_bytes(piece, "little"))
-            self._put(row, lay.ROW_MASK + part, (1 << (8 * len(piece))) - 1)
+            self._put(field, lay.FIELD_START + part, int.from_bytes(piece, "little"))
+            self._put(field, lay.FIELD_MASK + part, (1 << (8 * len(piece))) - 1)
 
-    def _put_treatment(self, row: int, plan: FieldPlan) -> None:
+    def _put_treatment(self, field: int, plan: FieldPlan) -> None:
         string = number = lay.TAKE_ROLE if plan.role else lay.TAKE_NOTHING
         if plan.feature:
             string, number = lay.TAKE_CATEGORY, _TAKES[plan.settings.kind]
@@ -232,27 +231,27 @@ class FieldMemory:
         prefix = f"{plan.in_keys}=".encode()
         whole = len(prefix) & ~7
         keys = hash_texts([plan.in_keys.encode(), prefix + b"true", prefix + b"false"])
-        self._put(row, lay.ROW_STRING, string)
-        self._put(row, lay.ROW_NUMBER, number)
-        self._put(row, lay.ROW_ROLE, plan.role)
-        self._put(row, lay.ROW_ENTER, lay.REFUSE_INSIDE if plan.role else enter)
-        self._put(row, lay.ROW_SLOT, self._slots.get(plan.name, lay.NO_SLOT))
-        self._put(row, lay.ROW_PREFIX_LENGTH, len(prefix))
-        self._put(row, lay.ROW_PREFIX_TAIL, int.from_bytes(prefix[whole:], "little"))
-        self._put(row, lay.ROW_PREFIX, self._pooled(prefix))
-        for word, key in zip((lay.ROW_NUMBER_KEY, lay.ROW_TRUE_KEY, lay.ROW_FALSE_KEY), keys, strict=True):
-            self._put(row, word, key)
+        self._put(field, lay.FIELD_STRING, string)
+        self._put(field, lay.FIELD_NUMBER, number)
+        self._put(field, lay.FIELD_ROLE, plan.role)
+        self._put(field, lay.FIELD_ENTER, lay.REFUSE_INSIDE if plan.role else enter)
+        self._put(field, lay.FIELD_WATCH, self._watches.get(plan.name, lay.NOT_WATCHED))
+        self._put(field, lay.FIELD_PREFIX_LENGTH, len(prefix))
+        self._put(field, lay.FIELD_PREFIX_TAIL, int.from_bytes(prefix[whole:], "little"))
+        self._put(field, lay.FIELD_PREFIX, self._pooled(prefix))
+        for word, key in zip((lay.FIELD_NUMBER_KEY, lay.FIELD_TRUE_KEY, lay.FIELD_FALSE_KEY), keys, strict=True):
+            self._put(field, word, key)
         if number == lay.TAKE_BUCKET:
-            self._put_buckets(row, plan)
+            self._put_buckets(field, plan)
 
-    def _put_buckets(self, row: int, plan: FieldPlan) -> None:
+    def _put_buckets(self, field: int, plan: FieldPlan) -> None:
         edges = np.array(plan.settings.edges)
         keys = hash_texts([f"{plan.in_keys}=b{i}".encode() for i in range(len(edges) + 1)])
-        self._put(row, lay.ROW_EDGE_COUNT, len(edges))
-        self._put(row, lay.ROW_EDGES, self._pooled(edges.tobytes() + np.array(keys, np.uint64).tobytes()))
+        self._put(field, lay.FIELD_EDGE_COUNT, len(edges))
+        self._put(field, lay.FIELD_EDGES, self._pooled(edges.tobytes() + np.array(keys, np.uint64).tobytes()))
 
     def _pooled(self, data: bytes) -> int:
-        """Keep bytes, padded, in the pool; returns their offset."""
+        """Copy bytes into the pool, with padding. Returns their offset."""
         start = self._pool_used
         self._pool_used += (len(data) + 15) & ~7
         while self._pool_used + lay.PADDING > len(self._pool):
@@ -262,9 +261,9 @@ class FieldMemory:
 
     # ---------------------------------------------------------------------------------- paths that matter
 
-    def _know_paths(self, row: int) -> None:
-        """Where only certain paths matter inside a field, know their fields, and skip other keys."""
-        name = self._names[row // lay.ROW_BYTES]
+    def _know_paths(self, field: int) -> None:
+        """If only certain paths matter inside a field, make their fields known and skip all other keys."""
+        name = self._names[field // lay.FIELD_BYTES]
         spec = self._plan.features
         if spec is not None and (not spec.include if name is None else self._plan.of(name).feature):
             return
@@ -275,7 +274,7 @@ class FieldMemory:
                 continue
             parts = rest.split(".")
             for cut in range(1, len(parts) + 1):
-                if self._row_of(row, ".".join(parts[:cut])) < 0:
+                if self._field_of(field, ".".join(parts[:cut])) < 0:
                     return
         unknown = lay.UNKNOWN_IS_SKIPPED if spec is None else lay.UNKNOWN_MATTERS_IF_DOTTED
-        self._put(row, lay.ROW_UNKNOWN, unknown)
+        self._put(field, lay.FIELD_UNKNOWN, unknown)

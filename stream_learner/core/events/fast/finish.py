@@ -1,7 +1,6 @@
-"""The end of a row inside kernels: missing indicators, crosses, bias, equal keys summed, zeros left out.
+"""The end of a row inside kernels: missing indicators, crosses, bias, repeats summed, zeros left out.
 
-In: the context, with the features of one event found so far. Out: the row as it stays.
-This file must never leave two equal keys, a zero or a value that is not finite in a row.
+A finished row has no two equal keys, no zero, and no value that is not finite.
 """
 
 from __future__ import annotations
@@ -23,30 +22,29 @@ from stream_learner.core.events.fast.layout import (
     CTX_RECENT,
     CTX_ROW_KEYS,
     CTX_ROW_VALUES,
-    CTX_SLOT_COUNT,
-    CTX_SLOTS,
     CTX_STACK,
     CTX_STAMP,
     CTX_TABLE,
     CTX_TABLE_MASK,
     CTX_TEXT,
     CTX_VALUES,
+    CTX_WATCH_COUNT,
+    CTX_WATCHES,
     CTX_ZEROS,
-    NO_SLOT,
+    NOT_WATCHED,
     RECENT_BYTES,
 )
 from stream_learner.core.machine.hashing import BIAS_KEY, not_zero, xxh64_at
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    inlined,
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import (
     load_byte,
-    load_float,
-    load_int,
-    load_word,
+    load_f64,
+    load_i64,
+    load_u64,
     store_byte,
-    store_float,
-    store_int,
-    store_word,
+    store_f64,
+    store_i64,
+    store_u64,
 )
 
 _BIAS = np.uint64(BIAS_KEY)
@@ -55,93 +53,95 @@ _ENTRY_BITS = np.uint64(51)
 
 @inlined
 def start_row(context):  # type: ignore[no-untyped-def]
-    """Begin a row behind the features there are."""
-    filled = load_int(context + CTX_FILLED)
-    store_int(context + CTX_COUNT, 0)
-    store_int(context + CTX_ZEROS, 0)
-    store_int(context + CTX_ROW_KEYS, load_int(context + CTX_KEYS) + 8 * filled)
-    store_int(context + CTX_ROW_VALUES, load_int(context + CTX_VALUES) + 8 * filled)
-    slots = load_int(context + CTX_SLOTS)
-    for slot in range(load_int(context + CTX_SLOT_COUNT)):
-        store_int(slots + 16 * slot, -1)
+    """Begin a row after the rows that are finished."""
+    filled = load_i64(context + CTX_FILLED)
+    store_i64(context + CTX_COUNT, 0)
+    store_i64(context + CTX_ZEROS, 0)
+    store_i64(context + CTX_ROW_KEYS, load_i64(context + CTX_KEYS) + 8 * filled)
+    store_i64(context + CTX_ROW_VALUES, load_i64(context + CTX_VALUES) + 8 * filled)
+    watches = load_i64(context + CTX_WATCHES)
+    for watch in range(load_i64(context + CTX_WATCH_COUNT)):
+        store_i64(watches + 16 * watch, -1)
 
 
 @inlined
 def append(context, key, value):  # type: ignore[no-untyped-def]
-    """One more feature; whoever calls has made sure of the room."""
-    count = load_int(context + CTX_COUNT)
-    store_word(load_int(context + CTX_ROW_KEYS) + 8 * count, key)
-    store_float(load_int(context + CTX_ROW_VALUES) + 8 * count, value)
-    store_int(context + CTX_COUNT, count + 1)
+    """Append a feature. The caller has made sure that there is room."""
+    count = load_i64(context + CTX_COUNT)
+    store_u64(load_i64(context + CTX_ROW_KEYS) + 8 * count, key)
+    store_f64(load_i64(context + CTX_ROW_VALUES) + 8 * count, value)
+    store_i64(context + CTX_COUNT, count + 1)
 
 
 @inlined
-def emit(context, slot, key, value):  # type: ignore[no-untyped-def]
-    """Append a field's feature, remembered for crosses and indicators if the field has a slot; False if too many.
+def emit(context, watch, key, value):  # type: ignore[no-untyped-def]
+    """Append a feature of a field. False if there are too many.
 
-    Slots hold the first and last place of their field's features, links the next place of each.
+    watch: the number of the field if crosses or indicators ask for it. A watch holds the first and the last place of
+    the features of its field; the link of a place is the next place.
     """
-    count = load_int(context + CTX_COUNT)
-    if count >= load_int(context + CTX_MAX_FEATURES):
+    count = load_i64(context + CTX_COUNT)
+    if count >= load_i64(context + CTX_MAX_FEATURES):
         return False
     append(context, key, value)
-    if slot != NO_SLOT:
-        at = load_int(context + CTX_SLOTS) + 16 * slot
-        links = load_int(context + CTX_LINKS)
-        store_int(links + 8 * count, -1)
-        if load_int(at) < 0:
-            store_int(at, count)
+    if watch != NOT_WATCHED:
+        at = load_i64(context + CTX_WATCHES) + 16 * watch
+        links = load_i64(context + CTX_LINKS)
+        store_i64(links + 8 * count, -1)
+        if load_i64(at) < 0:
+            store_i64(at, count)
         else:
-            store_int(links + 8 * load_int(at + 8), count)
-        store_int(at + 8, count)
+            store_i64(links + 8 * load_i64(at + 8), count)
+        store_i64(at + 8, count)
     return True
 
 
 @kernel
 def _add_indicators(context: int) -> bool:
-    slots = load_int(context + CTX_SLOTS)
-    absent = load_int(context + CTX_ABSENT)
-    for i in range(load_int(context + CTX_ABSENT_COUNT)):
-        if load_int(slots + 16 * load_int(absent + 16 * i)) < 0:
-            if not emit(context, NO_SLOT, load_word(absent + 16 * i + 8), 1.0):
+    """Add the missing indicator of each field without a feature. False if there are too many features."""
+    watches = load_i64(context + CTX_WATCHES)
+    absent = load_i64(context + CTX_ABSENT)
+    for i in range(load_i64(context + CTX_ABSENT_COUNT)):
+        if load_i64(watches + 16 * load_i64(absent + 16 * i)) < 0:
+            if not emit(context, NOT_WATCHED, load_u64(absent + 16 * i + 8), 1.0):
                 return False
     return True
 
 
 @kernel
 def _next_combination(context: int, cross: int, size: int, places: int) -> bool:
-    """Advance `places`, the last field fastest; False after the last combination."""
-    slots = load_int(context + CTX_SLOTS)
-    links = load_int(context + CTX_LINKS)
+    """Advance `places` to the next combination, the last field first. False after the last combination."""
+    watches = load_i64(context + CTX_WATCHES)
+    links = load_i64(context + CTX_LINKS)
     for i in range(size - 1, -1, -1):
-        following = load_int(links + 8 * load_int(places + 8 * i))
+        following = load_i64(links + 8 * load_i64(places + 8 * i))
         if following >= 0:
-            store_int(places + 8 * i, following)
+            store_i64(places + 8 * i, following)
             return True
-        store_int(places + 8 * i, load_int(slots + 16 * load_int(cross + 8 * i)))
+        store_i64(places + 8 * i, load_i64(watches + 16 * load_i64(cross + 8 * i)))
     return False
 
 
 @kernel
 def _add_cross(context: int, cross: int, size: int) -> bool:
-    """All combinations of the cross of the fields whose slots are at `cross`; False if there are too many."""
-    slots = load_int(context + CTX_SLOTS)
-    keys = load_int(context + CTX_ROW_KEYS)
-    values = load_int(context + CTX_ROW_VALUES)
-    places = load_int(context + CTX_STACK)
-    text = load_int(context + CTX_TEXT)
+    """Add all combinations of a cross, whose watches are at `cross`. False if there are too many features."""
+    watches = load_i64(context + CTX_WATCHES)
+    keys = load_i64(context + CTX_ROW_KEYS)
+    values = load_i64(context + CTX_ROW_VALUES)
+    places = load_i64(context + CTX_STACK)
+    text = load_i64(context + CTX_TEXT)
     for i in range(size):
-        first = load_int(slots + 16 * load_int(cross + 8 * i))
+        first = load_i64(watches + 16 * load_i64(cross + 8 * i))
         if first < 0:
             return True
-        store_int(places + 8 * i, first)
+        store_i64(places + 8 * i, first)
     while True:
         value = 1.0
         for i in range(size):
-            place = load_int(places + 8 * i)
-            store_word(text + 8 * i, load_word(keys + 8 * place))
-            value *= load_float(values + 8 * place)
-        if not emit(context, NO_SLOT, not_zero(xxh64_at(text, 8 * size)), value):
+            place = load_i64(places + 8 * i)
+            store_u64(text + 8 * i, load_u64(keys + 8 * place))
+            value *= load_f64(values + 8 * place)
+        if not emit(context, NOT_WATCHED, not_zero(xxh64_at(text, 8 * size)), value):
             return False
         if not _next_combination(context, cross, size, places):
             return True
@@ -149,18 +149,18 @@ def _add_cross(context: int, cross: int, size: int) -> bool:
 
 @kernel
 def _may_repeat(context: int) -> bool:
-    """Whether two keys of the row agree in 13 bits: each marks its byte of a table with this row's generation."""
-    recent = load_int(context + CTX_RECENT)
-    generation = load_int(context + CTX_GENERATION) + 1
+    """Whether two keys of the row agree in 13 bits: each key marks its byte of a table with the row's generation."""
+    recent = load_i64(context + CTX_RECENT)
+    generation = load_i64(context + CTX_GENERATION) + 1
     if generation > 255:
         for i in range(0, RECENT_BYTES, 8):
-            store_int(recent + i, 0)
+            store_i64(recent + i, 0)
         generation = 1
-    store_int(context + CTX_GENERATION, generation)
-    keys = load_int(context + CTX_ROW_KEYS)
+    store_i64(context + CTX_GENERATION, generation)
+    keys = load_i64(context + CTX_ROW_KEYS)
     repeated = False
-    for i in range(load_int(context + CTX_COUNT)):
-        at = recent + np.int64(load_word(keys + 8 * i) >> _ENTRY_BITS)
+    for i in range(load_i64(context + CTX_COUNT)):
+        at = recent + np.int64(load_u64(keys + 8 * i) >> _ENTRY_BITS)
         repeated |= load_byte(at) == generation
         store_byte(at, generation)
     return repeated
@@ -168,79 +168,79 @@ def _may_repeat(context: int) -> bool:
 
 @kernel
 def _find(context: int, keys: int, key: np.uint64, stamp: int) -> int:
-    """Place of a key among those kept, negative with the table's entry for it where it is new."""
-    mask = load_int(context + CTX_TABLE_MASK)
-    table = load_int(context + CTX_TABLE)
+    """Place of a key in the row; if it is new, -1 - e, where e is its entry in the table."""
+    mask = load_i64(context + CTX_TABLE_MASK)
+    table = load_i64(context + CTX_TABLE)
     entry = np.int64(key >> np.uint64(40)) & mask
     while True:
         at = table + 16 * entry
-        if load_int(at) != stamp:
+        if load_i64(at) != stamp:
             return -1 - entry
-        place = load_int(at + 8)
-        if load_word(keys + 8 * place) == key:
+        place = load_i64(at + 8)
+        if load_u64(keys + 8 * place) == key:
             return place
         entry = (entry + 1) & mask
 
 
 @kernel
 def _sum_repeats(context: int) -> None:
-    """Add up equal keys at the place of the first, by a table whose entries count only with this row's stamp."""
-    stamp = load_int(context + CTX_STAMP) + 1
-    store_int(context + CTX_STAMP, stamp)
-    keys = load_int(context + CTX_ROW_KEYS)
-    values = load_int(context + CTX_ROW_VALUES)
-    table = load_int(context + CTX_TABLE)
+    """Sum the values of equal keys at the place of the first. A table entry without this row's stamp is empty."""
+    stamp = load_i64(context + CTX_STAMP) + 1
+    store_i64(context + CTX_STAMP, stamp)
+    keys = load_i64(context + CTX_ROW_KEYS)
+    values = load_i64(context + CTX_ROW_VALUES)
+    table = load_i64(context + CTX_TABLE)
     kept = 0
-    for i in range(load_int(context + CTX_COUNT)):
-        key = load_word(keys + 8 * i)
-        value = load_float(values + 8 * i)
+    for i in range(load_i64(context + CTX_COUNT)):
+        key = load_u64(keys + 8 * i)
+        value = load_f64(values + 8 * i)
         place = _find(context, keys, key, stamp)
         if place >= 0:
-            store_float(values + 8 * place, load_float(values + 8 * place) + value)
+            store_f64(values + 8 * place, load_f64(values + 8 * place) + value)
             continue
-        store_int(table + 16 * (-1 - place), stamp)
-        store_int(table + 16 * (-1 - place) + 8, kept)
-        store_word(keys + 8 * kept, key)
-        store_float(values + 8 * kept, value)
+        store_i64(table + 16 * (-1 - place), stamp)
+        store_i64(table + 16 * (-1 - place) + 8, kept)
+        store_u64(keys + 8 * kept, key)
+        store_f64(values + 8 * kept, value)
         kept += 1
-    store_int(context + CTX_COUNT, kept)
+    store_i64(context + CTX_COUNT, kept)
 
 
 @kernel
 def _drop_zeros(context: int) -> bool:
-    """Close the gaps of zeros; False if a value is not finite."""
-    keys = load_int(context + CTX_ROW_KEYS)
-    values = load_int(context + CTX_ROW_VALUES)
+    """Take zeros out of the row. False if a value is not finite."""
+    keys = load_i64(context + CTX_ROW_KEYS)
+    values = load_i64(context + CTX_ROW_VALUES)
     kept = 0
-    for i in range(load_int(context + CTX_COUNT)):
-        value = load_float(values + 8 * i)
+    for i in range(load_i64(context + CTX_COUNT)):
+        value = load_f64(values + 8 * i)
         if not np.isfinite(value):
             return False
-        store_word(keys + 8 * kept, load_word(keys + 8 * i))
-        store_float(values + 8 * kept, value)
+        store_u64(keys + 8 * kept, load_u64(keys + 8 * i))
+        store_f64(values + 8 * kept, value)
         if value != 0.0:
             kept += 1
-    store_int(context + CTX_COUNT, kept)
+    store_i64(context + CTX_COUNT, kept)
     return True
 
 
 @kernel
 def finish_row(context: int) -> bool:
-    """Everything after the fields of the event; False if there are too many features, or one is not finite."""
-    crosses = load_int(context + CTX_CROSS_COUNT)
-    if load_int(context + CTX_ABSENT_COUNT) > 0 and not _add_indicators(context):
+    """Complete the row after the last field. False if there are too many features, or one is not finite."""
+    crosses = load_i64(context + CTX_CROSS_COUNT)
+    if load_i64(context + CTX_ABSENT_COUNT) > 0 and not _add_indicators(context):
         return False
-    cross = load_int(context + CTX_CROSSES)
+    cross = load_i64(context + CTX_CROSSES)
     for _ in range(crosses):
-        size = load_int(cross)
+        size = load_i64(cross)
         if not _add_cross(context, cross + 8, size):
             return False
         cross += 8 + 8 * size
-    if load_int(context + CTX_BIAS) != 0:
+    if load_i64(context + CTX_BIAS) != 0:
         append(context, _BIAS, 1.0)
     repeated = _may_repeat(context)
     if repeated:
         _sum_repeats(context)
-    if repeated or crosses > 0 or load_int(context + CTX_ZEROS) != 0:
+    if repeated or crosses > 0 or load_i64(context + CTX_ZEROS) != 0:
         return _drop_zeros(context)
     return True

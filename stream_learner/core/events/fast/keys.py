@@ -1,7 +1,6 @@
-"""Keys of JSON objects inside kernels: guessed, or looked up by hash.
+"""Keys of JSON objects inside kernels: predicted, or looked up by hash.
 
-In: the context, the row of the object around, the address of a key. Out: the row of its field, the value's address.
-This file must never take one key for another: a hash only says where to compare the bytes.
+A hash only says where to compare: this file must never take one key for another.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.layout import FAIL
 from stream_learner.core.events.fast.strings import QUOTE, string_end
 from stream_learner.core.events.fast.values import COLON, skip_space
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, same_under_mask, store_int
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, same_under_mask, store_i64
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -22,14 +21,14 @@ _SHIFT = np.uint64(29)
 
 @kernel
 def _word_of(at: int, left: int) -> np.uint64:
-    """Up to 8 bytes at an address, zeros behind them."""
-    word = load_word(at)
+    """The `left` bytes from an address on, at most 8, as a word with zeros after them."""
+    word = load_u64(at)
     return word if left >= 8 else word & ~(_ALL << np.uint64(8 * left))
 
 
 @kernel
 def key_hash(parent: int, key: int, length: int) -> int:
-    """Hash of a field's place: its parent's row, and the key's bytes."""
+    """Hash of the offset of a field's parent and the bytes of its key."""
     state = np.uint64(parent + length) * _FACTOR
     for i in range(0, length, 8):
         state = (state ^ _word_of(key + i, length - i)) * _FACTOR
@@ -47,27 +46,27 @@ def _same_bytes(a: int, b: int, length: int) -> bool:
 
 @kernel
 def look_up(context: int, parent: int, key: int, length: int) -> int:
-    """Row of a field by its parent's row and its key, FAIL if it is not known."""
-    rows = load_int(context + lay.CTX_ROWS)
-    index = load_int(context + lay.CTX_INDEX)
-    pool = load_int(context + lay.CTX_POOL)
-    mask = load_int(context + lay.CTX_INDEX_MASK)
+    """Offset of the field with this parent (an offset) and key, FAIL if it is not known."""
+    fields = load_i64(context + lay.CTX_FIELDS)
+    index = load_i64(context + lay.CTX_INDEX)
+    pool = load_i64(context + lay.CTX_POOL)
+    mask = load_i64(context + lay.CTX_INDEX_MASK)
     entry = key_hash(parent, key, length) & mask
     while True:
-        row = load_int(index + 8 * entry)
-        if row < 0:
+        field = load_i64(index + 8 * entry)
+        if field < 0:
             return FAIL
-        at = rows + row
-        if load_int(at + lay.ROW_PARENT) == parent and load_int(at + lay.ROW_PATTERN_LENGTH) == length + 3:
-            if _same_bytes(pool + load_int(at + lay.ROW_PATTERN) + 1, key, length):
-                return row
+        at = fields + field
+        if load_i64(at + lay.FIELD_PARENT) == parent and load_i64(at + lay.FIELD_PATTERN_LENGTH) == length + 3:
+            if _same_bytes(pool + load_i64(at + lay.FIELD_PATTERN) + 1, key, length):
+                return field
         entry = (entry + 1) & mask
 
 
 @kernel
 def _may_skip(context: int, parent: int, key: int, length: int) -> bool:
-    """Whether an unknown key inside this parent has no meaning."""
-    unknown = load_int(load_int(context + lay.CTX_ROWS) + parent + lay.ROW_UNKNOWN)
+    """Whether an unknown key inside this parent can be skipped."""
+    unknown = load_i64(load_i64(context + lay.CTX_FIELDS) + parent + lay.FIELD_UNKNOWN)
     if unknown == lay.UNKNOWN_MATTERS_IF_DOTTED:
         for i in range(length):
             if load_byte(key + i) == 0x2E:
@@ -77,8 +76,11 @@ def _may_skip(context: int, parent: int, key: int, length: int) -> bool:
 
 
 @kernel
-def find_field(context: int, parent: int, before: int, at: int, end: int):  # type: ignore[no-untyped-def]
-    """The field whose key stands at an address, found by hash: (its row or FAIL, address of its value)."""
+def find_field(context: int, parent: int, previous: int, at: int, end: int):  # type: ignore[no-untyped-def]
+    """The field whose key is at `at`, looked up by hash: (its offset or FAIL, address of its value).
+
+    It becomes the field that is predicted after `previous`.
+    """
     if load_byte(at) != QUOTE:
         return FAIL, at
     close = string_end(at + 1, end)
@@ -87,24 +89,24 @@ def find_field(context: int, parent: int, before: int, at: int, end: int):  # ty
     behind = skip_space(close + 1)
     if load_byte(behind) != COLON:
         return FAIL, at
-    row = look_up(context, parent, at + 1, close - at - 1)
-    if row >= 0:
-        store_int(load_int(context + lay.CTX_ROWS) + before + lay.ROW_NEXT, row)
+    field = look_up(context, parent, at + 1, close - at - 1)
+    if field >= 0:
+        store_i64(load_i64(context + lay.CTX_FIELDS) + previous + lay.FIELD_NEXT, field)
     elif _may_skip(context, parent, at + 1, close - at - 1):
-        row = lay.NOWHERE_ROW
-        store_int(load_int(context + lay.CTX_ROWS) + row + lay.ROW_SEEN, 0)
+        field = lay.IGNORED_FIELD
+        store_i64(load_i64(context + lay.CTX_FIELDS) + field + lay.FIELD_SEEN, 0)
     else:
-        store_int(context + lay.CTX_ANSWER, lay.UNKNOWN_FIELD)
-    return row, skip_space(behind + 1)
+        store_i64(context + lay.CTX_STOPPED_BY, lay.UNKNOWN_FIELD)
+    return field, skip_space(behind + 1)
 
 
 @inlined
-def is_guess(context, row, parent, at):  # type: ignore[no-untyped-def]
-    """Whether the key and colon at an address are those of the field of this row."""
-    if not same_under_mask(at, row + lay.ROW_START) or load_int(row + lay.ROW_PARENT) != parent:
+def is_predicted(context, field, parent, at):  # type: ignore[no-untyped-def]
+    """Whether the key and colon at `at` are those of this field (an address)."""
+    if not same_under_mask(at, field + lay.FIELD_START) or load_i64(field + lay.FIELD_PARENT) != parent:
         return False
-    length = load_int(row + lay.ROW_PATTERN_LENGTH)
+    length = load_i64(field + lay.FIELD_PATTERN_LENGTH)
     if length <= 16:
         return True
-    pattern = load_int(context + lay.CTX_POOL) + load_int(row + lay.ROW_PATTERN)
+    pattern = load_i64(context + lay.CTX_POOL) + load_i64(field + lay.FIELD_PATTERN)
     return _same_bytes(pattern + 16, at + 16, length - 16)

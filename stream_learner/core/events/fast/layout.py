@@ -1,49 +1,48 @@
-"""Where the kernel keeps what it knows: byte offsets into a field's row, the context, and the scratch space.
+"""Byte offsets and codes that the kernels share with the Python code that fills their memory.
 
-In: nothing. Out: offsets and codes, shared by the kernels and the Python code that fills the memory they read.
-This file must never hold anything but numbers.
-
-A *row* describes one field, known by the row of the object around it and its key. Row 0 is the event itself.
-The *context* is one block of words that every step of the kernel is given the address of.
+A field has an entry of FIELD_BYTES, found by its parent's entry and its key. An entry is named by its offset from
+CTX_FIELDS, or by its address. Entry 0 is the event itself. The context is one block of words; every kernel gets its
+address.
 """
 
 from __future__ import annotations
 
 PADDING = 64
-"""Bytes the kernel may read, but never believes, behind a record."""
+"""How many bytes after a record the kernels may read; what they read there must never change a result."""
 
 MAX_DEPTH = 48
-"""Objects and lists inside each other; deeper events are left to orjson."""
+"""Most objects and lists inside each other; deeper events are left to orjson."""
 
 FAIL = -1
-"""Instead of an address: this event is not for the kernel."""
+"""Instead of an address: the kernels do not take this event."""
 
-# Row of a field. A pattern is the field's `"key":` as it stands in the JSON, its first 16 bytes
-# and their mask in the row; a prefix is `name=`.
-ROW_START = 0
-ROW_MASK = 16
-ROW_PATTERN_LENGTH = 32
-ROW_PARENT = 40
-ROW_NEXT = 48
-ROW_SEEN = 56
-ROW_STRING = 64
-ROW_NUMBER = 72
-ROW_PREFIX_LENGTH = 80
-ROW_PREFIX_TAIL = 88
-ROW_PREFIX = 96
-ROW_SLOT = 104
-ROW_ROLE = 112
-ROW_ENTER = 120
-ROW_PATTERN = 128
-ROW_NUMBER_KEY = 136
-ROW_TRUE_KEY = 144
-ROW_FALSE_KEY = 152
-ROW_EDGES = 160
-ROW_EDGE_COUNT = 168
-ROW_UNKNOWN = 176
-ROW_BYTES = 192
+# Entry of a field. The pattern is the `"key":` of the field as the JSON has it; START and MASK are its first 16 bytes.
+# The prefix is `name=`; TAIL is what follows its last whole word. PATTERN, PREFIX and EDGES are offsets in the pool.
+# NEXT: the field predicted to follow. SEEN: the number of the object that had the field last.
+FIELD_START = 0
+FIELD_MASK = 16
+FIELD_PATTERN_LENGTH = 32
+FIELD_PARENT = 40
+FIELD_NEXT = 48
+FIELD_SEEN = 56
+FIELD_STRING = 64
+FIELD_NUMBER = 72
+FIELD_PREFIX_LENGTH = 80
+FIELD_PREFIX_TAIL = 88
+FIELD_PREFIX = 96
+FIELD_WATCH = 104
+FIELD_ROLE = 112
+FIELD_ENTER = 120
+FIELD_PATTERN = 128
+FIELD_NUMBER_KEY = 136
+FIELD_TRUE_KEY = 144
+FIELD_FALSE_KEY = 152
+FIELD_EDGES = 160
+FIELD_EDGE_COUNT = 168
+FIELD_UNKNOWN = 176
+FIELD_BYTES = 192
 
-# ROW_STRING: what becomes of strings and booleans. ROW_NUMBER: of numbers.
+# FIELD_STRING: what strings and booleans of the field become. FIELD_NUMBER: what its numbers become.
 TAKE_NOTHING = 0
 TAKE_CATEGORY = 1
 TAKE_NUMBER = 2
@@ -51,25 +50,25 @@ TAKE_LOG = 3
 TAKE_BUCKET = 4
 TAKE_ROLE = 5
 
-# ROW_UNKNOWN: what a key means that is not known inside this field.
+# FIELD_UNKNOWN: what to do with an unknown key inside this field.
 UNKNOWN_MATTERS = 0
 UNKNOWN_MATTERS_IF_DOTTED = 1
 UNKNOWN_IS_SKIPPED = 2
 
-# The event itself, and where everything belongs that does not matter.
-ROOT_ROW = 0
-NOWHERE_ROW = ROW_BYTES
+# The entry of the event itself, and the entry of every field that does not matter.
+ROOT_FIELD = 0
+IGNORED_FIELD = FIELD_BYTES
 
-# ROW_ENTER: what happens to objects and lists. SKIP_INSIDE only makes sure that they are valid.
+# FIELD_ENTER: what to do with objects and lists. SKIP_INSIDE only checks that they are valid.
 SKIP_INSIDE = 0
 TAKE_INSIDE = 1
 REFUSE_INSIDE = 2
 
-# ROW_SLOT where no cross and no missing indicator asks for the field.
-NO_SLOT = -1
+# FIELD_WATCH: the field's place in CTX_WATCHES, or this code if no cross and no missing indicator asks for the field.
+NOT_WATCHED = -1
 
 # Context: memory, limits and plan, set by Python.
-CTX_ROWS = 0
+CTX_FIELDS = 0
 CTX_INDEX = 8
 CTX_INDEX_MASK = 16
 CTX_POOL = 24
@@ -77,8 +76,8 @@ CTX_TEXT = 32
 CTX_TEXT_BYTES = 40
 CTX_STACK = 48
 CTX_LINKS = 56
-CTX_SLOTS = 64
-CTX_SLOT_COUNT = 72
+CTX_WATCHES = 64
+CTX_WATCH_COUNT = 72
 CTX_TABLE = 80
 CTX_TABLE_MASK = 88
 CTX_CROSSES = 96
@@ -92,8 +91,8 @@ CTX_MAX_SKEW_MS = 152
 CTX_TIME_UNIT = 160
 CTX_ROLES_NEEDED = 168
 CTX_BIAS = 176
-# Context: output columns, set by Python for each batch.
-CTX_STATUS = 184
+CTX_MAX_NUMBER = 184
+# Context: output columns, set by `decode_events` for each call.
 CTX_TIMES = 192
 CTX_IDS = 200
 CTX_NUMBERS = 208
@@ -101,7 +100,7 @@ CTX_ROW_STARTS = 216
 CTX_KEYS = 224
 CTX_VALUES = 232
 CTX_CAPACITY = 240
-# Context: state of the event at hand, and what must never repeat from event to event.
+# Context: state of the event at hand. STAMP and GENERATION go on from event to event, so that they never repeat.
 CTX_FILLED = 248
 CTX_COUNT = 256
 CTX_ROW_KEYS = 264
@@ -112,22 +111,21 @@ CTX_ID = 296
 CTX_TIME = 304
 CTX_NUMBER = 312
 CTX_STAMP = 320
-CTX_ANSWER = 328
+CTX_STOPPED_BY = 328
 CTX_GENERATION = 336
 CTX_RECENT = 344
-CTX_MAX_NUMBER = 352
-CTX_BYTES = 360
+CTX_BYTES = 352
 
 RECENT_BYTES = 1 << 13
-"""Size of the table behind CTX_RECENT."""
+"""Size of the table that CTX_RECENT points to."""
 
-# CTX_ANSWER: why the kernel stopped at an event.
+# CTX_STOPPED_BY: why the kernel stopped at an event.
 UNUSUAL = 0
 UNKNOWN_FIELD = 1
 NO_ROOM = 2
 
-# CTX_ROLES_NEEDED, CTX_ROLES_FOUND: bit r for role r. This is the time's.
+# CTX_ROLES_NEEDED, CTX_ROLES_FOUND: bit r stands for role r. This is the bit of the time.
 TIME_BIT = 1 << 2
 
-# CTX_TIME_UNIT
+# CTX_TIME_UNIT: the code of each unit.
 UNIT_CODES = {"ms": 0, "s": 1, "us": 2, "iso": 3, "auto": 4}

@@ -1,8 +1,7 @@
-"""Numbers and times of JSON inside kernels, exact or not at all.
+"""Numbers of JSON inside kernels: exact, or not at all.
 
-In: addresses of text inside a record whose last byte is `}`, so that digits end before it.
-Out: mantissa and exponent, the float64 nearest to them, epoch milliseconds; FAIL for whatever orjson has to decide.
-This file must never round twice: a number whose nearest float64 is in doubt is left to orjson.
+Digits end before the closing `}` of the record, so no function needs its end. This file must never round twice: a
+number whose nearest float64 is in doubt is left to orjson.
 
 Large mantissas and exponents: Lemire, "Number parsing at a gigabyte per second" (2021), with the interval of powers
 of five [-342, 308]; small ones: Clinger (1990), one exact multiplication or division.
@@ -13,13 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from stream_learner.core.events.fast.layout import FAIL
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    float_of_word,
-    inlined,
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import (
+    float_of_bits,
     leading_zeros,
     load_byte,
-    load_word,
+    load_u64,
     product_high,
     trailing_zeros,
 )
@@ -51,7 +49,7 @@ _FLOAT_TENS = np.array([float(10**i) for i in range(23)])
 
 
 def _power_of_five(power: int) -> int:
-    """The 128 leading bits of 5^power, cut off; for powers from -27 to -1 rounded up, as the proof asks."""
+    """The 128 leading bits of 5^power, rounded down; for powers from -27 to -1 rounded up, as the proof demands."""
     five = 5 ** abs(power)
     if power >= 0:
         shift = 128 - five.bit_length()
@@ -67,7 +65,7 @@ _FIVES_LOW = np.array([five & (2**64 - 1) for five in _FIVES], np.uint64)
 
 @inlined
 def leading_digits(word):  # type: ignore[no-untyped-def]
-    """How many of a word's bytes, from the lowest on, are digits, and the number they are."""
+    """How many bytes of a word are digits, counted from the lowest to the first that is none, and their number."""
     digits = word ^ _ZEROS
     others = ((digits + _CARRY) | digits) & _HIGHS
     count = trailing_zeros(others) >> 3
@@ -81,9 +79,9 @@ def leading_digits(word):  # type: ignore[no-untyped-def]
 
 @kernel
 def more_digits(at: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
-    """Take all digits from `at` on into the mantissa, modulo 2^64: (address behind them, mantissa)."""
+    """Append all digits from `at` on to the mantissa, modulo 2^64: (address after them, mantissa)."""
     while True:
-        count, number = leading_digits(load_word(at))
+        count, number = leading_digits(load_u64(at))
         mantissa = mantissa * _TENS[count] + number
         at += count
         if count < 8:
@@ -92,7 +90,7 @@ def more_digits(at: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
 
 @kernel
 def read_integer(at: int):  # type: ignore[no-untyped-def]
-    """Digits without a superfluous leading zero: (address behind them or FAIL, their number, modulo 2^64)."""
+    """Digits without a superfluous leading zero: (address after them or FAIL, their number modulo 2^64)."""
     behind, mantissa = more_digits(at, _0)
     if behind == at or (load_byte(at) == 0x30 and behind > at + 1):
         return FAIL, _0
@@ -101,10 +99,10 @@ def read_integer(at: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def read_fraction(at: int, behind: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
-    """What follows a number's whole part, which lies in [at, behind): (address behind or FAIL, mantissa, exponent).
+    """What follows the whole part, [at, behind), of a number: (address after it or FAIL, mantissa, exponent).
 
-    The whole part has no superfluous leading zero. FAIL also for more than 19 significant digits, and exponents beyond
-    4 digits.
+    The whole part must have no superfluous leading zero. FAIL also for more than 19 significant digits, and for an
+    exponent of more than 4 digits.
     """
     significant = behind - at if load_byte(at) != 0x30 else 0
     exponent = 0
@@ -132,7 +130,7 @@ def read_fraction(at: int, behind: int, mantissa: np.uint64):  # type: ignore[no
 
 @kernel
 def nearest_float(mantissa: np.uint64, exponent: int):  # type: ignore[no-untyped-def]
-    """The float64 nearest to mantissa 10^exponent, and whether that is certain."""
+    """The float64 nearest to mantissa * 10^exponent, and whether that is certain."""
     if mantissa <= _EXACT and -22 <= exponent <= 22:
         if exponent < 0:
             return np.float64(mantissa) / _FLOAT_TENS[-exponent], True
@@ -146,6 +144,7 @@ def nearest_float(mantissa: np.uint64, exponent: int):  # type: ignore[no-untype
 
 @kernel
 def _nearest_by_product(mantissa: np.uint64, exponent: int):  # type: ignore[no-untyped-def]
+    """`nearest_float` by the algorithm of Lemire."""
     shift = leading_zeros(mantissa)
     word = mantissa << np.uint64(shift)
     high = product_high(word, _FIVES_HIGH[exponent - _MIN_POWER])
@@ -169,4 +168,4 @@ def _nearest_by_product(mantissa: np.uint64, exponent: int):  # type: ignore[no-
     if bits == _HIDDEN << _1:
         bits = _HIDDEN
         power += 1
-    return float_of_word((bits ^ _HIDDEN) | (np.uint64(power) << np.uint64(52))), True
+    return float_of_bits(np.int64((bits ^ _HIDDEN) | (np.uint64(power) << np.uint64(52)))), True

@@ -1,12 +1,11 @@
-"""Where the elements of one array lie in a JSON object: `{"instances": [event, event, …], …}`, without parsing events.
+"""Where the events of a request are: `{"instances": [event, event, …], …}`, found without parsing them.
 
-In: the bytes of the object. Out: the elements back to back with their bounds, and the object without them.
-This file must never decide whether an element is JSON: its decoder does. An object that is out of the ordinary (an
-escape in a key, the key twice, no array there) is left to a parser.
+An unusual object (an escape in a key, the key twice, no array there) is left to a parser. This file never decides
+whether an element is JSON; the decoder of the element does.
 
-The object is JSON if what is left of it is (the array emptied), and every element is: between elements only one comma
-and white space are let pass, and an element ends where its own brackets and quotes say so. An element that mixes
-brackets up ends somewhere; then it is no JSON itself.
+The whole object is JSON if two things are: the object with the array emptied, and every element. For between elements
+only one comma and white space are accepted, and an element ends where its own brackets and quotes end. An element with
+mixed-up brackets also ends somewhere, and then it is not JSON itself.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.machine.hashing import address_of
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import load_i64, store_i64
-from stream_learner.core.machine.words import load_byte
+from stream_learner.core.machine.memory import buffer_address, load_byte, load_i64, store_i64
 
 UNUSUAL = -1
 _QUOTE, _ESCAPE, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
 _LEAST_ELEMENT = 2
-"""An element and the comma after it have at least so many bytes."""
+"""Least bytes of an element and the comma after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """The array's elements: element i is data[bounds[i]:bounds[i+1]], data u8[m], bounds i64[n+1]; whether any is a
-    string; and the object's bytes with the array empty."""
+    """The elements of the array: element i is data[bounds[i]:bounds[i+1]], data u8[m], bounds i64[n+1].
+
+    any_text: whether an element is a string. rest: the bytes of the object with the array emptied.
+    """
 
     data: NDArray[np.uint8]
     bounds: NDArray[np.int64]
@@ -43,7 +42,7 @@ class Elements:
 
 
 class TooManyElements(ValueError):
-    """The array has more elements than were allowed; `count` says how many."""
+    """The array has more elements than the caller allows; `count` says how many."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"{count} elements")
@@ -51,17 +50,17 @@ class TooManyElements(ValueError):
 
 
 def find_elements(text: bytes, key: bytes, most: int) -> Elements | None:
-    """The elements of the array under `key`, a name without quotes or escapes; None where the object is unusual.
+    """The elements of the array under `key`, a name without quotes or escapes; None if the object is unusual.
 
-    Nothing else is checked: `rest` may be no JSON, and so may any element. Raises TooManyElements for more than `most`.
+    `rest` and each element may still be invalid JSON. Raises TooManyElements for more than `most`.
     """
     if not text or not key:
         return None
     room = min(len(text) // _LEAST_ELEMENT + 1, most)
     places = np.empty(2 * room + 3, np.int64)
-    span = address_of(places)
+    span = buffer_address(places)
     starts, ends = span + 24, span + 24 + 8 * room
-    count = _find(address_of(text), len(text), address_of(key), len(key), starts, ends, room, span)
+    count = note_elements(buffer_address(text), len(text), buffer_address(key), len(key), starts, ends, room, span)
     if count < 0:
         return None
     if count > room:
@@ -95,13 +94,13 @@ def _skip_space(text: int, at: int, length: int) -> int:
 
 @kernel
 def _byte_at(text: int, at: int, length: int) -> int:
-    """The byte there, 0 past the end."""
+    """The byte at an offset in the text, 0 past its end."""
     return load_byte(text + at) if at < length else 0
 
 
 @kernel
 def _skip_string(text: int, at: int, length: int) -> int:
-    """The place behind the string that begins at a quote, or UNUSUAL."""
+    """The offset after the string whose opening quote is at `at`, or UNUSUAL."""
     at += 1
     while at < length:
         byte = load_byte(text + at)
@@ -113,7 +112,7 @@ def _skip_string(text: int, at: int, length: int) -> int:
 
 @kernel
 def _skip_value(text: int, at: int, length: int) -> int:
-    """The place behind the value that begins here, or UNUSUAL."""
+    """The offset after the value that begins at `at`, or UNUSUAL."""
     first = _byte_at(text, at, length)
     if first == _QUOTE:
         return _skip_string(text, at, length)
@@ -150,7 +149,7 @@ def _skip_scalar(text: int, at: int, length: int) -> int:
 
 @kernel
 def _is_key(text: int, start: int, behind: int, name: int, name_length: int) -> bool:
-    """Whether the string from `start` to `behind`, quotes included, is the name."""
+    """Whether the string in [start, behind), quotes included, is the name."""
     if behind - start != name_length + 2:
         return False
     for i in range(name_length):
@@ -169,8 +168,10 @@ def _has_escape(text: int, start: int, behind: int) -> bool:
 
 @kernel
 def _list_elements(text: int, at: int, length: int, starts: int, ends: int, room: int, span: int) -> int:
-    """Note the first `room` elements of the array that begins at `at`, and in `span` its own bounds; how many there
-    are, or UNUSUAL."""
+    """Note the bounds of the first `room` elements of the array at `at`. Returns the number of elements, or UNUSUAL.
+
+    span: address of three i64: where the array begins and ends, and whether an element is a string.
+    """
     store_i64(span, at)
     store_i64(span + 16, 0)
     at = _skip_space(text, at + 1, length)
@@ -199,8 +200,13 @@ def _list_elements(text: int, at: int, length: int, starts: int, ends: int, room
 
 
 @kernel
-def _find(text: int, length: int, name: int, name_length: int, starts: int, ends: int, room: int, span: int) -> int:
-    """How many elements the array under the name has, their places noted; or UNUSUAL."""
+def note_elements(
+    text: int, length: int, name: int, name_length: int, starts: int, ends: int, room: int, span: int
+) -> int:
+    """Note the bounds of the elements of the array under the name. Returns the number of elements, or UNUSUAL.
+
+    starts, ends: addresses of i64[room]; later elements are only counted. span: as in `_list_elements`.
+    """
     at = _skip_space(text, 0, length)
     if _byte_at(text, at, length) != _OPEN:
         return UNUSUAL

@@ -1,15 +1,8 @@
-"""The fast path: ordinary JSON events to columns, in one pass over their bytes.
+"""The pass over the bytes of an event: objects, lists, and one value after the other.
 
-In: the context (`events.fast.layout`), the address of records back to back, their bounds and timestamps.
-Out: columns written in place; the number of the first event that must be taken through orjson.
-This file must never accept an event that orjson refuses, nor read one differently: in doubt it hands over.
-It must never read more than PADDING bytes behind a record, nor let such a byte count.
-
-Every record is first cut back to its last `}`. That byte can be no part of a number, a literal or white space,
-so whatever is scanned ends before it or is found to lie behind `end`.
-The next field is guessed to be the one that followed last time, and its `"key":` compared as masked words; what
-cannot be guessed is looked up by hash. Every object has a number of its own, and a field that bears it already is a
-duplicate key.
+This file must never accept an event that orjson refuses, nor read one differently: in doubt it fails, and the event
+goes through orjson. It may read PADDING bytes after a record, which must never change a result. The page of the
+package explains prediction, numbers of objects, and the bounds of reads.
 """
 
 from __future__ import annotations
@@ -18,7 +11,7 @@ import numpy as np
 
 from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.finish import emit, finish_row, start_row
-from stream_learner.core.events.fast.keys import find_field, is_guess
+from stream_learner.core.events.fast.keys import find_field, is_predicted
 from stream_learner.core.events.fast.layout import FAIL
 from stream_learner.core.events.fast.strings import QUOTE, category_key, find_special, string_end, unescape
 from stream_learner.core.events.fast.values import (
@@ -39,49 +32,29 @@ from stream_learner.core.events.fast.values import (
     take_role_text,
 )
 from stream_learner.core.events.reference import MAX_TIME_MS
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    inlined,
-    load_byte,
-    load_int,
-    load_word,
-    store_float,
-    store_int,
-    store_word,
-)
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, store_f64, store_i64, store_u64
 
 
 @kernel
 def _unusual_text(context: int, text: int, end: int):  # type: ignore[no-untyped-def]
-    """A string that is not all ASCII, or has escapes: (its text, length, address behind its quote or FAIL).
+    """A string with escapes or bytes that are not ASCII: (text, length, address after its quote or FAIL).
 
-    Text with escapes is written out in scratch space.
+    Text with escapes is written out to scratch space.
     """
     close = string_end(text, end)
     if close < 0:
         return text, 0, FAIL
     if load_byte(close) == QUOTE:
         return text, close - text, close + 1
-    out = load_int(context + lay.CTX_TEXT)
-    length, close = unescape(text, end, out, load_int(context + lay.CTX_TEXT_BYTES))
+    out = load_i64(context + lay.CTX_TEXT)
+    length, close = unescape(text, end, out, load_i64(context + lay.CTX_TEXT_BYTES))
     return out, length, close + 1 if close >= 0 else FAIL
 
 
 @inlined
-def _open(context, stack, depth, parent, in_list, number):  # type: ignore[no-untyped-def]
-    """Keep what is open; returns the number of the object or list that opens now."""
-    at = stack + 24 * depth
-    store_int(at, parent)
-    store_int(at + 8, in_list)
-    store_int(at + 16, number)
-    stamp = load_int(context + lay.CTX_STAMP) + 1
-    store_int(context + lay.CTX_STAMP, stamp)
-    return stamp
-
-
-@inlined
-def _take_string(context, row, at, end):  # type: ignore[no-untyped-def]
-    """The string whose opening quote is at an address: the address behind it, or FAIL."""
+def _take_string(context, field, at, end):  # type: ignore[no-untyped-def]
+    """Take the string whose opening quote is at `at`. Returns the address after it, or FAIL."""
     text = at + 1
     close = find_special(text, end)
     length = close - text
@@ -92,109 +65,109 @@ def _take_string(context, row, at, end):  # type: ignore[no-untyped-def]
         text, length, at = _unusual_text(context, text, end)
         if at < 0:
             return FAIL
-    take = load_int(row + lay.ROW_STRING)
+    take = load_i64(field + lay.FIELD_STRING)
     if take == lay.TAKE_CATEGORY:
-        return at if _take_category(context, row, text, length, True) else FAIL
+        return at if _take_category(context, field, text, length, True) else FAIL
     if take == lay.TAKE_ROLE:
-        return at if take_role_text(context, row, text, length) else FAIL
+        return at if take_role_text(context, field, text, length) else FAIL
     return at
 
 
 @inlined
-def _take_category(context, row, text, length, even):  # type: ignore[no-untyped-def]
-    """The feature `name=text`; False if there are too many, or the text is too long."""
-    if length > load_int(context + lay.CTX_MAX_VALUE_BYTES):
+def _take_category(context, field, text, length, even):  # type: ignore[no-untyped-def]
+    """Add the feature `name=text`. False if there are too many features, or the text is too long."""
+    if length > load_i64(context + lay.CTX_MAX_VALUE_BYTES):
         return False
-    key = category_key(context, row, text, length, even)
-    return emit(context, load_int(row + lay.ROW_SLOT), key, 1.0)
+    key = category_key(context, field, text, length, even)
+    return emit(context, load_i64(field + lay.FIELD_WATCH), key, 1.0)
 
 
 @inlined
-def _take_digits(context, row, at):  # type: ignore[no-untyped-def]
-    """The number at an address: the address behind it, or FAIL."""
+def _take_digits(context, field, at):  # type: ignore[no-untyped-def]
+    """Take the number at `at`. Returns the address after it, or FAIL."""
     behind, integer, _, value = read_number(at)
     if behind < 0:
         return FAIL
-    take = load_int(row + lay.ROW_NUMBER)
+    take = load_i64(field + lay.FIELD_NUMBER)
     if take == lay.TAKE_CATEGORY and integer:
-        return behind if _take_category(context, row, at, behind - at, False) else FAIL
+        return behind if _take_category(context, field, at, behind - at, False) else FAIL
     if take == lay.TAKE_ROLE:
-        return behind if take_role_number(context, row, at, behind - at, integer, value) else FAIL
-    return behind if take_number(context, row, value) else FAIL
+        return behind if take_role_number(context, field, at, behind - at, integer, value) else FAIL
+    return behind if take_number(context, field, value) else FAIL
 
 
 @inlined
-def _take_literal(context, row, at):  # type: ignore[no-untyped-def]
-    """`true`, `false` or `null` at an address: the address behind it, or FAIL."""
+def _take_literal(context, field, at):  # type: ignore[no-untyped-def]
+    """Take `true`, `false` or `null` at `at`. Returns the address after it, or FAIL."""
     behind = literal_end(at)
-    take = load_int(row + lay.ROW_STRING)
+    take = load_i64(field + lay.FIELD_STRING)
     if behind < 0 or take == lay.TAKE_NOTHING:
         return behind
     letter = load_byte(at)
     if letter == 0x6E:
-        return behind if take != lay.TAKE_ROLE or take_role_null(context, row) else FAIL
+        return behind if take != lay.TAKE_ROLE or take_role_null(context, field) else FAIL
     if take == lay.TAKE_ROLE:
         return FAIL
-    key = load_word(row + (lay.ROW_TRUE_KEY if letter == 0x74 else lay.ROW_FALSE_KEY))
-    return behind if emit(context, load_int(row + lay.ROW_SLOT), key, 1.0) else FAIL
+    key = load_u64(field + (lay.FIELD_TRUE_KEY if letter == 0x74 else lay.FIELD_FALSE_KEY))
+    return behind if emit(context, load_i64(field + lay.FIELD_WATCH), key, 1.0) else FAIL
 
 
 @inlined
-def _take_value(context, row, at, end):  # type: ignore[no-untyped-def]
-    """A value that is not entered: the address behind it, or FAIL."""
+def _take_value(context, field, at, end):  # type: ignore[no-untyped-def]
+    """Take a value whose inside is not taken. Returns the address after it, or FAIL."""
     byte = load_byte(at)
     if byte == QUOTE:
-        return _take_string(context, row, at, end)
+        return _take_string(context, field, at, end)
     if byte == MINUS or (byte >= 0x30 and byte <= 0x39):
-        return _take_digits(context, row, at)
+        return _take_digits(context, field, at)
     if byte == OPEN_OBJECT or byte == OPEN_LIST:
-        skip = load_int(row + lay.ROW_ENTER) == lay.SKIP_INSIDE
+        skip = load_i64(field + lay.FIELD_ENTER) == lay.SKIP_INSIDE
         return skip_inside(context, at, end) if skip else FAIL
-    return _take_literal(context, row, at)
+    return _take_literal(context, field, at)
 
 
 @kernel
 def _read_event(context: int, at: int, end: int) -> bool:
-    """Take the object at an address, which ends right before `end`, into the context.
+    """Take the object at `at`, whose closing brace must be the last byte before `end`, into the context.
 
-    parent: the row, by its offset, of the field that the innermost open object or list is the value of;
-    before: of the field read last; number: of the innermost open object.
+    field: address of the field at hand. parent, previous: offsets of the field whose value is the innermost open object
+    or list, and of the field read last. object_number: the number of that object or list.
     """
-    rows = load_int(context + lay.CTX_ROWS)
-    stack = load_int(context + lay.CTX_STACK)
-    row, parent, before, in_list, depth = rows, 0, 0, False, 1
-    number = _new_number(context)
+    fields = load_i64(context + lay.CTX_FIELDS)
+    stack = load_i64(context + lay.CTX_STACK)
+    field, parent, previous, in_list, depth = fields, 0, 0, False, 1
+    object_number = _new_object(context)
     at = skip_space(at + 1)
     empty = load_byte(at) == CLOSE_OBJECT
     while True:
         if not empty:
             if not in_list:
-                row = rows + load_int(rows + before + lay.ROW_NEXT)
-                if is_guess(context, row, parent, at):
-                    at += load_int(row + lay.ROW_PATTERN_LENGTH)
+                field = fields + load_i64(fields + previous + lay.FIELD_NEXT)
+                if is_predicted(context, field, parent, at):
+                    at += load_i64(field + lay.FIELD_PATTERN_LENGTH)
                 else:
-                    before, at = find_field(context, parent, before, at, end)
-                    row = rows + before
-                    if before < 0:
+                    previous, at = find_field(context, parent, previous, at, end)
+                    field = fields + previous
+                    if previous < 0:
                         return False
-                before = row - rows
-                if at >= end or load_int(row + lay.ROW_SEEN) == number:
+                previous = field - fields
+                if at >= end or load_i64(field + lay.FIELD_SEEN) == object_number:
                     return False
-                store_int(row + lay.ROW_SEEN, number)
+                store_i64(field + lay.FIELD_SEEN, object_number)
             byte = load_byte(at)
             if byte <= 0x20:
                 at = skip_space(at)
                 byte = load_byte(at)
-            if (byte == OPEN_OBJECT or byte == OPEN_LIST) and load_int(row + lay.ROW_ENTER) == lay.TAKE_INSIDE:
+            if (byte == OPEN_OBJECT or byte == OPEN_LIST) and load_i64(field + lay.FIELD_ENTER) == lay.TAKE_INSIDE:
                 if depth >= lay.MAX_DEPTH:
                     return False
-                _push(stack, depth, parent, in_list, number)
-                parent, in_list, number = row - rows, byte == OPEN_LIST, _new_number(context)
+                _push(stack, depth, parent, in_list, object_number)
+                parent, in_list, object_number = field - fields, byte == OPEN_LIST, _new_object(context)
                 depth += 1
                 at = skip_space(at + 1)
                 empty = load_byte(at) == (CLOSE_LIST if in_list else CLOSE_OBJECT)
                 continue
-            at = _take_value(context, row, at, end)
+            at = _take_value(context, field, at, end)
             if at < 0:
                 return False
         empty = False
@@ -207,8 +180,8 @@ def _read_event(context: int, at: int, end: int) -> bool:
             depth -= 1
             if byte != (CLOSE_LIST if in_list else CLOSE_OBJECT) or at >= end or depth == 0:
                 return byte == CLOSE_OBJECT and at == end and depth == 0
-            parent, in_list, number = _pop(stack, depth)
-            row = rows + parent
+            parent, in_list, object_number = _pop(stack, depth)
+            field = fields + parent
             at = skip_space(at)
             byte = load_byte(at)
         at += 1
@@ -217,46 +190,46 @@ def _read_event(context: int, at: int, end: int) -> bool:
 
 
 @inlined
-def _new_number(context):  # type: ignore[no-untyped-def]
-    """A number that no object before had."""
-    stamp = load_int(context + lay.CTX_STAMP) + 1
-    store_int(context + lay.CTX_STAMP, stamp)
+def _new_object(context):  # type: ignore[no-untyped-def]
+    """A number that no object had before."""
+    stamp = load_i64(context + lay.CTX_STAMP) + 1
+    store_i64(context + lay.CTX_STAMP, stamp)
     return stamp
 
 
 @inlined
-def _push(stack, depth, parent, in_list, number):  # type: ignore[no-untyped-def]
-    store_int(stack + 24 * depth, parent)
-    store_int(stack + 24 * depth + 8, np.int64(in_list))
-    store_int(stack + 24 * depth + 16, number)
+def _push(stack, depth, parent, in_list, object_number):  # type: ignore[no-untyped-def]
+    store_i64(stack + 24 * depth, parent)
+    store_i64(stack + 24 * depth + 8, np.int64(in_list))
+    store_i64(stack + 24 * depth + 16, object_number)
 
 
 @inlined
 def _pop(stack, depth):  # type: ignore[no-untyped-def]
     at = stack + 24 * depth
-    return load_int(at), load_int(at + 8) != 0, load_int(at + 16)
+    return load_i64(at), load_i64(at + 8) != 0, load_i64(at + 16)
 
 
 @kernel
 def _settle_roles(context: int, record_time_ms: int) -> bool:
-    """Whether all roles are there, and the time is one that may be."""
-    needed = load_int(context + lay.CTX_ROLES_NEEDED)
-    if load_int(context + lay.CTX_ROLES_FOUND) & needed != needed:
+    """Whether the event has all roles that it needs, and a time that is allowed."""
+    needed = load_i64(context + lay.CTX_ROLES_NEEDED)
+    if load_i64(context + lay.CTX_ROLES_FOUND) & needed != needed:
         return False
     if needed & lay.TIME_BIT != 0:
-        ahead = load_int(context + lay.CTX_TIME) - record_time_ms
-        return record_time_ms < 0 or ahead <= load_int(context + lay.CTX_MAX_SKEW_MS)
+        ahead = load_i64(context + lay.CTX_TIME) - record_time_ms
+        return record_time_ms < 0 or ahead <= load_i64(context + lay.CTX_MAX_SKEW_MS)
     if needed != 0:
-        store_int(context + lay.CTX_TIME, record_time_ms)
+        store_i64(context + lay.CTX_TIME, record_time_ms)
         return 0 <= record_time_ms <= MAX_TIME_MS
     return True
 
 
 @kernel
 def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
-    """One event into the context; False, with nothing kept, if it is not for the kernel."""
-    store_int(context + lay.CTX_ANSWER, lay.UNUSUAL)
-    if end - at > load_int(context + lay.CTX_MAX_EVENT_BYTES):
+    """Decode one event into the context. False if the kernel does not take it; nothing of it is kept then."""
+    store_i64(context + lay.CTX_STOPPED_BY, lay.UNUSUAL)
+    if end - at > load_i64(context + lay.CTX_MAX_EVENT_BYTES):
         return False
     while end > at and is_space(load_byte(end - 1)):
         end -= 1
@@ -265,10 +238,10 @@ def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
     at = skip_space(at)
     if load_byte(at) != OPEN_OBJECT:
         return False
-    store_int(context + lay.CTX_ROLES_FOUND, 0)
-    store_word(context + lay.CTX_ID, np.uint64(0))
-    store_int(context + lay.CTX_TIME, 0)
-    store_float(context + lay.CTX_NUMBER, 1.0)
+    store_i64(context + lay.CTX_ROLES_FOUND, 0)
+    store_u64(context + lay.CTX_ID, np.uint64(0))
+    store_i64(context + lay.CTX_TIME, 0)
+    store_f64(context + lay.CTX_NUMBER, 1.0)
     start_row(context)
     if not _read_event(context, at, end) or not _settle_roles(context, record_time_ms):
         return False
@@ -277,14 +250,16 @@ def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
 
 @kernel
 def count_inside(bounds: int, n: int, size: int) -> int:
-    """How many of n records end PADDING bytes or more before the end of `size` bytes; FAIL if one is not inside,
-    or ends before it begins. bounds: address of i64[n+1]."""
-    before = load_int(bounds)
-    if before < 0 or load_int(bounds + 8 * n) > size:
+    """How many of n records end at least PADDING bytes before the end of the `size` bytes of a batch.
+
+    FAIL if a record lies outside of them or ends before it begins. bounds: address of i64[n+1].
+    """
+    before = load_i64(bounds)
+    if before < 0 or load_i64(bounds + 8 * n) > size:
         return FAIL
     inside = 0
     for i in range(n):
-        bound = load_int(bounds + 8 * i + 8)
+        bound = load_i64(bounds + 8 * i + 8)
         if bound < before:
             return FAIL
         inside += bound <= size - lay.PADDING
@@ -294,38 +269,38 @@ def count_inside(bounds: int, n: int, size: int) -> int:
 
 @kernel
 def decode_events(context, data, bounds, times, first, last, time_ms, id_hash, number, row_start, keys, values):  # type: ignore[no-untyped-def]
-    """Events first to last - 1 into the columns, as far as they are ordinary and there is room.
+    """Decode events first to last - 1 into the columns, until one is unusual or the columns are full.
 
     data: address that bounds count from; bounds, times: addresses of i64 offsets and timestamps. The columns are
-    arrays: time_ms i64, id_hash u64, number f64, row_start i64 filled up to `first`, keys u64 and values f64 with
-    the room there is. Returns the event it stopped at, `last` if none; the context's answer then says why.
+    arrays: time_ms i64, id_hash u64, number f64, row_start i64 filled up to `first`, keys u64 and values f64 as long
+    as there is room. Returns the number of the event it stopped at, for the reason in CTX_STOPPED_BY; or `last`.
     """
-    store_int(context + lay.CTX_TIMES, time_ms.ctypes.data)
-    store_int(context + lay.CTX_IDS, id_hash.ctypes.data)
-    store_int(context + lay.CTX_NUMBERS, number.ctypes.data)
-    store_int(context + lay.CTX_ROW_STARTS, row_start.ctypes.data)
-    store_int(context + lay.CTX_KEYS, keys.ctypes.data)
-    store_int(context + lay.CTX_VALUES, values.ctypes.data)
-    store_int(context + lay.CTX_FILLED, row_start[first])
-    store_int(context + lay.CTX_CAPACITY, len(keys))
+    store_i64(context + lay.CTX_TIMES, time_ms.ctypes.data)
+    store_i64(context + lay.CTX_IDS, id_hash.ctypes.data)
+    store_i64(context + lay.CTX_NUMBERS, number.ctypes.data)
+    store_i64(context + lay.CTX_ROW_STARTS, row_start.ctypes.data)
+    store_i64(context + lay.CTX_KEYS, keys.ctypes.data)
+    store_i64(context + lay.CTX_VALUES, values.ctypes.data)
+    store_i64(context + lay.CTX_FILLED, row_start[first])
+    store_i64(context + lay.CTX_CAPACITY, len(keys))
     return _decode_all(context, data, bounds, times, first, last)
 
 
 @kernel
 def _decode_all(context: int, data: int, bounds: int, times: int, first: int, last: int) -> int:
-    most = load_int(context + lay.CTX_MAX_FEATURES) + 1
+    most = load_i64(context + lay.CTX_MAX_FEATURES) + 1
     for i in range(first, last):
-        filled = load_int(context + lay.CTX_FILLED)
-        if filled + most > load_int(context + lay.CTX_CAPACITY):
-            store_int(context + lay.CTX_ANSWER, lay.NO_ROOM)
+        filled = load_i64(context + lay.CTX_FILLED)
+        if filled + most > load_i64(context + lay.CTX_CAPACITY):
+            store_i64(context + lay.CTX_STOPPED_BY, lay.NO_ROOM)
             return i
-        at, end = data + load_int(bounds + 8 * i), data + load_int(bounds + 8 * i + 8)
-        if not _decode_event(context, at, end, load_int(times + 8 * i)):
+        at, end = data + load_i64(bounds + 8 * i), data + load_i64(bounds + 8 * i + 8)
+        if not _decode_event(context, at, end, load_i64(times + 8 * i)):
             return i
-        filled += load_int(context + lay.CTX_COUNT)
-        store_int(context + lay.CTX_FILLED, filled)
-        store_int(load_int(context + lay.CTX_ROW_STARTS) + 8 * i + 8, filled)
-        store_word(load_int(context + lay.CTX_IDS) + 8 * i, load_word(context + lay.CTX_ID))
-        store_int(load_int(context + lay.CTX_TIMES) + 8 * i, load_int(context + lay.CTX_TIME))
-        store_word(load_int(context + lay.CTX_NUMBERS) + 8 * i, load_word(context + lay.CTX_NUMBER))
+        filled += load_i64(context + lay.CTX_COUNT)
+        store_i64(context + lay.CTX_FILLED, filled)
+        store_i64(load_i64(context + lay.CTX_ROW_STARTS) + 8 * i + 8, filled)
+        store_u64(load_i64(context + lay.CTX_IDS) + 8 * i, load_u64(context + lay.CTX_ID))
+        store_i64(load_i64(context + lay.CTX_TIMES) + 8 * i, load_i64(context + lay.CTX_TIME))
+        store_u64(load_i64(context + lay.CTX_NUMBERS) + 8 * i, load_u64(context + lay.CTX_NUMBER))
     return last

@@ -1,8 +1,7 @@
-"""Strings of JSON inside kernels: where they end, whether they are valid, what they are, what they hash to.
+"""Strings of JSON inside kernels: where they end, whether they are valid, their text, their hash.
 
-In: addresses of text; `end`, the address behind the record, whose last byte is known to be `}`.
-Out: addresses, hashes; FAIL for whatever orjson has to decide.
-This file must never believe a byte at or behind `end`; it may read PADDING bytes there.
+`end` is the address after the record, whose last byte is `}`. Bytes from `end` on may be read, PADDING of them, but
+must never change a result.
 """
 
 from __future__ import annotations
@@ -14,20 +13,19 @@ from stream_learner.core.events.fast.layout import (
     CTX_TEXT,
     CTX_TEXT_BYTES,
     FAIL,
-    ROW_PREFIX,
-    ROW_PREFIX_LENGTH,
-    ROW_PREFIX_TAIL,
+    FIELD_PREFIX,
+    FIELD_PREFIX_LENGTH,
+    FIELD_PREFIX_TAIL,
 )
 from stream_learner.core.machine.hashing import P5, avalanche, not_zero, take_byte, take_half, take_word, xxh64_at
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    inlined,
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import (
     load_byte,
-    load_int,
-    load_word,
-    special_marks,
+    load_i64,
+    load_u64,
+    special_bytes,
     store_byte,
-    store_word,
+    store_u64,
     trailing_zeros,
 )
 
@@ -51,23 +49,22 @@ for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 
 @inlined
 def find_special(at, end):  # type: ignore[no-untyped-def]
-    """The first byte from `at` on that ends plain text (quote, backslash, control, not ASCII), or an address not
-    below `end`."""
-    marks = special_marks(at)
+    """Address of the first byte from `at` on that ends plain text (`special_bytes`), or one not below `end`."""
+    marks = special_bytes(at)
     while marks == 0:
         at += 16
         if at >= end:
             return at
-        marks = special_marks(at)
+        marks = special_bytes(at)
     return at + trailing_zeros(marks)
 
 
 @kernel
 def character_bytes(at: int) -> int:
-    """Length of the UTF-8 sequence at an address whose byte is not ASCII, 0 if it is not valid (RFC 3629)."""
+    """Length of the UTF-8 sequence at an address whose byte is not ASCII; 0 if it is invalid (RFC 3629)."""
     lead = load_byte(at)
     second = load_byte(at + 1)
-    word = load_word(at)
+    word = load_u64(at)
     if lead < 0xC2:
         return 0
     if lead < 0xE0:
@@ -87,8 +84,10 @@ def character_bytes(at: int) -> int:
 
 @kernel
 def string_end(at: int, end: int) -> int:
-    """Address of the closing quote of a string without escapes, from any place in it; of its first backslash if
-    it has one; FAIL for control characters, invalid UTF-8, or no end."""
+    """Address of the closing quote or the first backslash of a string, whichever comes first, from any place in it.
+
+    FAIL for control characters, invalid UTF-8, or a string without an end.
+    """
     while True:
         at = find_special(at, end)
         if at >= end:
@@ -108,14 +107,14 @@ def string_end(at: int, end: int) -> int:
 
 @kernel
 def _read_hex(at: int) -> int:
-    """The four hexadecimal digits at an address, negative if they are not."""
+    """The number that the four hexadecimal digits at an address are; negative if they are none."""
     high = (_HEX[load_byte(at)] << 12) | (_HEX[load_byte(at + 1)] << 8)
     return high | (_HEX[load_byte(at + 2)] << 4) | _HEX[load_byte(at + 3)]
 
 
 @kernel
 def _write_character(code: int, out: int) -> int:
-    """Write a code point as UTF-8; returns the address behind it."""
+    """Write a code point as UTF-8. Returns the address after it."""
     if code < 0x80:
         store_byte(out, code)
         return out + 1
@@ -137,7 +136,7 @@ def _write_character(code: int, out: int) -> int:
 
 @kernel
 def _read_escape(at: int):  # type: ignore[no-untyped-def]
-    """Code point of the escape whose backslash is at an address, and the address behind it; (-1, at) if invalid."""
+    """Code point of the escape whose backslash is at `at`, and the address after it; (-1, at) if it is invalid."""
     letter = load_byte(at + 1)
     if letter != 0x75:
         return _PLAIN_ESCAPES[letter], at + 2
@@ -156,13 +155,13 @@ def _read_escape(at: int):  # type: ignore[no-untyped-def]
 def unescape(at: int, end: int, out: int, room: int):  # type: ignore[no-untyped-def]
     """Write the text of the string that begins at `at` to `out`: (bytes written, address of the closing quote).
 
-    (0, FAIL) if the string is invalid, or longer than `room` less 32 bytes.
+    (0, FAIL) if the string is invalid, or its text is longer than `room` - 32 bytes.
     """
     start = out
     while out - start < room - 32:
-        plain = min(trailing_zeros(special_marks(at)), 16)
-        store_word(out, load_word(at))
-        store_word(out + 8, load_word(at + 8))
+        plain = min(trailing_zeros(special_bytes(at)), 16)
+        store_u64(out, load_u64(at))
+        store_u64(out + 8, load_u64(at + 8))
         out += plain
         at += plain
         if at >= end:
@@ -181,28 +180,28 @@ def unescape(at: int, end: int, out: int, room: int):  # type: ignore[no-untyped
             length = character_bytes(at) if byte >= 0x80 else 0
             if length == 0:
                 return 0, FAIL
-            store_word(out, load_word(at))
+            store_u64(out, load_u64(at))
             out += length
             at += length
     return 0, FAIL
 
 
 @kernel
-def _hash_long(context: int, row: int, text: int, length: int) -> np.uint64:
-    """XXH64 of prefix and text of 32 bytes or more together, put side by side in scratch space."""
-    out = load_int(context + CTX_TEXT) + load_int(context + CTX_TEXT_BYTES)
-    prefix = load_int(context + CTX_POOL) + load_int(row + ROW_PREFIX)
-    prefix_length = load_int(row + ROW_PREFIX_LENGTH)
+def _hash_long(context: int, field: int, text: int, length: int) -> np.uint64:
+    """XXH64 of prefix and text, of 32 bytes or more together, which are first copied to scratch space."""
+    out = load_i64(context + CTX_TEXT) + load_i64(context + CTX_TEXT_BYTES)
+    prefix = load_i64(context + CTX_POOL) + load_i64(field + FIELD_PREFIX)
+    prefix_length = load_i64(field + FIELD_PREFIX_LENGTH)
     for i in range(0, prefix_length, 8):
-        store_word(out + i, load_word(prefix + i))
+        store_u64(out + i, load_u64(prefix + i))
     for i in range(0, length, 8):
-        store_word(out + prefix_length + i, load_word(text + i))
+        store_u64(out + prefix_length + i, load_u64(text + i))
     return xxh64_at(out, prefix_length + length)
 
 
 @inlined
 def _if(condition, then, otherwise):  # type: ignore[no-untyped-def]
-    """One of two words, without a branch that could be guessed wrong."""
+    """One of two words, chosen without a branch that the processor could predict wrongly."""
     return otherwise ^ ((then ^ otherwise) & (_0 - np.uint64(condition)))
 
 
@@ -210,8 +209,8 @@ def _if(condition, then, otherwise):  # type: ignore[no-untyped-def]
 def _take_tail(state, word, left, even):  # type: ignore[no-untyped-def]
     """XXH64's steps for the last 0 to 7 bytes, the lowest of a word.
 
-    Where lengths are `even` from event to event, as strings' often are, the branches are guessed right and cost
-    nothing; where not, as with digits, all steps are made and those that count are kept.
+    even: lengths are often the same from event to event, as those of strings are, so that branches are predicted and
+    cost nothing. If not, as with digits, every step is made, and only the results of the needed ones are kept.
     """
     if left >= 4:
         state = take_half(state, word & _LOW_HALF)
@@ -232,40 +231,40 @@ def _take_tail(state, word, left, even):  # type: ignore[no-untyped-def]
 
 @inlined
 def _take_prefix(state, prefix, length):  # type: ignore[no-untyped-def]
-    """XXH64's steps for the whole words, one to three, of a prefix."""
-    state = take_word(state, load_word(prefix))
+    """XXH64's steps for the one to three whole words of a prefix."""
+    state = take_word(state, load_u64(prefix))
     if length >= 16:
-        state = take_word(state, load_word(prefix + 8))
+        state = take_word(state, load_u64(prefix + 8))
         if length >= 24:
-            state = take_word(state, load_word(prefix + 16))
+            state = take_word(state, load_u64(prefix + 16))
     return state
 
 
 @inlined
-def category_key(context, row, text, length, even):  # type: ignore[no-untyped-def]
-    """The key `XXH64(name=text)`. The 7 bytes before the text must be readable, they are not used.
+def category_key(context, field, text, length, even):  # type: ignore[no-untyped-def]
+    """The key `XXH64(name=text)`. The 7 bytes before the text must be readable; they do not count.
 
-    The prefix's whole words are taken from the pool; its last bytes are laid over the bytes before the text, so
-    that the rest is words as they stand in the record.
+    The whole words of the prefix come from the pool. Its last bytes are laid over the bytes before the text, so that
+    the rest of the hash reads whole words of the record.
     """
-    prefix_length = load_int(row + ROW_PREFIX_LENGTH)
+    prefix_length = load_i64(field + FIELD_PREFIX_LENGTH)
     total = prefix_length + length
     if total >= 32:
-        return not_zero(_hash_long(context, row, text, length))
+        return not_zero(_hash_long(context, field, text, length))
     state = P5 + np.uint64(total)
     if prefix_length >= 8:
-        state = _take_prefix(state, load_int(context + CTX_POOL) + load_int(row + ROW_PREFIX), prefix_length)
+        state = _take_prefix(state, load_i64(context + CTX_POOL) + load_i64(field + FIELD_PREFIX), prefix_length)
         prefix_length &= 7
     at = text - prefix_length
     left = prefix_length + length
-    word = (load_word(at) & (_ALL << np.uint64(8 * prefix_length))) | load_word(row + ROW_PREFIX_TAIL)
+    word = (load_u64(at) & (_ALL << np.uint64(8 * prefix_length))) | load_u64(field + FIELD_PREFIX_TAIL)
     if left >= 8:
         state = take_word(state, word)
-        word = load_word(at + 8)
+        word = load_u64(at + 8)
         if left >= 16:
             state = take_word(state, word)
-            word = load_word(at + 16)
+            word = load_u64(at + 16)
             if left >= 24:
                 state = take_word(state, word)
-                word = load_word(at + 24)
+                word = load_u64(at + 24)
     return not_zero(avalanche(_take_tail(state, word, left & 7, even)))

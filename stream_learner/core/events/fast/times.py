@@ -1,7 +1,7 @@
 """Times of events inside kernels, by the rules of `events.reference`.
 
-In: numbers, or addresses of text. Out: epoch milliseconds, or FAIL for whatever plain Python has to decide.
-This file must never accept a time that `decode_times.read_time` reads differently.
+FAIL stands for every time that plain Python has to decide. This file must never accept a time that
+`reference.read_time` reads differently.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from stream_learner.core.events.fast.layout import FAIL, UNIT_CODES
 from stream_learner.core.events.fast.numbers import more_digits
 from stream_learner.core.events.reference import AUTO_MICROS_BELOW, AUTO_MILLIS_BELOW, AUTO_SECONDS_BELOW, MAX_TIME_MS
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import load_byte
+from stream_learner.core.machine.memory import load_byte
 
 _MILLIS, _SECONDS, _MICROS = UNIT_CODES["ms"], UNIT_CODES["s"], UNIT_CODES["us"]
 _ISO, _AUTO = UNIT_CODES["iso"], UNIT_CODES["auto"]
@@ -35,7 +35,7 @@ def _unit_by_size(unit: int, value: float) -> int:
 
 @kernel
 def time_of_integer(value: int, unit: int) -> int:
-    """Epoch ms of an integer in the given unit; FAIL outside of [0, year 9999]."""
+    """Epoch ms of an integer in the given unit; FAIL before 1970 and after the year 9999."""
     if value < 0 or value > _LARGE:
         return FAIL
     unit = _unit_by_size(unit, np.float64(value))
@@ -52,7 +52,7 @@ def time_of_integer(value: int, unit: int) -> int:
 
 @kernel
 def time_of_float(value: float, unit: int) -> int:
-    """Epoch ms of a number with a fraction; FAIL outside of [0, year 9999]."""
+    """Epoch ms of a number with a fraction; FAIL before 1970 and after the year 9999."""
     if not 0.0 <= value <= 1e18:
         return FAIL
     unit = _unit_by_size(unit, value)
@@ -97,7 +97,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 @kernel
 def _zone_ms(at: int, end: int) -> int:
-    """Milliseconds a zone, `Z` or `+HH:MM`, is ahead of UTC, the text ending at `end`; a day or more if unknown."""
+    """Milliseconds by which the zone in [at, end), `Z` or `+HH:MM`, is ahead of UTC; one day for any other text."""
     unknown = 86_400_000
     sign = load_byte(at)
     if at == end or (sign == 0x5A and at + 1 == end):
@@ -114,7 +114,10 @@ def _zone_ms(at: int, end: int) -> int:
 
 @kernel
 def time_of_text(at: int, length: int, unit: int) -> int:
-    """Epoch ms of `YYYY-MM-DDTHH:MM:SS`, a fraction, `Z` or `+HH:MM`; FAIL for any other text, and before 1970."""
+    """Epoch ms of `YYYY-MM-DDTHH:MM:SS`, then optionally a fraction, then optionally `Z` or `+HH:MM`.
+
+    FAIL for any other text, and before 1970.
+    """
     if length < 19 or (unit != _ISO and unit != _AUTO):
         return FAIL
     end = at + length

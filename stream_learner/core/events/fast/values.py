@@ -1,7 +1,6 @@
-"""Values of JSON inside kernels: numbers and roles taken into the context, whatever does not matter skipped.
+"""Values of JSON inside kernels: numbers and roles taken into the context, values that do not matter skipped.
 
-In: the context, the row of the field, addresses of text. Out: features and roles in the context.
-This file must never accept a value that orjson refuses.
+This file must never accept a value that orjson refuses, not even one that is skipped.
 """
 
 from __future__ import annotations
@@ -17,17 +16,8 @@ from stream_learner.core.events.fast.times import time_of_float, time_of_integer
 from stream_learner.core.events.plan import Role
 from stream_learner.core.machine.arithmetic import log1p
 from stream_learner.core.machine.hashing import not_zero, xxh64_at
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    inlined,
-    load_byte,
-    load_float,
-    load_int,
-    load_word,
-    store_float,
-    store_int,
-    store_word,
-)
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_f64, load_i64, load_u64, store_f64, store_i64, store_u64
 
 COMMA, COLON, MINUS = 0x2C, 0x3A, 0x2D
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_LIST, CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
@@ -47,7 +37,7 @@ def is_space(byte):  # type: ignore[no-untyped-def]
 
 @inlined
 def skip_space(at):  # type: ignore[no-untyped-def]
-    """The first address from `at` on that holds no white space of JSON."""
+    """The first address from `at` on whose byte is not white space of JSON."""
     while is_space(load_byte(at)):
         at += 1
     return at
@@ -55,20 +45,20 @@ def skip_space(at):  # type: ignore[no-untyped-def]
 
 @inlined
 def literal_end(at):  # type: ignore[no-untyped-def]
-    """The address behind `true`, `false` or `null` at an address, else FAIL."""
-    word = load_word(at) & _LOW_HALF
+    """The address after the `true`, `false` or `null` at `at`, else FAIL."""
+    word = load_u64(at) & _LOW_HALF
     if word == _TRUE or word == _NULL:
         return at + 4
-    if load_byte(at) == 0x66 and load_word(at + 1) & _LOW_HALF == _ALSE:
+    if load_byte(at) == 0x66 and load_u64(at + 1) & _LOW_HALF == _ALSE:
         return at + 5
     return FAIL
 
 
 @kernel
 def read_number(at: int):  # type: ignore[no-untyped-def]
-    """A number: (address behind or FAIL, whether it is a 64-bit integer, its magnitude if so, its value).
+    """The number at `at`: (address after it or FAIL, whether it is a 64-bit integer, its magnitude if so, its value).
 
-    FAIL for -0 too, which is an integer without a sign.
+    FAIL also for -0, because as an integer it would lose its sign.
     """
     zero = np.uint64(0)
     negative = load_byte(at) == MINUS
@@ -90,98 +80,98 @@ def read_number(at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take_number(context: int, row: int, value: float) -> bool:
-    """The feature of a number, by the kind of its field."""
-    kind = load_int(row + lay.ROW_NUMBER)
+def take_number(context: int, field: int, value: float) -> bool:
+    """Add the feature of a number, by the kind of its field. False if there are too many features."""
+    kind = load_i64(field + lay.FIELD_NUMBER)
     if kind == lay.TAKE_NOTHING:
         return True
-    key = load_word(row + lay.ROW_NUMBER_KEY)
+    key = load_u64(field + lay.FIELD_NUMBER_KEY)
     if kind == lay.TAKE_LOG:
         magnitude = log1p(abs(value))
         value = -magnitude if value < 0.0 else magnitude
     elif kind == lay.TAKE_BUCKET:
-        edges = load_int(context + lay.CTX_POOL) + load_int(row + lay.ROW_EDGES)
-        count = load_int(row + lay.ROW_EDGE_COUNT)
+        edges = load_i64(context + lay.CTX_POOL) + load_i64(field + lay.FIELD_EDGES)
+        count = load_i64(field + lay.FIELD_EDGE_COUNT)
         low, high = 0, count
         while low < high:
             middle = (low + high) >> 1
-            if load_float(edges + 8 * middle) <= value:
+            if load_f64(edges + 8 * middle) <= value:
                 low = middle + 1
             else:
                 high = middle
-        key = load_word(edges + 8 * (count + low))
+        key = load_u64(edges + 8 * (count + low))
         value = 1.0
     if value == 0.0:
-        store_int(context + lay.CTX_ZEROS, 1)
-    return emit(context, load_int(row + lay.ROW_SLOT), key, value)
+        store_i64(context + lay.CTX_ZEROS, 1)
+    return emit(context, load_i64(field + lay.FIELD_WATCH), key, value)
 
 
 @inlined
 def _found(context, role):  # type: ignore[no-untyped-def]
-    """Note that a role has been found; False if it had been before."""
-    found = load_int(context + lay.CTX_ROLES_FOUND)
-    store_int(context + lay.CTX_ROLES_FOUND, found | (1 << role))
+    """Note that a role has been found. False if it had been found before."""
+    found = load_i64(context + lay.CTX_ROLES_FOUND)
+    store_i64(context + lay.CTX_ROLES_FOUND, found | (1 << role))
     return found & (1 << role) == 0
 
 
 @kernel
-def take_role_text(context: int, row: int, text: int, length: int) -> bool:
-    """A string in the place of a role: an id, or a time in ISO 8601."""
-    role = load_int(row + lay.ROW_ROLE)
+def take_role_text(context: int, field: int, text: int, length: int) -> bool:
+    """Take a string as the value of a role: an id, or a time in ISO 8601. False if the role wants no such string."""
+    role = load_i64(field + lay.FIELD_ROLE)
     if not _found(context, role):
         return False
     if role == _ID:
-        store_word(context + lay.CTX_ID, not_zero(xxh64_at(text, length)))
+        store_u64(context + lay.CTX_ID, not_zero(xxh64_at(text, length)))
         return True
     if role != _TIME:
         return False
-    time_ms = time_of_text(text, length, load_int(context + lay.CTX_TIME_UNIT))
-    store_int(context + lay.CTX_TIME, time_ms)
+    time_ms = time_of_text(text, length, load_i64(context + lay.CTX_TIME_UNIT))
+    store_i64(context + lay.CTX_TIME, time_ms)
     return time_ms >= 0
 
 
 @kernel
-def take_role_number(context: int, row: int, text: int, length: int, integer: bool, value: float) -> bool:
-    """A number in the place of a role; `text` is how it is written."""
-    role = load_int(row + lay.ROW_ROLE)
+def take_role_number(context: int, field: int, text: int, length: int, integer: bool, value: float) -> bool:
+    """Take a number, whose digits are at `text`, as the value of a role. False if the role wants no such number."""
+    role = load_i64(field + lay.FIELD_ROLE)
     if not _found(context, role):
         return False
     if role == _ID:
-        store_word(context + lay.CTX_ID, not_zero(xxh64_at(text, length)))
+        store_u64(context + lay.CTX_ID, not_zero(xxh64_at(text, length)))
         return integer
     if role == _TIME:
-        unit = load_int(context + lay.CTX_TIME_UNIT)
+        unit = load_i64(context + lay.CTX_TIME_UNIT)
         if integer:
             _, magnitude = read_integer(text)
             time_ms = time_of_integer(np.int64(magnitude), unit) if value >= 0.0 else FAIL
         else:
             time_ms = time_of_float(value, unit)
-        store_int(context + lay.CTX_TIME, time_ms)
+        store_i64(context + lay.CTX_TIME, time_ms)
         return time_ms >= 0
-    store_float(context + lay.CTX_NUMBER, abs(value))
-    return 0.0 <= value <= load_float(context + lay.CTX_MAX_NUMBER)
+    store_f64(context + lay.CTX_NUMBER, abs(value))
+    return 0.0 <= value <= load_f64(context + lay.CTX_MAX_NUMBER)
 
 
 @kernel
-def take_role_null(context: int, row: int) -> bool:
-    """null in the place of a role: fine for weight and value, which then keep their 1."""
-    role = load_int(row + lay.ROW_ROLE)
+def take_role_null(context: int, field: int) -> bool:
+    """Take null as the value of a role: weight and value then keep their 1. False for the other roles."""
+    role = load_i64(field + lay.FIELD_ROLE)
     return _found(context, role) and (role == _WEIGHT or role == _VALUE)
 
 
 @kernel
 def closing_quote(context: int, text: int, end: int) -> int:
-    """The closing quote of a valid string that begins at `text`, else FAIL."""
+    """Address of the closing quote of the valid string that begins at `text`, else FAIL."""
     close = string_end(text, end)
     if close < 0 or load_byte(close) == QUOTE:
         return close
-    room = load_int(context + lay.CTX_TEXT_BYTES)
-    return unescape(text, end, load_int(context + lay.CTX_TEXT), room)[1]
+    room = load_i64(context + lay.CTX_TEXT_BYTES)
+    return unescape(text, end, load_i64(context + lay.CTX_TEXT), room)[1]
 
 
 @kernel
 def _skip_key(context: int, at: int, end: int) -> int:
-    """The value behind the key at an address, else FAIL."""
+    """Address of the value of the key at `at`, else FAIL."""
     if load_byte(at) != QUOTE:
         return FAIL
     close = closing_quote(context, at + 1, end)
@@ -193,7 +183,7 @@ def _skip_key(context: int, at: int, end: int) -> int:
 
 @kernel
 def _skip_scalar(context: int, at: int, end: int) -> int:
-    """The address behind a string, number or literal, else FAIL."""
+    """The address after a string, number or literal, else FAIL."""
     byte = load_byte(at)
     if byte == QUOTE:
         close = closing_quote(context, at + 1, end)
@@ -205,7 +195,7 @@ def _skip_scalar(context: int, at: int, end: int) -> int:
 
 @kernel
 def skip_inside(context: int, at: int, end: int) -> int:
-    """The address behind the object or list at an address, which is valid JSON; else FAIL."""
+    """The address after the object or list at `at` if it is valid JSON, else FAIL."""
     lists = 0
     depth = 0
     while True:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import load_f64, load_i64, load_u8, store_f64
+from stream_learner.core.machine.memory import load_byte, load_f64, load_i64, store_f64
 from stream_learner.core.model.losses import LABEL_HIGH, LABEL_LOW
 
 RECORD_FIELDS: Final = 12
@@ -55,7 +55,7 @@ def opened(record: int) -> Record:
 @kernel
 def is_learned(learned: int, example: int) -> bool:
     """Whether an example is learned from. `learned` is the field of that name."""
-    return learned == 0 or load_u8(learned + example) != 0
+    return learned == 0 or load_byte(learned + example) != 0
 
 
 @kernel

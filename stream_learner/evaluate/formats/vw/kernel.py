@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import inlined, load_byte, load_float, load_int, store_int
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_f64, load_i64, store_i64
 from stream_learner.evaluate.formats.vw.arrange import FULL, arrange, unseen_letters
 from stream_learner.evaluate.formats.vw.layout import (
     AT,
@@ -46,25 +46,25 @@ from stream_learner.evaluate.formats.vw.names import is_blank
 def parse_block(state: int) -> int:
     """Read lines until all are read, or a line needs something from Python; that line is then read again from its
     start."""
-    at = load_int(state + AT)
-    end = load_int(state + END)
+    at = load_i64(state + AT)
+    end = load_i64(state + END)
     while at < end:
         behind = _blank_line(at)
         if behind < 0:
             fault_at, fault, m = _read_line(state, at)
             wanted = _wanted(state, fault, m)
             if wanted != DONE:
-                store_int(state + AT, at)
+                store_i64(state + AT, at)
                 return wanted
             if fault != NO_FAULT:
                 _note_fault(state, at, fault_at, fault)
             else:
                 _count_row(state, m)
             behind = _line_end(fault_at) + 1
-        store_int(state + KNOWN, 0)
-        store_int(state + LINE, load_int(state + LINE) + 1)
+        store_i64(state + KNOWN, 0)
+        store_i64(state + LINE, load_i64(state + LINE) + 1)
         at = behind
-    store_int(state + AT, at)
+    store_i64(state + AT, at)
     return DONE
 
 
@@ -92,7 +92,7 @@ def _wanted(state: int, fault: int, m: int) -> int:
     """
     if fault == NO_FAULT and m == FULL:
         return LETTER
-    if load_int(state + DOUBTS) > load_int(state + KNOWN):
+    if load_i64(state + DOUBTS) > load_i64(state + KNOWN):
         return DOUBT
     return GROW if fault == NO_ROOM else DONE
 
@@ -103,10 +103,10 @@ def _read_line(state: int, at: int):  # type: ignore[no-untyped-def]
 
     The fault NO_ROOM: the line needs more room. The index FULL: wildcards must be expanded with the line's letters.
     """
-    first = load_int(load_int(state + ROW_START) + 8 * load_int(state + EXAMPLES))
-    ends = load_int(state + END_COUNT)
-    store_int(state + DOUBTS, 0)
-    store_int(state + STAMP, load_int(state + STAMP) + 1)
+    first = load_i64(load_i64(state + ROW_START) + 8 * load_i64(state + EXAMPLES))
+    ends = load_i64(state + END_COUNT)
+    store_i64(state + DOUBTS, 0)
+    store_i64(state + STAMP, load_i64(state + STAMP) + 1)
     at, fault = read_label(state, at)
     if fault != NO_FAULT:
         return at, fault, first
@@ -117,43 +117,43 @@ def _read_line(state: int, at: int):  # type: ignore[no-untyped-def]
         return at, NO_FAULT, FULL
     m = arrange(state, first, m, again)
     if m == FULL:
-        fault = TOO_MANY if load_int(state + ROOM) - first >= MAX_FEATURES else NO_ROOM
+        fault = TOO_MANY if load_i64(state + ROOM) - first >= MAX_FEATURES else NO_ROOM
     elif not _all_finite(state, first, m):
         fault = NOT_FINITE
     if fault != NO_FAULT:
-        store_int(state + END_COUNT, ends)
+        store_i64(state + END_COUNT, ends)
     return at, fault, first if m == FULL else m
 
 
 @kernel
 def _all_finite(state: int, first: int, m: int) -> bool:
     """Whether all values are finite. Values as written are; sums of repeats and products may have become infinite."""
-    if load_int(state + REPEATS) != 0 and load_int(state + CROSS_COUNT) == 0:
+    if load_i64(state + REPEATS) != 0 and load_i64(state + CROSS_COUNT) == 0:
         return True
-    values = load_int(state + VALUES)
+    values = load_i64(state + VALUES)
     for j in range(first, m):
-        if not abs(load_float(values + 8 * j)) < np.inf:
+        if not abs(load_f64(values + 8 * j)) < np.inf:
             return False
     return True
 
 
 @kernel
 def _note_fault(state: int, start: int, at: int, fault: int) -> None:
-    n = load_int(state + FAULTS)
-    entry = load_int(state + FAULT_LIST) + 24 * n
-    store_int(entry, load_int(state + LINE))
-    store_int(entry + 8, at - start + 1)
-    store_int(entry + 16, fault)
-    store_int(state + FAULTS, n + 1)
+    n = load_i64(state + FAULTS)
+    entry = load_i64(state + FAULT_LIST) + 24 * n
+    store_i64(entry, load_i64(state + LINE))
+    store_i64(entry + 8, at - start + 1)
+    store_i64(entry + 16, fault)
+    store_i64(state + FAULTS, n + 1)
 
 
 @kernel
 def _count_row(state: int, m: int) -> None:
     """Count the line that has just been read as an example."""
-    row = load_int(state + EXAMPLES)
-    tag = load_int(state + TAGS) + 16 * row
-    if load_int(tag + 8) > load_int(tag):
-        store_int(state + TAGGED, load_int(state + TAGGED) + 1)
-    store_int(load_int(state + LINES) + 8 * row, load_int(state + LINE))
-    store_int(load_int(state + ROW_START) + 8 * (row + 1), m)
-    store_int(state + EXAMPLES, row + 1)
+    row = load_i64(state + EXAMPLES)
+    tag = load_i64(state + TAGS) + 16 * row
+    if load_i64(tag + 8) > load_i64(tag):
+        store_i64(state + TAGGED, load_i64(state + TAGGED) + 1)
+    store_i64(load_i64(state + LINES) + 8 * row, load_i64(state + LINE))
+    store_i64(load_i64(state + ROW_START) + 8 * (row + 1), m)
+    store_i64(state + EXAMPLES, row + 1)

@@ -8,15 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import (
-    inlined,
-    load_byte,
-    load_int,
-    store_float,
-    store_int,
-    store_word,
-)
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import load_byte, load_i64, store_f64, store_i64, store_u64
 from stream_learner.evaluate.formats.vw.layout import (
     EXAMPLES,
     HAS_BASE,
@@ -66,12 +59,12 @@ _BAR, _COLON, _QUOTE, _TAB, _BLANK = 0x7C, 0x3A, 0x27, 0x09, 0x20
 @kernel
 def read_label(state: int, at: int):  # type: ignore[no-untyped-def]
     """Read label, importance and tag: (address of the bar, NO_FAULT), or (address of the fault, the fault)."""
-    row = load_int(state + EXAMPLES)
-    store_float(load_int(state + LABELS) + 8 * row, np.nan)
-    store_float(load_int(state + WEIGHTS) + 8 * row, 1.0)
-    tag = load_int(state + TAGS) + 16 * row
-    store_int(tag, at)
-    store_int(tag + 8, at)
+    row = load_i64(state + EXAMPLES)
+    store_f64(load_i64(state + LABELS) + 8 * row, np.nan)
+    store_f64(load_i64(state + WEIGHTS) + 8 * row, 1.0)
+    tag = load_i64(state + TAGS) + 16 * row
+    store_i64(tag, at)
+    store_i64(tag + 8, at)
     words = 0
     while True:
         while load_byte(at) == _BLANK:
@@ -89,9 +82,9 @@ def read_label(state: int, at: int):  # type: ignore[no-untyped-def]
         if not abs(value) < np.inf:
             return at, NOT_FINITE
         if words == 0:
-            store_float(load_int(state + LABELS) + 8 * row, value)
+            store_f64(load_i64(state + LABELS) + 8 * row, value)
         elif words == 1:
-            store_float(load_int(state + WEIGHTS) + 8 * row, value)
+            store_f64(load_i64(state + WEIGHTS) + 8 * row, value)
         elif words > 2:
             return at, TOO_MANY_LABELS
         elif value != 0.0:
@@ -121,8 +114,8 @@ def _read_tag(tag: int, at: int):  # type: ignore[no-untyped-def]
         return _no_tag(at, bar, TAG_NOT_LAST if quoted else NO_LABEL)
     if bar > end and not quoted:
         return at, NO_LABEL
-    store_int(tag, at + 1 if quoted else at)
-    store_int(tag + 8, end)
+    store_i64(tag, at + 1 if quoted else at)
+    store_i64(tag + 8, end)
     return bar, NO_FAULT
 
 
@@ -143,7 +136,7 @@ def read_namespaces(state: int, at: int, first: int):  # type: ignore[no-untyped
     Returns the address behind the last byte of the line before its end, NO_FAULT, the index behind the features, and
     whether a letter has come twice; or the address of a fault and the fault. Segments without features are left out.
     """
-    store_int(state + SEGMENT_COUNT, 0)
+    store_i64(state + SEGMENT_COUNT, 0)
     m = first
     again = False
     while load_byte(at) == _BAR:
@@ -168,7 +161,7 @@ def read_namespaces(state: int, at: int, first: int):  # type: ignore[no-untyped
         at, fault, m = _read_features(state, at, m, first, scale)
         if fault != NO_FAULT:
             return at, fault, m, again
-        if load_int(state + SOME_DROPPED) != 0 and load_byte(load_int(state + KEEP) + letter) == 0:
+        if load_i64(state + SOME_DROPPED) != 0 and load_byte(load_i64(state + KEEP) + letter) == 0:
             m = begin
         if m > begin:
             again = _note_segment(state, letter, begin, m) or again
@@ -182,30 +175,30 @@ def read_namespaces(state: int, at: int, first: int):  # type: ignore[no-untyped
 @inlined
 def _note_segment(state: int, letter: int, begin: int, end: int) -> bool:
     """Note a segment of features. Returns whether its letter had one before in this line."""
-    n = load_int(state + SEGMENT_COUNT)
-    store_int(state + SEGMENT_COUNT, n + 1)
-    segment = load_int(state + SEGMENTS) + 24 * n
-    store_int(segment, letter)
-    store_int(segment + 8, begin)
-    store_int(segment + 16, end)
-    group = load_int(state + LETTERS) + 24 * letter
-    stamp = load_int(state + STAMP)
-    if load_int(group) == stamp:
+    n = load_i64(state + SEGMENT_COUNT)
+    store_i64(state + SEGMENT_COUNT, n + 1)
+    segment = load_i64(state + SEGMENTS) + 24 * n
+    store_i64(segment, letter)
+    store_i64(segment + 8, begin)
+    store_i64(segment + 16, end)
+    group = load_i64(state + LETTERS) + 24 * letter
+    stamp = load_i64(state + STAMP)
+    if load_i64(group) == stamp:
         return True
-    store_int(group, stamp)
-    store_int(group + 8, begin)
-    store_int(group + 16, end)
+    store_i64(group, stamp)
+    store_i64(group + 8, begin)
+    store_i64(group + 16, end)
     return False
 
 
 @kernel
 def _read_features(state: int, at: int, m: int, first: int, scale: float):  # type: ignore[no-untyped-def]
     """Read the features of a namespace: (address of the bar or line end behind, NO_FAULT or a fault, index behind)."""
-    keys = load_int(state + KEYS)
-    values = load_int(state + VALUES)
+    keys = load_i64(state + KEYS)
+    values = load_i64(state + VALUES)
     most = first + MAX_FEATURES
-    limit = min(load_int(state + ROOM), most)
-    single = load_int(state + SINGLE) != 0
+    limit = min(load_i64(state + ROOM), most)
+    single = load_i64(state + SINGLE) != 0
     nameless = 0
     while True:
         byte = load_byte(at)
@@ -236,7 +229,7 @@ def _read_features(state: int, at: int, m: int, first: int, scale: float):  # ty
                 key = nameless_key(state, at, end - at, nameless - 1)
             else:
                 key = name_key(state, at, end - at)
-            store_word(keys + 8 * m, key)
-            store_float(values + 8 * m, x)
+            store_u64(keys + 8 * m, key)
+            store_f64(values + 8 * m, x)
             m += 1
         at = behind

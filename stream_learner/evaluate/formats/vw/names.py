@@ -29,16 +29,15 @@ from stream_learner.core.machine.hashing import (
     take_word,
     xxh64_at,
 )
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import load_u32
-from stream_learner.core.machine.words import (
-    inlined,
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import (
     load_byte,
-    load_int,
-    load_word,
+    load_i64,
+    load_u32,
+    load_u64,
     store_byte,
-    store_int,
-    store_word,
+    store_i64,
+    store_u64,
     trailing_zeros,
 )
 from stream_learner.evaluate.formats.vw.layout import (
@@ -118,38 +117,38 @@ def name_end(at: int) -> int:
 @kernel
 def enter_namespace(state: int, at: int, length: int) -> None:
     """Begin a namespace: its name, which may be empty, is at this address."""
-    store_int(state + NAMESPACE_AT, at)
-    store_int(state + NAMESPACE_LENGTH, length)
-    if load_int(state + HASHING) != 0:
-        store_word(state + SEED, _seed(state, at, length))
+    store_i64(state + NAMESPACE_AT, at)
+    store_i64(state + NAMESPACE_LENGTH, length)
+    if load_i64(state + HASHING) != 0:
+        store_u64(state + SEED, _seed(state, at, length))
         return
-    store_int(state + PREFIX_LENGTH, length + 1 if length > 0 else 0)
-    prefix = load_int(state + PREFIX)
+    store_i64(state + PREFIX_LENGTH, length + 1 if length > 0 else 0)
+    prefix = load_i64(state + PREFIX)
     for i in range(_PREFIX_WORDS):
         word, mask = _0, _ALL
         here = length - 8 * i
         if length > 0 and here >= 8:
-            word, mask = load_word(at + 8 * i), _0
+            word, mask = load_u64(at + 8 * i), _0
         elif length > 0 and here >= 0:
             bits = np.uint64(8 * here)
             own = (np.uint64(1) << bits) - np.uint64(1)
-            word = (load_word(at + 8 * i) & own) | (_CARET << bits)
+            word = (load_u64(at + 8 * i) & own) | (_CARET << bits)
             mask = ~((own << _8) | _BYTE_MASK)
-        store_word(prefix + 8 * i, word)
-        store_word(prefix + 8 * (_PREFIX_WORDS + i), mask)
+        store_u64(prefix + 8 * i, word)
+        store_u64(prefix + 8 * (_PREFIX_WORDS + i), mask)
 
 
 @kernel
 def name_key(state: int, at: int, length: int) -> np.uint64:
     """The key of a name of the current namespace. VW's keys have 64 bits here; `arrange` masks them at the end."""
-    hashing = load_int(state + HASHING)
+    hashing = load_i64(state + HASHING)
     if hashing == 2:
-        return murmur3(at, length, load_word(state + SEED))
+        return murmur3(at, length, load_u64(state + SEED))
     if hashing == 1:
-        return _hash_of_name(at, length, load_word(state + SEED))
-    before = load_int(state + PREFIX_LENGTH)
+        return _hash_of_name(at, length, load_u64(state + SEED))
+    before = load_i64(state + PREFIX_LENGTH)
     if before + length < 8 * _PREFIX_WORDS:
-        return not_zero(_short_key(at - before, before + length, load_int(state + PREFIX)))
+        return not_zero(_short_key(at - before, before + length, load_i64(state + PREFIX)))
     if before == 0:
         return not_zero(xxh64_at(at, length))
     return _long_key(state, at, length)
@@ -161,8 +160,8 @@ def nameless_key(state: int, at: int, length: int, number: int) -> np.uint64:
 
     Ours is the key of an interaction: of the key of the empty name, and the number.
     """
-    if load_int(state + HASHING) != 0:
-        return load_word(state + SEED) + np.uint64(number)
+    if load_i64(state + HASHING) != 0:
+        return load_u64(state + SEED) + np.uint64(number)
     return cross_two(state, name_key(state, at, length), np.uint64(number))
 
 
@@ -172,10 +171,10 @@ def _short_key(base: int, length: int, prefix: int) -> np.uint64:
     state = P5 + np.uint64(length)
     at = 0
     while length - at >= 8:
-        own = load_word(base + at) & load_word(prefix + 8 * _PREFIX_WORDS + at)
-        state = take_word(state, own | load_word(prefix + at))
+        own = load_u64(base + at) & load_u64(prefix + 8 * _PREFIX_WORDS + at)
+        state = take_word(state, own | load_u64(prefix + at))
         at += 8
-    word = (load_word(base + at) & load_word(prefix + 8 * _PREFIX_WORDS + at)) | load_word(prefix + at)
+    word = (load_u64(base + at) & load_u64(prefix + 8 * _PREFIX_WORDS + at)) | load_u64(prefix + at)
     rest = length - at
     if rest >= 4:
         state = take_half(state, word & _HALF_MASK)
@@ -194,9 +193,9 @@ def _long_key(state: int, at: int, length: int) -> np.uint64:
 
     There is room: the bar and the namespace come before the name.
     """
-    before = load_int(state + PREFIX_LENGTH)
-    original = load_int(state + ORIGINAL)
-    namespace = load_int(state + NAMESPACE_AT) + original
+    before = load_i64(state + PREFIX_LENGTH)
+    original = load_i64(state + ORIGINAL)
+    namespace = load_i64(state + NAMESPACE_AT) + original
     base = at - before
     for i in range(before - 1):
         store_byte(base + i, load_byte(namespace + i))
@@ -212,7 +211,7 @@ def _seed(state: int, at: int, length: int) -> np.uint64:
     """VW's hash of a namespace's name; 0 if the name is empty."""
     if length == 0:
         return _0
-    if load_int(state + HASHING) == 2:
+    if load_i64(state + HASHING) == 2:
         return murmur3(at, length, _0)
     return _hash_of_name(at, length, _0)
 
@@ -253,7 +252,7 @@ def murmur3(at: int, length: int, seed: np.uint64) -> np.uint64:
         at += 4
     rest = length & 3
     if rest > 0:
-        h ^= _scramble(load_word(at) & ((np.uint64(1) << np.uint64(8 * rest)) - np.uint64(1)))
+        h ^= _scramble(load_u64(at) & ((np.uint64(1) << np.uint64(8 * rest)) - np.uint64(1)))
     h ^= np.uint64(length) & _HALF_MASK
     h = ((h ^ (h >> np.uint64(16))) * _M4) & _HALF_MASK
     h = ((h ^ (h >> np.uint64(13))) * _M5) & _HALF_MASK
@@ -263,7 +262,7 @@ def murmur3(at: int, length: int, seed: np.uint64) -> np.uint64:
 @kernel
 def gram_key(state: int, first: np.uint64, following: np.uint64) -> np.uint64:
     """The key of an n-gram. Ours is XXH64 of both keys and a blank, which makes it differ from an interaction."""
-    if load_int(state + HASHING) != 0:
+    if load_i64(state + HASHING) != 0:
         return first * _GRAM + following
     whole = take_byte(take_word(take_word(P5 + np.uint64(17), first), following), _BLANK)
     return not_zero(avalanche(whole))
@@ -272,7 +271,7 @@ def gram_key(state: int, first: np.uint64, following: np.uint64) -> np.uint64:
 @kernel
 def cross_two(state: int, a: np.uint64, b: np.uint64) -> np.uint64:
     """The key of an interaction of two. Ours is XXH64 of both keys, as for crosses of events' fields."""
-    if load_int(state + HASHING) != 0:
+    if load_i64(state + HASHING) != 0:
         return (a * _INTERACTION) ^ b
     return not_zero(avalanche(take_word(take_word(P5 + np.uint64(16), a), b)))
 
@@ -280,7 +279,7 @@ def cross_two(state: int, a: np.uint64, b: np.uint64) -> np.uint64:
 @kernel
 def cross_three(state: int, a: np.uint64, b: np.uint64, c: np.uint64) -> np.uint64:
     """The key of an interaction of three."""
-    if load_int(state + HASHING) != 0:
+    if load_i64(state + HASHING) != 0:
         return (((a * _INTERACTION) ^ b) * _INTERACTION) ^ c
     return not_zero(avalanche(take_word(take_word(take_word(P5 + np.uint64(24), a), b), c)))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from stream_learner.core.events.fast.numbers import MAX_DIGITS, more_digits, nearest_float
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import load_byte, load_float, load_int, store_int
+from stream_learner.core.machine.memory import load_byte, load_f64, load_i64, store_i64
 from stream_learner.evaluate.formats.vw.layout import (
     DOUBT_ROOM,
     DOUBT_SPANS,
@@ -42,7 +42,7 @@ _POWERS = np.array(_powers(), np.float32)
 @kernel
 def read_number(state: int, at: int):  # type: ignore[no-untyped-def]
     """Read a number as the options ask for: (address behind it or MALFORMED, its value, which may be infinite)."""
-    if load_int(state + SINGLE) != 0:
+    if load_i64(state + SINGLE) != 0:
         return _read_single(state, at)
     return _read_nearest(state, at)
 
@@ -106,14 +106,14 @@ def _read_power(at: int):  # type: ignore[no-untyped-def]
 @kernel
 def _ask(state: int, start: int, behind: int) -> float:
     """The value that Python has decided for the next doubtful number of this line; 1 if it is not decided yet."""
-    k = load_int(state + DOUBTS)
-    store_int(state + DOUBTS, k + 1)
-    if k < load_int(state + KNOWN):
-        return load_float(load_int(state + DOUBT_VALUES) + 8 * k)
-    if k < load_int(state + DOUBT_ROOM):
-        spans = load_int(state + DOUBT_SPANS) + 16 * k
-        store_int(spans, start)
-        store_int(spans + 8, behind)
+    k = load_i64(state + DOUBTS)
+    store_i64(state + DOUBTS, k + 1)
+    if k < load_i64(state + KNOWN):
+        return load_f64(load_i64(state + DOUBT_VALUES) + 8 * k)
+    if k < load_i64(state + DOUBT_ROOM):
+        spans = load_i64(state + DOUBT_SPANS) + 16 * k
+        store_i64(spans, start)
+        store_i64(spans + 8, behind)
     return 1.0
 
 
