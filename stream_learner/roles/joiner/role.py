@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stream_learner.adapters import open_files
@@ -38,6 +39,7 @@ from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
+from stream_learner.roles.joiner.held_partitions import HeldPartitions
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
@@ -98,10 +100,7 @@ class JoinerRole:
         self._until_tick = until_tick
         self._log = get_logger("joiner").bind(model=config.model)
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)
-        self.partitions: dict[int, PartitionJoiner] = {}
-        self._parked: dict[int, PartitionJoiner] = {}
-        """Those of a member that was silent for too long. If it is given them again, they go on as they are: whoever
-        wrote meanwhile shows in the offsets that are acknowledged, as for a process that was stopped for a while."""
+        self._held = HeldPartitions(self._report_partition, partial(forget_partition, metrics))
         self._plan: PartitionPlan | None = None
         self._membership: Membership | None = None
         self._appender: Appender | None = None
@@ -110,7 +109,6 @@ class JoinerRole:
         self._orphans = OrphanShare()
         self._ahead = AheadWatch()
         self._silence = self._silence_watch()
-        self._given: set[int] = set()
         self._turns = 0
         self._retry_s = 0.0
         self._committed_at_s = 0.0
@@ -123,6 +121,11 @@ class JoinerRole:
         if not (join.close_idle and join.hold_on_silence):
             return None
         return SilenceWatch(topics.impressions.topic, topics.clicks.topic, self._log)
+
+    @property
+    def partitions(self) -> dict[int, PartitionJoiner]:
+        """The joiners that are turned, by partition."""
+        return self._held.joining
 
     @property
     def why_not_ready(self) -> str:
@@ -140,7 +143,7 @@ class JoinerRole:
         A joiner that is done stays in its group, so that its partitions do not go to another that would begin them.
         """
         partitions = list(self.partitions.values())
-        return bool(partitions) and not self._given and all(joiner.done for joiner in partitions)
+        return bool(partitions) and not self._held.given and all(joiner.done for joiner in partitions)
 
     def views(self) -> list[PartitionView]:
         """How far each partition held has come; may be asked from any thread."""
@@ -291,12 +294,10 @@ class JoinerRole:
         """The producer is of no use any more: drop every attempt and begin again with a new one."""
         assert self._appender is not None and self._plan is not None
         self._log.warning("producer_renewed", reason=str(error))
-        held = frozenset(self.partitions)
-        self._drop(held | self._parked.keys())
+        self._held.begin_again()
         self._appender.close()
         self._appender = Appender(self._appending, name="joiner")
         self._plan = replace(self._plan, appender=self._appender)
-        self._given |= held
 
     def _follow_group(self) -> None:
         """Step 2: begin the partitions that are given, drop those that are taken."""
@@ -315,30 +316,17 @@ class JoinerRole:
         for event in events:
             self._log.info(type(event).__name__.lower(), partitions=sorted(event.partitions))
             if isinstance(event, Assigned):
-                self._take(event.partitions)
+                self._refuse_added(event.partitions)
+                self._held.assign(event.partitions)
             elif isinstance(event, Lost):
-                self._park(event.partitions)
+                self._held.park(event.partitions)
             else:
-                self._drop(event.partitions)
+                self._held.drop(event.partitions)
         if events:
             self._watch_ends()
 
-    def _take(self, partitions: frozenset[int]) -> None:
-        """Go on with what was parked and is given again, drop what is not; begin the rest soon.
-
-        Raises PartitionCountsDiffer for partitions that were added since the start.
-        """
-        self._refuse_added(partitions)
-        parked, self._parked = self._parked, {}
-        for partition, joiner in parked.items():
-            if partition in partitions:
-                self.partitions[partition] = joiner
-            else:
-                joiner.close()
-        self._given |= partitions - self.partitions.keys()
-
     def _refuse_added(self, partitions: frozenset[int]) -> None:
-        """The group may know of partitions that were added before the topics are looked at again."""
+        """Raise PartitionCountsDiffer for partitions that were added since the start; the group may know them first."""
         assert self._plan is not None and self._topics is not None
         added = sorted(partition for partition in partitions if partition >= self._plan.partitions)
         if added:
@@ -346,48 +334,33 @@ class JoinerRole:
             there = f"the topics had {count_of(self._plan.partitions, 'partition')} when it began"
             raise PartitionCountsDiffer(f"the group gave out partitions {added}, and {there}", action=ADDED)
 
-    def _park(self, partitions: frozenset[int]) -> None:
-        """Leave partitions as they are until the group says whose they are."""
-        self._given -= partitions
-        for partition in partitions & self.partitions.keys():
-            self._parked[partition] = self.partitions.pop(partition)
-            forget_partition(self._metrics, partition)
-
     def _begin_given(self) -> None:
         """Begin the partitions that were given; where the group's hint cannot be had now, try again soon."""
-        if not self._given or time.monotonic() < self._retry_s:
+        given = self._held.given
+        if not given or time.monotonic() < self._retry_s:
             return
         assert self._plan is not None and self._membership is not None
-        held = len(self.partitions) + len(self._given)
+        held = len(self.partitions) + len(given)
         buffer_bytes = max(self._config.join.buffer_bytes // held, MIN_PARTITION_BUFFER_BYTES)
-        for partition in sorted(self._given):
+        for partition in sorted(given):
             try:
                 metadata = self._membership.committed(partition).metadata
             except (BrokerUnreachable, RetryLater) as error:
                 self._log.warning("hint_not_known_yet", partition=partition, reason=str(error))
                 self._retry_s = time.monotonic() + RETRY_S
                 return
-            self._given.discard(partition)
             if self._silence is not None:
                 self._silence.recall(metadata)
             hint = Hint.from_text(metadata)
-            self.partitions[partition] = PartitionJoiner(self._plan, partition, hint, buffer_bytes)
+            self._held.begin(partition, PartitionJoiner(self._plan, partition, hint, buffer_bytes))
 
-    def _drop(self, partitions: frozenset[int]) -> None:
-        self._given -= partitions
-        for partition in partitions & self._parked.keys():
-            self._parked.pop(partition).close()
-        for partition in partitions:
-            joiner = self.partitions.pop(partition, None)
-            if joiner is not None:
-                report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
-                joiner.close()
-                forget_partition(self._metrics, partition)
+    def _report_partition(self, joiner: PartitionJoiner) -> None:
+        report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
 
     def _watch_ends(self) -> None:
         assert self._ends is not None
         topics = (self._config.input.impressions.topic, self._config.input.clicks.topic)
-        self._ends.watch((topic, partition) for topic in topics for partition in {*self.partitions, *self._given})
+        self._ends.watch((topic, partition) for topic in topics for partition in {*self.partitions, *self._held.given})
 
     def _commit(self) -> None:
         """Step 4: commit the offsets of the durable marks, with the hint for the next owner; update the metrics."""
@@ -401,7 +374,7 @@ class JoinerRole:
                 note = hint if self._silence is None else self._silence.with_hint(hint)
                 self._membership.commit(partition, last.next_impression, last.click_cursor, note)
             self._warn_of_orphans(joiner)
-            report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
+            self._report_partition(joiner)
         self._report()
 
     def _warn_of_orphans(self, joiner: PartitionJoiner) -> None:
@@ -469,7 +442,7 @@ class JoinerRole:
         for part in (self._appender, self._membership):
             if part is not None:
                 part.close()
-        self._drop(frozenset({*self.partitions, *self._parked}))
+        self._held.drop_all()
         if self._ends is not None:
             self._ends.stop()
         self._log.info("joiner_stopped")
