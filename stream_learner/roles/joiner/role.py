@@ -1,12 +1,9 @@
-"""The joiner: a member of the group that turns impressions and clicks into the training log.
-
-In: the two input topics, and the partitions of them that the group gives to this process. Out: the training log,
-dead letters, committed offsets for lag displays. This file must never decide what a tick holds.
+"""The joiner's loop: a member of the group that joins the partitions which the group gives to this process.
 
 1. Check that the topics exist and belong together.
-2. Join the group; for each pair of partitions given, begin a `PartitionJoiner`; for each taken, drop it.
+2. Join the group; begin a `PartitionJoiner` for each pair of partitions given, drop it for each taken.
 3. Turn every partition once; hand acknowledged offsets to the partition that appended the record.
-4. Now and then, commit the offsets of the durable marks: a hint, and what lag displays show.
+4. Every `COMMIT_EVERY_S`, commit the offsets of the durable marks: a hint, and what lag displays show.
 """
 
 from __future__ import annotations
@@ -68,10 +65,10 @@ COMMIT_EVERY_S = 1.0
 FLUSH_S = 5.0
 RETRY_S = 1.0
 STUCK_S = 30.0
-"""A record that waits so long for its acknowledgement is worth a word; the brokers may lack in-sync replicas."""
+"""A record that waits so long for its acknowledgement is logged; the brokers may lack in-sync replicas."""
 MIN_PARTITION_BUFFER_BYTES = 1 << 20
 MOST_FETCHED_IMPRESSIONS_BYTES, MOST_FETCHED_CLICKS_BYTES = 64 << 20, 16 << 20
-"""What may be fetched ahead of a topic, all partitions together; no more than a quarter of `join.buffer` each."""
+"""The most that is fetched ahead of a topic, all partitions together; a quarter of `join.buffer` where that is less."""
 CLIENTS = 7
 """Two for administration, the group member, the producer, and a consumer of each topic that is read."""
 
@@ -90,8 +87,8 @@ class JoinerRole:
         until_tick: int | None = None,
         leave: bool = False,
     ) -> None:
-        """until_tick: the last tick to make, in every partition; None for no end. See `done`. leave: whether a static
-        member gives its partitions away at once when it has finished.
+        """until_tick: the last tick to make, in every partition; None for no end. leave: whether a static member gives
+        its partitions away at once when it has finished.
         """
         self._leave = leave
         self._config = config
@@ -116,7 +113,7 @@ class JoinerRole:
         self._stuck = 0.0
 
     def _silence_watch(self) -> SilenceWatch | None:
-        """None where clicks may be silent, or the wall clock closes nothing in any case."""
+        """None where the settings allow silent clicks, or where the wall clock closes no tick in any case."""
         join, topics = self._config.join, self._config.input
         if not (join.close_idle and join.hold_on_silence):
             return None
@@ -129,7 +126,7 @@ class JoinerRole:
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before this joiner does its part, "" if nothing."""
+        """The reason why this joiner does not do its part, "" if it does."""
         if self._membership is None:
             return "the joiner has not joined its group"
         if self._outage.since_s is not None:
@@ -138,7 +135,7 @@ class JoinerRole:
 
     @property
     def done(self) -> bool:
-        """Whether every partition that it holds has come to `until_tick`; never without one, or before it holds any.
+        """Whether every partition held has come to `until_tick`; False without one, or while no partition is held.
 
         A joiner that is done stays in its group, so that its partitions do not go to another that would begin them.
         """
@@ -248,9 +245,10 @@ class JoinerRole:
         return any(did)
 
     def _turn_partitions(self) -> list[bool]:
-        """Each partition once; another is the first every time, because they share what `join.max_rate` allows.
+        """Turn each partition once; another is the first every time, because they share what `join.max_rate` allows.
 
-        None while brokers take no records: what is appended must not fill the queue.
+        Turns none while brokers take no records, so that the producer's queue is not filled. Returns for each whether
+        it did anything.
         """
         assert self._appender is not None
         if self._appender.is_filling:
@@ -261,8 +259,8 @@ class JoinerRole:
         try:
             return [joiner.turn() for joiner in joiners[first:] + joiners[:first]]
         except (LogTrimmed, TopicMissing):
-            # A topic that was made anew also lacks the offset, and one beside which others have grown the partition:
-            # these are the things to say.
+            # A topic that was made anew lacks the offset as well, and a topic that has fewer partitions than the others
+            # lacks the partition: the check raises the error that says so.
             assert self._topics is not None
             self._topics.check_now()
             raise
@@ -291,7 +289,7 @@ class JoinerRole:
         return bool(deliveries)
 
     def _renew_appender(self, error: RetryLater) -> None:
-        """The producer is of no use any more: drop every attempt and begin again with a new one."""
+        """The producer cannot be used any more: drop every attempt, and begin again with a new producer."""
         assert self._appender is not None and self._plan is not None
         self._log.warning("producer_renewed", reason=str(error))
         self._held.begin_again()
@@ -335,7 +333,7 @@ class JoinerRole:
             raise PartitionCountsDiffer(f"the group gave out partitions {added}, and {there}", action=ADDED)
 
     def _begin_given(self) -> None:
-        """Begin the partitions that were given; where the group's hint cannot be had now, try again soon."""
+        """Begin the partitions that were given; where brokers do not tell the hint, try again after `RETRY_S`."""
         given = self._held.given
         if not given or time.monotonic() < self._retry_s:
             return
@@ -386,7 +384,7 @@ class JoinerRole:
                 self._log.warning("many_orphans", matched_share=round(matched, 3), note=causes)
 
     def _note_stuck(self) -> None:
-        """Say once that the brokers take no records: every append is tried again for as long as it takes."""
+        """Log it when the brokers begin to take no records, and when they take them again."""
         now_s = self._plan.clock_s() if self._plan is not None else 0.0
         oldest_s = min((j.appending_since_s for j in self.partitions.values()), default=now_s)
         stuck = now_s - oldest_s if now_s - oldest_s > STUCK_S else 0.0
@@ -396,7 +394,7 @@ class JoinerRole:
         self._stuck = stuck
 
     def _watch_log_time(self) -> None:
-        """Say where the log time of an input is ahead of the clock, in the partition where it is furthest."""
+        """Log it when the log time of an input begins to be ahead of the clock, with the furthest partition."""
         now_ms, joins = self._clock_ms(), {p: j.join for p, j in self.partitions.items() if j.join is not None}
         for side in ("impressions", "clicks"):
             log_times = {
@@ -414,7 +412,7 @@ class JoinerRole:
                 say(event, input=side, partition=furthest, seconds=round(ahead_ms / 1000, 1))
 
     def _report(self) -> None:
-        """Figures over all partitions."""
+        """Report the metrics over all partitions."""
         self._watch_log_time()
         joiners = self.partitions.values()
         self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
@@ -438,7 +436,7 @@ class JoinerRole:
             self._membership.leave()
 
     def close(self) -> None:
-        """Drop all attempts and fall silent; a static member keeps its partitions."""
+        """Drop all attempts and close all clients; a static member keeps its partitions."""
         for part in (self._appender, self._membership):
             if part is not None:
                 part.close()
