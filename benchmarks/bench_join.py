@@ -11,7 +11,7 @@ import numpy as np
 
 from stream_learner.core.events.decoders import Clicks, Impressions
 from stream_learner.core.join import kernels
-from stream_learner.core.join.partition import ExampleScratch, JoinSpec, PartitionJoin
+from stream_learner.core.join.state import ExampleScratch, JoinSpec, JoinState
 from stream_learner.core.machine import id_table
 
 FEATURES = 39
@@ -33,7 +33,7 @@ def _measure(name: str, batches: int, ids: int, window_ms: int, tick_ms: int, re
     """With `ids` distinct ids within `dedupe` of log time, once the tables have reached their size."""
     rng = np.random.default_rng(7)
     pool = _pool(rng)
-    join = PartitionJoin(
+    join = JoinState(
         JoinSpec(window_ms=window_ms, skew_ms=1000, tick_ms=tick_ms, dedupe_ms=max(1, ids // PER_MS)),
         impression_start=0,
         click_start=0,

@@ -17,7 +17,7 @@ from chaos.result import Result
 from stream_learner.core.log.balance import Balance
 from stream_learner.core.log.marks import Mark
 from stream_learner.operations.audit import run as audit
-from stream_learner.operations.audit.request import Request
+from stream_learner.operations.audit.request import AuditRequest
 from tests.e2e.checks import state_of
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.training_log import counts_of, plain_examples
@@ -141,7 +141,7 @@ def _learner_differences(site: Site, fleet: Fleet, model: loop.Fold) -> list[str
 
 def _audit_findings(site: Site) -> list[str]:
     """What `stream-learner audit --replay` says of the topics, nothing where they are sound."""
-    found = audit.audit(site.config, Request(replay=True))
+    found = audit.audit(site.config, AuditRequest(replay=True))
     told = [f"audit: {finding}" for finding in found["findings"][:MOST_FINDINGS]]
     error = audit.verdict(found)
     return told if error is None else [f"audit: {error}", *told]

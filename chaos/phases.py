@@ -41,7 +41,7 @@ def begun(process: Process, kind: str) -> bool:
     return since_s(process, BEGUN[kind]) is not None
 
 
-class Hunt:
+class AimedKill:
     """A kill that waits for its phase. `is_due` when the process is there, or has not come there for long."""
 
     def __init__(self, fleet: Fleet, step: Step) -> None:

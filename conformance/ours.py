@@ -38,7 +38,7 @@ class OurMachine:
         learner, other = self._player.learner, OurMachine(self._settings, self._loss)
         fresh = other._player.learner
         for rows in learner.table.items():
-            fresh.table.load(*rows)
+            fresh.table.load(rows)
         fresh.restore(learner.state_scalars())
         return other
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from figures.play import Rows, Vector
+from figures.play import SparseExamples, Vector
 from stream_learner.evaluate.formats.libsvm import LibsvmText
 
 FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "data"
@@ -21,7 +21,7 @@ class DataMissing(Exception):
     """A figure needs a file that is not there."""
 
 
-def libsvm(*names: str) -> tuple[Rows, Vector]:
+def libsvm(*names: str) -> tuple[SparseExamples, Vector]:
     """The rows of files in LIBSVM text, one after the other, and their labels; columns are numbered by appearance."""
     starts, keys, values, labels, before = [np.zeros(1, np.int64)], [], [], [], 0
     for name in names:
@@ -37,16 +37,16 @@ def libsvm(*names: str) -> tuple[Rows, Vector]:
         values.append(parsed.batch.values.copy())
         labels.append(parsed.batch.label.copy())
     _, columns = np.unique(np.concatenate(keys), return_inverse=True)
-    return Rows(np.concatenate(starts), columns, np.concatenate(values)), np.concatenate(labels)
+    return SparseExamples(np.concatenate(starts), columns, np.concatenate(values)), np.concatenate(labels)
 
 
-def sentiment(domain: str) -> tuple[Rows, Vector]:
+def sentiment(domain: str) -> tuple[SparseExamples, Vector]:
     """Reviews of one domain, all that there are."""
     return libsvm(*(f"sentiment/{domain}_{part}.svmlight.gz" for part in ("train", "test")))
 
 
-def of_unit_length(rows: Rows) -> Rows:
+def of_unit_length(rows: SparseExamples) -> SparseExamples:
     """The rows divided by their Euclidean length."""
     lengths = np.sqrt(np.add.reduceat(rows.values**2, rows.start[:-1]))
     lengths[np.diff(rows.start) == 0] = 1.0
-    return Rows(rows.start, rows.columns, rows.values / np.repeat(lengths, np.diff(rows.start)))
+    return SparseExamples(rows.start, rows.columns, rows.values / np.repeat(lengths, np.diff(rows.start)))

@@ -25,7 +25,7 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """Keys are to be spread evenly over 64 bits, as hashes are; multiples of an odd number are, and none repeats."""
 
 
-class Rows(NamedTuple):
+class SparseExamples(NamedTuple):
     """Sparse examples: row r has the columns and values from start[r] to start[r + 1]; each column once in a row."""
 
     start: NDArray[np.int64]
@@ -35,15 +35,15 @@ class Rows(NamedTuple):
     def __len__(self) -> int:
         return len(self.start) - 1
 
-    def taken(self, order: NDArray[np.int64]) -> Rows:
+    def taken(self, order: NDArray[np.int64]) -> SparseExamples:
         """The rows in another order."""
         lengths = np.diff(self.start)[order]
         start = np.concatenate(([0], np.cumsum(lengths)))
         places = np.repeat(self.start[order] - start[:-1], lengths) + np.arange(start[-1])
-        return Rows(start, self.columns[places], self.values[places])
+        return SparseExamples(start, self.columns[places], self.values[places])
 
 
-def records(rows: Rows, labels: Vector, importances: Vector | None = None) -> list[ExampleRecord]:
+def records(rows: SparseExamples, labels: Vector, importances: Vector | None = None) -> list[ExampleRecord]:
     """The examples as records of the fold."""
     weights = np.ones(len(labels)) if importances is None else importances
     made, first = [], 0
@@ -61,7 +61,7 @@ def keys_of(columns: NDArray[np.int64]) -> NDArray[np.uint64]:
     return (columns.astype(np.uint64) + np.uint64(1)) * SPREAD
 
 
-def _record(rows: Rows, labels: Vector, weights: Vector, first: int, end: int) -> ExampleRecord:
+def _record(rows: SparseExamples, labels: Vector, weights: Vector, first: int, end: int) -> ExampleRecord:
     low, high = rows.start[first], rows.start[end]
     distinct, indices = np.unique(rows.columns[low:high], return_inverse=True)
     values = rows.values[low:high]
@@ -129,7 +129,7 @@ def play(optimizer: Mapping[str, Any], moves: Iterable[Move], dimension: int) ->
         w = player.weights(dimension)
         g = np.asarray(move(w) if callable(move) else move, float)
         columns = np.flatnonzero(g)
-        rows = Rows(np.array([0, len(columns)]), columns, g[columns])
+        rows = SparseExamples(np.array([0, len(columns)]), columns, g[columns])
         player.learn(records(rows, np.ones(1)))
         plays.append(w)
         gradients.append(g)

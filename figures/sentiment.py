@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 from figures.data import SENTIMENT, of_unit_length, sentiment
 from figures.page import Claim, Figure, Plot, table
-from figures.play import Player, Rows, Vector, records
+from figures.play import Player, SparseExamples, Vector, records
 
 R = 100.0
 SEEDS, QUICK_SEEDS = 20, 2
@@ -32,7 +32,7 @@ PUBLISHED = {
 """The paper's, in the order of `ALGORITHMS`."""
 
 
-def one_pass(rows: Rows, labels: Vector, seed: int) -> tuple[Vector, Vector]:
+def one_pass(rows: SparseExamples, labels: Vector, seed: int) -> tuple[Vector, Vector]:
     """Hinge loss and rate of mistakes of each algorithm over the rows in the order of a seed."""
     order = np.random.default_rng(seed).permutation(len(rows))
     y = labels[order]

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from figures.page import Claim, Figure, Plot, table
-from figures.play import Player, Rows, Vector, records
+from figures.play import Player, SparseExamples, Vector, records
 
 SIZES = (10, 13, 16, 22, 28, 36, 46, 60, 77, 100, 129, 167, 215)
 QUICK_SIZES = SIZES[:5]
@@ -30,7 +30,7 @@ def _margins(optimizer: Mapping[str, Any], rounds: int, label: float) -> Vector:
     player, plays, left = Player(optimizer, "quantile"), [], rounds
     while left:
         n = min(left, BATCH)
-        rows = Rows(np.arange(n + 1), np.zeros(n, np.int64), np.ones(n))
+        rows = SparseExamples(np.arange(n + 1), np.zeros(n, np.int64), np.ones(n))
         plays.append(player.learn(records(rows, np.full(n, label), np.full(n, 2.0))))
         left -= n
     return np.concatenate(plays)

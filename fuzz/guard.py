@@ -39,7 +39,7 @@ def fenced(size: int, side: Side) -> NDArray[np.uint8]:
     return np.frombuffer(memory, np.uint8, size, at)
 
 
-class Shelf:
+class GuardedBuffer:
     """A place for inputs, one after the other: each `put` overwrites the one before."""
 
     def __init__(self, side: Side, room: int = 1 << 20) -> None:

@@ -22,7 +22,7 @@ from simulation.events import (
 from simulation.kafka import Appender, Died, Log, Waiting
 from simulation.oracle import accepted_marks, chain_is_sure
 from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Process
-from stream_learner.adapters.kafka import Place
+from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.core.log.marks import Mark
 from stream_learner.errors import LogTrimmed, RetryLater, Stop
 from stream_learner.roles.joiner import partition as partition_module
@@ -83,7 +83,7 @@ class World:
         self.lost = ""
         self.topic_ids = {IMPRESSIONS: b"i" * 16, CLICKS: b"c" * 16}
         topics, order = (IMPRESSIONS, CLICKS, LOG), count()
-        self.logs: dict[Place, Log] = {
+        self.logs: dict[TopicAndPartition, Log] = {
             (topic, p): Log(order, 0 if topic == LOG else rng.choice((0, 0, 7)))
             for topic in topics
             for p in range(self.partitions)
@@ -105,7 +105,7 @@ class World:
         self.start_process()
         self.rebalance()
 
-    def _traffic(self) -> dict[Place, list[Arrival]]:
+    def _traffic(self) -> dict[TopicAndPartition, list[Arrival]]:
         found = {}
         for partition in range(self.partitions):
             traffic = random_traffic(self.rng, self.spec)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from simulation import kafka, process
-from stream_learner.adapters.kafka import End, EndWatch, Place
+from stream_learner.adapters.kafka import End, EndWatch, TopicAndPartition
 from stream_learner.core.join import impressions as join_impressions
 from stream_learner.core.join.clicks import ClickMemory, ClickRows
 from stream_learner.core.join.columns import LogTime
 from stream_learner.core.join.impressions import ImpressionBuffer
 from stream_learner.core.join.kernels import BLOCK, DEAD, UNMATCHED, expire_clicks
-from stream_learner.core.join.partition import PartitionJoin
 from stream_learner.core.join.rows import ImpressionRows
 from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.join.state import JoinState
 from stream_learner.core.log.marks import Mark
 from stream_learner.roles.joiner.inputs import Inputs
 from stream_learner.roles.joiner.partition_clock import ClockRule, PartitionClock
@@ -37,24 +37,24 @@ def _forget_late(by: int) -> Any:
 
 
 def _no_wait_for_impressions() -> Any:
-    right = PartitionJoin.next_cut
+    right = JoinState.next_cut
 
-    def next_cut(self: PartitionJoin, click_idle: Any = None, impression_idle: Any = None, **kw: Any) -> Any:
+    def next_cut(self: JoinState, click_idle: Any = None, impression_idle: Any = None, **kw: Any) -> Any:
         return right(self, click_idle, FOR_EVER_MS, **kw)
 
     return next_cut
 
 
 def _no_wait_for_clicks() -> Any:
-    right = PartitionJoin.next_cut
+    right = JoinState.next_cut
 
-    def next_cut(self: PartitionJoin, click_idle: Any = None, impression_idle: Any = None, **kw: Any) -> Any:
+    def next_cut(self: JoinState, click_idle: Any = None, impression_idle: Any = None, **kw: Any) -> Any:
         return right(self, max(self.impression_log_time, click_idle or 0), impression_idle, **kw)
 
     return next_cut
 
 
-def _whole_batch(self: PartitionJoin, end_ms: int) -> int:
+def _whole_batch(self: JoinState, end_ms: int) -> int:
     return self._ahead.position
 
 
@@ -79,9 +79,9 @@ def _end_without_grace() -> Any:
 
 
 def _clock_after_the_answer(self: EndWatch) -> Any:
-    known, _ = self._queries.high_watermarks_known(self._places)
+    known, _ = self._queries.high_watermarks_known(self._partitions)
     now = self._clock_ms()
-    kept = {place: end for place, end in self.snapshot.items() if place in self._places}
+    kept = {place: end for place, end in self.snapshot.items() if place in self._partitions}
     self.snapshot = MappingProxyType({**kept, **{place: End(now, offset) for place, offset in known.items()}})
     return self.snapshot
 
@@ -92,7 +92,9 @@ def _old_answer_for_new() -> Any:
     def ask(self: EndWatch) -> Any:
         right(self)
         now = self._clock_ms()
-        answers: dict[Place, End] = {place: End(now, end.high_watermark) for place, end in self.snapshot.items()}
+        answers: dict[TopicAndPartition, End] = {
+            place: End(now, end.high_watermark) for place, end in self.snapshot.items()
+        }
         self.snapshot = MappingProxyType(answers)
         return self.snapshot
 
@@ -196,9 +198,9 @@ def _look_again_for(cursor: bool) -> Any:
 
 def _rows_beyond_the_cursor() -> Any:
     """Lets rows of clicks end with what has been read, not at the cursor: lends the memory the clicks read ahead."""
-    right = PartitionJoin.emit
+    right = JoinState.emit
 
-    def emit(self: PartitionJoin, *args: Any) -> Any:
+    def emit(self: JoinState, *args: Any) -> Any:
         self._clicks.ahead = self._ahead  # type: ignore[attr-defined]
         return right(self, *args)
 
@@ -217,7 +219,7 @@ def _rows_beyond_the_cursor() -> Any:
         )
         self.first = min(self.first, self.end)
 
-    return [(PartitionJoin, "emit", emit), (ClickMemory, "forget", forget)]
+    return [(JoinState, "emit", emit), (ClickMemory, "forget", forget)]
 
 
 def _read_uncommitted() -> Any:
@@ -231,14 +233,14 @@ def _read_uncommitted() -> Any:
 
 
 def _point_without(**nothing: Any) -> Any:
-    right = PartitionJoin.resume_point
+    right = JoinState.resume_point
     return lambda self, *args, **kwargs: replace(right(self, *args, **kwargs), **nothing)
 
 
 def _resume_without(**nothing: Any) -> Any:
-    right = PartitionJoin.resume
+    right = JoinState.resume
 
-    def resume(spec: JoinSpec, mark: Mark, **kw: Any) -> PartitionJoin:
+    def resume(spec: JoinSpec, mark: Mark, **kw: Any) -> JoinState:
         assert mark.resume is not None
         return right(spec, replace(mark, resume=replace(mark.resume, **nothing)), **kw)
 
@@ -247,18 +249,16 @@ def _resume_without(**nothing: Any) -> Any:
 
 MUTATIONS = {
     "closing: impressions need not have been read past the tick": lambda: [
-        (PartitionJoin, "next_cut", _no_wait_for_impressions())
+        (JoinState, "next_cut", _no_wait_for_impressions())
     ],
-    "closing: clicks need not have been read past the tick": lambda: [
-        (PartitionJoin, "next_cut", _no_wait_for_clicks())
-    ],
-    "closing: clicks count however far was read": lambda: [(PartitionJoin, "_cursor_at", _whole_batch)],
+    "closing: clicks need not have been read past the tick": lambda: [(JoinState, "next_cut", _no_wait_for_clicks())],
+    "closing: clicks count however far was read": lambda: [(JoinState, "_cursor_at", _whole_batch)],
     "closing: impressions are emitted however far was read": lambda: [
         (ImpressionBuffer, "end_of_those_before", _whole_buffer)
     ],
     "closing: every clock is believed": lambda: [(LogTime, "__init__", _own_word())],
     "closing: every clock is believed, of clicks that are kept as well": lambda: [
-        (PartitionJoin, "__init__", _with_spec(PartitionJoin, agree=1))
+        (JoinState, "__init__", _with_spec(JoinState, agree=1))
     ],
     "closing: the position need not have reached the end": lambda: [(Inputs, "_at_end", _end_without_position())],
     "closing: no grace": lambda: [(Inputs, "_at_end", _end_without_grace())],
@@ -299,25 +299,25 @@ MUTATIONS = {
     "made again: the border is looked for again": lambda: [
         (PartitionState, "_make_tick_again", _look_again_for(cursor=False))
     ],
-    "resume point: without steps": lambda: [(PartitionJoin, "resume_point", _point_without(steps=()))],
-    "resume point: steps are not taken from it": lambda: [(PartitionJoin, "resume", _resume_without(steps=()))],
+    "resume point: without steps": lambda: [(JoinState, "resume_point", _point_without(steps=()))],
+    "resume point: steps are not taken from it": lambda: [(JoinState, "resume", _resume_without(steps=()))],
     "resume point: nothing is read again for duplicates": lambda: [
         (ImpressionBuffer, "remembered_from", property(lambda self: self.next))
     ],
     "resume point: without the clicks' log time": lambda: [
-        (PartitionJoin, "resume_point", _point_without(click_log_time=-1))
+        (JoinState, "resume_point", _point_without(click_log_time=-1))
     ],
     "resume point: without the impressions' log time": lambda: [
-        (PartitionJoin, "resume_point", _point_without(impression_log_time=-1))
+        (JoinState, "resume_point", _point_without(impression_log_time=-1))
     ],
     "resume point: the clicks' log time is not taken from it": lambda: [
-        (PartitionJoin, "resume", _resume_without(click_log_time=-1))
+        (JoinState, "resume", _resume_without(click_log_time=-1))
     ],
     "resume point: the impressions' log time is not taken from it": lambda: [
-        (PartitionJoin, "resume", _resume_without(impression_log_time=-1))
+        (JoinState, "resume", _resume_without(impression_log_time=-1))
     ],
     "resume point: no click was matched": lambda: [(ClickMemory, "codes", lambda self: np.zeros(len(self), np.uint8))],
     "resume point: clicks that wait are not read again": lambda: [
-        (PartitionJoin, "_first_click", lambda self: self._click_cursor)
+        (JoinState, "_first_click", lambda self: self._click_cursor)
     ],
 }

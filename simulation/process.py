@@ -12,7 +12,7 @@ from typing import Protocol
 
 from simulation.events import CLICK_EVENTS, IMPRESSION_EVENTS
 from simulation.kafka import Appender, Died, Log, Queries, Reader
-from stream_learner.adapters.kafka import EndWatch, Place
+from stream_learner.adapters.kafka import EndWatch, TopicAndPartition
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.join.spec import JoinSpec
@@ -48,7 +48,7 @@ class World(Protocol):
     quiet: bool
     rng: Random
     seen: Counter[str]
-    logs: dict[Place, Log]
+    logs: dict[TopicAndPartition, Log]
     spec: JoinSpec
     close_idle: bool
     grace_ms: int
@@ -98,8 +98,8 @@ class _Questions(Queries):
         self._process = process
 
     def high_watermarks_known(
-        self, places: Iterable[Place]
-    ) -> tuple[dict[Place, int], dict[Place, StreamLearnerError]]:
+        self, places: Iterable[TopicAndPartition]
+    ) -> tuple[dict[TopicAndPartition, int], dict[TopicAndPartition, StreamLearnerError]]:
         """The ends, as `Queries` tells them."""
         asked = self._process.world.now
         known, failed = super().high_watermarks_known(places)
@@ -123,7 +123,7 @@ class Process:
         self.paused = False
         self.fragile = 0.0
         self._stale_in_a_row = 0
-        self.asked: defaultdict[Place, list[int]] = defaultdict(list)
+        self.asked: defaultdict[TopicAndPartition, list[int]] = defaultdict(list)
         queries = _Questions(self)
         self.appender = Appender(self)
         self.ends = EndWatch(queries, self.wall_clock_ms)  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ class Process:
             world.seen["broker errors"] += 1
             raise BrokerUnreachable("no answer") if name != "append" else RetryLater("the queue is full")
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """The end that a broker tells; sometimes, for a while, an older one of the training log."""
         stale = place[0] == LOG and not self.world.quiet and self.rng.random() < STALE_SHARE
         if not stale or self._stale_in_a_row == STALE_IN_A_ROW:

@@ -19,11 +19,11 @@ import numpy as np
 
 from simulation.evidence import law
 from simulation.kafka import Calm, Coordinator, Died, Log, Queries, Reader, TransactionalPublisher
-from stream_learner.adapters.kafka import Place
+from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers.ftrl import FtrlProximal
-from stream_learner.core.model.table.table import Rows
+from stream_learner.core.model.table.rows import StateRows
 from stream_learner.core.snapshots.pages import PagePolicy, Prefix
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.rows import WeightRows
@@ -43,7 +43,7 @@ class Checkpoint:
     """A learner's durable state as of a tick."""
 
     tick: int = -1
-    rows: Rows | None = None
+    rows: StateRows | None = None
     state: dict[str, Any] | None = None
 
 
@@ -53,7 +53,7 @@ class _Publication(Publication):
     def _rows_of(self, prefix: Prefix) -> WeightRows:
         rows = self._learner.table.rows_of(UNIVERSE)
         there = (rows.touched >= 0) & (rows.keys >= prefix.bits) & (rows.keys <= prefix.last)
-        return self._weights(rows.keys[there], rows.columns[there])
+        return self._weights(rows.where(there))
 
 
 class Machine:
@@ -77,7 +77,7 @@ class Process:
         self.learner = Learner(FtrlProximal(l1=world.l1))
         rows, state = machine.disk.rows, machine.disk.state
         if rows is not None and state is not None:
-            self.learner.table.load(rows.keys, rows.columns, rows.touched)
+            self.learner.table.load(rows)
             self.learner.restore(state)
         kind = Publication if world.scans_table else _Publication
         self.publication = kind(
@@ -111,7 +111,7 @@ class Process:
             world.seen["broker errors"] += 1
             raise BrokerUnreachable("no answer")
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """Ends are as they are."""
         return end
 
@@ -145,8 +145,7 @@ class Process:
         learner = self.learner
         learner.table.take_changed_for_checkpoint(self.tick)
         rows = learner.table.rows_of(UNIVERSE)
-        there = rows.touched >= 0
-        kept = Rows(rows.keys[there], rows.columns[there], rows.touched[there])
+        kept = rows.where(rows.touched >= 0)
         self.machine.disk = Checkpoint(self.tick, kept, learner.state_scalars())
 
     def publish(self) -> None:
@@ -185,7 +184,7 @@ class Scorer:
         """A random number, so that readers read some of the records; the largest once trouble is over."""
         return limit - 1 if self.world.quiet else self.world.rng.randrange(limit)
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """Ends are as they are."""
         return end
 
@@ -241,7 +240,7 @@ class World:
         self.published = -1
         self.torn_share = rng.choice(TORN_SHARES)
         order = count()
-        self.logs: dict[Place, Log] = {(TOPIC, shard): Log(order) for shard in range(self.shards)}
+        self.logs: dict[TopicAndPartition, Log] = {(TOPIC, shard): Log(order) for shard in range(self.shards)}
         self.coordinator = Coordinator(self.logs)
         self.policy = PagePolicy(
             page_bytes=12 * rng.choice((2, 4, 8)),

@@ -18,7 +18,7 @@ STEPS = {
     "Learner": "roles/learner/role.py",
     "Publication": "roles/learner/publication.py",
     "Checkpoint": "adapters/rocksdb/store.py",
-    "Copies of checkpoints": "roles/learner/copies/protocol.py",
+    "Copies of checkpoints": "roles/learner/copies/writer.py",
     "The state at a start": "roles/learner/recovery.py",
 }
 TABLES = {**STEPS, "Joiner: rule W": "roles/joiner/partition.py"}

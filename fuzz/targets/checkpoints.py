@@ -24,7 +24,7 @@ from fuzz.slow_checkpoints import SlowCheckpoint, SlowCopy
 from fuzz.slow_snapshots import Bad
 from fuzz.target import MIB, Target, Wrong, pack, unpack
 from fuzz.targets.snapshots import damaged_snapshot, sealed_anew
-from stream_learner.adapters.rocksdb.copy import places_of
+from stream_learner.adapters.rocksdb.copy import piece_ids_of
 from stream_learner.adapters.rocksdb.store import CheckpointStore, Loaded
 from stream_learner.core.errors import RecordError
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead, decode_copy
@@ -289,7 +289,7 @@ class CheckpointCopies(Target):
         if got != states or head.content != content:
             raise Wrong(f"{copy} consists of {got}, not {states}")
         if sum(sum(slots) for _, slots in states) <= _MOST_PIECES:
-            places = places_of(copy)
+            places = piece_ids_of(copy)
             if len(set(places)) != len(places):
                 raise Wrong(f"{copy} names a piece twice")
         return True

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fuzz.guard import Shelf, Side, fenced_arrays
+from fuzz.guard import GuardedBuffer, Side, fenced_arrays
 from fuzz.json_text import event_text
 from fuzz.target import Target, Wrong
 from stream_learner.core.events import engine as decode_engine
@@ -77,7 +77,7 @@ class _Decoder:
 
     def __init__(self, plan: Plan, side: Side) -> None:
         self.plan, self._side = plan, side
-        self._shelf = Shelf(side)
+        self._buffer = GuardedBuffer(side)
         self._left = 0
 
     def decode(self, raws: Sequence[bytes], times: NDArray[np.int64], behind: bytes) -> Columns:
@@ -89,7 +89,7 @@ class _Decoder:
                 self._decoder = BatchDecoder(self.plan)
                 self._left = _KEPT_FOR
             self._left -= 1
-            return self._decoder.decode(self._shelf.put(*raws, behind), bounds, times)
+            return self._decoder.decode(self._buffer.put(*raws, behind), bounds, times)
 
 
 class _Events(Target):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fuzz.guard import Shelf, Side, fenced, fenced_arrays
+from fuzz.guard import GuardedBuffer, Side, fenced, fenced_arrays
 from fuzz.json_text import event_text
 from fuzz.mutate import mutated
 from fuzz.target import Target, Wrong
@@ -43,7 +43,7 @@ class Requests(Target):
         super().__init__(corpus)
         self._bodies = [data[1:] for data in corpus]
         self._plans = [Plan({}, FeatureSpec.from_dict(features), ("id", "t")) for features in FEATURES]
-        self._shelves: dict[Side, Shelf] = {"end": Shelf("end"), "begin": Shelf("begin")}
+        self._buffers: dict[Side, GuardedBuffer] = {"end": GuardedBuffer("end"), "begin": GuardedBuffer("begin")}
 
     def make(self, rng: Random) -> bytes:
         number = bytes((rng.randrange(len(self._plans)),))
@@ -91,7 +91,7 @@ class Requests(Target):
         if not body:
             return -1
         room = min(len(body) // 2 + 1, MOST)
-        text, key = self._shelves[side].put(body), np.frombuffer(KEY, np.uint8)
+        text, key = self._buffers[side].put(body), np.frombuffer(KEY, np.uint8)
         places = fenced(8 * (2 * room + 3), side)
         span = address_of(places)
         starts, ends = span + 24, span + 24 + 8 * room
@@ -120,7 +120,7 @@ class Requests(Target):
         data = found.data.tobytes()
         texts = [data[a:b] for a, b in itertools.pairwise(bounds)]
         with fenced_arrays(side, decode_engine, decode_fields):
-            got = rows(BatchDecoder(plan).decode(self._shelves[side].put(data), found.bounds))
+            got = rows(BatchDecoder(plan).decode(self._buffers[side].put(data), found.bounds))
         for text, row in zip(texts, got, strict=True):
             if row != (right := plainly(plan, text, 0)):
                 raise Wrong(f"{text[:300]!r} is {row}, not {right}")

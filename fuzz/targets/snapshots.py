@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fuzz import slow_snapshots
-from fuzz.guard import Shelf, Side
+from fuzz.guard import GuardedBuffer, Side
 from fuzz.mutate import json_bytes_mutated, mutated, number_set
 from fuzz.slow_snapshots import Bad, SlowRecord
 from fuzz.target import Target, Wrong, pack, unpack
@@ -36,7 +36,7 @@ class SnapshotRecords(Target):
         super().__init__(corpus)
         self._pairs = [tuple(unpack(data)[:2]) for data in corpus]
         self._values = [value for _, value in self._pairs]
-        self._shelves: dict[Side, Shelf] = {"end": Shelf("end"), "begin": Shelf("begin")}
+        self._buffers: dict[Side, GuardedBuffer] = {"end": GuardedBuffer("end"), "begin": GuardedBuffer("begin")}
 
     def make(self, rng: Random) -> bytes:
         key, value = rng.choice(self._pairs)
@@ -51,7 +51,7 @@ class SnapshotRecords(Target):
         key, value = [*parts, b"", b""][:2]
         named = key if value[:1] != b"\x00" and key else None
         wanted = slowly(named, value)
-        place = memoryview(self._shelves[side].put(value, align=16)).toreadonly()
+        place = memoryview(self._buffers[side].put(value, align=16)).toreadonly()
         for memory in (value, place):
             got = fast(named, memory)  # type: ignore[arg-type]
             if got != wanted:

@@ -2,7 +2,7 @@
 
 In: a block of lines. Out: Wrong where label, weight, features or faults are others.
 This file must never hand a parser memory other than its own contract asks for: text is copied to where exactly the
-room that `LineWork` promises its kernels lies around it, and then an inaccessible page.
+room that `KernelParser` promises its kernels lies around it, and then an inaccessible page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stream_learner.core.events import engine
 from stream_learner.core.events.fast import fields
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan
-from stream_learner.evaluate.formats import line_work
+from stream_learner.evaluate.formats import kernel_parser
 from stream_learner.evaluate.formats.base import LineParser, Parsed
 from stream_learner.evaluate.formats.csv import CsvText
 from stream_learner.evaluate.formats.json_lines import JsonLines
@@ -68,7 +68,7 @@ class _Lines(Target):
     def check(self, inputs: Sequence[bytes], side: Side) -> int:
         accepted = 0
         for text in inputs:
-            with fenced_arrays(side, line_work, fields, engine):
+            with fenced_arrays(side, kernel_parser, fields, engine):
                 if self._left == 0:
                     self._parsers = {}
                     self._left = _BLOCK_FROM
@@ -94,7 +94,7 @@ class _Lines(Target):
         """Forget the room for text, so that it is made anew, and exactly as large as it has to be."""
         work = getattr(parser, "_work", None)
         if work is not None:
-            work._text = work._text[:0]
+            work.drop_text()
 
 
 def split(text: bytes) -> list[bytes]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fuzz import slow_log
-from fuzz.guard import Shelf, Side
+from fuzz.guard import GuardedBuffer, Side
 from fuzz.mutate import mutated, number_set
 from fuzz.slow_log import Bad, Header, SlowExamples, SlowMark
 from fuzz.target import Target, Wrong
@@ -37,7 +37,7 @@ class LogRecords(Target):
 
     def __init__(self, corpus: Sequence[bytes]) -> None:
         super().__init__(corpus)
-        self._shelves: dict[Side, Shelf] = {"end": Shelf("end"), "begin": Shelf("begin")}
+        self._buffers: dict[Side, GuardedBuffer] = {"end": GuardedBuffer("end"), "begin": GuardedBuffer("begin")}
 
     def make(self, rng: Random) -> bytes:
         return damaged_record(rng, rng.choice(self.corpus), self.corpus)
@@ -54,7 +54,7 @@ class LogRecords(Target):
 
     def _read(self, value: bytes, side: Side) -> Any:
         """What the decoder makes of the record: of the bytes, and of the same bytes at the edge."""
-        found = [fast(value), fast(memoryview(self._shelves[side].put(value, align=16)).toreadonly())]  # type: ignore[arg-type]
+        found = [fast(value), fast(memoryview(self._buffers[side].put(value, align=16)).toreadonly())]  # type: ignore[arg-type]
         if found[0] != found[1]:
             raise Wrong(f"{value[:200].hex()} is something else at another place")
         return found[0]

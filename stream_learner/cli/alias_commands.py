@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role, seconds
-from stream_learner.cli.output import print_fields, print_json, print_rows
+from stream_learner.cli.output import print_fields, print_json, print_table
 from stream_learner.config import Config
 from stream_learner.errors import ConfigError
 
 if TYPE_CHECKING:
-    from stream_learner.operations.promote.promotion import Outcome
+    from stream_learner.operations.promote.checks import Outcome
 
 alias_app = typer.Typer(help="List, show and delete aliases; `promote` points one at a model.", no_args_is_help=True)
 
@@ -75,12 +75,14 @@ def promote(
     and its log-loss on traffic that both have predicted is no larger than that of the model it replaces. Where a check
     fails nothing is written, and the exit code is 56.
     """
-    from stream_learner.operations.promote.promotion import Wish
-    from stream_learner.operations.promote.promotion import promote as promoted
+    from stream_learner.operations.promote.checks import PromotionRequest
+    from stream_learner.operations.promote.run import promote as promoted
 
     loaded = load_for_role(config, overrides)
-    wish = Wish(_alias_of(loaded, alias), _model_name(model), _who(who), forced=force, note=note, dry_run=dry_run)
-    _show(promoted(loaded, wish, max_lag_ms=round(max_lag * 1000), tolerance=tolerance), as_json)
+    request = PromotionRequest(
+        _alias_of(loaded, alias), _model_name(model), _who(who), forced=force, note=note, dry_run=dry_run
+    )
+    _show(promoted(loaded, request, max_lag_ms=round(max_lag * 1000), tolerance=tolerance), as_json)
 
 
 def rollback(
@@ -100,13 +102,13 @@ def rollback(
 
     Checked is only that a replica of it becomes complete.
     """
-    from stream_learner.operations.promote.promotion import Wish
-    from stream_learner.operations.promote.promotion import rollback as rolled_back
+    from stream_learner.operations.promote.checks import PromotionRequest
+    from stream_learner.operations.promote.run import rollback as rolled_back
 
     loaded = load_for_role(config, overrides)
     model = _model_name(to) if to is not None else ""
-    wish = Wish(_alias_of(loaded, alias), model, _who(who), forced=force, note=note, dry_run=dry_run)
-    _show(rolled_back(loaded, wish), as_json)
+    request = PromotionRequest(_alias_of(loaded, alias), model, _who(who), forced=force, note=note, dry_run=dry_run)
+    _show(rolled_back(loaded, request), as_json)
 
 
 @alias_app.command("list")
@@ -114,7 +116,7 @@ def list_aliases(config: ConfigFile = None, overrides: Overrides = None, as_json
     """List the aliases: the model that each points at, since when, by whom, whether forced, and what is pinned."""
     from stream_learner.operations.promote import aliases
 
-    print_rows(aliases.list_aliases(load_for_role(config, overrides)), title="aliases", as_json=as_json)
+    print_table(aliases.list_aliases(load_for_role(config, overrides)), title="aliases", as_json=as_json)
 
 
 @alias_app.command("show")
@@ -128,7 +130,7 @@ def show(name: AliasName, config: ConfigFile = None, overrides: Overrides = None
         return
     history = fields.pop("history")
     print_fields(fields)
-    print_rows(history, title="history")
+    print_table(history, title="history")
 
 
 @alias_app.command("delete")
@@ -222,22 +224,22 @@ def _pause(
 
 def _show(outcome: Outcome, as_json: bool) -> None:
     """The checks and what came of them; raises PromotionRefused where it was refused."""
-    from stream_learner.operations.promote.promotion import refusal
+    from stream_learner.operations.promote.run import refusal
 
-    wish = outcome.wish
+    request = outcome.request
     fields = {
-        "alias": wish.alias,
+        "alias": request.alias,
         "from": outcome.before,
-        "to": wish.model,
+        "to": request.model,
         "done": outcome.done,
-        "forced": wish.forced,
-        "who": wish.who,
+        "forced": request.forced,
+        "who": request.who,
     }
     checks = [{"check": c.name, "result": c.result, "detail": c.detail} for c in outcome.checks]
     if as_json:
         print_json({**fields, "checks": checks, "notes": outcome.notes})
     else:
-        print_rows(checks, title=f"{wish.what} {wish.model}")
+        print_table(checks, title=f"{request.what} {request.model}")
         print_fields(fields)
         for line in outcome.notes:
             typer.echo(f"note: {line}")

@@ -64,12 +64,12 @@ def audit(
     """
     loaded = load_for_role(config, overrides)
     from stream_learner.cli.audit_view import print_report, showing
-    from stream_learner.operations.audit.request import Request
+    from stream_learner.operations.audit.request import AuditRequest
     from stream_learner.operations.audit.run import audit as run_audit
     from stream_learner.operations.audit.run import verdict
 
     wanted = _range(loaded, start, until, from_tick, until_tick, from_offset, until_offset)
-    request = Request(wanted, tuple(partition or ()), replay, limit)
+    request = AuditRequest(wanted, tuple(partition or ()), replay, limit)
     with showing(f"audit of {loaded.model}") as show:
         found = run_audit(loaded, request, show)
     if as_json:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
-from stream_learner.cli.output import print_json, print_rows
+from stream_learner.cli.output import print_json, print_table
 from stream_learner.config.values import parse_start
 from stream_learner.wording import count_of
 
@@ -64,10 +64,10 @@ def begin_anew(
     (`stream-learner backfill`). The exit code is 30 where joiners run.
     """
     loaded = load_for_role(config, overrides)
-    from stream_learner.operations.begin_anew import Request, overtaken
+    from stream_learner.operations.begin_anew import BeginAnewRequest, overtaken
     from stream_learner.operations.begin_anew import begin_anew as run
 
-    found = run(loaded, Request(_where(start), tuple(partition or ()), write))
+    found = run(loaded, BeginAnewRequest(_where(start), tuple(partition or ()), write))
     if as_json:
         print_json(found)
     else:
@@ -89,7 +89,7 @@ def _where(text: str) -> str | int:
 
 
 def _print(found: Found) -> None:
-    print_rows([_row(row) for row in found["partitions"]], title=found["log"])
+    print_table([_row(row) for row in found["partitions"]], title=found["log"])
     for row in found["partitions"]:
         for line in _losses(row):
             typer.echo(f"partition {row['partition']}: {line}")

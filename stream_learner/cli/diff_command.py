@@ -49,7 +49,7 @@ def diff(
     The configuration says how to reach Kafka, and what a model that has published nothing is made of. Both logs are
     read once, from their beginnings. The exit code is 0 where the models are the same, 57 where they differ.
     """
-    from stream_learner.operations.diff.compare import compare_models
+    from stream_learner.operations.diff.run import compare_models
 
     loaded = load_for_role(config, overrides)
     pair = [loaded if name == loaded.model else loaded.renamed(name) for name in (model, other)]

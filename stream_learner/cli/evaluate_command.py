@@ -71,11 +71,11 @@ def evaluate(
     Wabbit. docs/evaluate.md has the optimizers, the losses, the formats and every figure.
     """
     from stream_learner.cli.evaluate_view import report
-    from stream_learner.evaluate.request import Request, TableColumns, TextFeatures, pass_plan
+    from stream_learner.evaluate.request import EvaluationRequest, TableColumns, TextFeatures, pass_plan
     from stream_learner.evaluate.run import Evaluation
 
     loaded = _configuration(config, overrides)
-    request = Request(
+    request = EvaluationRequest(
         files=tuple(files or ()),
         format=format_name,
         log=log,

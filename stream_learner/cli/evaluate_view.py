@@ -17,7 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from stream_learner.cli.output import aligned, print_json
-from stream_learner.evaluate.run import Evaluation, Moment, Result
+from stream_learner.evaluate.run import Evaluation, EvaluationProgress, EvaluationResult
 from stream_learner.wording import count_of
 
 NARROW: Final = 110
@@ -49,19 +49,19 @@ def report(evaluation: Evaluation, *, as_json: bool) -> None:
         raise result.error
 
 
-def _print_report(result: Result) -> None:
+def _print_report(result: EvaluationResult) -> None:
     """The table, and how long it took."""
-    _print_table(result)
+    _print_figures(result)
     rate = result.examples / result.seconds if result.seconds > 0.0 else 0.0
     passes = f" in {count_of(result.passes, 'pass', 'passes')}" if result.passes > 1 else ""
     _say(f"{count_of(result.examples, 'example')}{passes}, {result.seconds:.2f} s, {rate:,.0f} examples/s")
 
 
 @contextmanager
-def showing() -> Iterator[Callable[[Moment], None]]:
-    """A function that shows a moment, for as long as the block lasts; quiet where stderr is no terminal."""
+def showing() -> Iterator[Callable[[EvaluationProgress], None]]:
+    """A function that shows a progress, for as long as the block lasts; quiet where stderr is no terminal."""
     if not sys.stderr.isatty():
-        yield lambda moment: None
+        yield lambda progress: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -78,18 +78,18 @@ class _Bar:
         self._bar = bar
         self._task: TaskID | None = None
 
-    def show(self, moment: Moment) -> None:
+    def show(self, progress: EvaluationProgress) -> None:
         if self._task is None:
             self._task = self._bar.add_task("")
             self._bar.start()
-        rate = moment.examples / moment.seconds if moment.seconds > 0.0 else 0.0
-        text = f"pass {moment.passes + 1}: {count_of(moment.examples, 'example')}, {rate:,.0f}/s"
-        if moment.skipped:
-            text += f", {count_of(moment.skipped, 'bad line')}"
-        self._bar.update(self._task, description=text, completed=moment.bytes_read, total=moment.bytes_total)
+        rate = progress.examples / progress.seconds if progress.seconds > 0.0 else 0.0
+        text = f"pass {progress.passes + 1}: {count_of(progress.examples, 'example')}, {rate:,.0f}/s"
+        if progress.skipped:
+            text += f", {count_of(progress.skipped, 'bad line')}"
+        self._bar.update(self._task, description=text, completed=progress.bytes_read, total=progress.bytes_total)
 
 
-def _print_table(result: Result) -> None:
+def _print_figures(result: EvaluationResult) -> None:
     """The figures: on a terminal in its width, elsewhere as wide as they are."""
     if sys.stdout.isatty():
         _print_on_terminal(result)
@@ -99,7 +99,7 @@ def _print_table(result: Result) -> None:
         typer.echo(line)
 
 
-def _print_on_terminal(result: Result) -> None:
+def _print_on_terminal(result: EvaluationResult) -> None:
     """Configurations by number where a line has no room for their names."""
     console = Console(markup=False, emoji=False, highlight=False)
     by_number = console.width < NARROW

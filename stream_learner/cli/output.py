@@ -26,7 +26,7 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, default=str, ensure_ascii=False))
 
 
-def print_rows(rows: Sequence[Row], *, title: str = "", as_json: bool = False) -> None:
+def print_table(rows: Sequence[Row], *, title: str = "", as_json: bool = False) -> None:
     """Rows of the same columns: a table with lines on a terminal, columns of text elsewhere, or a JSON list."""
     if as_json:
         print_json([dict(row) for row in rows])
@@ -36,7 +36,7 @@ def print_rows(rows: Sequence[Row], *, title: str = "", as_json: bool = False) -
         return
     cells = [[name.replace("_", " ") for name in rows[0]], *([_cell(value) for value in row.values()] for row in rows)]
     if sys.stdout.isatty():
-        _print_table(cells, title)
+        _print_boxed(cells, title)
         return
     for line in [title] * bool(title) + aligned(cells):
         typer.echo(line)
@@ -61,7 +61,7 @@ def aligned(lines: Sequence[Sequence[str]], *, right_from: int | None = None) ->
     ]
 
 
-def _print_table(cells: Sequence[Sequence[str]], title: str) -> None:
+def _print_boxed(cells: Sequence[Sequence[str]], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 

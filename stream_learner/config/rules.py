@@ -83,7 +83,7 @@ def _learner_rules(config: Tree) -> Iterator[Problem]:
     """What `core` says of optimizer and loss, each and together."""
     from stream_learner.core.model.fold import check_loss
     from stream_learner.core.model.optimizers import sample_optimizer
-    from stream_learner.core.model.table.budget import MemoryBudget
+    from stream_learner.core.model.table.bounded import MemoryBudget
 
     try:
         optimizer = config.optimizer()

@@ -29,7 +29,7 @@ OnExamples = Callable[[int, NDArray[np.int64]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class MarkCounts:
     """What the accepted marks say so far."""
 
     impressions: ImpressionCounts
@@ -101,10 +101,10 @@ class LogAudit:
         return True
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> MarkCounts:
         """The sums over all accepted marks."""
         with self._lock:
-            return Counts(self._balance.impressions, self._balance.clicks)
+            return MarkCounts(self._balance.impressions, self._balance.clicks)
 
     @property
     def problems(self) -> list[str]:

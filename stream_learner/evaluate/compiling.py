@@ -15,14 +15,14 @@ import numpy as np
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.model import fold
 from stream_learner.core.model.optimizers import Optimizer
-from stream_learner.evaluate.portions import RecordMaker
+from stream_learner.evaluate.example_block import RecordMaker
 
 QUIET_S = 1.5
 """What takes less than this is not worth a word."""
 
 
 @contextmanager
-def telling(say: Callable[[str], None], note: str) -> Iterator[None]:
+def notice_if_slow(say: Callable[[str], None], note: str) -> Iterator[None]:
     """`say` gets the note if the block takes longer than loading from the cache does."""
     timer = threading.Timer(QUIET_S, say, (note,))
     timer.daemon = True
@@ -35,7 +35,7 @@ def telling(say: Callable[[str], None], note: str) -> Iterator[None]:
 
 def compile_learners(optimizers: Iterable[Optimizer], say: Callable[[str], None]) -> None:
     """Load or compile the folds of these optimizers, and what makes records."""
-    with telling(say, "compiling the learner, once on this machine; later starts take it from the cache"):
+    with notice_if_slow(say, "compiling the learner, once on this machine; later starts take it from the cache"):
         one = np.ones(1)
         batch = ExampleBatch(
             np.zeros(1, np.int64), np.ones(1, np.uint64), one, one, np.array([0, 1]), np.ones(1, np.uint64), one

@@ -19,7 +19,7 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import TopicMissing
-from stream_learner.evaluate.portions import Portion
+from stream_learner.evaluate.example_block import ExampleBlock
 from stream_learner.roles.common.log_reader import accepted_ticks
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ class LogSource:
         return block
 
 
-def read_log_block(block: list[ExampleRecord]) -> Portion:
+def read_log_block(block: list[ExampleRecord]) -> ExampleBlock:
     """The examples of a block of a log."""
-    return Portion(block, np.ones(sum(map(len, block)), np.bool_))
+    return ExampleBlock(block, np.ones(sum(map(len, block)), np.bool_))
 
 
 def in_order_of_the_fold(streams: Sequence[Iterator[AcceptedTick]], limit: int = _NO_LIMIT) -> Iterator[AcceptedTick]:

@@ -34,6 +34,7 @@ from stream_learner.core.events.feature_keys import FIRST_RULE, KEY_RULES
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.losses import make_loss
 from stream_learner.core.model.optimizers import make_optimizer
+from stream_learner.core.model.table.rows import StateRows, joined
 from stream_learner.errors import BadInput, NewerFormat
 
 MAGIC: Final = b"SLMODEL\n"
@@ -47,8 +48,8 @@ _ACTION: Final = "Give a file that evaluate --save has written, undamaged; or le
 
 def save_learner(learner: Learner, file: Path, key_rule: int = FIRST_RULE) -> None:
     """Write a learner's state, and the rule of its keys; the file appears whole or not at all."""
-    parts = list(learner.table.items())
-    arrays = {name: np.concatenate([getattr(rows, name) for rows in parts]) for name in ("keys", "columns", "touched")}
+    rows = joined(learner.table.items())
+    arrays = {"keys": rows.keys, "columns": rows.columns, "touched": rows.touched}
     about: dict[str, Any] = {"kind": "learner", "loss": learner.loss.to_dict(), "state": learner.state_scalars()}
     if key_rule != FIRST_RULE:
         about["key_rule"] = key_rule
@@ -120,7 +121,7 @@ def load_learner(file: Path, about: Mapping[str, Any], arrays: Mapping[str, NDAr
         state = about["state"]
         learner = Learner(make_optimizer(state["optimizer"]), loss=make_loss(**about["loss"]))
         learner.table.expect(len(arrays["keys"]))
-        learner.table.load(arrays["keys"], arrays["columns"], arrays["touched"])
+        learner.table.load(StateRows(arrays["keys"], arrays["columns"], arrays["touched"]))
         learner.restore(state)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BadInput(f"{file}: {error}", action=_ACTION) from None

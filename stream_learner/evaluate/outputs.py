@@ -5,7 +5,7 @@ This file must never overwrite what is being read.
 
 Predictions as a file: a line for each example, in the order of the input.
 
-In: portions, and what each trial predicted. Out: text. This part must never write a prediction that an example's own
+In: blocks, and what each trial predicted. Out: text. This part must never write a prediction that an example's own
 label has had a part in: it holds those of the first pass, each made before the example was learned from.
 
 One configuration: `prediction` or `prediction tag`, as Vowpal Wabbit writes them. Several: CSV with a header, `tag`
@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from stream_learner.core.model.losses import prediction
 from stream_learner.errors import BadInput, ConfigError
-from stream_learner.evaluate.curves import check_curve_file, write_curves
-from stream_learner.evaluate.portions import Portion
-from stream_learner.evaluate.request import Request
-from stream_learner.evaluate.trial import Trial
+from stream_learner.evaluate.example_block import ExampleBlock
+from stream_learner.evaluate.measure import check_curve_file, write_curves
+from stream_learner.evaluate.models import Trial
+from stream_learner.evaluate.request import EvaluationRequest
 
 
 class PredictionFile:
@@ -44,17 +44,17 @@ class PredictionFile:
         if len(trials) > 1:
             self._csv.writerow(["tag", *(trial.name for trial in trials)])
 
-    def write(self, portions: Sequence[Portion]) -> None:
+    def write(self, blocks: Sequence[ExampleBlock]) -> None:
         """The predictions of a block that all trials have just taken."""
-        places = [_lines(portion) for portion in portions]
+        places = [_lines(block) for block in blocks]
         if not all(np.array_equal(places[0], other) for other in places[1:]):
             raise BadInput(
-                f"{portions[0].file}: the configurations do not read the same lines of it, so their predictions have "
+                f"{blocks[0].file}: the configurations do not read the same lines of it, so their predictions have "
                 "no common lines",
                 action="Write predictions of one configuration at a time, or correct the bad lines.",
             )
         columns = [[f"{p:.9g}" for p in _predictions(trial)] for trial in self._trials]
-        tags = [tag.decode("utf-8", "replace") for tag in portions[0].tags] or [""] * len(columns[0])
+        tags = [tag.decode("utf-8", "replace") for tag in blocks[0].tags] or [""] * len(columns[0])
         if len(columns) > 1:
             self._csv.writerows(zip(tags, *columns, strict=True))
         else:
@@ -62,9 +62,9 @@ class PredictionFile:
             self._file.writelines(lines)
 
 
-def _lines(portion: Portion) -> NDArray[np.uint64]:
+def _lines(block: ExampleBlock) -> NDArray[np.uint64]:
     """The line of each example."""
-    return np.concatenate([record.id_hash for record in portion.records] or [np.zeros(0, np.uint64)])
+    return np.concatenate([record.id_hash for record in block.records] or [np.zeros(0, np.uint64)])
 
 
 def _predictions(trial: Trial) -> list[float]:
@@ -73,7 +73,7 @@ def _predictions(trial: Trial) -> list[float]:
     return [prediction(code, margin) for margin in margins] if trial.linked else margins
 
 
-def check_outputs(request: Request, read: Sequence[str]) -> None:
+def check_outputs(request: EvaluationRequest, read: Sequence[str]) -> None:
     """Raise before anything is read where a file that was asked for could not be written, or is one of those to `read`.
 
     Raises ConfigError for names that cannot be meant, BadInput for places that cannot be written.
@@ -124,16 +124,16 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def prediction_writer(file: Path | None, trials: Sequence[Trial]) -> Iterator[Callable[[Sequence[Portion]], None]]:
+def prediction_writer(file: Path | None, trials: Sequence[Trial]) -> Iterator[Callable[[Sequence[ExampleBlock]], None]]:
     """A function that writes the predictions of a block; one that does nothing without a file."""
     if file is None:
-        yield lambda portions: None
+        yield lambda blocks: None
         return
     with writing(file), file.open("w", encoding="utf-8", newline="") as stream:
         yield PredictionFile(stream, trials).write
 
 
-def write_results(request: Request, trials: Sequence[Trial]) -> None:
+def write_results(request: EvaluationRequest, trials: Sequence[Trial]) -> None:
     """Curves and models, as far as they were asked for. Raises BadInput."""
     if request.save is not None:
         save_models(request.save, trials)

@@ -1,4 +1,4 @@
-"""Files as blocks, and what turns a block of each format into a portion.
+"""Files as blocks, and what turns a block of each format into a block.
 
 In: a request. Out: a source, and readers for its blocks. This file must never parse anything itself.
 
@@ -17,7 +17,8 @@ from stream_learner.core.events.feature_keys import NEWEST_RULE
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.errors import ConfigError
-from stream_learner.evaluate.compiling import telling
+from stream_learner.evaluate.compiling import notice_if_slow
+from stream_learner.evaluate.example_block import ExampleBlock, RecordMaker
 from stream_learner.evaluate.files.formats import FORMATS, Format, guess_separator
 from stream_learner.evaluate.files.lines import Block
 from stream_learner.evaluate.files.parquet import TableBlock
@@ -26,8 +27,7 @@ from stream_learner.evaluate.files.source import TextSource
 from stream_learner.evaluate.files.streams import name_of
 from stream_learner.evaluate.formats.base import Parsed
 from stream_learner.evaluate.pipeline import Reader, Source
-from stream_learner.evaluate.portions import Portion, RecordMaker
-from stream_learner.evaluate.request import Request
+from stream_learner.evaluate.request import EvaluationRequest
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -45,7 +45,9 @@ OPTION_FORMATS: Final[dict[str, tuple[Format, ...]]] = {
 class FileReaders:
     """The files of a request: their format, and readers for it."""
 
-    def __init__(self, request: Request, named_by_tool: Sequence[str] = (), key_rule: int = NEWEST_RULE) -> None:
+    def __init__(
+        self, request: EvaluationRequest, named_by_tool: Sequence[str] = (), key_rule: int = NEWEST_RULE
+    ) -> None:
         """named_by_tool: files that VW command lines name, for when the request names none. key_rule: of the model
         that is fed, where this project makes the features.
 
@@ -91,7 +93,7 @@ class FileReaders:
         """Load or compile what parses blocks, before the clock starts."""
         if not isinstance(self._files, TextSource):
             return
-        with telling(say, "compiling the parser, once on this machine; later starts take it from the cache"):
+        with notice_if_slow(say, "compiling the parser, once on this machine; later starts take it from the cache"):
             for make in makers:
                 make()(Block(b"", 2, self._files.paths[0]))
 
@@ -166,15 +168,15 @@ class BlockReader:
     """A parser, and what makes records of what it finds. One thread at a time."""
 
     def __init__(self, parse: BlockParser, *, keep_parsed: bool = False) -> None:
-        """keep_parsed: portions get the parsed columns too, besides records."""
+        """keep_parsed: blocks get the parsed columns too, besides records."""
         self._parse = parse
         self._keep_parsed = keep_parsed
         self._maker = RecordMaker()
 
-    def __call__(self, block: Any) -> Portion:
+    def __call__(self, block: Any) -> ExampleBlock:
         """The examples of a block."""
         parsed = self._parse(block)
-        return Portion(
+        return ExampleBlock(
             self._maker.records(parsed.batch),
             parsed.labelled.astype(np.bool_),
             list(parsed.tags),

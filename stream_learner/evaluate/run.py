@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stream_learner.errors import BadInput
-from stream_learner.evaluate.feeds import Plan, make_plan
+from stream_learner.evaluate.models import Trial
 from stream_learner.evaluate.outputs import check_outputs, prediction_writer, write_results
-from stream_learner.evaluate.pipeline import Counts, Pipeline
-from stream_learner.evaluate.request import Request
-from stream_learner.evaluate.trial import Trial
+from stream_learner.evaluate.pipeline import Pipeline, ReadCounts
+from stream_learner.evaluate.plan import EvaluationPlan, make_plan
+from stream_learner.evaluate.request import EvaluationRequest
 from stream_learner.wording import count_of
 
 
-class Moment(NamedTuple):
+class EvaluationProgress(NamedTuple):
     """How far an evaluation is. Bytes are those of this pass; bytes_total is None where nobody knows."""
 
     passes: int
@@ -38,7 +38,7 @@ class Moment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class EvaluationResult:
     """What an evaluation found: a row for each configuration, what was read, what should be known besides.
 
     error: to be raised once the rows are shown: a configuration that has learned nothing, or a file that could not be
@@ -57,10 +57,10 @@ class Result:
 class Evaluation:
     """Evaluates a request. Raises ConfigError and BadInput, before anything is learned where that can be known."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: EvaluationRequest) -> None:
         self._request = request
 
-    def run(self, show: Callable[[Moment], None], say: Callable[[str], None]) -> Result:
+    def run(self, show: Callable[[EvaluationProgress], None], say: Callable[[str], None]) -> EvaluationResult:
         """Do it. `show` is told how far it is, after every block; `say` gets a message where something takes time."""
         request = self._request
         plan = make_plan(request, say)
@@ -69,18 +69,22 @@ class Evaluation:
         for trial in plan.trials:
             trial.start(begin_s)
 
-        def moment(counts: Counts) -> None:
+        def progress(counts: ReadCounts) -> None:
             source = plan.source
             bytes_now = source.bytes_read, source.bytes_total
-            show(Moment(counts.passes, counts.examples, counts.skipped, *bytes_now, time.monotonic() - begin_s))
+            show(
+                EvaluationProgress(
+                    counts.passes, counts.examples, counts.skipped, *bytes_now, time.monotonic() - begin_s
+                )
+            )
 
         with prediction_writer(request.predictions, plan.trials) as write:
-            pipeline = Pipeline(plan.source, plan.feeds, skip_bad=request.skip_bad, on_block=moment, on_taken=write)
+            pipeline = Pipeline(plan.source, plan.groups, skip_bad=request.skip_bad, on_block=progress, on_taken=write)
             pipeline.run()
         seconds = time.monotonic() - begin_s
         return self._result(plan, pipeline.counts, seconds)
 
-    def _result(self, plan: Plan, counts: Counts, seconds: float) -> Result:
+    def _result(self, plan: EvaluationPlan, counts: ReadCounts, seconds: float) -> EvaluationResult:
         """Write what was asked for, and sum up."""
         error = _nothing_learned(plan.trials, counts.examples)
         try:
@@ -96,7 +100,7 @@ class Evaluation:
                     f"{trial.name}: refused, and nothing changed: {count_of(trial.refused, 'example')} with a label "
                     "that the loss does not know, a number that is not finite, or a negative importance"
                 )
-        return Result(rows, counts.examples, counts.passes, counts.skipped, seconds, notes, error)
+        return EvaluationResult(rows, counts.examples, counts.passes, counts.skipped, seconds, notes, error)
 
 
 def _nothing_learned(trials: list[Trial], examples: int) -> BadInput | None:

@@ -37,7 +37,7 @@ from stream_learner.adapters.kafka import Admin, Appender, Delivery, KafkaSettin
 from stream_learner.adapters.kafka.ends import committed_offsets, group_members
 from stream_learner.adapters.record_errors import ANOTHER_NAME
 from stream_learner.config.values import format_start
-from stream_learner.core.join.partition import resume_anew
+from stream_learner.core.join.state import resume_anew
 from stream_learner.core.log.mark_codec import encode_mark
 from stream_learner.core.log.marks import GENESIS, Mark, MarkId
 from stream_learner.errors import (
@@ -83,7 +83,7 @@ TOGETHER = "Leave --partition out: ids lie elsewhere in all partitions since som
 
 
 @dataclass(frozen=True)
-class Request:
+class BeginAnewRequest:
     """where: `last`, or as `join.start`. partitions: only these; all if empty. write: whether to do it."""
 
     where: str | int = LAST
@@ -131,7 +131,7 @@ class _Partition:
         return self.accepted.last.last_tick if self.mark is None else self.mark.last_tick
 
 
-def begin_anew(config: Config, request: Request) -> dict[str, Any]:
+def begin_anew(config: Config, request: BeginAnewRequest) -> dict[str, Any]:
     """Show, or do, what the request says; the report as `--json` prints it.
 
     Raises TopicMissing, PartitionCountsDiffer, InputsChanged where the inputs had more partitions, TopicRecreated and
@@ -152,7 +152,7 @@ def overtaken(report: dict[str, Any]) -> JoinersRun | None:
 
 
 class _BeginAnew:
-    def __init__(self, config: Config, request: Request) -> None:
+    def __init__(self, config: Config, request: BeginAnewRequest) -> None:
         self._config = config
         self._request = request
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)

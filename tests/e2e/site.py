@@ -18,7 +18,14 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from stream_learner.adapters.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, Place, TopicPlan
+from stream_learner.adapters.kafka import (
+    READ_UNCOMMITTED,
+    Admin,
+    KafkaSettings,
+    PartitionReader,
+    TopicAndPartition,
+    TopicPlan,
+)
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.core.log.marks import Mark
@@ -94,7 +101,7 @@ class Site:
         wait_until(lambda: self._have_leaders(places), "every partition has a leader")
         return [plan.name for plan in plans]
 
-    def _have_leaders(self, places: list[Place]) -> bool:
+    def _have_leaders(self, places: list[TopicAndPartition]) -> bool:
         known, _ = self.admin.offsets.high_watermarks_known(places)
         return len(known) == len(places)
 

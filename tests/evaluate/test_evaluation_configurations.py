@@ -7,7 +7,7 @@ import pytest
 from stream_learner.core.model.optimizers import make_optimizer
 from stream_learner.errors import ConfigError
 from stream_learner.evaluate.configurations import MOST, parse_configurations
-from stream_learner.evaluate.holdout import PassPlan
+from stream_learner.evaluate.request import PassPlan
 
 
 def test_an_optimizer_with_its_settings_and_its_loss() -> None:

@@ -14,7 +14,7 @@ from stream_learner.core.model.losses import make_loss
 from stream_learner.core.model.optimizers import make_optimizer
 from stream_learner.errors import BadInput, NewerFormat
 from stream_learner.evaluate.model_file import load_learner, read_model, save_learner, write_model
-from tests.evaluate.evaluation_help import generated, portions_of
+from tests.evaluate.evaluation_help import example_blocks_of, generated
 
 SETTINGS: list[tuple[str, str, dict[str, Any]]] = [
     ("ftrl_proximal", "logistic", {"alpha": 0.3, "l1": 0.1}),
@@ -25,8 +25,8 @@ SETTINGS: list[tuple[str, str, dict[str, Any]]] = [
 
 def learned(learner: Learner, start: int, end: int) -> Learner:
     """The learner after some of the examples."""
-    for portion in portions_of(generated(90)[start:end], 11):
-        for record in portion.records:
+    for block in example_blocks_of(generated(90)[start:end], 11):
+        for record in block.records:
             learner.fold(record, 0)
     return learner
 

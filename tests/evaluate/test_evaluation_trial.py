@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_learner.evaluate.holdout import PATIENCE, BestPass, PassPlan
-from stream_learner.evaluate.models import LearnerModel
-from stream_learner.evaluate.portions import Portion
-from stream_learner.evaluate.trial import Trial
+from stream_learner.evaluate.example_block import ExampleBlock
+from stream_learner.evaluate.models import LearnerModel, Trial
+from stream_learner.evaluate.request import PATIENCE, BestPass, PassPlan
 from tests.core.model.optimizers.optimizer_help import in_domain, learner_for, oracle_for, oracle_loss
-from tests.evaluate.evaluation_help import batch_of, generated, portions_of
+from tests.evaluate.evaluation_help import batch_of, example_blocks_of, generated
 from tests.oracles.optimizers.base import Example, progressive
 
 SETTINGS: list[tuple[str, str, dict[str, Any]]] = [
@@ -37,11 +36,11 @@ def trial_of(name: str, loss: str, hyper: dict[str, Any], plan: PassPlan, *, lea
     return Trial(name, model, plan, learn=learn)
 
 
-def run(trial: Trial, portions: Sequence[Portion]) -> dict[str, Any]:
+def run(trial: Trial, blocks: Sequence[ExampleBlock]) -> dict[str, Any]:
     """All passes that the trial wants; its row without the time, which nobody can foretell."""
     while not trial.done:
-        for portion in portions:
-            trial.take(portion)
+        for block in blocks:
+            trial.take(block)
         trial.end_pass()
     return {name: value for name, value in trial.row().items() if name != "seconds"}
 
@@ -56,7 +55,7 @@ def in_domain_of(loss: str, examples: Sequence[Example]) -> list[Example]:
 def test_the_row_is_that_of_the_oracle(name: str, loss: str, hyper: dict[str, Any], passes: int) -> None:
     """Average loss, mistakes and non-zero weights over one pass or several, with importances."""
     examples = generated(60)
-    row = run(trial_of(name, loss, hyper, PassPlan(passes, holdout_off=True)), portions_of(examples))
+    row = run(trial_of(name, loss, hyper, PassPlan(passes, holdout_off=True)), example_blocks_of(examples))
     oracle = oracle_for(name, loss, hyper)
     expected = progressive(oracle, in_domain_of(loss, examples), passes)
     assert row["examples"] == 60 * passes
@@ -69,7 +68,7 @@ def test_the_row_is_that_of_the_oracle(name: str, loss: str, hyper: dict[str, An
 def test_held_out_examples_are_measured_and_not_learned(name: str, loss: str, hyper: dict[str, Any]) -> None:
     """Of several passes, every 10th example is held out; the figures are those of the pass that was best on them."""
     examples = in_domain_of(loss, generated(83))
-    row = run(trial_of(name, loss, hyper, PassPlan(6)), portions_of(examples))
+    row = run(trial_of(name, loss, hyper, PassPlan(6)), example_blocks_of(examples))
     oracle = oracle_for(name, loss, hyper)
     means, mistakes = [], []
     for _ in range(6):
@@ -112,7 +111,7 @@ def test_portions_do_not_matter() -> None:
     """However examples are cut, figures and state have the same bits, held-out examples among them."""
     examples, plan = generated(100), PassPlan(3)
     trials = [trial_of(*SETTINGS[0], plan) for _ in range(3)]
-    rows = [run(trial, portions_of(examples, size)) for trial, size in zip(trials, (1, 7, 100), strict=True)]
+    rows = [run(trial, example_blocks_of(examples, size)) for trial, size in zip(trials, (1, 7, 100), strict=True)]
     assert rows[0] == rows[1] == rows[2]
     assert len({trial.model.learner.digest() for trial in trials}) == 1  # type: ignore[attr-defined]
 
@@ -121,13 +120,13 @@ def test_examples_without_a_label_are_only_predicted() -> None:
     """They get a margin, count in no figure, and change nothing."""
     examples = generated(40)
     mixed = [Example(e.x, math.nan if i % 3 == 1 else e.y, e.h) for i, e in enumerate(examples)]
-    (portion,) = portions_of(mixed, 40)
-    portion.labelled = np.array([not math.isnan(example.y) for example in mixed])
+    (block,) = example_blocks_of(mixed, 40)
+    block.labelled = np.array([not math.isnan(example.y) for example in mixed])
     trial = trial_of(*SETTINGS[0], PassPlan())
-    row = run(trial, [portion])
+    row = run(trial, [block])
     kept = [example for example in mixed if not math.isnan(example.y)]
     plain = trial_of(*SETTINGS[0], PassPlan())
-    assert run(plain, portions_of(kept)) == row
+    assert run(plain, example_blocks_of(kept)) == row
     assert not np.isnan(trial.margins).any() and trial.refused == 0
 
 
@@ -136,7 +135,7 @@ def test_a_label_the_loss_does_not_know_is_counted_as_refused() -> None:
     examples = generated(20)
     wrong = [*examples[:5], Example({0: 1.0}, 7.0), *examples[5:]]
     trial, plain = (trial_of(*SETTINGS[0], PassPlan()) for _ in range(2))
-    assert run(trial, portions_of(wrong)) == run(plain, portions_of(examples))
+    assert run(trial, example_blocks_of(wrong)) == run(plain, example_blocks_of(examples))
     assert (trial.refused, plain.refused) == (1, 0)
 
 
@@ -144,11 +143,11 @@ def test_a_trial_that_only_predicts_changes_nothing() -> None:
     """As `--test` does: every prediction is that of the model as it was."""
     examples = generated(30)
     trial = trial_of(*SETTINGS[0], PassPlan())
-    run(trial, portions_of(examples))
+    run(trial, example_blocks_of(examples))
     model = trial.model
     before = model.learner.digest()  # type: ignore[attr-defined]
     test = Trial("test", model, PassPlan(), learn=False)
-    row = run(test, portions_of(examples))
+    row = run(test, example_blocks_of(examples))
     assert model.learner.digest() == before  # type: ignore[attr-defined]
     assert row["examples"] == 30 and row["average_loss"] < trial.row()["average_loss"]
 
@@ -158,8 +157,8 @@ def test_auc_is_near_the_exact_one(loss: str) -> None:
     """Pairs compared one by one, ties half: margins of one bin count as ties, which moves it by little."""
     examples = [Example(e.x, e.y, 1.0) for e in generated(300)]
     trial = trial_of("ogd", loss, {"eta": 0.05}, PassPlan())
-    portions = portions_of(examples, 300)
-    row = run(trial, portions)
+    blocks = example_blocks_of(examples, 300)
+    row = run(trial, blocks)
     pairs = [
         (p > q) + 0.5 * (p == q)
         for p, a in zip(trial.margins, examples, strict=True)
@@ -173,7 +172,7 @@ def test_log_loss_calibration_and_normalized_entropy_by_their_definitions() -> N
     """Where the prediction is a probability; else they are null, and so are figures without examples."""
     examples = generated(80)
     for name, loss, hyper in SETTINGS:
-        row = run(trial_of(name, loss, hyper, PassPlan()), portions_of(examples))
+        row = run(trial_of(name, loss, hyper, PassPlan()), example_blocks_of(examples))
         if loss not in ("logistic", "logarithmic", "hellinger"):
             assert row["log_loss"] is row["normalized_entropy"] is None
             continue
@@ -197,7 +196,7 @@ def test_the_curve_rises_exponentially_and_ends_with_the_whole() -> None:
     """Average losses at 1, 2, 3, … examples, each that of the examples so far."""
     examples = generated(200, weights=False)
     trial = trial_of(*SETTINGS[0], PassPlan())
-    row = run(trial, portions_of(examples))
+    row = run(trial, example_blocks_of(examples))
     points = trial.curve()
     counts = [point.examples for point in points]
     assert counts[:4] == [1, 2, 3, 4] and counts[-1] == 200
@@ -213,7 +212,7 @@ def test_the_curve_rises_exponentially_and_ends_with_the_whole() -> None:
 def test_an_example_with_more_features_than_a_dictionary_leaves_room_for_begins_a_record() -> None:
     """Blocks with more than 65,536 distinct keys become several records, in order."""
     wide = [Example(dict.fromkeys(range(start, start + 30000), 1.0), 1.0) for start in range(0, 120_000, 30_000)]
-    (portion,) = portions_of(wide, 4)
-    assert [len(record) for record in portion.records] == [2, 2]
-    keys = [record.keys[record.indices].tolist() for record in portion.records]
+    (block,) = example_blocks_of(wide, 4)
+    assert [len(record) for record in block.records] == [2, 2]
+    keys = [record.keys[record.indices].tolist() for record in block.records]
     assert [key for part in keys for key in part] == batch_of(wide).keys.tolist()

@@ -18,7 +18,7 @@ a thread and back."""
 T = TypeVar("T")
 
 
-class Workbench:
+class RequestExecutor:
     """Calls functions here or in a thread. Close it when no request is left."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from starlette.exceptions import HTTPException
 
 from stream_learner.adapters.http.bodies import Message, Receive, header
-from stream_learner.adapters.http.models import Shelf
+from stream_learner.adapters.http.models import ServedModels
 from stream_learner.adapters.http.refused import RETRY_SOON, ClientGone, Headers, Refused
 from stream_learner.adapters.http.replies import CLOSE, Scope, Send, reply_error, reply_error_and_close
 from stream_learner.adapters.http.token import Token
@@ -77,11 +77,11 @@ class Gate:
     """The ASGI application in front of the routes."""
 
     def __init__(
-        self, routes: App, shelf: Shelf, metrics: Metrics, token: Token | None, *, most: int, timeout_s: float
+        self, routes: App, models: ServedModels, metrics: Metrics, token: Token | None, *, most: int, timeout_s: float
     ) -> None:
         """most: requests at once. timeout_s: how long one may take, with its body."""
         self._routes = routes
-        self._shelf = shelf
+        self._models = models
         self._metrics = metrics
         self._token = token
         self._most = most
@@ -95,17 +95,12 @@ class Gate:
         }
         metrics.follow(names.SERVE_IN_FLIGHT, lambda: float(self._under_way))
 
-    @property
-    def under_way(self) -> int:
-        """Requests being worked on."""
-        return self._under_way
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
         began_s = time.perf_counter()
-        exchange = Exchange(scope, receive, send, self._shelf.draining)
+        exchange = Exchange(scope, receive, send, self._models.draining)
         scope["app"] = self
         self._under_way += 1
         try:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stream_learner.adapters.http.refused import RETRY_SOON, Refused
 
 
-class Answers(Protocol):
+class Predictions(Protocol):
     """Predictions of n events, all of one version of one model: p_click f64[n], status u8[n] (a `Reason`, 0 for OK)."""
 
     @property
@@ -32,7 +32,7 @@ class Answers(Protocol):
     def version_age_s(self) -> float | None: ...
 
 
-class Served(Protocol):
+class ServedModel(Protocol):
     """What answers under one name. Everything may be called from any thread."""
 
     @property
@@ -63,17 +63,17 @@ class Served(Protocol):
     def description(self) -> dict[str, Any]:
         """What the model says of itself."""
 
-    def predict_json(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> Answers:
+    def predict_json(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
         """Predict the events data[bounds[i]:bounds[i+1]], each as JSON."""
 
-    def predict_many(self, events: Sequence[bytes | str]) -> Answers:
+    def predict_many(self, events: Sequence[bytes | str]) -> Predictions:
         """Predict events, each as JSON."""
 
 
-class Shelf:
+class ServedModels:
     """The models by the names they are served under. `draining` is set when the server has been told to stop."""
 
-    def __init__(self, served: Mapping[str, Served]) -> None:
+    def __init__(self, served: Mapping[str, ServedModel]) -> None:
         self._served = dict(served)
         self.draining = False
 
@@ -82,14 +82,14 @@ class Shelf:
         """The names, in the order given."""
         return list(self._served)
 
-    def find(self, name: str) -> Served:
+    def find(self, name: str) -> ServedModel:
         """What is served under a name. Raises Refused (404)."""
         served = self._served.get(name)
         if served is None:
             raise Refused(404, f"no model {name!r} is served here")
         return served
 
-    def ready(self, name: str) -> Served:
+    def ready(self, name: str) -> ServedModel:
         """The same, where it answers. Raises Refused (404, 503)."""
         served = self.find(name)
         reason = served.why_refused

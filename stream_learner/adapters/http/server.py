@@ -11,8 +11,8 @@ import socket
 
 from stream_learner.adapters import open_files
 from stream_learner.adapters.http.connection import ConnectionLimits, connection_class
-from stream_learner.adapters.http.executor import Workbench
-from stream_learner.adapters.http.models import Shelf
+from stream_learner.adapters.http.executor import RequestExecutor
+from stream_learner.adapters.http.models import ServedModels
 from stream_learner.adapters.http.routes import Limits, make_app
 from stream_learner.adapters.http.thread import HttpThread, listen, server_config
 from stream_learner.adapters.http.tls import Certificate
@@ -43,17 +43,19 @@ def allow_connections(wanted: int) -> int:
 class PredictionServer:
     """Answers requests from `start` until `close`."""
 
-    def __init__(self, shelf: Shelf, metrics: Metrics, serve: Serve, listening: socket.socket, *, version: str) -> None:
+    def __init__(
+        self, models: ServedModels, metrics: Metrics, serve: Serve, listening: socket.socket, *, version: str
+    ) -> None:
         """version: this program's. Raises ConfigError for a token or a certificate that cannot be used."""
-        self._shelf = shelf
+        self._models = models
         self._request_s = serve.request_timeout_ms / 1000
         self._token = Token(serve.token) if serve.token is not None else None
         self._certificate = (
             Certificate(serve.tls_certificate, serve.tls_key) if serve.tls_certificate and serve.tls_key else None
         )
-        self._bench = Workbench()
+        self._executor = RequestExecutor()
         limits = Limits(serve.max_body_bytes, serve.max_instances, serve.max_concurrency, self._request_s)
-        self._app = make_app(shelf, metrics, self._token, limits, self._bench, version)
+        self._app = make_app(models, metrics, self._token, limits, self._executor, version)
         most = allow_connections(serve.max_concurrency)
         connections = ConnectionLimits(serve.keep_alive_ms / 1000, self._request_s, most)
         config = server_config(
@@ -84,13 +86,13 @@ class PredictionServer:
 
     def drain(self) -> None:
         """Not ready from now on, though everything is still answered; clients are asked to connect anew."""
-        self._shelf.draining = True
+        self._models.draining = True
 
     def close(self) -> None:
         """Accept no further connection, answer what has been asked, end."""
-        self._shelf.draining = True
+        self._models.draining = True
         self._thread.close(self._request_s + _CLOSE_S)
-        self._bench.close()
+        self._executor.close()
 
     async def _refresh(self) -> None:
         if self._token is not None:

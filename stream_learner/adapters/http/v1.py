@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from stream_learner.adapters.http.models import Answers, Served
+from stream_learner.adapters.http.models import Predictions, ServedModel
 from stream_learner.adapters.http.refused import Refused
 from stream_learner.core.events.fast.requests import TooManyElements, find_elements
 from stream_learner.core.events.reasons import Reason
@@ -29,22 +29,22 @@ from stream_learner.wording import count_of
 KEY = b"instances"
 
 
-def predict(served: Served, body: bytes, most: int) -> tuple[bytes, Answers]:
+def predict(served: ServedModel, body: bytes, most: int) -> tuple[bytes, Predictions]:
     """The response to a predict request of at most `most` instances, and its predictions. Raises Refused (400)."""
-    answers = _predict_instances(served, body, most)
-    check_instances(answers, "instance")
-    freshness_ms = answers.freshness_ms
+    predictions = _predict_instances(served, body, most)
+    check_instances(predictions, "instance")
+    freshness_ms = predictions.freshness_ms
     response = {
-        "predictions": answers.p_click,
-        "model_name": answers.model,
-        "model_version": str(answers.version),
+        "predictions": predictions.p_click,
+        "model_name": predictions.model,
+        "model_version": str(predictions.version),
         "freshness_ms": None if freshness_ms is None else round(freshness_ms),
-        "version_age_s": whole_seconds(answers.version_age_s),
+        "version_age_s": whole_seconds(predictions.version_age_s),
     }
-    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), answers
+    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), predictions
 
 
-def status(name: str, served: Served) -> tuple[int, dict[str, Any]]:
+def status(name: str, served: ServedModel) -> tuple[int, dict[str, Any]]:
     """HTTP status and body of the question whether a model is ready."""
     reason, version = served.why_refused, served.version
     state = {
@@ -69,20 +69,20 @@ def whole_seconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds)
 
 
-def check_instances(answers: Answers, noun: str) -> None:
+def check_instances(predictions: Predictions, noun: str) -> None:
     """Raise Refused (400), naming the first that cannot be scored, if any cannot."""
-    if answers.status.any():
-        index = int(answers.status.nonzero()[0][0])
-        raise Refused(400, f"{noun} {index} cannot be scored: {Reason(int(answers.status[index])).text}")
+    if predictions.status.any():
+        index = int(predictions.status.nonzero()[0][0])
+        raise Refused(400, f"{noun} {index} cannot be scored: {Reason(int(predictions.status[index])).text}")
 
 
-def check_version(name: str, answers: Answers, wanted: str | None) -> None:
+def check_version(name: str, predictions: Predictions, wanted: str | None) -> None:
     """Raise Refused (404) if a certain version was asked for, and the predictions are of another."""
-    if wanted is not None and wanted != str(answers.version):
-        raise Refused(404, f"version {wanted} of model {name!r} is not served; version {answers.version} is")
+    if wanted is not None and wanted != str(predictions.version):
+        raise Refused(404, f"version {wanted} of model {name!r} is not served; version {predictions.version} is")
 
 
-def check_served_version(name: str, served: Served, wanted: str | None) -> None:
+def check_served_version(name: str, served: ServedModel, wanted: str | None) -> None:
     """Raise Refused (404) if a certain version was asked for, and another is served."""
     if wanted is not None and wanted != str(served.version):
         raise Refused(404, f"version {wanted} of model {name!r} is not served; version {served.version} is")
@@ -105,7 +105,7 @@ def check_count(count: int, most: int) -> None:
         raise Refused(400, f"{count_of(count, 'instance')} are more than serve.max_instances, {most}")
 
 
-def _predict_instances(served: Served, body: bytes, most: int) -> Answers:
+def _predict_instances(served: ServedModel, body: bytes, most: int) -> Predictions:
     try:
         found = find_elements(body, KEY, most)
     except TooManyElements as error:

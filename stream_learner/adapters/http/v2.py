@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from stream_learner.adapters.http.models import Answers, Served
+from stream_learner.adapters.http.models import Predictions, ServedModel
 from stream_learner.adapters.http.refused import Refused
 from stream_learner.adapters.http.v1 import check_count, check_instances, parse_object, whole_seconds
 
@@ -33,7 +33,7 @@ def server(version: str) -> dict[str, Any]:
     return {"name": "stream-learner", "version": version, "extensions": []}
 
 
-def metadata(name: str, served: Served) -> dict[str, Any]:
+def metadata(name: str, served: ServedModel) -> dict[str, Any]:
     """What a model takes and gives."""
     version = served.version
     return {
@@ -45,25 +45,27 @@ def metadata(name: str, served: Served) -> dict[str, Any]:
     }
 
 
-def infer(served: Served, body: bytes, most: int) -> tuple[bytes, Answers]:
+def infer(served: ServedModel, body: bytes, most: int) -> tuple[bytes, Predictions]:
     """The response to an inference request of at most `most` events, and the predictions. Raises Refused (400)."""
     request = parse_object(body)
     request_id = request.get("id")
     if request_id is not None and not isinstance(request_id, str):
         raise Refused(400, "id must be a string")
     _check_outputs(request.get("outputs"))
-    answers = served.predict_many(_events(request.get("inputs"), most))
-    check_instances(answers, "event")
-    freshness_ms, age_s = answers.freshness_ms, whole_seconds(answers.version_age_s)
+    predictions = served.predict_many(_events(request.get("inputs"), most))
+    check_instances(predictions, "event")
+    freshness_ms, age_s = predictions.freshness_ms, whole_seconds(predictions.version_age_s)
     ages = {"freshness_ms": None if freshness_ms is None else round(freshness_ms), "version_age_s": age_s}
     response = {
-        "model_name": answers.model,
-        "model_version": str(answers.version),
+        "model_name": predictions.model,
+        "model_version": str(predictions.version),
         **({} if request_id is None else {"id": request_id}),
         "parameters": {name: age for name, age in ages.items() if age is not None},
-        "outputs": [{"name": OUTPUT, "datatype": "FP64", "shape": [len(answers.p_click)], "data": answers.p_click}],
+        "outputs": [
+            {"name": OUTPUT, "datatype": "FP64", "shape": [len(predictions.p_click)], "data": predictions.p_click}
+        ],
     }
-    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), answers
+    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), predictions
 
 
 def _check_outputs(outputs: Any) -> None:

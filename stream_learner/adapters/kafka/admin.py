@@ -23,9 +23,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
 )
 
-from stream_learner.adapters.kafka.clients import Answers, answered, new_client
+from stream_learner.adapters.kafka.clients import PendingAnswers, answered, new_client
 from stream_learner.adapters.kafka.ends import OffsetQueries
-from stream_learner.adapters.kafka.faults import MISSING, Doing, Reports, fault, kafka_error
+from stream_learner.adapters.kafka.faults import MISSING, Operation, Reports, fault, kafka_error
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
 from stream_learner.wording import count_of
@@ -88,7 +88,7 @@ class Admin:
     def __init__(self, settings: KafkaSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._settings = settings
         self._timeout_s = request_timeout_s
-        self._reports = Reports(self._doing("reach the cluster"))
+        self._reports = Reports(self._operation("reach the cluster"))
         self._connect()
         self._mock: bool | None = None
         self._brokers = 1
@@ -156,7 +156,7 @@ class Admin:
                 return cluster.cluster_id or ""
             except KafkaException as error:
                 self._admin.poll(0)
-                found = self._fault(error, self._doing("reach the cluster"))
+                found = self._fault(error, self._operation("reach the cluster"))
                 if not isinstance(found, BrokerUnreachable):
                     raise found from error
                 if time.monotonic() > deadline_s:
@@ -172,18 +172,18 @@ class Admin:
         try:
             known = self._admin.list_topics(timeout=self._timeout_s).topics
         except KafkaException as error:
-            raise self._fault(error, self._doing("list topics")) from error
+            raise self._fault(error, self._operation("list topics")) from error
         return {n: TopicInfo(n, NO_TOPIC_ID, len(known[n].partitions), 1) for n in names if n in known}
 
-    def ask(self, names: list[str]) -> Answers[str, TopicDescription]:
+    def ask(self, names: list[str]) -> PendingAnswers[str, TopicDescription]:
         """Begin to ask for descriptions; `described` takes the answers. Not on the mock cluster."""
         if self._settings.credentials_version() != self._credentials:
             self._connect()
         self._admin.poll(0)
         return self._asked(lambda admin: admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s))
 
-    def _asked(self, ask: Callable[[AdminClient], Any]) -> Answers[Any, Any]:
-        return Answers(self._admin, ask)
+    def _asked(self, ask: Callable[[AdminClient], Any]) -> PendingAnswers[Any, Any]:
+        return PendingAnswers(self._admin, ask)
 
     def described(self, name: str, answer: Future[TopicDescription]) -> TopicInfo | None:
         """An answer, waited for; None when the topic does not exist."""
@@ -193,7 +193,7 @@ class Admin:
             reported = kafka_error(error)
             if reported is not None and reported.code() in MISSING:
                 return None
-            raise self._fault(error, self._doing("describe", name, "Describe")) from error
+            raise self._fault(error, self._operation("describe", name, "Describe")) from error
         replication = len(found.partitions[0].replicas) if found.partitions else 0
         return TopicInfo(name, _id_bytes(found.topic_id), len(found.partitions), replication)
 
@@ -204,7 +204,7 @@ class Admin:
         answers = self._asked(lambda admin: admin.describe_configs(resources, request_timeout=self._timeout_s))
         found = {}
         for resource, answer in answers.items():
-            entries = self._result(answer, self._doing("describe settings of", resource.name, "DescribeConfigs"))
+            entries = self._result(answer, self._operation("describe settings of", resource.name, "DescribeConfigs"))
             found[resource.name] = {name: entry.value or "" for name, entry in entries.items()}
         return found
 
@@ -244,7 +244,7 @@ class Admin:
             except KafkaException as error:
                 reported = kafka_error(error)
                 if reported is None or reported.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise self._fault(error, self._doing("create", name, "Create")) from error
+                    raise self._fault(error, self._operation("create", name, "Create")) from error
         self._await_leaders({topic.topic for topic in new})
 
     def _await_leaders(self, names: set[str]) -> None:
@@ -290,20 +290,20 @@ class Admin:
         timeout_s = self._timeout_s
         answers = self._asked(lambda admin: admin.incremental_alter_configs([resource], request_timeout=timeout_s))
         for answer in answers.values():
-            self._result(answer, self._doing("change settings of", topic, "AlterConfigs"))
+            self._result(answer, self._operation("change settings of", topic, "AlterConfigs"))
 
-    def _result(self, answer: Future[T], doing: Doing) -> T:
+    def _result(self, answer: Future[T], operation: Operation) -> T:
         try:
             return answered(answer, self._timeout_s)
         except KafkaException as error:
-            raise self._fault(error, doing) from error
+            raise self._fault(error, operation) from error
 
-    def _fault(self, error: KafkaException, doing: Doing) -> StreamLearnerError:
+    def _fault(self, error: KafkaException, operation: Operation) -> StreamLearnerError:
         self._admin.poll(0)
-        return self._reports.instead_of(fault(error, doing))
+        return self._reports.instead_of(fault(error, operation))
 
-    def _doing(self, what: str, topic: str = "", right: str = "") -> Doing:
-        return self._settings.doing(what, topic, right=right)
+    def _operation(self, what: str, topic: str = "", right: str = "") -> Operation:
+        return self._settings.operation(what, topic, right=right)
 
 
 def _missing(plan: TopicPlan, created: bool) -> Difference:

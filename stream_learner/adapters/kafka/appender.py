@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from stream_learner.adapters.kafka.client_log import log
 from stream_learner.adapters.kafka.clients import new_client
-from stream_learner.adapters.kafka.faults import Doing, Reports, fault
+from stream_learner.adapters.kafka.faults import Operation, Reports, fault
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import RetryLater, StreamLearnerError
 from stream_learner.wording import count_of
@@ -65,8 +65,8 @@ class Appender:
         self._settings = settings
         self._credentials = settings.credentials_version()
         self._was_outdated = False
-        self._doing = settings.doing("append", right="Write")
-        self._reports = Reports(self._doing)
+        self._operation = settings.operation("append", right="Write")
+        self._reports = Reports(self._operation)
         self._done: deque[Delivery] = deque()
         self._fatal: StreamLearnerError | None = None
         self._waiting = self._waiting_bytes = 0
@@ -160,7 +160,7 @@ class Appender:
             self._serve(min(max(deadline - time.monotonic(), 0.0), 0.1))
         if self._waiting and self._fatal is None:
             left = f"left over: {count_of(self._waiting, 'record')}"
-            raise self._reports.instead_of(fault(KafkaError(KafkaError._TIMED_OUT, left), self._doing))
+            raise self._reports.instead_of(fault(KafkaError(KafkaError._TIMED_OUT, left), self._operation))
         return self.poll()
 
     def close(self, timeout_s: float = 0.0) -> None:
@@ -222,9 +222,9 @@ class Appender:
         if self._fatal is not None:
             raise self._fatal
 
-    def _of_first(self) -> Doing:
+    def _of_first(self) -> Operation:
         """What is being done, for an error of the client: it concerns its first topic if no other is known."""
-        return replace(self._doing, topic=self._first_topic)
+        return replace(self._operation, topic=self._first_topic)
 
-    def _at(self, topic: str, partition: int) -> Doing:
-        return replace(self._doing, what="append to", topic=topic, partition=partition)
+    def _at(self, topic: str, partition: int) -> Operation:
+        return replace(self._operation, what="append to", topic=topic, partition=partition)

@@ -18,7 +18,7 @@ REPEATED = frozenset(
 """Facilities whose lines come by the hundred while a broker is away; the roles report that as an error anyway."""
 
 
-class Seldom(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Lets a line of a repeated kind through when there was none of that kind for `period_s`."""
 
     def __init__(self, period_s: float = PERIOD_S, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -40,4 +40,4 @@ class Seldom(logging.Filter):
 
 
 log = logging.getLogger("stream_learner.kafka")
-log.addFilter(Seldom())
+log.addFilter(RepeatFilter())

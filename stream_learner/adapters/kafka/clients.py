@@ -49,7 +49,7 @@ GRACE_S = 5.0
 K = TypeVar("K")
 
 
-class Answers(dict[K, Future[T]]):
+class PendingAnswers(dict[K, Future[T]]):
     """Futures by what was asked for. They are given only while this lives: hold it until the last one is taken."""
 
     def __init__(self, client: AdminClient, ask: Callable[[AdminClient], Any]) -> None:

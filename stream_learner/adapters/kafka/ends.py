@@ -21,9 +21,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from stream_learner.adapters.kafka.client_log import log
-from stream_learner.adapters.kafka.clients import Answers, answered, new_client
-from stream_learner.adapters.kafka.faults import Doing, Reports, fault, kafka_error
-from stream_learner.adapters.kafka.leaders import Leaders, Place
+from stream_learner.adapters.kafka.clients import PendingAnswers, answered, new_client
+from stream_learner.adapters.kafka.faults import Operation, Reports, fault, kafka_error
+from stream_learner.adapters.kafka.leaders import Leaders, TopicAndPartition
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import BrokenInvariant, RetryLater, Stop, StreamLearnerError
 
@@ -55,7 +55,7 @@ class OffsetQueries:
         self._settings = settings
         self._timeout_s = request_timeout_s
         self._describes = describes
-        self._reports = Reports(self._doing())
+        self._reports = Reports(self._operation())
         self._connect()
 
     def _connect(self) -> None:
@@ -63,89 +63,94 @@ class OffsetQueries:
         client = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
         self._leaders = Leaders(client, self._timeout_s)
 
-    def high_watermarks(self, places: Iterable[Place]) -> dict[Place, int]:
+    def high_watermarks(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The offset behind the last replicated record, transaction markers and open transactions included."""
-        return self._all(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
-    def last_stable_offsets(self, places: Iterable[Place]) -> dict[Place, int]:
+    def last_stable_offsets(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The offset of the first record of an open transaction, or the high watermark when none is open."""
-        return self._all(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
-    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
+    def earliest(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The first offset still held; equal to the high watermark when the partition is empty."""
-        return self._all(places, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        return self._all(partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
-    def at_time(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
+    def at_time(self, partitions: Iterable[TopicAndPartition], time_ms: int) -> dict[TopicAndPartition, int]:
         """The first offset whose record time is at or after `time_ms`; `BEYOND_END` where there is none."""
-        return self._all(places, OffsetSpec.for_timestamp(time_ms), IsolationLevel.READ_UNCOMMITTED)
+        return self._all(partitions, OffsetSpec.for_timestamp(time_ms), IsolationLevel.READ_UNCOMMITTED)
 
-    def first_times(self, places: Iterable[Place]) -> dict[Place, int]:
+    def first_times(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The time of the first record still held that has one, ms; -1 where there is none."""
-        answers = self._ask(places, OffsetSpec.for_timestamp(0), IsolationLevel.READ_UNCOMMITTED)
-        found = {place: self._answer(place, answer) for place, answer in answers.items()}
-        return {place: info.timestamp if info.offset >= 0 else -1 for place, info in found.items()}
+        answers = self._ask(partitions, OffsetSpec.for_timestamp(0), IsolationLevel.READ_UNCOMMITTED)
+        found = {partition: self._answer(partition, answer) for partition, answer in answers.items()}
+        return {partition: info.timestamp if info.offset >= 0 else -1 for partition, info in found.items()}
 
     def high_watermarks_known(
-        self, places: Iterable[Place]
-    ) -> tuple[dict[Place, int], dict[Place, StreamLearnerError]]:
+        self, partitions: Iterable[TopicAndPartition]
+    ) -> tuple[dict[TopicAndPartition, int], dict[TopicAndPartition, StreamLearnerError]]:
         """As `high_watermarks`, with the error for each partition for which no answer came in time."""
-        known: dict[Place, int] = {}
-        failed: dict[Place, StreamLearnerError] = {}
-        for place, answer in self._ask(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED).items():
+        known: dict[TopicAndPartition, int] = {}
+        failed: dict[TopicAndPartition, StreamLearnerError] = {}
+        for partition, answer in self._ask(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED).items():
             try:
-                known[place] = self._offset(place, answer)
+                known[partition] = self._offset(partition, answer)
             except StreamLearnerError as error:
-                failed[place] = error
+                failed[partition] = error
         return known, failed
 
-    def _all(self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
-        return {place: self._offset(place, answer) for place, answer in self._ask(places, spec, isolation).items()}
+    def _all(
+        self, partitions: Iterable[TopicAndPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[TopicAndPartition, int]:
+        return {
+            partition: self._offset(partition, answer)
+            for partition, answer in self._ask(partitions, spec, isolation).items()
+        }
 
-    def _offset(self, place: Place, answer: Future[ListOffsetsResultInfo]) -> int:
-        return self._answer(place, answer).offset
+    def _offset(self, partition: TopicAndPartition, answer: Future[ListOffsetsResultInfo]) -> int:
+        return self._answer(partition, answer).offset
 
-    def _answer(self, place: Place, answer: Future[ListOffsetsResultInfo]) -> ListOffsetsResultInfo:
+    def _answer(self, partition: TopicAndPartition, answer: Future[ListOffsetsResultInfo]) -> ListOffsetsResultInfo:
         """An answer, waited for. An offset that is none, as when the connection broke under the question, is none."""
         try:
             found = answered(answer, self._timeout_s)
         except KafkaException as error:
-            self._leaders.failed(place, error)
-            raise self._fault(error, place) from error
+            self._leaders.failed(partition, error)
+            raise self._fault(error, partition) from error
         if found.offset < BEYOND_END:
-            self._leaders.failed(place)
-            raise RetryLater(f"{self._doing(place)}: no answer")
+            self._leaders.failed(partition)
+            raise RetryLater(f"{self._operation(partition)}: no answer")
         return found
 
     def _ask(
-        self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> Answers[Place, ListOffsetsResultInfo]:
+        self, partitions: Iterable[TopicAndPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> PendingAnswers[TopicAndPartition, ListOffsetsResultInfo]:
         if self._settings.credentials_version() != self._credentials:
             self._connect()
         leaders = self._leaders
         leaders.client.poll(0)
-        asked = list(dict.fromkeys(places))
+        asked = list(dict.fromkeys(partitions))
         missing = leaders.missing(asked) if self._describes() else {}
-        request = {TopicPartition(*place): spec for place in asked if place not in missing}
-        answers: Answers[Place, ListOffsetsResultInfo] = Answers(
+        request = {TopicPartition(*partition): spec for partition in asked if partition not in missing}
+        answers: PendingAnswers[TopicAndPartition, ListOffsetsResultInfo] = PendingAnswers(
             leaders.client, lambda client: self._list(client, request, isolation)
         )
-        answers.update((place, _failed(reason)) for place, reason in missing.items())
+        answers.update((partition, _failed(reason)) for partition, reason in missing.items())
         return answers
 
     def _list(
         self, client: AdminClient, request: dict[TopicPartition, OffsetSpec], isolation: IsolationLevel
-    ) -> dict[Place, Future[ListOffsetsResultInfo]]:
+    ) -> dict[TopicAndPartition, Future[ListOffsetsResultInfo]]:
         if not request:
             return {}
         answers = client.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout_s)
-        return {(place.topic, place.partition): answer for place, answer in answers.items()}
+        return {(partition.topic, partition.partition): answer for partition, answer in answers.items()}
 
-    def _fault(self, error: KafkaException, place: Place) -> StreamLearnerError:
+    def _fault(self, error: KafkaException, partition: TopicAndPartition) -> StreamLearnerError:
         self._leaders.client.poll(0)
-        return self._reports.instead_of(fault(error, self._doing(place)))
+        return self._reports.instead_of(fault(error, self._operation(partition)))
 
-    def _doing(self, place: Place = ("", -1)) -> Doing:
-        return self._settings.doing("ask for offsets of", *place, right="Describe")
+    def _operation(self, partition: TopicAndPartition = ("", -1)) -> Operation:
+        return self._settings.operation("ask for offsets of", *partition, right="Describe")
 
 
 def _failed(reason: KafkaException) -> Future[ListOffsetsResultInfo]:
@@ -174,25 +179,25 @@ class EndWatch:
         self,
         queries: OffsetQueries,
         clock_ms: Callable[[], int],
-        places: Iterable[Place] = (),
+        partitions: Iterable[TopicAndPartition] = (),
         *,
         period_s: float = 0.2,
     ) -> None:
         self._queries = queries
         self._clock_ms = clock_ms
         self._period_s = period_s
-        self._places: frozenset[Place] = frozenset(places)
+        self._partitions: frozenset[TopicAndPartition] = frozenset(partitions)
         self._asking = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
         self._stops: list[StreamLearnerError] = []
         self._defect: BrokenInvariant | None = None
         self._thread: threading.Thread | None = None
-        self.snapshot: Mapping[Place, End] = MappingProxyType({})
+        self.snapshot: Mapping[TopicAndPartition, End] = MappingProxyType({})
 
-    def watch(self, places: Iterable[Place]) -> None:
+    def watch(self, partitions: Iterable[TopicAndPartition]) -> None:
         """Watch these partitions from now on; entries of others disappear with the next question."""
-        self._places = frozenset(places)
+        self._partitions = frozenset(partitions)
         self._wake.set()
 
     def start(self) -> EndWatch:
@@ -201,15 +206,15 @@ class EndWatch:
         self._thread.start()
         return self
 
-    def ask(self) -> Mapping[Place, End]:
+    def ask(self) -> Mapping[TopicAndPartition, End]:
         """Ask now, in the calling thread, and return the new snapshot."""
         with self._asking:
-            places = self._places
+            partitions = self._partitions
             asked_at_ms = self._clock_ms()
-            known, failed = self._queries.high_watermarks_known(places)
+            known, failed = self._queries.high_watermarks_known(partitions)
             self._stops = [error for error in failed.values() if isinstance(error, Stop)]
-            fresh = {place: End(asked_at_ms, offset) for place, offset in known.items()}
-            kept = {place: end for place, end in self.snapshot.items() if place in places}
+            fresh = {partition: End(asked_at_ms, offset) for partition, offset in known.items()}
+            kept = {partition: end for partition, end in self.snapshot.items() if partition in partitions}
             self.snapshot = MappingProxyType({**kept, **fresh})
             return self.snapshot
 
@@ -258,32 +263,34 @@ class CommittedOffset(NamedTuple):
     metadata: str
 
 
-def committed_offsets(settings: KafkaSettings, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
+def committed_offsets(
+    settings: KafkaSettings, partitions: Iterable[TopicAndPartition]
+) -> dict[TopicAndPartition, CommittedOffset]:
     """What the group of the settings has committed; partitions without anything are left out.
 
     Raises BrokerUnreachable, RetryLater, NotAuthorised.
     """
-    doing = settings.doing("look up committed offsets", group=settings.group, right="Describe")
-    reports = Reports(doing)
+    operation = settings.operation("look up committed offsets", group=settings.group, right="Describe")
+    reports = Reports(operation)
     admin = new_client(AdminClient, settings.admin(error_cb=reports))
-    asked = ConsumerGroupTopicPartitions(settings.group, [TopicPartition(*place) for place in places])
+    asked = ConsumerGroupTopicPartitions(settings.group, [TopicPartition(*partition) for partition in partitions])
     try:
         answers = admin.list_consumer_group_offsets([asked], request_timeout=REQUEST_TIMEOUT_S)
         found = answered(answers[settings.group], REQUEST_TIMEOUT_S).topic_partitions
     except KafkaException as error:
         admin.poll(0)
-        raise reports.instead_of(fault(error, doing)) from error
+        raise reports.instead_of(fault(error, operation)) from error
     return {
-        (place.topic, place.partition): CommittedOffset(place.offset, place.metadata or "")
-        for place in found
-        if place.offset >= 0
+        (partition.topic, partition.partition): CommittedOffset(partition.offset, partition.metadata or "")
+        for partition in found
+        if partition.offset >= 0
     }
 
 
 def group_members(settings: KafkaSettings) -> int:
     """How many members the group of the settings has. Raises BrokerUnreachable, RetryLater, NotAuthorised."""
-    doing = settings.doing("look up members", group=settings.group, right="Describe")
-    reports = Reports(doing)
+    operation = settings.operation("look up members", group=settings.group, right="Describe")
+    reports = Reports(operation)
     admin = new_client(AdminClient, settings.admin(error_cb=reports))
     answers = admin.describe_consumer_groups([settings.group], request_timeout=REQUEST_TIMEOUT_S)
     try:
@@ -293,4 +300,4 @@ def group_members(settings: KafkaSettings) -> int:
         if reported is not None and reported.code() == KafkaError.GROUP_ID_NOT_FOUND:
             return 0
         admin.poll(0)
-        raise reports.instead_of(fault(error, doing)) from error
+        raise reports.instead_of(fault(error, operation)) from error

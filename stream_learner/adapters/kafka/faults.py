@@ -128,7 +128,7 @@ OLD_TOKEN = "None, if it passes; else let tokens live for longer, and see that t
 
 
 @dataclass(frozen=True)
-class Doing:
+class Operation:
     """What was being done when Kafka reported an error: the words of the message.
 
     `what` continues "could not": for example "read". `principal` is who the brokers see. `explain` may know more about
@@ -162,29 +162,29 @@ def kafka_error(caught: object) -> KafkaError | None:
     return None
 
 
-def fault(caught: object, doing: Doing) -> StreamLearnerError:
+def fault(caught: object, operation: Operation) -> StreamLearnerError:
     """The error to raise for a `KafkaError`, a `KafkaException`, or what a client raised in their place.
 
     librdkafka's fatal errors of a group or of a publisher mean that a twin took over: Fenced.
     """
     error = kafka_error(caught)
     if error is None:
-        return Stop(f"{doing}: the Kafka client failed: {caught}", action="Report this with the log.")
-    text = f"{doing}: {error.str()} ({error.name()})"
-    return _certain(error, doing, text) or _by_retriability(error, text)
+        return Stop(f"{operation}: the Kafka client failed: {caught}", action="Report this with the log.")
+    text = f"{operation}: {error.str()} ({error.name()})"
+    return _certain(error, operation, text) or _by_retriability(error, text)
 
 
-def _certain(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError | None:
+def _certain(error: KafkaError, operation: Operation, text: str) -> StreamLearnerError | None:
     """The error for a code that says by itself what happens next."""
     code = error.code()
     if code in RIGHTS:
-        return _not_authorised(code, doing, text)
+        return _not_authorised(code, operation, text)
     if code in CREDENTIALS or refuses_certificate(error):
-        return _refused_credentials(error, doing, text)
+        return _refused_credentials(error, operation, text)
     if code == E._SSL:
         return BrokerUnreachable(text)
     if code == E._FATAL:
-        return _fatal(error, doing, text)
+        return _fatal(error, operation, text)
     table: list[tuple[set[int], type[StreamLearnerError]]] = [
         (FENCED, Fenced),
         (UNREACHABLE, BrokerUnreachable),
@@ -198,8 +198,8 @@ def _certain(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError |
     if code in TOO_LARGE:
         return Stop(text, action="Raise `max.message.bytes` of the topic, and `message.max.bytes` under `kafka:`.")
     kind = next((kind for codes, kind in table if code in codes), None)
-    if kind is BrokerUnreachable and doing.bootstrap:
-        text = f"{text}; brokers asked: {doing.bootstrap}"
+    if kind is BrokerUnreachable and operation.bootstrap:
+        text = f"{text}; brokers asked: {operation.bootstrap}"
     return kind(text) if kind is not None else None
 
 
@@ -215,41 +215,41 @@ def refuses_certificate(error: KafkaError) -> bool:
     return error.code() == E._SSL and any(word in text for word in words)
 
 
-def _refused_credentials(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError:
+def _refused_credentials(error: KafkaError, operation: Operation, text: str) -> StreamLearnerError:
     """AuthenticationFailed, with who was refused and why; a provider of tokens that only does not answer will again."""
     words = error.str()
     if TOKEN in words and not any(word in words for word in TOKEN_DENIED):
         return BrokerUnreachable(
-            f"{text}; no token for {doing.principal}", action="Check kafka.sasl.oauthbearer.token.endpoint.url."
+            f"{text}; no token for {operation.principal}", action="Check kafka.sasl.oauthbearer.token.endpoint.url."
         )
     if TOKEN_SHOWN in words and any(word in words for word in TOKEN_OUTLIVED):
-        return BrokerUnreachable(f"{text}; the token of {doing.principal} was too old", action=OLD_TOKEN)
+        return BrokerUnreachable(f"{text}; the token of {operation.principal} was too old", action=OLD_TOKEN)
     if LOCAL in words:
         return BrokerUnreachable(text)
     if not refuses_certificate(error):
-        return AuthenticationFailed(f"{text}; the brokers do not accept {doing.principal}")
-    why = doing.explain(words)
+        return AuthenticationFailed(f"{text}; the brokers do not accept {operation.principal}")
+    why = operation.explain(words)
     return AuthenticationFailed(f"{text}; {why}" if why else text)
 
 
-def _fatal(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError:
+def _fatal(error: KafkaError, operation: Operation, text: str) -> StreamLearnerError:
     """A client's own final state, whose cause is only in its words. For a member or publisher mostly a twin."""
     if "authorization failed" in error.str().lower():
-        return NotAuthorised(f"{text}; {doing.principal} lacks the right: {doing.right or doing.what}")
-    if doing.group or doing.transactional_id or "fenced" in error.str().lower():
+        return NotAuthorised(f"{text}; {operation.principal} lacks the right: {operation.right or operation.what}")
+    if operation.group or operation.transactional_id or "fenced" in error.str().lower():
         return Fenced(text)
     return RetryLater(f"{text}; the client must be made anew")
 
 
-def _not_authorised(code: int, doing: Doing, text: str) -> NotAuthorised:
+def _not_authorised(code: int, operation: Operation, text: str) -> NotAuthorised:
     """An idempotent producer needs a right to write anything: the cluster refuses one that may write nothing."""
     kind = RIGHTS[code]
-    if kind == "cluster" and doing.right == "Write":
-        where = f"topic {doing.topic}" if doing.topic else "any of its topics"
-        return NotAuthorised(f"{text}; {doing.principal} lacks the right: Write on {where}")
-    names = {"topic": doing.topic, "group": doing.group, "transactional id": doing.transactional_id}
-    right = f"{doing.right or doing.what} on {kind} {names.get(kind, '')}".rstrip()
-    return NotAuthorised(f"{text}; {doing.principal} lacks the right: {right}")
+    if kind == "cluster" and operation.right == "Write":
+        where = f"topic {operation.topic}" if operation.topic else "any of its topics"
+        return NotAuthorised(f"{text}; {operation.principal} lacks the right: Write on {where}")
+    names = {"topic": operation.topic, "group": operation.group, "transactional id": operation.transactional_id}
+    right = f"{operation.right or operation.what} on {kind} {names.get(kind, '')}".rstrip()
+    return NotAuthorised(f"{text}; {operation.principal} lacks the right: {right}")
 
 
 def _by_retriability(error: KafkaError, text: str) -> StreamLearnerError:
@@ -264,16 +264,16 @@ class Reports:
     Wrong credentials show only here; the calls themselves say that nobody answered.
     """
 
-    def __init__(self, doing: Doing) -> None:
-        self._doing = doing
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
         self._stop: StreamLearnerError | None = None
         self._no_token: StreamLearnerError | None = None
 
-    def __call__(self, error: KafkaError, doing: Doing | None = None) -> None:
+    def __call__(self, error: KafkaError, operation: Operation | None = None) -> None:
         """Take a report; those that pass by themselves are forgotten."""
         if self._stop is not None:
             return
-        found = fault(error, doing or self._doing)
+        found = fault(error, operation or self._operation)
         if isinstance(found, (AuthenticationFailed, NotAuthorised)):
             self._stop = found
         elif error.code() in CREDENTIALS:

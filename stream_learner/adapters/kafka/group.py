@@ -86,7 +86,7 @@ class Membership:
         self._commits_fail = False
         self._clock_s = clock_s
         self._settings = settings
-        self._doing = settings.doing("take part in the consumer group", group=settings.group, right="Read")
+        self._operation = settings.operation("take part in the consumer group", group=settings.group, right="Read")
         self._keep_s = int(settings.get("session.timeout.ms", SESSION_TIMEOUT_MS)) / 1000
         self._given: list[TopicPartition] | None = None
         self._in_doubt_since_s: float | None = None
@@ -138,7 +138,7 @@ class Membership:
         try:
             message = self._consumer.poll(timeout_s)
         except KafkaException as error:
-            raise fault(error, self._doing) from error
+            raise fault(error, self._operation) from error
         if message is not None:
             self._on_message(message)
         self._raise_failure()
@@ -195,9 +195,9 @@ class Membership:
             try:
                 found = self._consumer.list_topics(topic, QUERY_TIMEOUT_S).topics[topic]
             except KafkaException as error:
-                raise fault(error, self._doing) from error
+                raise fault(error, self._operation) from error
             if found.error is not None:
-                raise fault(found.error, self._settings.doing("find", topic, right="Describe"))
+                raise fault(found.error, self._settings.operation("find", topic, right="Describe"))
             counts[topic] = len(found.partitions)
         return counts
 
@@ -241,7 +241,7 @@ class Membership:
         harmless = MISSING | UNREACHABLE | TRIMMED | {KafkaError._MAX_POLL_EXCEEDED}
         all_down = error.code() == KafkaError._ALL_BROKERS_DOWN
         if all_down or error.code() not in harmless or refuses_certificate(error):
-            self._failure = self._failure or fault(error, self._doing)
+            self._failure = self._failure or fault(error, self._operation)
 
     def commit(self, partition: int, impressions_offset: int, clicks_offset: int, metadata: str = "") -> None:
         """Store both offsets for the group, with a note of at most 4,096 bytes, without waiting for it.
@@ -268,7 +268,7 @@ class Membership:
         """Counted each time, said the first time in a row."""
         self.commit_errors += 1
         if not self._commits_fail:
-            log.info("offsets of group %s were not stored: %s", self._doing.group, text)
+            log.info("offsets of group %s were not stored: %s", self._operation.group, text)
         self._commits_fail = True
 
     def committed(self, partition: int, timeout_s: float = QUERY_TIMEOUT_S) -> Committed:
@@ -277,7 +277,7 @@ class Membership:
         try:
             found = self._consumer.committed(asked, timeout=timeout_s)
         except KafkaException as error:
-            raise fault(error, self._doing) from error
+            raise fault(error, self._operation) from error
         offsets = {p.topic: p.offset if p.offset >= 0 else None for p in found}
         metadata = next((p.metadata or "" for p in found if p.topic == self.impressions), "")
         return Committed(offsets[self.impressions], offsets[self.clicks], metadata)
@@ -298,7 +298,7 @@ class Membership:
                 self._consumer.poll(0.05)
                 if not self._is_listed(admin, left_s):
                     return
-        log.warning("no answer from group %s: the partitions move when the session ends", self._doing.group)
+        log.warning("no answer from group %s: the partitions move when the session ends", self._operation.group)
 
     def _is_listed(self, admin: AdminClient, timeout_s: float) -> bool:
         """Whether the group has a member with our instance id, as the brokers say."""

@@ -18,7 +18,7 @@ from collections.abc import Collection
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[attr-defined]
 
-from stream_learner.adapters.kafka.clients import Answers, answered
+from stream_learner.adapters.kafka.clients import PendingAnswers, answered
 from stream_learner.adapters.kafka.faults import MISSING, UNREACHABLE, kafka_error
 
 STALE_TIMEOUT_S = 1.0
@@ -31,7 +31,7 @@ UNKNOWN_LEADER = MISSING | {
     KafkaError.LEADER_NOT_AVAILABLE,
 }
 
-Place = tuple[str, int]
+TopicAndPartition = tuple[str, int]
 """A topic and a partition."""
 
 
@@ -47,7 +47,7 @@ class Leaders:
         self._led: dict[str, frozenset[int]] = {}
         self._stale: set[str] = set()
 
-    def missing(self, places: Collection[Place]) -> dict[Place, KafkaException]:
+    def missing(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, KafkaException]:
         """The places not to ask about now, each with the reason.
 
         A topic that is new or stale is described first. Where nobody describes a stale one in time, what was known
@@ -61,7 +61,7 @@ class Leaders:
             if partition not in self._led.get(topic, ())
         }
 
-    def failed(self, place: Place, reason: KafkaException | None = None) -> None:
+    def failed(self, place: TopicAndPartition, reason: KafkaException | None = None) -> None:
         """A question about a place got no answer: its topic is described anew before the next.
 
         Where the reason is that the client knew no leader, nobody asks about the place before that is answered.
@@ -78,7 +78,7 @@ class Leaders:
             return {}
         all_known = all(topic in self._led for topic in topics)
         timeout_s = min(self._timeout_s, STALE_TIMEOUT_S) if all_known else self._timeout_s
-        answers: Answers[str, TopicDescription] = Answers(
+        answers: PendingAnswers[str, TopicDescription] = PendingAnswers(
             self.client, lambda client: client.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
         )
         reasons: dict[str, KafkaException] = {}

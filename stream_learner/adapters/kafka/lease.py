@@ -64,7 +64,7 @@ class Lease:
         self._clock_s = clock_s
         self._polled_s = clock_s()
         self._slept_s: tuple[float, float] | None = None
-        self._doing = settings.doing("hold the lease", topic, group=settings.group, right="Read")
+        self._operation = settings.operation("hold the lease", topic, group=settings.group, right="Read")
         self._failure: StreamLearnerError | None = None
         self._join()
 
@@ -102,7 +102,7 @@ class Lease:
         try:
             message = self._consumer.poll(0.0)
         except KafkaException as error:
-            raise fault(error, self._doing) from error
+            raise fault(error, self._operation) from error
         if message is not None:
             self._on_message(message)
         failure, self._failure = self._failure, None
@@ -162,7 +162,7 @@ class Lease:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in HARMLESS and not refuses_certificate(error):
             return
-        found = fault(error, self._doing)
+        found = fault(error, self._operation)
         if error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
             found = ConfigError(
                 f"{found}: learner.lease_timeout is {self._timeout_ms} ms",

@@ -36,8 +36,6 @@ def _library() -> ctypes.CDLL:
         "rd_kafka_mock_cluster_destroy": (None, [pointer]),
         "rd_kafka_mock_cluster_bootstraps": (text, [pointer]),
         "rd_kafka_mock_topic_create": (number, [pointer, text, number, number]),
-        "rd_kafka_mock_broker_set_down": (number, [pointer, ctypes.c_int32]),
-        "rd_kafka_mock_broker_set_up": (number, [pointer, ctypes.c_int32]),
         "rd_kafka_mock_group_initial_rebalance_delay_ms": (None, [pointer, ctypes.c_int32]),
         "rd_kafka_err2str": (text, [number]),
     }
@@ -93,11 +91,6 @@ class EmbeddedBroker:
     def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic of so many partitions, each led by the one broker."""
         self._check(self._lib.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1), name)
-
-    def set_down(self, down: bool) -> None:
-        """Cut every connection and refuse new ones, or accept them again; what was stored stays."""
-        call = self._lib.rd_kafka_mock_broker_set_down if down else self._lib.rd_kafka_mock_broker_set_up
-        self._check(call(self._cluster, 1), "broker 1")
 
     def _check(self, code: int, what: str) -> None:
         if code != 0:

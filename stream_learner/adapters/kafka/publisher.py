@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from stream_learner.adapters.kafka.appender import MAX_RECORD_BYTES
 from stream_learner.adapters.kafka.client_log import log
 from stream_learner.adapters.kafka.clients import new_client
-from stream_learner.adapters.kafka.faults import Doing, Reports, fault, kafka_error
+from stream_learner.adapters.kafka.faults import Operation, Reports, fault, kafka_error
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import Fenced, RetryLater, Stop, StreamLearnerError
 
@@ -76,7 +76,7 @@ class TransactionalPublisher:
         self._begun_s = 0.0
         self._topic = ""
         """Where the transaction's last record goes; "" outside of one."""
-        self._reports = Reports(self._doing("publish"))
+        self._reports = Reports(self._operation("publish"))
         self._refused: KafkaError | None = None
         self._offsets: dict[tuple[str, int], int] = {}
         ours = settings.producer(
@@ -187,7 +187,7 @@ class TransactionalPublisher:
         """Commit, again and again while the outcome is open: the broker takes a repeated commit for the first one."""
         self._end(self._producer.commit_transaction, "commit a transaction", OUTCOME_S)
         if self._refused is not None:
-            raise fault(self._refused, self._doing("publish"))
+            raise fault(self._refused, self._operation("publish"))
 
     def _end(self, call: Callable[..., Any], what: str, timeout_s: float) -> None:
         """Commit or abort; without an answer in time, the call stays open."""
@@ -218,7 +218,7 @@ class TransactionalPublisher:
             if self._waits:
                 raise
         self._was_open, self._lost = True, None
-        raise RetryLater(f"{self._doing('publish')}: an earlier transaction was without an outcome; now it has one")
+        raise RetryLater(f"{self._operation('publish')}: an earlier transaction was without an outcome; now it has one")
 
     @property
     def _waits(self) -> bool:
@@ -258,7 +258,7 @@ class TransactionalPublisher:
 
     def _found(self, error: KafkaException | SystemError, what: str) -> StreamLearnerError:
         reported = kafka_error(error)
-        found = self._reports.instead_of(fault(error, self._doing(what)))
+        found = self._reports.instead_of(fault(error, self._operation(what)))
         if reported is not None and reported.fatal():
             self._lost = found if isinstance(found, Stop) else Fenced(str(found))
             return self._lost
@@ -294,7 +294,7 @@ class TransactionalPublisher:
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
-            self._lost = self._lost or fault(error, self._doing("publish"))
+            self._lost = self._lost or fault(error, self._operation("publish"))
         else:
             self._reports(error)
 
@@ -302,9 +302,9 @@ class TransactionalPublisher:
         if self._lost is not None:
             raise self._lost
 
-    def _doing(self, what: str) -> Doing:
+    def _operation(self, what: str) -> Operation:
         about = f"{what} of" if self._topic else what
-        return self._settings.doing(about, self._topic, transactional_id=self.transactional_id, right="Write")
+        return self._settings.operation(about, self._topic, transactional_id=self.transactional_id, right="Write")
 
 
 class _AgainError(Exception):

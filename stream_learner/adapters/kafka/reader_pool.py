@@ -75,7 +75,7 @@ class ReaderPool:
         buffer_bytes = max(buffer_bytes, MIN_BUFFER_BYTES)
         self._limit_bytes = buffer_bytes // 2
         self._properties = lambda: self._consumer_properties(isolation, buffer_bytes, partitions, name)
-        self._doing = settings.doing("read", topic, right="Read")
+        self._operation = settings.operation("read", topic, right="Read")
         self._mean_bytes = 1_000
         self._readers: dict[int, SharedReader] = {}
         self._consumer: Consumer | None = None
@@ -175,7 +175,7 @@ class ReaderPool:
         try:
             self.consumer.incremental_assign(places)
         except KafkaException as error:
-            raise fault(error, self._doing) from error
+            raise fault(error, self._operation) from error
         for reader in readers:
             reader.assigned = True
 
@@ -187,7 +187,7 @@ class ReaderPool:
         try:
             self.consumer.incremental_unassign([TopicPartition(self.topic, reader.partition) for reader in fetching])
         except KafkaException as error:
-            raise fault(error, self._doing) from error
+            raise fault(error, self._operation) from error
         for reader in fetching:
             reader.assigned = False
 
@@ -230,7 +230,7 @@ class ReaderPool:
         try:
             return self.consumer.consume(count, timeout_s)
         except KafkaException as error:
-            raise fault(error, self._doing) from error
+            raise fault(error, self._operation) from error
 
     def _share_out(self, partition: int | None, messages: list[Message]) -> None:
         """Give consecutive messages to the reader of their partition.
@@ -293,9 +293,9 @@ class ReaderPool:
         try:
             found = self.consumer.list_topics(self.topic, SILENCE_S / 3).topics[self.topic]
         except KafkaException as error:
-            raise fault(error, reader.doing) from error
+            raise fault(error, reader.operation) from error
         if found.error is not None:
-            raise fault(found.error, reader.doing)
+            raise fault(found.error, reader.operation)
 
     def _on_error(self, error: KafkaError) -> None:
         """librdkafka's own reports, which come with no record. Single connections that break are not errors.
@@ -307,7 +307,7 @@ class ReaderPool:
             self._errors.append((int(placed[1]), error))
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable = error
-        elif not isinstance(fault(error, self._doing), BrokerUnreachable):
+        elif not isinstance(fault(error, self._operation), BrokerUnreachable):
             self._reported = self._reported or error
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from stream_learner.adapters.kafka.client_log import log
 from stream_learner.adapters.kafka.credentials import Credentials, subject_of, text_of
 from stream_learner.adapters.kafka.diagnosis import diagnosis
-from stream_learner.adapters.kafka.faults import Doing
+from stream_learner.adapters.kafka.faults import Operation
 from stream_learner.adapters.kafka.properties import (
     ALIASES,
     CALLBACKS,
@@ -87,10 +87,10 @@ class KafkaSettings:
         subject = subject_of(self.get("ssl.certificate.location")) if protocol == "ssl" else None
         return subject.name if subject is not None else f"client {self.get('client.id')}"
 
-    def doing(self, what: str, topic: str = "", partition: int = -1, **names: str) -> Doing:
-        """What a client of these settings is about to do, for errors; `names` are further fields of `Doing`."""
+    def operation(self, what: str, topic: str = "", partition: int = -1, **names: str) -> Operation:
+        """What a client of these settings is about to do, for errors; `names` are further fields of `Operation`."""
         who = {"principal": self.principal, "bootstrap": self.bootstrap}
-        return Doing(what, topic, partition, **{**who, **names}, explain=self.explain)
+        return Operation(what, topic, partition, **{**who, **names}, explain=self.explain)
 
     def explain(self, words: str = "") -> str:
         """Why the brokers and we do not understand each other, "" if that cannot be told; takes up to some seconds."""

@@ -119,7 +119,7 @@ class SharedReader:
         self.fetched = offset
         """What is fetched next: behind the last record held."""
         self.held_bytes = 0
-        self.doing = pool.settings.doing("read", pool.topic, partition, right="Read")
+        self.operation = pool.settings.operation("read", pool.topic, partition, right="Read")
         self._pool = pool
         self._position = offset
         self._pieces: deque[RawBatch | int | KafkaError] = deque()
@@ -262,11 +262,11 @@ class SharedReader:
         """Raise what is known to be wrong, now that no record is left in front of it."""
         if self._pieces and isinstance(self._pieces[0], KafkaError):
             error = self._pieces.popleft()
-            found = fault(error, self.doing)
+            found = fault(error, self.operation)
             raise self._out_of_range() if isinstance(found, LogTrimmed) else found
         reported = self._pool.take_report()
         if reported is not None:
-            raise fault(reported, self.doing)
+            raise fault(reported, self.operation)
 
     def _out_of_range(self) -> StreamLearnerError:
         """The error for a position that the partition does not hold, with the range it does hold."""
@@ -276,7 +276,7 @@ class SharedReader:
             )
             held = f"it holds offsets {low} to {high}"
         except KafkaException as error:
-            found = fault(error, self.doing)
+            found = fault(error, self.operation)
             if isinstance(found, TopicMissing):
                 return found
             held = "the range it holds is not known"

@@ -19,16 +19,15 @@ The default column family has one more key:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import NamedTuple
 
 import orjson
-from rocksdict import Rdict, WriteBatch, WriteOptions
+from rocksdict import WriteBatch
 
 from stream_learner.adapters.record_errors import error_in_state
-from stream_learner.adapters.rocksdb.database import explained
+from stream_learner.adapters.rocksdb.database import HasParts, StoreParts, explained
 from stream_learner.adapters.rocksdb.layout import HEAD, VERSION, pieces_of
 from stream_learner.core.errors import RecordError
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead
@@ -40,26 +39,12 @@ HOLD_TRIES = 100
 BATCH_BYTES = 4 << 20
 NOTED_COPIES = 2
 
-Place = tuple[int, bytes]
-"""A shard, and a piece's key in it."""
 
+class PieceId(NamedTuple):
+    """Names one piece of a checkpoint: its shard, and its key in the column family of that shard."""
 
-@dataclass(frozen=True)
-class StoreParts:
-    """What an open store is made of: where it lies, whose it is, its column families and their handles by shard."""
-
-    path: Path
-    identity: Mapping[str, Any]
-    db: Rdict
-    families: list[Rdict]
-    handles: list[Any]
-
-
-class HasParts(Protocol):
-    """An open store."""
-
-    @property
-    def parts(self) -> StoreParts: ...
+    shard: int
+    key: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +99,8 @@ class HeldCheckpoint:
         with explained(self._parts.path):
             self._head, self._versions = self._hold()
         self._records = [_version(self._parts.path, version) for version in self._versions]
-        self.pieces: list[Place] = [
-            (shard, key) for shard, record in enumerate(self._records) for key in sorted(pieces_of(record.state))
+        self.pieces: list[PieceId] = [
+            PieceId(shard, key) for shard, record in enumerate(self._records) for key in sorted(pieces_of(record.state))
         ]
 
     def _hold(self) -> tuple[bytes, tuple[bytes, ...]]:
@@ -142,7 +127,7 @@ class HeldCheckpoint:
         stamp = self._records[0].stamp._replace(attempt=secrets.randbits(63))
         return CopyHead(stamp, lineage, dict(self._parts.identity), self._head, self._versions)
 
-    def read(self, place: Place) -> bytes:
+    def read(self, place: PieceId) -> bytes:
         """The bytes of a piece. Raises StateDamaged."""
         shard, key = place
         with explained(self._parts.path):
@@ -171,7 +156,7 @@ class WriteBack:
         self._parts = parts
         self._batch, self._size = WriteBatch(raw_mode=True), 0
 
-    def put(self, place: Place, value: bytes) -> None:
+    def put(self, place: PieceId, value: bytes) -> None:
         """Write a piece; the last value given for a place counts. Raises DiskFull."""
         shard, key = place
         self._batch.put(key, value, self._parts.handles[shard])
@@ -179,9 +164,8 @@ class WriteBack:
         if self._size >= BATCH_BYTES:
             self._write()
 
-    def _write(self, options: WriteOptions | None = None) -> None:
-        with explained(self._parts.path):
-            self._parts.db.write(self._batch, options)
+    def _write(self, *, durable: bool = False) -> None:
+        self._parts.write(self._batch, durable=durable)
         self._batch, self._size = WriteBatch(raw_mode=True), 0
 
     def commit(self, copy: CopyHead) -> None:
@@ -189,14 +173,14 @@ class WriteBack:
         self._batch.put(HEAD, copy.head)
         for handle, version in zip(self._parts.handles, copy.versions, strict=True):
             self._batch.put(VERSION, version, handle)
-        durable = WriteOptions()
-        durable.sync = True
-        self._write(durable)
+        self._write(durable=True)
 
 
-def places_of(copy: CopyHead) -> list[Place]:
+def piece_ids_of(copy: CopyHead) -> list[PieceId]:
     """The places of the pieces that a copy consists of. Raises RecordError."""
-    return [(shard, key) for shard, record in enumerate(copy.version_records()) for key in pieces_of(record.state)]
+    return [
+        PieceId(shard, key) for shard, record in enumerate(copy.version_records()) for key in pieces_of(record.state)
+    ]
 
 
 def _stamp(path: Path, value: bytes) -> Stamp:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rocksdict import (
     BlockBasedIndexType,
@@ -22,7 +22,9 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    WriteBatch,
     WriteBufferManager,
+    WriteOptions,
 )
 
 from stream_learner.adapters import machine
@@ -152,6 +154,37 @@ def _rows_options(cache: Cache) -> Options:
     table.set_format_version(5)
     options.set_block_based_table_factory(table)
     return options
+
+
+@dataclass(frozen=True)
+class StoreParts:
+    """What an open store lends to those who write or read beside it: a checkpoint's writer, and copies of checkpoints.
+
+    path: the state directory. identity: whose state it is. families, handles: the column families, by shard. Of no use
+    after the store is closed.
+    """
+
+    path: Path
+    identity: Mapping[str, Any]
+    db: Rdict
+    families: list[Rdict]
+    handles: list[Any]
+
+    def write(self, batch: WriteBatch, *, durable: bool = False) -> None:
+        """Write all of a batch or nothing; a durable one survives a power failure. Raises DiskFull, StateDamaged."""
+        options = None
+        if durable:
+            options = WriteOptions()
+            options.sync = True
+        with explained(self.path):
+            self.db.write(batch, options)
+
+
+class HasParts(Protocol):
+    """An open store."""
+
+    @property
+    def parts(self) -> StoreParts: ...
 
 
 @contextmanager

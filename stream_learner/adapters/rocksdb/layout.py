@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from stream_learner.core.snapshots.pages import PagePlan, PageState, Prefix
 from stream_learner.core.snapshots.records import (
@@ -32,8 +33,28 @@ PIECE_BYTES = 1 << 20
 HEAD, VERSION, IDENTITY = b"head", b"version", b"identity"
 PIECES, PIECES_END = b"p", b"q"
 
-Piece = tuple[int, bytes, int, Callable[[], bytes]]
-"""A value to write: its shard, its key, about how many bytes, and what makes them."""
+
+class Piece(NamedTuple):
+    """A value that a checkpoint writes: its shard, its key, about how many bytes it has, and what encodes it."""
+
+    shard: int
+    key: bytes
+    size_bytes: int
+    encode: Callable[[], bytes]
+
+
+class StoredPiece(NamedTuple):
+    """A piece that a committed checkpoint consists of: the sequence it was written with, its shard, key and kind."""
+
+    sequence: int
+    shard: int
+    key: bytes
+    kind: type[DeltaRecord | PageRecord]
+
+    @property
+    def order(self) -> tuple[int, int, bytes]:
+        """Sorts pieces by the time they were written."""
+        return self[:3]
 
 
 def u64(number: int) -> bytes:
@@ -76,10 +97,10 @@ def plan_pieces(plan: PagePlan[StateRows], stamp: Stamp) -> Iterator[Piece]:
     sequence, parts = plan.sequence, len(plan.parts)
     for part, rows in enumerate(plan.parts):
         make = partial(encode_delta, stamp, part, parts, rows)
-        yield stamp.shard, _delta_key(sequence, part), _value_bytes(rows), make
+        yield Piece(stamp.shard, _delta_key(sequence, part), _value_bytes(rows), make)
     for prefix, rows in plan.pages:
         make = partial(encode_page, stamp, prefix, rows)
-        yield stamp.shard, page_key(sequence, prefix), _value_bytes(rows), make
+        yield Piece(stamp.shard, page_key(sequence, prefix), _value_bytes(rows), make)
 
 
 def _value_bytes(rows: StateRows) -> int:

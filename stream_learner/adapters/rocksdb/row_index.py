@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from rocksdict import IngestExternalFileOptions, Options, Rdict, SstFileWriter, WriteBatch
 
 from stream_learner.adapters.rocksdb.database import explained
-from stream_learner.core.model.table.table import Rows
+from stream_learner.core.model.table.rows import joined
 from stream_learner.core.snapshots.rows import StateRows, last_of_each_key
 
 NOTE: Final = b"rows"
@@ -52,7 +52,7 @@ KEYS_AT_ONCE: Final = 128
 SCAN_ROWS: Final = 4096
 
 
-class Note(NamedTuple):
+class CheckpointId(NamedTuple):
     """The checkpoint that the index stands for: its sequence and its tick; (0, -1) for none."""
 
     sequence: int
@@ -71,10 +71,10 @@ class RowIndex:
         self._readers = ThreadPoolExecutor(READERS, "rows")
         shutil.rmtree(self._new, ignore_errors=True)
         found = db.get(NOTE)
-        self.note = Note(0, -1) if found is None else Note(**orjson.loads(found))
+        self.checkpoint = CheckpointId(0, -1) if found is None else CheckpointId(**orjson.loads(found))
         self.written_rows = 0
 
-    def fetch(self, keys: NDArray[np.uint64]) -> Rows:
+    def fetch(self, keys: NDArray[np.uint64]) -> StateRows:
         """Of u64[r] different keys, the rows that are there, rising by key."""
         ordered = np.sort(keys)
         packed = ordered.astype(">u8").tobytes()
@@ -95,7 +95,7 @@ class RowIndex:
         values: list[bytes | None] = self._family.get(names) or []
         return values
 
-    def between(self, low: int, high: int) -> Rows:
+    def between(self, low: int, high: int) -> StateRows:
         """The rows with low <= key <= high, rising by key."""
         blocks, last = [self._rows(np.empty(0, np.uint64), b"")], low
         with explained(self._path):
@@ -104,13 +104,13 @@ class RowIndex:
                 keys = np.frombuffer(b"".join([key for key, _ in block]), ">u8").astype(np.uint64)
                 rows = self._rows(keys, b"".join([value for _, value in block]))
                 stop = int(np.searchsorted(keys, np.uint64(high), side="right"))
-                blocks.append(Rows(rows.keys[:stop], rows.columns[:stop], rows.touched[:stop]))
+                blocks.append(rows.part(0, stop))
                 last = int(keys[-1]) if stop == len(keys) else high + 1
-        return Rows(*(np.concatenate([block[i] for block in blocks]) for i in range(3)))
+        return joined(blocks)
 
-    def _rows(self, keys: NDArray[np.uint64], values: bytes) -> Rows:
+    def _rows(self, keys: NDArray[np.uint64], values: bytes) -> StateRows:
         table = np.frombuffer(values, "<i8").reshape(len(keys), 1 + self._ncols)
-        return Rows(keys, table[:, 1:].view("<f8"), table[:, 0])
+        return StateRows(keys, table[:, 1:].view("<f8"), table[:, 0])
 
     def write(self, rows: StateRows, stopping: Callable[[], bool] = lambda: False, *, rest_s: float = 0.0) -> None:
         """Put rows, rising by key, into the index; idempotent. Given up, in part, when `stopping` says so.
@@ -147,23 +147,26 @@ class RowIndex:
     def _files_waiting(self) -> int:
         return int(self._family.property_value("rocksdb.num-files-at-level0") or 0)
 
-    def stands_for(self, note: Note) -> None:
+    def stands_for(self, note: CheckpointId) -> None:
         """Note that every row as of a checkpoint is in the index."""
         with explained(self._path):
             batch = WriteBatch(raw_mode=True)
             batch.put(NOTE, orjson.dumps(note._asdict()))
             self._db.write(batch)
-        self.note = note
+        self.checkpoint = note
 
     def bring_up(
-        self, pieces: Iterable[tuple[Note, StateRows]], last: Note, progress: Callable[[int], None] = lambda rows: None
+        self,
+        pieces: Iterable[tuple[CheckpointId, StateRows]],
+        last: CheckpointId,
+        progress: Callable[[int], None] = lambda rows: None,
     ) -> None:
         """Put the rows of pages and deltas, in the order of their checkpoints, into the index, and note the `last`.
 
         progress: called now and then with the rows read so far.
         """
         blocks: list[StateRows] = []
-        held, read, before = 0, 0, self.note.tick
+        held, read, before = 0, 0, self.checkpoint.tick
         for _, rows in pieces:
             read += len(rows)
             # Rows of a page that are older are in the index already.
@@ -190,7 +193,7 @@ class IndexWriter:
     def __init__(self, index: RowIndex) -> None:
         self._index = index
         self._thread: threading.Thread | None = None
-        self._job: tuple[StateRows, Note] | None = None
+        self._job: tuple[StateRows, CheckpointId] | None = None
         self._failure: Exception | None = None
         self._stopping = False
 
@@ -213,7 +216,7 @@ class IndexWriter:
         self._job = self._thread = None
         return False
 
-    def begin(self, rows: StateRows, note: Note) -> None:
+    def begin(self, rows: StateRows, note: CheckpointId) -> None:
         """Write what a committed checkpoint has changed. Only when it is not `busy`."""
         assert self._job is None
         self._job = (rows, note)
@@ -258,4 +261,4 @@ class ColdStore:
     @property
     def tick(self) -> int:
         """The tick that the index stands for."""
-        return self._index.note.tick
+        return self._index.checkpoint.tick

@@ -27,6 +27,10 @@ from stream_learner.core.log.mark_codec import detach_codes, encode_mark
 from stream_learner.core.log.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts
 from stream_learner.core.log.rule_r import RuleR
 
+MAX_OUTSTANDING = 64
+"""Records appended and not acknowledged, at most, before the next tick is made. So an attempt that loses leaves no more
+than this behind."""
+
 
 class Ack(Enum):
     """What an acknowledged offset says."""

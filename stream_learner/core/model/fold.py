@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.log.dictionary import MAX_KEYS
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of, load_i64_at, load_u16_at, load_u32_at
@@ -40,8 +41,7 @@ from stream_learner.core.model.optimizers.record import (
 from stream_learner.core.model.progress import Progress
 from stream_learner.core.model.table import bounded as weight_bounded
 from stream_learner.core.model.table import table as weights
-from stream_learner.core.model.table.bounded import BoundedWeightTable, ColdRows
-from stream_learner.core.model.table.budget import LARGEST_DICTIONARY, MemoryBudget
+from stream_learner.core.model.table.bounded import BoundedWeightTable, ColdRows, MemoryBudget
 from stream_learner.core.model.table.table import WeightTable
 
 _FAULTS: Final = (
@@ -120,8 +120,8 @@ class Learner:
         """Rows whose weight is not 0; where weights move by themselves, as `count_nonzero` found it last."""
         self._scalars = np.zeros(len(losses.LOSS_SCALARS) + len(optimizer.scalars))
         self._record = np.zeros(RECORD_FIELDS, np.int64)
-        self._rows = np.empty(LARGEST_DICTIONARY, np.int64)
-        self._local = np.empty(LARGEST_DICTIONARY * optimizer.local_bytes // 8)
+        self._rows = np.empty(MAX_KEYS, np.int64)
+        self._local = np.empty(MAX_KEYS * optimizer.local_bytes // 8)
         self._scratch = np.empty(optimizer.scratch_bytes // 8)
         self._margins = np.empty(0)
         fixed = (self._scalars, self._record, self._rows, self._local, self._scratch)
@@ -264,7 +264,7 @@ def _columns(record: ExampleRecord) -> tuple[NDArray[Any], ...]:
 def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
     """Check a record's columns; returns the numbers of `RECORD_FIELDS` up to LEARNED. Raises ValueError."""
     n, m, v, values, labels, importances, k, log_times = (len(column) for column in columns)
-    if not (n == labels == importances == log_times and v == values and k <= LARGEST_DICTIONARY):
+    if not (n == labels == importances == log_times and v == values and k <= MAX_KEYS):
         raise ValueError("the record's columns differ in length, or its dictionary is too large")
     places = [address_of(column) for column in columns]
     fault = _fault(n, places[0], m, places[1], v, places[2], k, places[6])

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -56,6 +56,8 @@ HEAD_KEY = b"head"
 VERSION_KEY = b"version"
 MODEL_SHARD = 0
 MODEL_FIELDS = ("name", "tick_ms", "features", "optimizer", "inputs", "metrics")
+PUBLISHED_SLICES = 12
+"""The latest slices of the progressive metrics are in the model record, so that models can be compared."""
 MAX_SEQUENCE = (1 << 62) - 1
 """No publisher comes so far; and what is reckoned with it stays within 64 bits."""
 MAX_DELTA_RECORDS = 1 << 20
@@ -131,6 +133,46 @@ class HeadRecord:
 
 
 Record = ModelRecord | VersionRecord | DeltaRecord | PageRecord | HeadRecord
+
+
+class Inputs(NamedTuple):
+    """What the model record says of the model's input topics.
+
+    impressions, clicks: topics. ignored_fields: paths in an impression that are no features. window_ms: of the join.
+    """
+
+    impressions: str
+    clicks: str
+    ignored_fields: list[str]
+    window_ms: int
+
+
+def model_record(
+    *,
+    name: str,
+    tick_ms: int,
+    features: Mapping[str, Any],
+    kind: Mapping[str, Any],
+    log: str,
+    inputs: Inputs,
+    metrics: Mapping[str, Any],
+    slices: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The content of a model record; `encode_model` adds the digest, the format and the number of shards.
+
+    features: the feature spec. kind: `Learner.kind`. log: the topic of the training log. metrics, slices: the
+    figures of `Progress`, of which the latest `PUBLISHED_SLICES` slices are kept.
+    """
+    return {
+        "name": name,
+        "tick_ms": tick_ms,
+        "features": features,
+        **kind,
+        "log": log,
+        "inputs": inputs._asdict(),
+        "metrics": metrics,
+        "slices": slices[-PUBLISHED_SLICES:],
+    }
 
 
 def delta_key(slot: int, part: int) -> bytes:

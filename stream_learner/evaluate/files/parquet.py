@@ -23,7 +23,7 @@ from stream_learner.errors import BadInput
 from stream_learner.evaluate.files.lines import read_ahead
 from stream_learner.evaluate.files.streams import EXTRA, STDIN, size_bytes
 from stream_learner.evaluate.formats.base import Parsed
-from stream_learner.evaluate.formats.csv import check_spec, column_place
+from stream_learner.evaluate.formats.csv import check_spec, column_index
 from stream_learner.evaluate.formats.table import Features, TableRows
 
 BATCH_ROWS: Final = 1 << 14
@@ -100,7 +100,7 @@ class ParquetRows:
         """
         spec = FeatureSpec() if features is None else features
         check_spec(columns, spec, nested=True)
-        places = [None if wanted is None else column_place(columns, wanted) for wanted in (label, weight)]
+        places = [None if wanted is None else column_index(columns, wanted) for wanted in (label, weight)]
         self._label, self._weight = places
         if self._label is not None and self._label == self._weight:
             raise ValueError(f"column {columns[self._label]!r} cannot be label and weight")

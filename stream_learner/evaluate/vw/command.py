@@ -14,8 +14,8 @@ from stream_learner.core.model.optimizers import FtrlProximal, Optimizer
 from stream_learner.core.model.optimizers.scale_free import CoinBetting, Pistol
 from stream_learner.core.model.optimizers.vw import VwDescent
 from stream_learner.evaluate.formats.vw.parser import VwTextOptions
-from stream_learner.evaluate.holdout import PATIENCE, PERIOD, PassPlan
-from stream_learner.evaluate.vw.flags import Given
+from stream_learner.evaluate.request import PATIENCE, PERIOD, PassPlan
+from stream_learner.evaluate.vw.flags import GivenFlags
 from stream_learner.evaluate.vw.float32.settings import LOSSES, VwSettings
 
 ARITHMETICS: Final = ("float64", "vw")
@@ -80,7 +80,7 @@ def parse_vw(command: str) -> VwCommand:
     Raises ConfigError for a flag that is not supported, with the nearest one that is, and for values and combinations
     that are not allowed.
     """
-    given = Given(command)
+    given = GivenFlags(command)
     arithmetic = given.text("arithmetic", ARITHMETICS[0])
     if arithmetic not in ARITHMETICS:
         raise given.error(f"--arithmetic is {' or '.join(ARITHMETICS)}, not {arithmetic!r}")
@@ -104,7 +104,7 @@ def parse_vw(command: str) -> VwCommand:
     return found
 
 
-def _settings(given: Given) -> VwSettings:
+def _settings(given: GivenFlags) -> VwSettings:
     kinds = [kind for kind in _OTHERS if given.has(kind)]
     parts = [part for part in _PARTS if given.has(part)]
     if len(kinds) > 1 or (kinds and parts):
@@ -141,7 +141,7 @@ def _settings(given: Given) -> VwSettings:
     )
 
 
-def _reading(given: Given, arithmetic: str) -> VwTextOptions:
+def _reading(given: GivenFlags, arithmetic: str) -> VwTextOptions:
     """How text is read. FTRL-Proximal in float64 sums the values of a feature that an example has twice."""
     words: dict[str, list[str]] = {"quadratic": list(given.all("quadratic")), "cubic": list(given.all("cubic"))}
     for word in given.all("interactions"):
@@ -167,7 +167,7 @@ def _reading(given: Given, arithmetic: str) -> VwTextOptions:
     )
 
 
-def _plan(given: Given) -> PassPlan:
+def _plan(given: GivenFlags) -> PassPlan:
     return PassPlan(
         given.count("passes", 1),
         given.has("holdout_off"),

@@ -93,7 +93,7 @@ FLAGS: Final = tuple(_flags())
 _BY_NAME: Final = {name: flag for flag in FLAGS for name in flag.names}
 
 
-class Given:
+class GivenFlags:
     """What a command line says, flag by flag: the last text of each, or all of them. Raises ConfigError."""
 
     def __init__(self, command: str) -> None:

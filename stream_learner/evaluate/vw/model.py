@@ -1,6 +1,6 @@
 """A Vowpal Wabbit command line as a model, and what the tool would print of it.
 
-In: a command, portions of VW text. Out: margins; the average loss as the tool defines it.
+In: a command, blocks of VW text. Out: margins; the average loss as the tool defines it.
 This file must never know a flag.
 
 The tool's labels are taken as it takes them: logistic labels lie between -1 and 1 and are the mean of both; the losses
@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.model.fold import Learner
-from stream_learner.evaluate.models import LearnerModel, Model
-from stream_learner.evaluate.portions import Portion
-from stream_learner.evaluate.trial import Trial
+from stream_learner.evaluate.example_block import ExampleBlock
+from stream_learner.evaluate.models import LearnerModel, Model, Trial
 from stream_learner.evaluate.vw.command import VwCommand
 from stream_learner.evaluate.vw.float32.engine import VwEngine
 from stream_learner.evaluate.vw.float32.settings import VwSettings
@@ -34,10 +33,10 @@ class EngineModel:
         self.engine = VwEngine(command.settings)
         self.loss = command.loss
 
-    def fold(self, portion: Portion, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def fold(self, block: ExampleBlock, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
         """See `Model.fold`."""
-        assert portion.parsed is not None
-        return self.engine.learn(portion.parsed, learned)
+        assert block.parsed is not None
+        return self.engine.learn(block.parsed, learned)
 
     def end_pass(self) -> None:
         """See `Model.end_pass`."""
@@ -97,10 +96,10 @@ class _PrintedLoss:
         self._clips = settings.kind != "descent"
         self._loss = self._importance = 0.0
 
-    def add(self, margins: NDArray[np.float64], portion: Portion, counts: NDArray[np.bool_]) -> None:
+    def add(self, margins: NDArray[np.float64], block: ExampleBlock, counts: NDArray[np.bool_]) -> None:
         """Examples in order; those that `counts` marks and that were not refused are summed."""
-        assert portion.parsed is not None
-        labels, importances = portion.parsed.batch.label, portion.parsed.batch.weight
+        assert block.parsed is not None
+        labels, importances = block.parsed.batch.label, block.parsed.batch.weight
         p = self._clipped(margins, labels) if self._clips else margins
         rows = counts & ~np.isnan(margins)
         h = importances[rows]
@@ -139,21 +138,21 @@ class VwTrial(Trial):
         self._seen = 0
         self._fresh = True
 
-    def take(self, portion: Portion) -> None:
+    def take(self, block: ExampleBlock) -> None:
         """See `Trial.take`."""
         records = [
-            replace(record, label=_read_labels(self._command.settings, record.label)) for record in portion.records
+            replace(record, label=_read_labels(self._command.settings, record.label)) for record in block.records
         ]
         if self._fresh and isinstance(self.model, LearnerModel):
             low, high = self.model.learner.state_scalars()["scalars"][:2]
             self._printed.widen(float.fromhex(low), float.fromhex(high))
             self._fresh = False
-        super().take(replace(portion, records=records))
+        super().take(replace(block, records=records))
         if isinstance(self.model, LearnerModel):
-            held_out = self.plan.held_out(self._seen, len(portion))
-            counts = portion.labelled & held_out if self.plan.holds_out else portion.labelled
-            self._printed.add(self.margins, portion, counts)
-            self._seen += len(portion)
+            held_out = self.plan.held_out(self._seen, len(block))
+            counts = block.labelled & held_out if self.plan.holds_out else block.labelled
+            self._printed.add(self.margins, block, counts)
+            self._seen += len(block)
 
     def mean_loss(self, measured: float | None) -> float | None:
         """See `Trial.mean_loss`."""

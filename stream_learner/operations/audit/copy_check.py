@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
-from stream_learner.adapters.rocksdb.copy import Place, places_of
+from stream_learner.adapters.rocksdb.copy import PieceId, piece_ids_of
 from stream_learner.adapters.rocksdb.layout import key_of
 from stream_learner.adapters.rocksdb.store import differing_identity
 from stream_learner.core.errors import DamagedRecord, RecordError
@@ -32,7 +32,7 @@ from stream_learner.operations.audit.findings import COPIED_CHECKPOINT, Finding,
 from stream_learner.operations.audit.log_walk import LogWalk, Step
 from stream_learner.operations.audit.request import AuditedPartition
 from stream_learner.roles.learner.checkpoints import RISING, state_identity
-from stream_learner.roles.learner.copies.restore import committed_records, last_copy
+from stream_learner.roles.learner.copies.restore import committed_records, read_last_copy
 from stream_learner.roles.learner.log_follower import LogPosition
 from stream_learner.wording import count_of
 
@@ -68,7 +68,7 @@ class CopyCheck:
             if copy is None:
                 break
             seen = self._read(copy, progress)
-            missing = [place for place in places_of(copy) if place not in seen]
+            missing = [place for place in piece_ids_of(copy) if place not in seen]
             newer, trouble = self._look() if missing else (copy, trouble)
             if newer is not None and newer.stamp == copy.stamp:
                 self._note(copy, log, missing, seen)
@@ -86,18 +86,18 @@ class CopyCheck:
         if not self._config.learner.copies or self._topic not in self._admin.describe([self._topic]):
             return None, ""
         try:
-            last = last_copy(self._settings, self._admin.offsets, self._topic)
+            last = read_last_copy(self._settings, self._admin.offsets, self._topic)
         except (DamagedLog, NewerFormat) as error:
             return None, str(error)
         return last.head, last.trouble
 
-    def _read(self, copy: CopyHead, progress: Callable[[int], None]) -> dict[Place, Seen]:
+    def _read(self, copy: CopyHead, progress: Callable[[int], None]) -> dict[PieceId, Seen]:
         """The pieces that the head names, as far as they are there."""
-        wanted: dict[tuple[int, bytes | None], Place] = {
-            (place[0], piece_key(copy.lineage, place[1])): place for place in places_of(copy)
+        wanted: dict[tuple[int, bytes | None], PieceId] = {
+            (place[0], piece_key(copy.lineage, place[1])): place for place in piece_ids_of(copy)
         }
         shards = min(len(copy.versions), self._admin.require([self._topic])[self._topic].partitions)
-        seen: dict[Place, Seen] = {}
+        seen: dict[PieceId, Seen] = {}
         for shard in range(shards):
             at = (self._topic, shard)
             end, earliest = (
@@ -114,7 +114,7 @@ class CopyCheck:
                     seen[place] = offset, _wrong(copy, place, value)
         return seen
 
-    def _note(self, copy: CopyHead, log: TopicInfo, missing: list[Place], seen: dict[Place, Seen]) -> None:
+    def _note(self, copy: CopyHead, log: TopicInfo, missing: list[PieceId], seen: dict[PieceId, Seen]) -> None:
         """What does not hold of a copy that was read."""
         self._findings.held(COPIED_CHECKPOINT, len(missing) + len(seen))
         for shard, key in missing:
@@ -179,7 +179,7 @@ def digest_of(copy: CopyHead) -> int:
     return copy.version_records()[0].digest
 
 
-def _wrong(copy: CopyHead, place: Place, value: bytes) -> str:
+def _wrong(copy: CopyHead, place: PieceId, value: bytes) -> str:
     """What is wrong with a piece under its key, "" for nothing."""
     shard, key = place
     try:

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.adapters.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, Place
+from stream_learner.adapters.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, TopicAndPartition
 from stream_learner.operations.audit.findings import DEAD_LETTERS, Finding, Findings
 from stream_learner.operations.audit.mark_checks import Sums
 from stream_learner.roles.common.log_reader import READ_RECORDS, WAIT_S
@@ -49,9 +49,9 @@ class Expected:
         return self._known
 
 
-def expected_letters(impressions: str, clicks: str, sums: dict[int, Sums]) -> dict[Place, list[Expected]]:
+def expected_letters(impressions: str, clicks: str, sums: dict[int, Sums]) -> dict[TopicAndPartition, list[Expected]]:
     """What the marks of each partition count, by input topic and partition; several where the log begins anew."""
-    found: dict[Place, list[Expected]] = {}
+    found: dict[TopicAndPartition, list[Expected]] = {}
     for partition, of in sums.items():
         for stretch in of.stretches if len(of.balances) == 1 else ():
             opening, last, balance = stretch.opening, stretch.last, stretch.balance
@@ -68,7 +68,7 @@ def check_dead_letters(
     settings: KafkaSettings,
     admin: Admin,
     topic: str,
-    expected: dict[Place, list[Expected]],
+    expected: dict[TopicAndPartition, list[Expected]],
     findings: Findings,
     progress: Callable[[int], None],
 ) -> None:
@@ -107,7 +107,7 @@ def _overlap(ranges: list[Expected]) -> bool:
     return any(later.start < before.stop for before, later in pairwise(ranges))
 
 
-def _note(key: bytes | None, expected: dict[Place, list[Expected]]) -> bool:
+def _note(key: bytes | None, expected: dict[TopicAndPartition, list[Expected]]) -> bool:
     """Count a letter by its key, `<topic>/<partition>/<offset>`; False for a key that is none."""
     parts: Sequence[str] = (key or b"").decode(errors="replace").rsplit("/", 2)
     if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
@@ -117,7 +117,9 @@ def _note(key: bytes | None, expected: dict[Place, list[Expected]]) -> bool:
     return True
 
 
-def _keys(settings: KafkaSettings, place: Place, earliest: int, end: int) -> Iterator[tuple[int, bytes | None]]:
+def _keys(
+    settings: KafkaSettings, place: TopicAndPartition, earliest: int, end: int
+) -> Iterator[tuple[int, bytes | None]]:
     with PartitionReader(
         settings, *place, earliest, isolation=READ_UNCOMMITTED, name="audit-letters", with_keys=True
     ) as reader:

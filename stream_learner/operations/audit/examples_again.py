@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from stream_learner.core.join.partition import Cut, ExampleScratch, PartitionJoin, TickOutput, WrongResume
+from stream_learner.core.join.state import Cut, ExampleScratch, JoinState, TickOutput, WrongResume
 from stream_learner.core.log.compare import compare, together
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.log.marks import Mark, ResumePoint
@@ -48,7 +48,7 @@ class ExamplesAgain:
         self._place = place
         self._plan = plan
         self._scratch = ExampleScratch()
-        self._join: PartitionJoin | None = None
+        self._join: JoinState | None = None
         self._inputs: Inputs | None = None
         self._from: Mark | None = None
         self._since: list[Mark] = []
@@ -110,9 +110,9 @@ class ExamplesAgain:
         spec, start = self._plan.topics.spec, self._plan.start
         since = self._since
         if self._from is not None and (step.before is not None and self._leads_to(step.before)):
-            join = PartitionJoin.resume(spec, self._from)
+            join = JoinState.resume(spec, self._from)
         elif step.before is None and start is not None and self._begins_ours(step.tick.mark):
-            join, since = PartitionJoin(spec, impression_start=start[0], click_start=start[1]), []
+            join, since = JoinState(spec, impression_start=start[0], click_start=start[1]), []
         else:
             return
         self._join = join
@@ -151,7 +151,7 @@ class ExamplesAgain:
             return None
         return output
 
-    def _read(self, join: PartitionJoin, inputs: Inputs, cut: Cut) -> None:
+    def _read(self, join: JoinState, inputs: Inputs, cut: Cut) -> None:
         """Read both inputs as far as a cut needs. Raises LogTrimmed where they do not go so far."""
         topics = self._plan.topics
         for topic, wanted in ((topics.impressions, cut.next_impression), (topics.clicks, cut.click_cursor)):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stream_learner.adapters.kafka import NO_TOPIC_ID, Place, TopicInfo
+from stream_learner.adapters.kafka import NO_TOPIC_ID, TopicAndPartition, TopicInfo
 from stream_learner.adapters.kafka.ends import CommittedOffset
-from stream_learner.core.join.partition import JoinSpec
+from stream_learner.core.join.state import JoinSpec
 from stream_learner.core.log.marks import RULES, Mark, ResumePoint
 from stream_learner.operations.audit.findings import COMMITTED, POSITIONS, RESUME_POINTS
 from stream_learner.operations.audit.request import AuditedPartition
@@ -24,9 +24,9 @@ class InputTopics:
 
     impressions: TopicInfo
     clicks: TopicInfo
-    earliest: dict[Place, int]
-    ends: dict[Place, int]
-    committed: dict[Place, CommittedOffset]
+    earliest: dict[TopicAndPartition, int]
+    ends: dict[TopicAndPartition, int]
+    committed: dict[TopicAndPartition, CommittedOffset]
     spec: JoinSpec
     impressions_fingerprint: int
     clicks_fingerprint: int

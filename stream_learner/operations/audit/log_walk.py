@@ -18,10 +18,10 @@ from stream_learner.core.log.header import Kind, LogRecord, open_record
 from stream_learner.core.log.mark_codec import decode_mark
 from stream_learner.core.log.marks import Mark, MarkId
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
+from stream_learner.core.log.rule_w import MAX_OUTSTANDING
 from stream_learner.operations.audit.findings import CHECKSUMS, COUNTS, ORDER
 from stream_learner.operations.audit.request import AuditedPartition
 from stream_learner.roles.common.log_reader import RawRecords, beginning_in_sight, marks
-from stream_learner.roles.joiner.partition import MAX_OUTSTANDING
 from stream_learner.wording import count_of
 
 RecordsFrom = Callable[[int], RawRecords]

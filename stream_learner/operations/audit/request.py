@@ -49,7 +49,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Request:
+class AuditRequest:
     """partitions: which, all if empty. replay: make examples and digests again. limit: most findings to list."""
 
     range: Range = Range()

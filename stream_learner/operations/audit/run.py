@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from stream_learner.adapters.kafka import Admin, KafkaSettings, Place
+from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicAndPartition
 from stream_learner.adapters.kafka.ends import committed_offsets
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead
@@ -28,20 +28,16 @@ from stream_learner.operations.audit.dead_letters import check_dead_letters, exp
 from stream_learner.operations.audit.digests_again import DigestsAgain, check_digests
 from stream_learner.operations.audit.examples_again import AgainPlan, ExamplesAgain
 from stream_learner.operations.audit.findings import (
-    EXAMPLES_AGAIN,
     FAILS,
-    HOLDS,
     NOT_CHECKED,
     ORDER,
-    POSITIVES,
-    Finding,
     Findings,
 )
 from stream_learner.operations.audit.inputs_check import InputChecks, InputTopics
 from stream_learner.operations.audit.log_walk import LogWalk
-from stream_learner.operations.audit.mark_checks import MarkChecks, Stretch, Sums
-from stream_learner.operations.audit.positives import bounds
-from stream_learner.operations.audit.request import AuditedPartition, Request
+from stream_learner.operations.audit.mark_checks import MarkChecks, Sums
+from stream_learner.operations.audit.positives import check_positives
+from stream_learner.operations.audit.request import AuditedPartition, AuditRequest
 from stream_learner.operations.audit.snapshots_check import Published, check_snapshots
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
@@ -52,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Moment:
+class AuditStatus:
     """What is being read, how many records of how many (None where that is not known), and what was found so far."""
 
     what: str
@@ -61,7 +57,7 @@ class Moment:
     findings: int
 
 
-Show = Callable[[Moment], None]
+Show = Callable[[AuditStatus], None]
 
 
 class _Progress:
@@ -86,10 +82,10 @@ class _Progress:
             self._tell()
 
     def _tell(self) -> None:
-        self._show(Moment(self._what, self._done, self._of, self._findings.total))
+        self._show(AuditStatus(self._what, self._done, self._of, self._findings.total))
 
 
-def audit(config: Config, request: Request, show: Show = lambda moment: None) -> dict[str, Any]:
+def audit(config: Config, request: AuditRequest, show: Show = lambda status: None) -> dict[str, Any]:
     """Audit a model; the report as `--json` prints it.
 
     Raises TopicMissing, NotFound for a partition that there is not, BrokerUnreachable, NotAuthorised.
@@ -98,7 +94,7 @@ def audit(config: Config, request: Request, show: Show = lambda moment: None) ->
 
 
 class _Audit:
-    def __init__(self, config: Config, request: Request, show: Show) -> None:
+    def __init__(self, config: Config, request: AuditRequest, show: Show) -> None:
         self._config = config
         self._request = request
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)
@@ -156,7 +152,7 @@ class _Audit:
             fold = check_digests(
                 config, self._settings, self._admin, (published, copy), findings, until, self._progress
             )
-        self._check_positives()
+        check_positives(config, self._sums, findings, replay=self._request.replay)
         return self._report(published, copy, fold)
 
     def _partitions(self, there: int) -> list[int]:
@@ -166,7 +162,7 @@ class _Audit:
             raise NotFound(f"{self._config.examples_topic} has no partition {missing[0]}; it has {there}")
         return wanted
 
-    def _check_partition(self, place: Place, earliest: int, end: int, topics: InputTopics) -> None:
+    def _check_partition(self, place: TopicAndPartition, earliest: int, end: int, topics: InputTopics) -> None:
         """Step 2, for one partition."""
         audited = AuditedPartition(self._settings, *place, self._request.range, self._findings, progress=self._progress)
         marks, inputs = MarkChecks(audited, topics.spec), InputChecks(audited, topics)
@@ -241,35 +237,6 @@ class _Audit:
             place.leave_out(ORDER, f"the log begins with tick {first}")
         if wanted.until_tick is not None and last < wanted.until_tick and reaches_end:
             place.leave_out(ORDER, f"the log ends with tick {last}")
-
-    def _check_positives(self) -> None:
-        """Where the examples were all made again, that has shown more than any bound could."""
-        findings = self._findings
-        if self._request.replay and findings.status(EXAMPLES_AGAIN) == HOLDS:
-            findings.held(POSITIVES, sum(sums.positives for sums in self._sums.values()))
-            return
-        for partition, sums in self._sums.items():
-            if len(sums.balances) == 1 and not sums.other_rules:
-                for stretch in sums.stretches:
-                    self._check_positives_of(partition, stretch)
-
-    def _check_positives_of(self, partition: int, stretch: Stretch) -> None:
-        config, findings, clicks = self._config, self._findings, stretch.balance.clicks
-        if stretch.last is None:
-            return
-        found = bounds(
-            clicks.matched,
-            stretch.opening,
-            stretch.last,
-            ids_repeat=config.join.dedupe_ms == 0,
-            clicks_have_values=config.input.clicks.value is not None,
-        )
-        findings.held(POSITIVES, stretch.positives)
-        least, most = found.fewest or 0, found.most
-        if stretch.positives < least or (most is not None and stretch.positives > most):
-            between = f"{least} or more" if most is None else f"{least} to {most}"
-            what = f"{count_of(stretch.positives, 'positive')}; by the clicks that matched there are {between}"
-            findings.fail(Finding(POSITIVES, what, config.examples_topic, partition, tick=stretch.last.last_tick))
 
     def _report(self, published: Published, copy: CopyHead | None, fold: DigestsAgain | None) -> dict[str, Any]:
         config, replayed = self._config, self._request.replay

@@ -33,7 +33,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Moment:
+class BackfillStatus:
     """seconds: since this run began. passed_ms: impressions before this event time are learned, None before the first
     example. share: of the event time there is to do, up to now where there is no end. left_s: at the pace of the last
     seconds. lag_s: from `passed_ms` to the wall clock, the window left out. waits: what for, "" while it goes on.
@@ -64,7 +64,7 @@ class BackfillProgress:
         self._seen: dict[int, int] = {}
         self._past: deque[tuple[float, int, int, int]] = deque()
 
-    def moment(
+    def status(
         self,
         views: Sequence[PartitionView],
         tick: int,
@@ -72,7 +72,7 @@ class BackfillProgress:
         now_s: float,
         wall_ms: int,
         paused: Sequence[str] = (),
-    ) -> Moment:
+    ) -> BackfillStatus:
         """tick: folded last, -1 before the first; examples: learned by the model so far. paused: the models that have
         come to the end, and whose publication is paused."""
         self._count(views)
@@ -88,7 +88,7 @@ class BackfillProgress:
         lag_s = None if passed_ms is None else max(wall_ms - self._goal.window_ms - passed_ms, 0) / 1000
         quiet = now_s - self._ticked_s > QUIET_S and not self._at_end
         waits = _waits_for_resume(paused) if paused else self._waits_for(views) if quiet else ""
-        return Moment(
+        return BackfillStatus(
             seconds=now_s - self._began_s,
             passed_ms=passed_ms,
             share=share,
@@ -163,16 +163,16 @@ def clock(time_ms: int) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S") + (f".{time_ms % 1000:03d}" if time_ms % 1000 else "")
 
 
-def as_fields(moment: Moment) -> Mapping[str, object]:
+def as_fields(status: BackfillStatus) -> Mapping[str, object]:
     """A moment as the fields of a log line."""
     return {
-        "seconds": round(moment.seconds, 1),
-        "passed": None if moment.passed_ms is None else clock(moment.passed_ms),
-        "share": None if moment.share is None else round(moment.share, 4),
-        "impressions_per_s": round(moment.impressions_per_s),
-        "examples": moment.examples,
-        "examples_per_s": round(moment.examples_per_s),
-        "left_s": None if moment.left_s is None else round(moment.left_s),
-        "lag_s": None if moment.lag_s is None else round(moment.lag_s),
-        **({"waits": moment.waits} if moment.waits else {}),
+        "seconds": round(status.seconds, 1),
+        "passed": None if status.passed_ms is None else clock(status.passed_ms),
+        "share": None if status.share is None else round(status.share, 4),
+        "impressions_per_s": round(status.impressions_per_s),
+        "examples": status.examples,
+        "examples_per_s": round(status.examples_per_s),
+        "left_s": None if status.left_s is None else round(status.left_s),
+        "lag_s": None if status.lag_s is None else round(status.lag_s),
+        **({"waits": status.waits} if status.waits else {}),
     }

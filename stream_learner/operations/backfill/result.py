@@ -14,7 +14,7 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.core.log.balance import Balance, balance_lines
 from stream_learner.errors import BrokenInvariant
 from stream_learner.roles.common.log_reader import accepted_ticks
-from stream_learner.roles.learner.model import ModelFold
+from stream_learner.roles.learner.model import LearnedModel
 from stream_learner.wording import count_of
 
 METRICS = ("log_loss", "normalized_entropy", "auc", "calibration")
@@ -56,7 +56,7 @@ def balance_of(settings: KafkaSettings, admin: Admin, log_topic: str, until_tick
     return balance.to_dict()
 
 
-def learned_by(fold: ModelFold) -> Learned:
+def learned_by(fold: LearnedModel) -> Learned:
     """What a model is now."""
     learner, summary = fold.learner, fold.learner.progress.summary()
     model = {

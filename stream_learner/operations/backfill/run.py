@@ -31,7 +31,7 @@ from stream_learner.core.log.subset import FeatureSubset
 from stream_learner.errors import RetryLater
 from stream_learner.operations.backfill.joiners import FurtherJoiner, member
 from stream_learner.operations.backfill.plan import BackfillPlan, describe
-from stream_learner.operations.backfill.progress import BackfillProgress, Goal, Moment
+from stream_learner.operations.backfill.progress import BackfillProgress, BackfillStatus, Goal
 from stream_learner.operations.backfill.record import check_and_record
 from stream_learner.operations.backfill.result import Counts, Result, balance_of, check, learned_by
 from stream_learner.operations.backfill.source import await_leaders, first_time_ms, subsets_of, warn_of_late_beginning
@@ -48,7 +48,7 @@ LOOK_S = 0.02
 SCAN_EVERY_S = 10.0
 AGAIN_S = 1.0
 
-Show = Callable[[Moment], None]
+Show = Callable[[BackfillStatus], None]
 
 
 class Backfill:
@@ -152,7 +152,7 @@ class Backfill:
                 examples = learner.learner.examples + learner.learner.refused
                 paused = [model.config.model for model in learner.models if model.waits_for_resume]
                 now_s, wall_ms = time.monotonic(), wall_clock_ms()
-                show(progress.moment(self._views(), learner.tick, examples, now_s, wall_ms, paused))
+                show(progress.status(self._views(), learner.tick, examples, now_s, wall_ms, paused))
                 stopping.wait(FRAME_S)
 
     def _goal(self) -> Goal:

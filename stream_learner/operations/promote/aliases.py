@@ -1,7 +1,7 @@
 """`alias`, `pause`, `resume`, `pin`, `unpin`: what the control topic says, and saying something else.
 
 In: a configuration, names. Out: rows and fields to print, records in the control topic.
-This file must never point an alias at another model; `operations/promote/promotion.py` does.
+This file must never point an alias at another model; `operations/promote/run.py` does.
 """
 
 from __future__ import annotations

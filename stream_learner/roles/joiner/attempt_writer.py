@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stream_learner.adapters.kafka import Delivery
-from stream_learner.core.join.partition import PartitionJoin, TickOutput
+from stream_learner.core.join.state import JoinState, TickOutput
 from stream_learner.core.log.examples import Scratch
 from stream_learner.core.log.marks import MarkId, ResumePoint
 from stream_learner.core.log.rule_w import Attempt
@@ -99,7 +99,7 @@ class AttemptWriter:
             tag=RecordTag(self._deliver, self.attempt, letter.nbytes),
         )
 
-    def append(self, join: PartitionJoin, output: TickOutput) -> None:
+    def append(self, join: JoinState, output: TickOutput) -> None:
         """Append the ticks of one cut: their examples, and the mark that ends them."""
         plan, cut = self._plan, output.cut
         resume = self._resume_point(join)
@@ -123,7 +123,7 @@ class AttemptWriter:
         mark = MarkId(self.attempt.id, cut.last_tick)
         self._appended.append(Appended(plan.clock_s(), mark, before, cut, output.counts, resume is not None))
 
-    def _resume_point(self, join: PartitionJoin) -> ResumePoint | None:
+    def _resume_point(self, join: JoinState) -> ResumePoint | None:
         """A resume point, where it costs little or the last one is too old."""
         plan = self._plan
         cheap = join.resume_bytes < RESUME_SHARE * self._bytes_since_resume

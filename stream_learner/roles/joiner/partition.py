@@ -22,10 +22,10 @@ from typing import NoReturn
 
 from stream_learner.adapters.kafka import Delivery
 from stream_learner.core.errors import BrokenLog
-from stream_learner.core.join.partition import ExampleScratch, PartitionJoin
+from stream_learner.core.join.state import ExampleScratch, JoinState
 from stream_learner.core.log.examples import Scratch
 from stream_learner.core.log.rule_r import RuleR
-from stream_learner.core.log.rule_w import Ack, Attempt, Verdict
+from stream_learner.core.log.rule_w import MAX_OUTSTANDING, Ack, Attempt, Verdict
 from stream_learner.errors import Fenced, LogTrimmed, RetryLater, Stop
 from stream_learner.roles.joiner.attempt_writer import AttemptWriter
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
@@ -35,8 +35,6 @@ from stream_learner.roles.joiner.partition_state import PartitionState, check_or
 from stream_learner.roles.joiner.progress import Progress
 from stream_learner.roles.joiner.resume_check import check_resume_point
 
-MAX_OUTSTANDING = 64
-"""No further tick is made while so many records of the training log are appended and not acknowledged."""
 RETRY_S = 1.0
 LOOK_AGAIN = 3
 """The training log is read again so often, after a rest each time, where it seems to lack what step 1 needs."""
@@ -95,7 +93,7 @@ class PartitionJoiner:
         self._steps = self._rule_w()
 
     @property
-    def join(self) -> PartitionJoin | None:
+    def join(self) -> JoinState | None:
         """The state of the join, None before step 2 has made it."""
         return None if self._state is None else self._state.join
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from stream_learner.core.join.partition import Cut, ExampleScratch, PartitionJoin, WrongResume
+from stream_learner.core.join.state import Cut, ExampleScratch, JoinState, WrongResume
 from stream_learner.core.log.marks import Mark
 from stream_learner.errors import InputsChanged
 from stream_learner.roles.joiner.dead_letters import DeadLetters
@@ -61,7 +61,7 @@ class PartitionState:
         self.letters = self._no_letters(buffer_bytes)
         self.inputs = Inputs(plan.inputs, partition, self.join, buffer_bytes, self.letters)
 
-    def _fresh_join(self) -> PartitionJoin:
+    def _fresh_join(self) -> JoinState:
         plan = self._plan
         if self._known.since:
             first = self._known.since[0]
@@ -71,15 +71,15 @@ class PartitionState:
             )
         offsets = plan.start.of(plan.inputs.impressions_topic, plan.inputs.clicks_topic, self._partition)
         offsets.say(plan.log.bind(partition=self._partition))
-        return PartitionJoin(
+        return JoinState(
             plan.spec,
             impression_start=offsets.impression,
             click_start=offsets.click,
             until_tick=plan.until_tick,
         )
 
-    def _resumed_join(self, mark: Mark) -> PartitionJoin:
-        return PartitionJoin.resume(self._plan.spec, mark, until_tick=self._plan.until_tick)
+    def _resumed_join(self, mark: Mark) -> JoinState:
+        return JoinState.resume(self._plan.spec, mark, until_tick=self._plan.until_tick)
 
     def _no_letters(self, buffer_bytes: int) -> DeadLetters:
         """Letters are written from the positions of the last accepted mark on."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
-from stream_learner.adapters.kafka import End, Place
+from stream_learner.adapters.kafka import End, TopicAndPartition
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.roles.joiner.click_silence import Arrived, ClickSilence, Usual
 
@@ -24,9 +24,9 @@ class Arrivals:
         self._topics = impressions_topic, clicks_topic
         self._before: dict[int, tuple[End, End]] = {}
         self._at_ms = -1
-        self._seen: Mapping[Place, End] = {}
+        self._seen: Mapping[TopicAndPartition, End] = {}
 
-    def look(self, ends: Mapping[Place, End]) -> Arrived | None:
+    def look(self, ends: Mapping[TopicAndPartition, End]) -> Arrived | None:
         """The records that came since the last look; None if the ends are the same object as then."""
         if not ends or ends is self._seen:
             return None
@@ -48,7 +48,7 @@ class Arrivals:
             clicks += came[1]
         return Arrived(at_ms, impressions, clicks)
 
-    def _pairs(self, ends: Mapping[Place, End]) -> dict[int, tuple[End, End]]:
+    def _pairs(self, ends: Mapping[TopicAndPartition, End]) -> dict[int, tuple[End, End]]:
         impressions, clicks = self._topics
         return {
             partition: (end, ends[clicks, partition])
@@ -73,7 +73,7 @@ class SilenceWatch:
         """Whether no tick may be closed by the wall clock."""
         return self._silence.held
 
-    def look(self, ends: Mapping[Place, End]) -> None:
+    def look(self, ends: Mapping[TopicAndPartition, End]) -> None:
         """Take the present ends of the partitions, and log it where the join is held from now on, or no more."""
         came = self._arrivals.look(ends)
         if came is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from stream_learner.adapters.kafka import OffsetQueries, Place
+from stream_learner.adapters.kafka import OffsetQueries, TopicAndPartition
 from stream_learner.adapters.telemetry.logs import Logger
 
 LONG_MS = 86_400_000
@@ -58,19 +58,19 @@ class StartRule:
         first = max(impression, self._at_time(shown, times[clicked]))
         return StartOffsets(first, click, first - impression, times[clicked])
 
-    def _has_clicks(self, clicked: Place, begun_ms: int, clicks_from_ms: int) -> bool:
+    def _has_clicks(self, clicked: TopicAndPartition, begun_ms: int, clicks_from_ms: int) -> bool:
         """Whether the topic holds the clicks for impressions of a time. clicks_from_ms: -1 where it holds none."""
         if 0 <= clicks_from_ms <= begun_ms:
             return True
         deleted = self._queries.earliest([clicked])[clicked] > 0
         return not deleted and clicks_from_ms - begun_ms <= LONG_MS
 
-    def _offset(self, place: Place) -> int:
+    def _offset(self, place: TopicAndPartition) -> int:
         if self._where == "earliest":
             return self._queries.earliest([place])[place]
         return self._at_time(place, self._where if isinstance(self._where, int) else -1)
 
-    def _at_time(self, place: Place, time_ms: int) -> int:
+    def _at_time(self, place: TopicAndPartition, time_ms: int) -> int:
         """The first offset at or after a time; the end of the partition where no record is so late, and for -1."""
         found = self._queries.at_time([place], time_ms)[place] if time_ms >= 0 else -1
         return found if found >= 0 else self._queries.high_watermarks([place])[place]

@@ -19,7 +19,7 @@ from stream_learner.core.snapshots.pages import Prefix
 from stream_learner.core.snapshots.rows import StateRows
 from stream_learner.errors import StateDamaged, StateOfAnotherModel, TopicRecreated
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING, LogPosition
-from stream_learner.roles.learner.row_index import ColdSide, memory_budget
+from stream_learner.roles.learner.row_index import RowIndexFollower, memory_budget
 from stream_learner.roles.learner.state_dir import noting_damage
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Checkpoints:
         self._subset = subset_of_features
         self._store = open_store(config, learner, log.partitions, piece_bytes=piece_bytes)
         self._budget = memory_budget(config, learner)
-        self._cold: ColdSide | None = None
+        self._row_index: RowIndexFollower | None = None
         self._writer: CheckpointWriter | None = None
         self._writing_tick = -1
         self._began_s = 0.0
@@ -109,7 +109,7 @@ class Checkpoints:
         Raises StateDamaged if the rows do not have the digest of the head, TopicRecreated if the training log is not
         the one that the positions are of, StateOfAnotherModel if the model was learned from other features of it.
         """
-        self._cold = ColdSide.beside(self._store, self._budget, self._learner)
+        self._row_index = RowIndexFollower.beside(self._store, self._budget, self._learner)
         loaded = self._store.load()
         if loaded is None:
             return dict.fromkeys(range(self._partitions), LOG_BEGINNING)
@@ -123,8 +123,8 @@ class Checkpoints:
                 f"{self._path} holds a model that was learned from other features of the same training log"
             )
         try:
-            if self._cold is not None:
-                self._cold.take_over(head)
+            if self._row_index is not None:
+                self._row_index.take_over(head)
             else:
                 self._load_rows(head["rows"], loaded.rows)
             self._learner.restore(head["learner"])
@@ -141,12 +141,12 @@ class Checkpoints:
     def _load_rows(self, count: int, blocks: Iterable[StateRows]) -> None:
         self._learner.table.expect(count)
         for rows in blocks:
-            self._learner.table.load(rows.keys, rows.columns, rows.touched)
+            self._learner.table.load(rows)
 
     @property
-    def cold(self) -> ColdSide | None:
+    def row_index(self) -> RowIndexFollower | None:
         """What of the model is kept out of memory, None where all of it is in memory."""
-        return self._cold
+        return self._row_index
 
     def begin(
         self, tick: int, positions: Mapping[int, LogPosition], log_features: Mapping[int, int] | None = None
@@ -158,11 +158,11 @@ class Checkpoints:
         table = self._learner.table
         self._began_s = time.monotonic()
         self._writing_tick = tick
-        if self._cold is not None:
-            self._cold.wait()
-        changed = StateRows(*table.take_changed_for_checkpoint(tick))
-        if self._cold is not None:
-            self._cold.begin(changed)
+        if self._row_index is not None:
+            self._row_index.wait()
+        changed = table.take_changed_for_checkpoint(tick)
+        if self._row_index is not None:
+            self._row_index.begin(changed)
         head = {
             "log_topic_id": self._log_topic_id,
             "subset_of_features": self._subset,
@@ -191,8 +191,8 @@ class Checkpoints:
             self._writer.commit()
         self._writer = None
         self.tick = self._writing_tick
-        if self._cold is not None:
-            self._cold.committed()
+        if self._row_index is not None:
+            self._row_index.committed()
         self.seconds = time.monotonic() - self._began_s
         return True
 
@@ -210,11 +210,11 @@ class Checkpoints:
             self.step()
 
     def _rows_of(self, prefix: Prefix) -> StateRows:
-        return StateRows(*self._learner.table.rows_with_prefix(prefix.number, prefix.nbits))
+        return self._learner.table.rows_with_prefix(prefix.number, prefix.nbits)
 
     def close(self) -> None:
         """Let go of the state directory. Damage that shows only now is noted for the next start."""
-        if self._cold is not None:
-            self._cold.close()
+        if self._row_index is not None:
+            self._row_index.close()
         with suppress(StateDamaged), noting_damage(self._path):
             self._store.close()

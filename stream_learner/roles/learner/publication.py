@@ -40,7 +40,7 @@ from stream_learner.core.snapshots.pages import (
     shard_prefix,
 )
 from stream_learner.core.snapshots.records import MODEL_SHARD, Stamp, publication
-from stream_learner.core.snapshots.rows import WeightRows, rows_between
+from stream_learner.core.snapshots.rows import StateRows, WeightRows, rows_between
 from stream_learner.errors import RetryLater, StateOfAnotherModel
 from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 
@@ -139,7 +139,7 @@ class Publication:
         if self._relist:
             table.restart_changes(checkpoint_tick, self.version)
             self._relist = False
-        changed = self._weights(*table.take_changed_for_publication(tick)[:2])
+        changed = self._weights(table.take_changed_for_publication(tick))
         self._relist = True  # until the transaction is through
         plans = [self._plan(shard, changed) for shard in range(self._shards)]
         records = self._records(plans, tick, content)
@@ -168,10 +168,10 @@ class Publication:
 
     def _rows_of(self, prefix: Prefix) -> WeightRows:
         rows = self._learner.table.rows_with_prefix(prefix.number, prefix.nbits)
-        return self._weights(rows.keys, rows.columns)
+        return self._weights(rows)
 
-    def _weights(self, keys: np.ndarray, columns: np.ndarray) -> WeightRows:
-        return WeightRows(keys, self._learner.weights(columns).astype(np.float32))
+    def _weights(self, rows: StateRows) -> WeightRows:
+        return WeightRows(rows.keys, self._learner.weights(rows.columns).astype(np.float32))
 
     def _records(self, plans: list[PagePlan[WeightRows]], tick: int, content: Mapping[str, Any]) -> list[Record]:
         attempt = self._new_attempt_id()

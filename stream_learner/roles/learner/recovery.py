@@ -32,9 +32,14 @@ from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead
 from stream_learner.errors import LogTrimmed, StateDamaged, TopicRecreated
 from stream_learner.roles.learner.checkpoints import Checkpoints, open_store
-from stream_learner.roles.learner.copies.restore import Progress, check_identity, last_copy, write_back
+from stream_learner.roles.learner.copies.restore import (
+    RestoreProgress,
+    check_copy_identity,
+    read_last_copy,
+    restore_copy,
+)
 from stream_learner.roles.learner.log_follower import LogPosition
-from stream_learner.roles.learner.state_dir import damage_seen, set_aside
+from stream_learner.roles.learner.state_dir import damage_seen, quarantine_state
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -90,7 +95,7 @@ class Recovery:
             return checkpoints, positions
         checkpoints.close()
         if checkpoints.tick >= 0:
-            aside = set_aside(self._config.state_dir)
+            aside = quarantine_state(self._config.state_dir)
             self._log.warning("state_left_behind", found=self._damage, moved_to=str(aside), note="nothing was deleted")
         # Step 3: the copy.
         trouble = self._restore() if self._config.learner.copies else "learner.copies is off"
@@ -112,7 +117,7 @@ class Recovery:
         except StateDamaged as error:
             self._damage = str(error)
             _let_go(error)
-        aside = set_aside(self._config.state_dir)
+        aside = quarantine_state(self._config.state_dir)
         self._log.warning("state_damaged", found=self._damage, moved_to=str(aside), note="nothing was deleted")
         return self._load()
 
@@ -126,7 +131,7 @@ class Recovery:
         gone = sorted(p for p, position in positions.items() if position.offset < earliest[log.name, p])
         if not gone or config.checkpoints_topic not in admin.describe([config.checkpoints_topic]):
             return False
-        copy = last_copy(self._settings, admin.offsets, config.checkpoints_topic).head
+        copy = read_last_copy(self._settings, admin.offsets, config.checkpoints_topic).head
         if copy is None or copy.tick <= checkpoints.tick:
             return False
         self._check_copy(config.checkpoints_topic, copy, checkpoints.store)
@@ -163,7 +168,7 @@ class Recovery:
             return f"{topic} does not exist"
         trouble, tried = "", -1
         for _ in range(TRIES):
-            last = last_copy(self._settings, admin.offsets, topic)
+            last = read_last_copy(self._settings, admin.offsets, topic)
             if last.head is None:
                 return last.trouble or f"{topic} holds no complete copy"
             if last.head.stamp.attempt == tried:
@@ -180,7 +185,7 @@ class Recovery:
             self._check_copy(topic, copy, store)
             self._log.info("restoring_state", topic=topic, tick=copy.tick, disk=self._damage or "no checkpoint")
             shown = RestoreView(self._log)
-            missing = write_back(self._settings, self._admin.offsets, topic, copy, store.parts, shown.show)
+            missing = restore_copy(self._settings, self._admin.offsets, topic, copy, store.parts, shown.show)
             last = shown.end()
         if missing:
             return f"{topic} lacks {missing} of the {count_of(last.of, 'piece')} of the copy of tick {copy.tick}"
@@ -191,7 +196,7 @@ class Recovery:
 
     def _check_copy(self, topic: str, copy: CopyHead, store: CheckpointStore) -> None:
         """Refuse a copy of another model, or with positions of another training log."""
-        check_identity(topic, copy, store.parts)
+        check_copy_identity(topic, copy, store.parts)
         if copy.head_record().content["head"]["log_topic_id"] != self._log_topic.id.hex():
             raise TopicRecreated(
                 f"{topic} holds positions of another training log: {self._log_topic.name} was deleted and made anew",
@@ -230,9 +235,9 @@ class RestoreView:
         self._line = sys.stderr.isatty()
         self._every_s = LINE_EVERY_S if self._line else SHOW_EVERY_S
         self._said_s = time.monotonic()
-        self._last = Progress(0, 0, 0, 0.0)
+        self._last = RestoreProgress(0, 0, 0, 0.0)
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RestoreProgress) -> None:
         """Called for every piece."""
         self._last = progress
         now_s = time.monotonic()
@@ -246,7 +251,7 @@ class RestoreView:
         else:
             self._log.info("restoring", pieces=progress.pieces, of=progress.of, bytes=progress.size_bytes)
 
-    def end(self) -> Progress:
+    def end(self) -> RestoreProgress:
         """Make room for other lines; the last that was shown."""
         if self._line and self._last.pieces:
             sys.stderr.write("\r\x1b[K")

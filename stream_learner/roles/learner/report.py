@@ -9,7 +9,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.model.fold import Learner
 from stream_learner.roles.learner.log_follower import LogFollower
-from stream_learner.roles.learner.row_index import ColdSide
+from stream_learner.roles.learner.row_index import RowIndexFollower
 
 _SLICE_FIGURES = (
     (names.LEARNER_LOG_LOSS, "log_loss"),
@@ -32,19 +32,19 @@ class LearnerReport:
         """Leave out what the learner had folded before this process: counters are of the process."""
         self._counted.update(examples=learner.examples, refused=learner.refused)
 
-    def update_cold(self, cold: ColdSide | None) -> None:
+    def update_row_index(self, row_index: RowIndexFollower | None) -> None:
         """Report what of the model is not in memory."""
         gauges = self._metrics.set
-        gauges(names.LEARNER_MEMORY_BYTES, 0 if cold is None else cold.budget.total_bytes)
-        if cold is None:
+        gauges(names.LEARNER_MEMORY_BYTES, 0 if row_index is None else row_index.budget.total_bytes)
+        if row_index is None:
             return
-        gauges(names.LEARNER_MEMORY_ROWS, cold.table.resident)
-        gauges(names.LEARNER_INDEX_TICK, cold.index_tick)
-        for part, size in cold.memory.items():
+        gauges(names.LEARNER_MEMORY_ROWS, row_index.table.resident)
+        gauges(names.LEARNER_INDEX_TICK, row_index.index_tick)
+        for part, size in row_index.memory.items():
             gauges(names.LEARNER_ROCKSDB_BYTES, size, part=part)
-        self._count(names.LEARNER_ROWS_MISSED, "missed", cold.table.missed)
-        self._count(names.LEARNER_ROWS_FETCHED, "fetched", cold.table.fetched)
-        self._count(names.LEARNER_ROWS_EVICTED, "evicted", cold.table.evicted)
+        self._count(names.LEARNER_ROWS_MISSED, "missed", row_index.table.missed)
+        self._count(names.LEARNER_ROWS_FETCHED, "fetched", row_index.table.fetched)
+        self._count(names.LEARNER_ROWS_EVICTED, "evicted", row_index.table.evicted)
 
     def update(self, learner: Learner, log: LogFollower, tick: int, now_ms: int) -> None:
         """Report the state after `tick`."""

@@ -38,7 +38,7 @@ from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, Re
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.log_follower import LogFollower
-from stream_learner.roles.learner.model import ModelFold
+from stream_learner.roles.learner.model import LearnedModel
 from stream_learner.roles.learner.row_index import check_memory
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class LearnerRole:
         settings = KafkaSettings(configs[0].kafka_options())
         self._control = ControlWatch(settings, configs[0].control_topic, self._log)
         self.models = tuple(
-            ModelFold(
+            LearnedModel(
                 of_model,
                 counted,
                 subset=(keep or {}).get(of_model.model),
@@ -142,7 +142,7 @@ class LearnerRole:
         return "" if self._caught_up or not self._standby else "the standby has not caught up with the training log"
 
     def open(self) -> None:
-        """Steps 1 and 2. Raises what `ModelFold` and the topics' checks raise."""
+        """Steps 1 and 2. Raises what `LearnedModel` and the topics' checks raise."""
         first = self.models[0]
         check_memory([model.config for model in self.models], available_bytes())
         admin, config = Admin(first.settings), first.config

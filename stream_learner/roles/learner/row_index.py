@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters import machine
-from stream_learner.adapters.rocksdb.row_index import ColdStore, IndexWriter, Note, RowIndex
+from stream_learner.adapters.rocksdb.row_index import CheckpointId, ColdStore, IndexWriter, RowIndex
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.model.fold import Learner
-from stream_learner.core.model.table.budget import MIB, PROCESS_BYTES, MemoryBudget
+from stream_learner.core.model.table.bounded import MIB, PROCESS_BYTES, MemoryBudget
 from stream_learner.core.snapshots.rows import StateRows
 from stream_learner.errors import ConfigError
 
@@ -54,7 +54,7 @@ def check_memory(configs: Sequence[Config], available: int) -> None:
         )
 
 
-class ColdSide:
+class RowIndexFollower:
     """The index of one learner's rows. Used by the learner's thread; it writes in another."""
 
     def __init__(self, store: CheckpointStore, index: RowIndex, budget: MemoryBudget, learner: Learner) -> None:
@@ -68,7 +68,7 @@ class ColdSide:
         self.table = learner.bound_memory(ColdStore(index, store.changed_after), budget)
 
     @classmethod
-    def beside(cls, store: CheckpointStore, budget: MemoryBudget | None, learner: Learner) -> ColdSide | None:
+    def beside(cls, store: CheckpointStore, budget: MemoryBudget | None, learner: Learner) -> RowIndexFollower | None:
         """Bound the memory of a learner that has no rows yet; without a budget, delete an index that is there.
 
         Brings the index up to the last checkpoint, or makes it. Raises StateDamaged, DiskFull.
@@ -80,11 +80,11 @@ class ColdSide:
 
     def _bring_up(self) -> None:
         index, last = self._index, self._store.last
-        if index.note == last:
+        if index.checkpoint == last:
             return
         began_s = self._said_s = time.monotonic()
-        self._log.info("row_index_behind", index_tick=index.note.tick, checkpoint_tick=last.tick)
-        index.bring_up(self._store.pieces_after(index.note.sequence), last, self._show)
+        self._log.info("row_index_behind", index_tick=index.checkpoint.tick, checkpoint_tick=last.tick)
+        index.bring_up(self._store.pieces_after(index.checkpoint.sequence), last, self._show)
         self._log.info(
             "row_index_ready", tick=last.tick, rows=index.written_rows, seconds=round(time.monotonic() - began_s, 3)
         )
@@ -117,7 +117,7 @@ class ColdSide:
     @property
     def index_tick(self) -> int:
         """The tick that the index stands for."""
-        return self._index.note.tick
+        return self._index.checkpoint.tick
 
     @property
     def memory(self) -> dict[str, int]:
@@ -132,7 +132,7 @@ class ColdSide:
     def committed(self) -> None:
         """It has committed: the index follows."""
         assert self._changed is not None
-        self._writer.begin(self._changed, Note(*self._store.last))
+        self._writer.begin(self._changed, CheckpointId(*self._store.last))
         self._changed = None
 
     def wait(self) -> None:

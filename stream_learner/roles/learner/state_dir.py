@@ -127,7 +127,7 @@ def damage_seen(path: Path) -> str:
     return ""
 
 
-def set_aside(path: Path) -> Path:
+def quarantine_state(path: Path) -> Path:
     """Move the database's files; returns the directory they are in now.
 
     Raises StateDamaged where that was done before too often.

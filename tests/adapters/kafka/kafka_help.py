@@ -17,9 +17,9 @@ from stream_learner.adapters.kafka import (
     Appender,
     KafkaSettings,
     OffsetQueries,
-    Place,
     Reader,
     Record,
+    TopicAndPartition,
     TransactionalPublisher,
 )
 from tests.waiting import patience, wait_for
@@ -87,7 +87,7 @@ class VisiblePublisher(TransactionalPublisher):
         until(lambda: self._are_seen(offsets))
         return offsets
 
-    def _are_seen(self, offsets: dict[Place, int]) -> bool:
+    def _are_seen(self, offsets: dict[TopicAndPartition, int]) -> bool:
         ends = self._queries.last_stable_offsets(offsets)
         return all(ends[place] > offset for place, offset in offsets.items())
 

@@ -23,7 +23,7 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
     monkeypatch.setattr(answers, "GRACE_S", 0.1)
 
     def lost(module: str, key: Any) -> None:
-        monkeypatch.setattr(f"stream_learner.adapters.kafka.{module}.Answers", lambda *_: {key: Future()})
+        monkeypatch.setattr(f"stream_learner.adapters.kafka.{module}.PendingAnswers", lambda *_: {key: Future()})
 
     return lost
 

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from stream_learner import errors
-from stream_learner.adapters.kafka.faults import Doing, fault
+from stream_learner.adapters.kafka.faults import Operation, fault
 
-DOING = Doing("publish", "ctr.snapshots", transactional_id="ctr.publisher", right="Write")
+DOING = Operation("publish", "ctr.snapshots", transactional_id="ctr.publisher", right="Write")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings, OffsetQueries, Place, TopicPlan, ends
+from stream_learner.adapters.kafka import (
+    Admin,
+    EmbeddedBroker,
+    KafkaSettings,
+    OffsetQueries,
+    TopicAndPartition,
+    TopicPlan,
+    ends,
+)
 from stream_learner.errors import BrokerUnreachable, NotAuthorised, RetryLater
 from tests.adapters.kafka.kafka_help import append, until
 from tests.conftest import MakeTopic
@@ -44,7 +52,7 @@ class Watched(AdminClient):
     """Notes what is asked, and that no description is under way when offsets are asked for."""
 
     described: list[list[str]]
-    asked: list[set[Place]]
+    asked: list[set[TopicAndPartition]]
     under_way: list[Future[Any]]
     silent: bool
     refused: KafkaError | None
@@ -98,7 +106,7 @@ def client(queries: OffsetQueries) -> Watched:
     return client
 
 
-def _known(queries: OffsetQueries, places: Iterable[Place]) -> dict[Place, int]:
+def _known(queries: OffsetQueries, places: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
     return queries.high_watermarks_known(places)[0]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stream_learner.adapters.rocksdb.layout import pieces_of
+from stream_learner.adapters.rocksdb.copy import HeldCheckpoint
 from stream_learner.adapters.rocksdb.store import CheckpointStore, CheckpointWriter
 from stream_learner.core.snapshots.pages import PagePolicy
 from stream_learner.core.snapshots.rows import StateRows, rows_between
@@ -34,12 +34,13 @@ def begin(store: CheckpointStore, count: int, tick: int) -> CheckpointWriter:
 
 def on_disk(store: CheckpointStore) -> set[tuple[int, bytes]]:
     """Shard and key of every piece there is."""
-    return {(shard, key) for shard, of in enumerate(store._families) for key, _ in of.items() if key[:1] == b"p"}
+    return {(shard, key) for shard, of in enumerate(store.parts.families) for key, _ in of.items() if key[:1] == b"p"}
 
 
 def named(store: CheckpointStore) -> set[tuple[int, bytes]]:
     """Shard and key of every piece that the last checkpoint consists of."""
-    return {(shard, key) for shard, planner in enumerate(store._planners) for key in pieces_of(planner.state)}
+    with HeldCheckpoint(store) as held:
+        return set(held.pieces)
 
 
 def give_up(store: CheckpointStore, tick: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.events.decoders import Clicks, Impressions
-from stream_learner.core.join.partition import Cut, JoinSpec, TickOutput
+from stream_learner.core.join.state import Cut, JoinSpec, TickOutput
 
 BAD = 1
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from stream_learner.core.join.partition import Cut, JoinSpec, NotRead, PartitionJoin
+from stream_learner.core.join.state import Cut, JoinSpec, JoinState, NotRead
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts
 from tests.core.join.join_histories import History, closed_by_log, random_history
 from tests.core.join.join_oracle import (
@@ -27,8 +27,8 @@ from tests.core.join.join_oracle import (
 HISTORIES = 250
 
 
-def fresh(history: History) -> PartitionJoin:
-    return PartitionJoin(history.spec, impression_start=0, click_start=0)
+def fresh(history: History) -> JoinState:
+    return JoinState(history.spec, impression_start=0, click_start=0)
 
 
 def run_in_random_batches(history: History, rng: random.Random):
@@ -165,7 +165,7 @@ def at(offset: int, time: int | None, key: int = 1, number: float = 1.0) -> Reco
 
 def joined(impressions: list[Record], clicks: list[Record], spec: JoinSpec = SPEC):
     """All cuts that log time closes, with late sentinels in both partitions."""
-    join = PartitionJoin(spec, impression_start=0, click_start=0)
+    join = JoinState(spec, impression_start=0, click_start=0)
     ends = range(spec.agree)
     join.add_impressions(*impressions_batch([*impressions, *(at(1000 + n, 10**6, 70 + n) for n in ends)]))
     join.add_clicks(*clicks_batch([*clicks, *(at(1000 + n, 10**6, 80 + n) for n in ends)]))
@@ -231,7 +231,7 @@ def test_dead_records_keep_their_place() -> None:
 
 def test_a_dead_impression_writes_no_log_time() -> None:
     """A resume point after a tick of dead ones alone tells no log time that no event has."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     join.add_impressions(*impressions_batch([at(0, None)]))
     join.emit(Cut(0, 0, 1, 0))
     assert join.resume_point(bytes(16), bytes(16), 1).impression_log_time == -1
@@ -239,7 +239,7 @@ def test_a_dead_impression_writes_no_log_time() -> None:
 
 def test_a_quiet_partition_closes_by_progress_at_its_end() -> None:
     """Without more events, ticks close as far as the progress asked for reaches; C is everything read."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     join.add_impressions(*impressions_batch([at(0, 5000)]))
     join.add_clicks(*clicks_batch([at(0, 5100)]))
     assert join.next_cut(click_idle_ms=6099, impression_idle_ms=6099) == Cut(0, 59, 0, 1)
@@ -255,7 +255,7 @@ def test_a_quiet_partition_closes_by_progress_at_its_end() -> None:
 
 def test_an_impression_too_late_for_its_tick_goes_into_the_next() -> None:
     """After the wall clock has closed its tick, a late impression joins the next one, labelled by what is there."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     join.add_clicks(*clicks_batch([at(0, 5100)]))
     first = join.next_cut(click_idle_ms=6100, impression_idle_ms=6100)
     assert first == Cut(0, 60, 0, 1)
@@ -271,7 +271,7 @@ def test_an_impression_too_late_for_its_tick_goes_into_the_next() -> None:
 
 def test_what_a_tick_takes_lives_to_its_end() -> None:
     """A click that is due before the tick begins, but is read for it, counts for an impression that is not late."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     join.emit(Cut(0, 61, 0, 0))
     join.add_impressions(*impressions_batch([at(0, 5250, 2), at(1, 5001)]))
     join.add_clicks(*clicks_batch([at(0, 4951)]))
@@ -283,7 +283,7 @@ def test_what_a_tick_takes_lives_to_its_end() -> None:
 @pytest.mark.parametrize(("time", "late"), [(4999, 1), (5000, 0)])
 def test_an_impression_too_far_behind_is_late(time: int, late: int) -> None:
     """Tick 62 begins at 6200: what is before 6200 - window - lateness gets no label."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     join.emit(Cut(0, 61, 0, 0))
     join.add_impressions(*impressions_batch([at(0, time), at(1, 5250, 2)]))
     output = join.emit(Cut(62, 62, 2, 0))
@@ -305,7 +305,7 @@ def test_one_clock_moves_nothing_two_do() -> None:
     spec = replace(SPEC, agree=2)
     impressions = [at(0, 5000), at(1, 7000, 2), at(2, 5050, 3)]
     clicks = [at(0, 9000, 9), at(1, 5100), at(2, 5100, 3)]
-    join = PartitionJoin(spec, impression_start=0, click_start=0)
+    join = JoinState(spec, impression_start=0, click_start=0)
     join.add_impressions(*impressions_batch([*impressions, at(3, 5060, 4)]))
     join.add_clicks(*clicks_batch([*clicks, at(3, 5110, 8)]))
     assert (join.impression_log_time, join.click_log_time) == (5050, 5100)
@@ -319,7 +319,7 @@ def test_one_clock_moves_nothing_two_do() -> None:
 
 def test_runs_of_empty_ticks_are_cut_only_when_asked_for() -> None:
     """Without `allow_empty` the empty ticks wait for the first tick that holds something."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     join.add_impressions(*impressions_batch([at(0, 5000), at(1, 9000, 2)]))
     join.add_clicks(*clicks_batch([at(0, 5800, 9)]))
     assert join.next_cut(allow_empty=False) is None
@@ -332,7 +332,7 @@ def test_runs_of_empty_ticks_are_cut_only_when_asked_for() -> None:
 
 def test_a_cut_that_cannot_be_emitted_changes_nothing() -> None:
     """Data that is missing, and cuts that do not follow, are refused before anything is touched."""
-    join = PartitionJoin(SPEC, impression_start=5, click_start=3)
+    join = JoinState(SPEC, impression_start=5, click_start=3)
     join.add_impressions(*impressions_batch([at(5, 5000), at(6, 9000, 2)]))
     join.add_clicks(*clicks_batch([at(3, 5100), at(4, 9000, 9)]))
     join.emit(join.next_cut())
@@ -352,7 +352,7 @@ def test_a_cut_that_cannot_be_emitted_changes_nothing() -> None:
 
 def test_batches_out_of_order_are_refused() -> None:
     """Offsets must rise, also across batches; a good record's time is not negative."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     join.add_impressions(*impressions_batch([at(3, 5000)]))
     with pytest.raises(ValueError, match="position 4"):
         join.add_impressions(*impressions_batch([at(3, 5000)]))
@@ -364,7 +364,7 @@ def test_batches_out_of_order_are_refused() -> None:
 
 def test_a_tick_that_keeps_every_row_of_a_batch_is_not_copied() -> None:
     """Rows that lie together in one batch are handed on as views."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     offsets, batch = impressions_batch([at(i, 5000, 1 + i) for i in range(9)] + [at(9, 9000, 99)])
     join.add_impressions(offsets, batch)
     join.add_clicks(*clicks_batch([at(0, 9000, 98)]))
@@ -376,7 +376,7 @@ def test_a_tick_that_keeps_every_row_of_a_batch_is_not_copied() -> None:
 
 def test_buffered_bytes_return_to_what_waits() -> None:
     """Memory is counted while a batch is held and given back with its last row."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     assert join.buffered_bytes == 0
     join.add_impressions(*impressions_batch([at(0, 5000)]))
     one = join.buffered_bytes
@@ -434,7 +434,7 @@ def test_columns_of_another_type_or_read_only_are_taken_all_the_same() -> None:
     offsets, batch = impressions_batch([at(0, 5000)])
     batch.time_ms = batch.time_ms.astype(np.int32)
     offsets.flags.writeable = False
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     join.add_impressions(offsets, batch)
     join.add_clicks(*clicks_batch([at(0, 9000, 2)]))
     join.emit(join.next_cut(impression_idle_ms=9000))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_learner.core.join.partition import Cut, PartitionJoin, TickOutput, resume_anew
+from stream_learner.core.join.state import Cut, JoinState, TickOutput, resume_anew
 from stream_learner.core.log.balance import Balance
 from stream_learner.core.log.header import open_record
 from stream_learner.core.log.mark_codec import decode_mark, encode_mark
@@ -19,7 +19,7 @@ from tests.core.join.join_oracle import clicks_batch, impressions_batch, true_la
 HISTORIES = 200
 
 
-def emitted_by(join: PartitionJoin, history: History, impression: int, click: int) -> list[TickOutput]:
+def emitted_by(join: JoinState, history: History, impression: int, click: int) -> list[TickOutput]:
     """All that a join emits that reads nothing before these offsets."""
     join.add_impressions(*impressions_batch([r for r in history.impressions if r.offset >= impression]))
     join.add_clicks(*clicks_batch([r for r in history.clicks if r.offset >= click]))
@@ -72,11 +72,11 @@ def test_no_impression_and_no_label_is_lost_where_a_log_begins_anew(dedupe_ms: i
         history = closed_by_log(random_history(rng), rng)
         history = replace(history, spec=replace(history.spec, dedupe_ms=dedupe_ms))
         start = [min(r.offset for r in records) for records in (history.impressions, history.clicks)]
-        fresh = PartitionJoin(history.spec, impression_start=start[0], click_start=start[1])
+        fresh = JoinState(history.spec, impression_start=start[0], click_start=start[1])
         whole = emitted_by(fresh, history, *start)
         done = rng.randrange(1, len(whole) + 1)
         before, anew = whole[:done], anew_after(history, whole[done - 1])
-        join = PartitionJoin.resume(history.spec, anew)
+        join = JoinState.resume(history.spec, anew)
         assert join.rebuilt, "nothing before the mark is needed"
         after = emitted_by(join, history, anew.next_impression, anew.first_click)
         wanted, found = labels_of(whole), labels_of(before + after)

@@ -21,8 +21,8 @@ from stream_learner.core.join import kernels as join_kernel
 from stream_learner.core.join.clicks import ClickMemory, ClickRows
 from stream_learner.core.join.columns import LogTime
 from stream_learner.core.join.impressions import ImpressionBuffer
-from stream_learner.core.join.partition import Cut, PartitionJoin, TickOutput
 from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.join.state import Cut, JoinState, TickOutput
 from stream_learner.core.log.marks import Mark
 from tests.core.join.join_histories import History, closed_by_log, random_history
 from tests.core.join.join_oracle import (
@@ -39,7 +39,7 @@ HISTORIES = 150
 MUTANT_HISTORIES = 150
 
 
-def mark_of(output: TickOutput, join: PartitionJoin, before: list[Mark], is_resume_point: bool) -> Mark:
+def mark_of(output: TickOutput, join: JoinState, before: list[Mark], is_resume_point: bool) -> Mark:
     """The mark that a writer would append for an output."""
     cut = output.cut
     return Mark(
@@ -80,7 +80,7 @@ class World:
         self.crash_share = self.rng.choice([0.0, 0.05, 0.3])
         self.join = self.follow(self.marks)
 
-    def feed(self, join: PartitionJoin, impressions_to: int, clicks_to: int) -> None:
+    def feed(self, join: JoinState, impressions_to: int, clicks_to: int) -> None:
         """Add what lies between the join's positions and these offsets, in random pieces."""
         i, c = join.next_impression_to_read, join.next_click_to_read
         for records, add, batch, start, end in (
@@ -95,17 +95,17 @@ class World:
         join.set_impression_position(impressions_to)
         join.set_click_position(clicks_to)
 
-    def follow(self, marks: list[Mark], use_resume_points: bool = True) -> PartitionJoin:
+    def follow(self, marks: list[Mark], use_resume_points: bool = True) -> JoinState:
         """A new joiner's start: from the last resume point, make the ticks again up to the last mark."""
         known = [k for k, mark in enumerate(marks) if mark.resume is not None and use_resume_points]
         if known:
-            join = PartitionJoin.resume(self.history.spec, marks[known[-1]])
+            join = JoinState.resume(self.history.spec, marks[known[-1]])
             rest = marks[known[-1] + 1 :]
             ahead = self.rng.randrange(3) if rest else 0
             self.feed(join, marks[known[-1]].next_impression + ahead, marks[known[-1]].click_cursor + ahead)
             assert join.rebuilt
         else:
-            join, rest = PartitionJoin(self.history.spec, impression_start=0, click_start=0), marks
+            join, rest = JoinState(self.history.spec, impression_start=0, click_start=0), marks
         for mark in rest:
             self.feed(join, mark.next_impression, mark.click_cursor)
             again = join.emit(cut_of(mark))
@@ -271,7 +271,7 @@ def forget_codes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def take_all_clicks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clicks count however far the joiner happens to have read."""
-    monkeypatch.setattr(PartitionJoin, "_cursor_at", lambda self, end_ms: self._ahead.position)
+    monkeypatch.setattr(JoinState, "_cursor_at", lambda self, end_ms: self._ahead.position)
 
 
 def expire_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,9 +295,9 @@ def one_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def no_wait_for_impressions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ticks close without impressions having been read past them."""
-    right = PartitionJoin.next_cut
+    right = JoinState.next_cut
     monkeypatch.setattr(
-        PartitionJoin,
+        JoinState,
         "next_cut",
         lambda self, click_idle, impression_idle, **kw: right(self, click_idle, 10**9, **kw),
     )

@@ -10,7 +10,7 @@ import pytest
 from stream_learner.core.events.decoders import Clicks, Impressions
 from stream_learner.core.join import kernels as join_kernel
 from stream_learner.core.join.kernels import BLOCK
-from stream_learner.core.join.partition import ExampleScratch, JoinSpec, PartitionJoin, TickOutput, WrongResume
+from stream_learner.core.join.state import ExampleScratch, JoinSpec, JoinState, TickOutput, WrongResume
 from stream_learner.core.log.mark_codec import encode_mark
 from stream_learner.core.log.marks import Mark
 from stream_learner.core.machine import id_table
@@ -63,7 +63,7 @@ class Traffic:
         return self.click_offsets[a:b], Clicks(c.status[a:b], c.time_ms[a:b], c.id_hash[a:b], c.value[a:b])
 
 
-def feed(join: PartitionJoin, traffic: Traffic, batch: int, until: tuple[int, int] | None = None) -> None:
+def feed(join: JoinState, traffic: Traffic, batch: int, until: tuple[int, int] | None = None) -> None:
     """Add everything from the join's positions on, or what lies before these offsets."""
     ends = until or (int(traffic.offsets[-1]) + 1, int(traffic.click_offsets[-1]) + 1)
     a, b = np.searchsorted(traffic.offsets, (join.next_impression_to_read, ends[0]))
@@ -76,7 +76,7 @@ def feed(join: PartitionJoin, traffic: Traffic, batch: int, until: tuple[int, in
     join.set_click_position(ends[1])
 
 
-def emit_all(join: PartitionJoin) -> list[TickOutput]:
+def emit_all(join: JoinState) -> list[TickOutput]:
     outputs = []
     while cut := join.next_cut():
         outputs.append(join.emit(cut))
@@ -139,7 +139,7 @@ def traffic() -> Traffic:
 @pytest.fixture(scope="module")
 def outputs(traffic: Traffic) -> list[TickOutput]:
     """All ticks that the traffic closes, fed in one go."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     feed(join, traffic, IMPRESSIONS)
     return emit_all(join)
 
@@ -173,7 +173,7 @@ def test_more_clicks_are_remembered_than_a_block_holds(outputs: list[TickOutput]
 @pytest.mark.parametrize("batch", [97, 1000])
 def test_batches_and_scratch_make_no_difference(traffic: Traffic, outputs: list[TickOutput], batch: int) -> None:
     """Small batches, ticks emitted in between into memory used again: the same ticks, bit for bit."""
-    join, scratch, k = PartitionJoin(SPEC, impression_start=0, click_start=0), ExampleScratch(), 0
+    join, scratch, k = JoinState(SPEC, impression_start=0, click_start=0), ExampleScratch(), 0
     ends = (traffic.offsets[-1] + 1, traffic.click_offsets[-1] + 1)
     total = 0
     for step in range(1, 41):
@@ -187,7 +187,7 @@ def test_batches_and_scratch_make_no_difference(traffic: Traffic, outputs: list[
     assert total == sum(len(o.examples) for o in outputs)
 
 
-def mark_at(join: PartitionJoin, output: TickOutput) -> Mark:
+def mark_at(join: JoinState, output: TickOutput) -> Mark:
     cut = output.cut
     return Mark(
         partition=0,
@@ -210,14 +210,14 @@ def test_a_resumed_join_goes_on_as_if_it_had_never_stopped(
     traffic: Traffic, outputs: list[TickOutput], at: int
 ) -> None:
     """From a resume point in the middle, fed in small batches, all later ticks are the same."""
-    first = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    first = JoinState(SPEC, impression_start=0, click_start=0)
     feed(first, traffic, 500)
     for output in outputs[: at + 1]:
         first.emit(output.cut)
     mark = mark_at(first, outputs[at])
     assert len(mark.resume.codes) == outputs[at].counts.clicks.waiting == first.waiting_clicks
     assert first.resume_bytes == len(encode_mark(mark)) - len(encode_mark(replace(mark, resume=None)))
-    join = PartitionJoin.resume(SPEC, mark)
+    join = JoinState.resume(SPEC, mark)
     assert (join.next_impression_to_read, join.next_click_to_read) == (mark.resume.dedupe_from, mark.first_click)
     assert not join.rebuilt and join.next_cut() is None
     assert join.wants_impressions(0) and join.wants_clicks(0)
@@ -234,7 +234,7 @@ def test_to_know_the_duplicates_little_more_than_the_dedupe_span_is_read_again(
     traffic: Traffic, outputs: list[TickOutput]
 ) -> None:
     """A resume point reaches back about `dedupe` of closed ticks, not to the beginning."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     feed(join, traffic, 500)
     for output in outputs[:120]:
         join.emit(output.cut)
@@ -248,41 +248,41 @@ def test_to_know_the_duplicates_little_more_than_the_dedupe_span_is_read_again(
 
 def test_clicks_that_are_gone_are_noticed(traffic: Traffic, outputs: list[TickOutput]) -> None:
     """A resume point does not fit a topic with fewer or more clicks between its positions."""
-    first = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    first = JoinState(SPEC, impression_start=0, click_start=0)
     feed(first, traffic, 500)
     for output in outputs[:60]:
         first.emit(output.cut)
     mark = mark_at(first, outputs[59])
     a, b = np.searchsorted(traffic.click_offsets, (mark.first_click, mark.click_cursor))
     assert a < b
-    join = PartitionJoin.resume(SPEC, mark)
+    join = JoinState.resume(SPEC, mark)
     with pytest.raises(WrongResume, match="1 clicks"):
         join.add_clicks(*traffic.clicks_at(int(a) + 1, int(b)))
         join.set_click_position(mark.click_cursor)
     fewer = replace(mark, resume=replace(mark.resume, codes=mark.resume.codes[:-1]))
-    join = PartitionJoin.resume(SPEC, fewer)
+    join = JoinState.resume(SPEC, fewer)
     with pytest.raises(WrongResume, match="more clicks"):
         join.add_clicks(*traffic.clicks_at(int(a), int(b)))
 
 
 def test_a_mark_that_cannot_be_resumed_from_is_refused(traffic: Traffic, outputs: list[TickOutput]) -> None:
     """Without a resume point, with one of other settings, or with one whose codes are still ahead of it."""
-    join = PartitionJoin(SPEC, impression_start=0, click_start=0)
+    join = JoinState(SPEC, impression_start=0, click_start=0)
     feed(join, traffic, 5000)
     join.emit(outputs[0].cut)
     mark = mark_at(join, outputs[0])
     with pytest.raises(ValueError, match="not a resume point"):
-        PartitionJoin.resume(SPEC, replace(mark, resume=None))
+        JoinState.resume(SPEC, replace(mark, resume=None))
     with pytest.raises(ValueError, match="other settings"):
-        PartitionJoin.resume(replace(SPEC, skew_ms=99), mark)
+        JoinState.resume(replace(SPEC, skew_ms=99), mark)
     with pytest.raises(ValueError, match="put back"):
-        PartitionJoin.resume(SPEC, replace(mark, resume=replace(mark.resume, detached=3)))
+        JoinState.resume(SPEC, replace(mark, resume=replace(mark.resume, detached=3)))
 
 
 def test_state_does_not_grow_with_the_length_of_the_stream() -> None:
     """After the first windows, memory stays what it is."""
     spec = JoinSpec(window_ms=1000, skew_ms=0, tick_ms=100, dedupe_ms=500, lateness_ms=1000)
-    join, sizes = PartitionJoin(spec, impression_start=0, click_start=0), []
+    join, sizes = JoinState(spec, impression_start=0, click_start=0), []
     n = 5000
     for k in range(30):
         ids = np.arange(k * n, (k + 1) * n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -330,7 +330,7 @@ def test_ids_with_very_many_clicks_get_the_same_labels(keep_negatives: float) ->
     values = rng.choice([0.0, 0.25, 1.0], m)
     status = (rng.random(n) < 0.02).astype(np.uint8)
     none = np.zeros(0)
-    join = PartitionJoin(spec, impression_start=0, click_start=0)
+    join = JoinState(spec, impression_start=0, click_start=0)
     offsets, starts, weights = np.arange(n), np.zeros(n + 1, np.int64), np.arange(n) + 1.0
     join.add_impressions(offsets, Impressions(status, times, ids, weights, starts, none.view(np.uint64), none))
     join.add_clicks(np.arange(m), Clicks(np.zeros(m, np.uint8), click_times, clicked, values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from stream_learner.core.join.partition import JoinSpec, PartitionJoin, TickOutput
+from stream_learner.core.join.state import JoinSpec, JoinState, TickOutput
 from stream_learner.core.log.marks import Mark
 from tests.core.join.join_histories import History, closed_by_log, random_history
 from tests.core.join.join_oracle import PlainJoin, Record, clicks_batch, impressions_batch, plain
@@ -13,9 +13,9 @@ from tests.core.join.join_oracle import PlainJoin, Record, clicks_batch, impress
 HISTORIES = 150
 
 
-def run(history: History, until_tick: int | None, rng: random.Random) -> tuple[PartitionJoin, list[TickOutput]]:
+def run(history: History, until_tick: int | None, rng: random.Random) -> tuple[JoinState, list[TickOutput]]:
     """Feed batches of random sizes in random turns, and emit whenever possible."""
-    join = PartitionJoin(history.spec, impression_start=0, click_start=0, until_tick=until_tick)
+    join = JoinState(history.spec, impression_start=0, click_start=0, until_tick=until_tick)
     outputs = []
     impressions, clicks = list(history.impressions), list(history.clicks)
     while True:
@@ -89,7 +89,7 @@ def test_it_goes_on_from_its_last_tick_as_if_it_had_never_ended() -> None:
         _, whole = run(history, None, rng)
         first, outputs = run(history, until_tick, rng)
         mark = mark_of(first, outputs[-1])
-        join = PartitionJoin.resume(history.spec, mark)
+        join = JoinState.resume(history.spec, mark)
         assert mark.resume is not None
         join.add_impressions(
             *impressions_batch([r for r in history.impressions if r.offset >= mark.resume.dedupe_from])
@@ -104,13 +104,13 @@ def test_it_reads_no_clicks_beyond_what_its_last_tick_needs() -> None:
     """An impression that waits for a later tick does not make it want more, where the buffer has no room."""
     spec = JoinSpec(window_ms=10, skew_ms=0, tick_ms=1, dedupe_ms=0, agree=1)
     for until_tick, wanted in ((50, False), (None, True)):
-        join = PartitionJoin(spec, impression_start=0, click_start=0, until_tick=until_tick)
+        join = JoinState(spec, impression_start=0, click_start=0, until_tick=until_tick)
         join.add_impressions(*impressions_batch([Record(0, 1_000, 1, 2.0, 1_000)]))
         join.add_clicks(*clicks_batch([Record(0, 60, 2, 1.0, 60)]))
         assert join.wants_clicks(0) is wanted
 
 
-def mark_of(join: PartitionJoin, output: TickOutput) -> Mark:
+def mark_of(join: JoinState, output: TickOutput) -> Mark:
     """The mark of the cut emitted last, as a resume point."""
     cut = output.cut
     return Mark(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stream_learner.core.events.decoders import Clicks, Impressions
-from stream_learner.core.join.partition import JoinSpec, PartitionJoin, TickOutput
+from stream_learner.core.join.state import JoinSpec, JoinState, TickOutput
 from tests.core.join.join_worlds import World, closed_by_log, random_world
 from tests.oracles.events import Click, Impression, Settings
 from tests.oracles.join import Joined, Mark, join_by_log_time, replay
@@ -62,7 +62,7 @@ def clicks_of(events: list[Click]) -> tuple[np.ndarray, Clicks]:
 def run(world: World, rng: random.Random, by_clock: bool) -> list[TickOutput]:
     """What a joiner makes of a world as its records arrive: it reads in random pieces and emits when it can."""
     impressions, clicks = world.oracle_impressions(), world.oracle_clicks()
-    join, outputs = PartitionJoin(spec_of(world.settings), impression_start=0, click_start=0), []
+    join, outputs = JoinState(spec_of(world.settings), impression_start=0, click_start=0), []
     arrivals = world.impressions + world.clicks
     now = min((a.at_ms for a in arrivals), default=0) - 1
     last = max([world.last_arrival_ms, *(a.time_ms or 0 for a in arrivals)]) + 3 * world.memory_ms + 50

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_learner.core.events.feature_spec import FeatureSpec
-from stream_learner.evaluate.formats.csv import CsvText, column_place, csv_names
+from stream_learner.evaluate.formats.csv import CsvText, column_index, csv_names
 from tests.evaluate.formats import text_oracle
 from tests.evaluate.formats.test_text_libsvm import numbers
 
@@ -153,4 +153,4 @@ def test_a_header_gives_distinct_names() -> None:
     for header, message in [(b"a,,b", "column 2 has no name"), (b"a,b,a", "column 3 has the name"), (b"", "no column")]:
         with pytest.raises(ValueError, match=message):
             csv_names(header)
-    assert column_place(["2", "a"], "2") == 0
+    assert column_index(["2", "a"], "2") == 0

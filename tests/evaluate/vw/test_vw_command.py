@@ -8,7 +8,7 @@ from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.core.model.optimizers.scale_free import CoinBetting, Pistol
 from stream_learner.core.model.optimizers.vw import VwDescent
 from stream_learner.errors import ConfigError
-from stream_learner.evaluate.holdout import PassPlan
+from stream_learner.evaluate.request import PassPlan
 from stream_learner.evaluate.vw.command import parse_vw
 from stream_learner.evaluate.vw.flags import FLAGS, Takes
 

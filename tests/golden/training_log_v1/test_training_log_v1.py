@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stream_learner.core.errors import DamagedRecord
-from stream_learner.core.join.partition import JoinSpec, PartitionJoin
+from stream_learner.core.join.state import JoinSpec, JoinState
 from stream_learner.core.log.examples import (
     ExampleBatch,
     ExampleRecord,
@@ -116,7 +116,7 @@ def test_a_resume_point_of_other_rules_is_neither_written_nor_gone_on_from() -> 
     with pytest.raises(ValueError, match="rules 1"):
         encode_mark(RESUME_MARK)
     with pytest.raises(ValueError, match="rules 1"):
-        PartitionJoin.resume(JoinSpec(1, 0, 1, 0), RESUME_MARK)
+        JoinState.resume(JoinSpec(1, 0, 1, 0), RESUME_MARK)
 
 
 def test_golden_codes_complete_the_mark_they_lie_ahead_of() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_learner.adapters.kafka import Place
+from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.roles.joiner.start_offsets import LONG_MS, StartOffsets, StartRule
 
@@ -34,19 +34,19 @@ class Broker:
     def __init__(self, impressions: Log, clicks: Log) -> None:
         self.logs = {SHOWN: impressions, CLICKED: clicks}
 
-    def earliest(self, places: list[Place]) -> dict[Place, int]:
+    def earliest(self, places: list[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """First offsets."""
         return {place: self.logs[place].start for place in places}
 
-    def high_watermarks(self, places: list[Place]) -> dict[Place, int]:
+    def high_watermarks(self, places: list[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """Ends."""
         return {place: self.logs[place].start + len(self.logs[place].times) for place in places}
 
-    def at_time(self, places: list[Place], time_ms: int) -> dict[Place, int]:
+    def at_time(self, places: list[TopicAndPartition], time_ms: int) -> dict[TopicAndPartition, int]:
         """As it says."""
         return {place: self.logs[place].at_time(time_ms) for place in places}
 
-    def first_times(self, places: list[Place]) -> dict[Place, int]:
+    def first_times(self, places: list[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """Times of the first records."""
         return {place: (self.logs[place].times or [-1])[0] for place in places}
 

@@ -27,7 +27,7 @@ def damageable(make_kept: MakeKept) -> tuple[Kept, Path]:
             for tick in range(first, first + 3):
                 learner.fold_to(tick).checkpoint()
             if first == 6:
-                learner.copier().copy()
+                learner.copy_writer().copy()
                 learner.fold_to(9).checkpoint()
                 wait_until(lambda: as_killed(kept.path, left), "no file is deleted while the directory is copied")
     return kept, left
@@ -92,7 +92,7 @@ def test_a_directory_is_set_aside_a_few_times_only(make_kept: MakeKept) -> None:
     """A disk that damages one directory after the other stops the learner, and is not filled."""
     kept = make_kept()
     with kept.started() as learner:
-        learner.fold_to(5).checkpoint().copier().copy()
+        learner.fold_to(5).checkpoint().copy_writer().copy()
     for number in range(4):
         (kept.path / "CURRENT").write_bytes(b"")
         if number == 3:

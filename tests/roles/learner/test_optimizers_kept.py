@@ -23,7 +23,7 @@ from stream_learner.core.model.optimizers.settings import hyper_parameters, samp
 from stream_learner.core.snapshots.pages import PagePlanner, PagePolicy, Prefix, shard_prefix
 from stream_learner.core.snapshots.records import Stamp, publication
 from stream_learner.core.snapshots.replica import Replica
-from stream_learner.core.snapshots.rows import WeightRows, rows_between
+from stream_learner.core.snapshots.rows import StateRows, WeightRows, rows_between
 from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 from tests.core.model.example_records import Example, as_record, random_examples
@@ -99,7 +99,7 @@ class Topic:
 
     def publish(self, tick: int) -> None:
         """What `Publication.publish` puts into its transaction."""
-        changed = self._weights(*self.learner.table.take_changed_for_publication(tick)[:2])
+        changed = self._weights(self.learner.table.take_changed_for_publication(tick))
         content = {"name": "m", "tick_ms": 1, "features": {}, "inputs": {}, "metrics": {}} | self.learner.kind()
         for shard, planner in enumerate(self.planners):
             plan = planner.plan(rows_between(changed, planner.root.bits, planner.root.last), self._rows_of)
@@ -110,10 +110,10 @@ class Topic:
 
     def _rows_of(self, prefix: Prefix) -> WeightRows:
         rows = self.learner.table.rows_with_prefix(prefix.number, prefix.nbits)
-        return self._weights(rows.keys, rows.columns)
+        return self._weights(rows)
 
-    def _weights(self, keys: Any, columns: Any) -> WeightRows:
-        return WeightRows(keys, self.learner.weights(columns).astype(np.float32))
+    def _weights(self, rows: StateRows) -> WeightRows:
+        return WeightRows(rows.keys, self.learner.weights(rows.columns).astype(np.float32))
 
     def feed(self, replica: Replica, positions: list[int]) -> None:
         """Give a replica what it has not read yet."""

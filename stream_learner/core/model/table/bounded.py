@@ -9,20 +9,77 @@ tick is *dirty*: it must stay. Digest and count are of all rows, wherever they l
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.log.dictionary import MAX_KEYS
 from stream_learner.core.machine.memory import address_of
 from stream_learner.core.model.table import kernels
-from stream_learner.core.model.table.eviction import BoundedSubTables
-from stream_learner.core.model.table.table import PUBLICATION, Rows, WeightTable
+from stream_learner.core.model.table.eviction import BoundedSubTables, rows_within
+from stream_learner.core.model.table.rows import StateRows, joined
+from stream_learner.core.model.table.table import PUBLICATION, WeightTable
 
 _BATCH: Final = 65_536
 """Rows that are fetched or loaded at once, at most."""
 _NO_TICK: Final = 1 << 62
 """Beyond every tick: what changes is not listed."""
+MIB: Final = 1 << 20
+PROCESS_BYTES: Final = 320 * MIB
+"""What a learner takes besides: an estimate."""
+LEAST_ROCKSDB_BYTES: Final = 4 * MIB
+_ROWS_ROOM: Final = 3
+"""A table has room for three dictionaries at least: one being folded, the rest of two that may not leave yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """Parts of `total_bytes`; `most_changed` rows may have changed since the last checkpoint before the fold waits."""
+
+    total_bytes: int
+    table_bytes: int
+    copies_bytes: int
+    rocksdb_bytes: int
+    most_changed: int
+
+    @classmethod
+    def of(cls, total_bytes: int, ncols: int) -> MemoryBudget:
+        """Raises ValueError, with what is needed, where the table could not hold the rows of one record."""
+        budget = cls._cut(total_bytes, ncols)
+        if not budget._suffices(ncols):
+            needed = least_bytes(ncols)
+            raise ValueError(
+                f"{total_bytes / MIB:.1f} MiB cannot hold the features of a record ({MAX_KEYS} with {ncols} "
+                f"columns each) and what is being written: it takes {needed // MIB} MiB or more"
+            )
+        return budget
+
+    @classmethod
+    def _cut(cls, total_bytes: int, ncols: int) -> MemoryBudget:
+        rocksdb = max(LEAST_ROCKSDB_BYTES, total_bytes // 8)
+        copies = total_bytes // 4
+        return cls(total_bytes, total_bytes - rocksdb - copies, copies, rocksdb, copies // copied_bytes(ncols))
+
+    def _suffices(self, ncols: int) -> bool:
+        if self.table_bytes <= 0:
+            return False
+        return rows_within(self.table_bytes, ncols) >= max(_ROWS_ROOM * MAX_KEYS, 2 * self.most_changed)
+
+
+def copied_bytes(ncols: int) -> int:
+    """Memory for a changed row beside the table: its copy for a checkpoint, which stays until the index has it, another
+    and a half for a publication and what is encoded from either, its places in two lists that grow."""
+    return 5 * 8 * (2 + ncols) // 2 + 2 * 2 * 8 + 32
+
+
+def least_bytes(ncols: int) -> int:
+    """The smallest `learner.memory` that can be worked with, in whole MiB."""
+    size = MIB
+    while not MemoryBudget._cut(size, ncols)._suffices(ncols):
+        size += MIB
+    return size
 
 
 class ColdRows(Protocol):
@@ -33,11 +90,11 @@ class ColdRows(Protocol):
         """Every row touched up to this tick is there, as it was last changed up to it; -1: none."""
         ...
 
-    def fetch(self, keys: NDArray[np.uint64]) -> Rows:
+    def fetch(self, keys: NDArray[np.uint64]) -> StateRows:
         """Of u64[r] different keys, the rows that are there, in any order."""
         ...
 
-    def between(self, low: int, high: int) -> Rows:
+    def between(self, low: int, high: int) -> StateRows:
         """The rows with low <= key <= high, rising by key."""
         ...
 
@@ -119,7 +176,7 @@ class BoundedWeightTable(WeightTable):
         rows = self._cold.fetch(wanted)
         self.missed += len(wanted)
         self.fetched += len(rows)
-        keys, columns, touched = (np.ascontiguousarray(part) for part in rows)
+        keys, columns, touched = (np.ascontiguousarray(part) for part in (rows.keys, rows.columns, rows.touched))
         places = np.empty(len(keys), np.int64)
         self._find_or_insert(address_of(keys), len(keys), address_of(places), 0, 0)
         known = np.zeros(1, np.int64)
@@ -128,7 +185,7 @@ class BoundedWeightTable(WeightTable):
             address_of(places), len(keys), self._shape, address_of(columns), address_of(touched), address_of(known)
         )
 
-    def _rows_of(self, keys: NDArray[np.uint64]) -> Rows:
+    def _rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
         """See `WeightTable.rows_of`; nothing comes back into memory."""
         rows = super()._rows_of(keys)
         # A row that never changed, or is not in memory at all.
@@ -143,27 +200,23 @@ class BoundedWeightTable(WeightTable):
             rows.columns[places], rows.touched[places] = columns[back], touched[back]
         return rows
 
-    def _rows_between(self, low: int, high: int) -> Rows:
+    def _rows_between(self, low: int, high: int) -> StateRows:
         here, there = super()._rows_between(low, high), self._cold.between(low, high)
         if not len(there):
             return here
         if not len(here):
             return there
-        place = np.minimum(np.searchsorted(here.keys, there.keys), len(here) - 1)
-        only_there = here.keys[place] != there.keys
-        keys = np.concatenate([here.keys, there.keys[only_there]])
-        order = np.argsort(keys, kind="stable")
-        columns = np.concatenate([here.columns, there.columns[only_there]])
-        touched = np.concatenate([here.touched, there.touched[only_there]])
-        return Rows(keys[order], columns[order], touched[order])
+        nearest = np.minimum(np.searchsorted(here.keys, there.keys), len(here) - 1)
+        both = joined([here, there.where(here.keys[nearest] != there.keys)])
+        order = np.argsort(both.keys, kind="stable")
+        return StateRows(both.keys[order], both.columns[order], both.touched[order])
 
-    def load(self, keys: NDArray[np.uint64], columns: NDArray[np.float64], touched: NDArray[np.int64]) -> None:
+    def load(self, rows: StateRows) -> None:
         """See `WeightTable.load`. Raises ValueError also for rows not touched after the cold side's tick."""
-        if len(touched) and touched.min() <= self._cold.tick:
+        if len(rows) and rows.touched.min() <= self._cold.tick:
             raise ValueError(f"rows up to tick {self._cold.tick} are the cold side's, and cannot be loaded")
-        for start in range(0, max(1, len(keys)), _BATCH):
-            stop = start + _BATCH
-            super().load(keys[start:stop], columns[start:stop], touched[start:stop])
+        for start in range(0, max(1, len(rows)), _BATCH):
+            super().load(rows.part(start, start + _BATCH))
 
     def _keys_after(self, tick: int) -> NDArray[np.uint64]:
         keys = super()._keys_after(tick)
@@ -186,7 +239,7 @@ class BoundedWeightTable(WeightTable):
         listed = self._changes[PUBLICATION]
         return len(self._keys_after(listed.since)) if self._unlisted else len(listed)
 
-    def take_changed_for_publication(self, tick: int) -> Rows:
+    def take_changed_for_publication(self, tick: int) -> StateRows:
         """See `WeightTable.take_changed_for_publication`; looks for them where they are not listed any more."""
         if self._unlisted:
             since = self._changes[PUBLICATION].since
@@ -205,10 +258,10 @@ def warm() -> None:
     class Nothing:
         tick = kernels.NEVER
 
-        def fetch(self, keys: NDArray[np.uint64]) -> Rows:
-            return Rows(keys[:0], np.empty((0, 2)), np.empty(0, np.int64))
+        def fetch(self, keys: NDArray[np.uint64]) -> StateRows:
+            return StateRows(keys[:0], np.empty((0, 2)), np.empty(0, np.int64))
 
-        def between(self, low: int, high: int) -> Rows:
+        def between(self, low: int, high: int) -> StateRows:
             return self.fetch(np.empty(0, np.uint64))
 
         def changed_after(self, tick: int) -> NDArray[np.uint64]:

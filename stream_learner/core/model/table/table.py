@@ -11,7 +11,7 @@ model is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,24 +20,11 @@ from stream_learner.core.machine.memory import address_of
 from stream_learner.core.model.table import kernels
 from stream_learner.core.model.table.kernels import NEVER, SUB_TABLES
 from stream_learner.core.model.table.regions import SubTables
+from stream_learner.core.model.table.rows import StateRows, joined
 
 CHECKPOINT: Final = 0
 PUBLICATION: Final = 1
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
-
-
-class Rows(NamedTuple):
-    """Rows copied out of the table, rising by key.
-
-    keys u64[r], columns f64[r, ncols], touched i64[r]: the tick in which a row changed last.
-    """
-
-    keys: NDArray[np.uint64]
-    columns: NDArray[np.float64]
-    touched: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.keys)
 
 
 class ChangeList:
@@ -150,17 +137,17 @@ class WeightTable:
         self.count = int(self._ends[2])
         return int(self._ends[3])
 
-    def rows_of(self, keys: NDArray[np.uint64]) -> Rows:
+    def rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
         """Rows of u64[r] keys, in their order; an absent or never changed key has zeros and touched -1."""
         return self._rows_of(np.array(keys, np.uint64))
 
-    def _rows_of(self, keys: NDArray[np.uint64]) -> Rows:
+    def _rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
         """The same; the array of keys becomes that of the rows."""
         places = np.empty(len(keys), np.int64)
         kernels.find(self._places, address_of(keys), len(keys), self.ncols, address_of(places))
         return self._copy(keys, places)
 
-    def rows_with_prefix(self, bits: int, nbits: int) -> Rows:
+    def rows_with_prefix(self, bits: int, nbits: int) -> StateRows:
         """All changed rows whose key begins with the `nbits` (0..64) bits of `bits`, rising by key."""
         if not 0 <= nbits <= 64 or not 0 <= bits < 1 << nbits:
             raise ValueError(f"{bits} is not a prefix of {nbits} bits")
@@ -169,11 +156,9 @@ class WeightTable:
         parts = []
         for sub in range(low >> 56, (high >> 56) + 1):
             parts.append(self._rows_between(max(low, sub << 56), min(high, (sub + 1 << 56) - 1)))
-        if len(parts) == 1:
-            return parts[0]
-        return Rows(*(np.concatenate([part[i] for part in parts]) for i in range(3)))
+        return parts[0] if len(parts) == 1 else joined(parts)
 
-    def items(self) -> Iterator[Rows]:
+    def items(self) -> Iterator[StateRows]:
         """All changed rows in 256 parts, rising by key."""
         for sub in range(SUB_TABLES):
             yield self.rows_with_prefix(sub, 8)
@@ -182,15 +167,15 @@ class WeightTable:
         """Take memory for so many more rows at once, before they are loaded; a hint, no limit."""
         self._tables.expect(rows)
 
-    def load(self, keys: NDArray[np.uint64], columns: NDArray[np.float64], touched: NDArray[np.int64]) -> None:
-        """Set rows: u64[r] keys without repeats, f64[r, ncols], i64[r] ticks >= 0.
+    def load(self, rows: StateRows) -> None:
+        """Set rows of keys without repeats, in any order, touched in ticks >= 0.
 
         Fastest with rising keys, and after `expect`. Loaded rows are not listed as changed: call `restart_changes`
         when all are in. Raises ValueError for other shapes, or a key of 0.
         """
-        keys = np.ascontiguousarray(keys, np.uint64)
-        columns = np.ascontiguousarray(columns, np.float64)
-        touched = np.ascontiguousarray(touched, np.int64)
+        keys = np.ascontiguousarray(rows.keys, np.uint64)
+        columns = np.ascontiguousarray(rows.columns, np.float64)
+        touched = np.ascontiguousarray(rows.touched, np.int64)
         if columns.shape != (len(keys), self.ncols) or touched.shape != keys.shape or keys.ndim != 1:
             raise ValueError(f"{keys.shape} keys, {columns.shape} columns and {touched.shape} ticks do not agree")
         if len(keys) and (not keys.all() or touched.min() < 0):
@@ -236,18 +221,18 @@ class WeightTable:
         """How many rows changed since the last publication."""
         return len(self._changes[PUBLICATION])
 
-    def take_changed_for_checkpoint(self, tick: int) -> Rows:
+    def take_changed_for_checkpoint(self, tick: int) -> StateRows:
         """Copies of the rows changed since the last checkpoint; the next starts after `tick`, the last one folded.
 
         Only between ticks: every change up to now belongs to `tick` or one before it, else ValueError is raised.
         """
         return self._take(CHECKPOINT, tick)
 
-    def take_changed_for_publication(self, tick: int) -> Rows:
+    def take_changed_for_publication(self, tick: int) -> StateRows:
         """Copies of the rows changed since the last publication; otherwise like `take_changed_for_checkpoint`."""
         return self._take(PUBLICATION, tick)
 
-    def _take(self, which: int, tick: int) -> Rows:
+    def _take(self, which: int, tick: int) -> StateRows:
         if tick < max(self._changes[which].since, self._last_tick):
             raise ValueError(f"tick {tick} cannot be taken: there are changes of, or were taken up to, a later one")
         rows = self._rows_of(self._changes[which].sorted_keys())
@@ -259,7 +244,7 @@ class WeightTable:
         self._changes[which].restart(since, keys)
         self._since[which] = since
 
-    def _rows_between(self, low: int, high: int) -> Rows:
+    def _rows_between(self, low: int, high: int) -> StateRows:
         """Changed rows with low <= key <= high, both of one sub-table."""
         first, last = np.uint64(low), np.uint64(high)
         slots = kernels.count_slots(self._places, first, last, self.ncols)
@@ -267,10 +252,11 @@ class WeightTable:
         count = kernels.rows_between(self._places, first, last, slots, self.ncols, address_of(places))
         return self._copy(np.empty(count, np.uint64), places[:count])
 
-    def _copy(self, keys: NDArray[np.uint64], places: NDArray[np.int64]) -> Rows:
+    def _copy(self, keys: NDArray[np.uint64], places: NDArray[np.int64]) -> StateRows:
         """Rows at addresses `places`; where that is 0 the key stays as it is given here."""
-        rows = Rows(keys, np.zeros((len(keys), self.ncols)), np.full(len(keys), NEVER, np.int64))
-        kernels.copy_out(address_of(places), len(keys), self.ncols, *(address_of(part) for part in rows))
+        rows = StateRows(keys, np.zeros((len(keys), self.ncols)), np.full(len(keys), NEVER, np.int64))
+        arrays = rows.keys, rows.columns, rows.touched
+        kernels.copy_out(address_of(places), len(keys), self.ncols, *(address_of(array) for array in arrays))
         return rows
 
 
@@ -278,7 +264,7 @@ def warm() -> None:
     """Compile every kernel of the table."""
     table = WeightTable(2)
     keys = np.array([1, 1 << 63], np.uint64)
-    table.load(keys, np.ones((2, 2)), np.zeros(2, np.int64))
+    table.load(StateRows(keys, np.ones((2, 2)), np.zeros(2, np.int64)))
     local = np.ones((2, 4))
     rows = np.empty(2, np.int64)
     table.resolve(address_of(keys), 2, address_of(rows))

@@ -1,16 +1,11 @@
-"""Keys of VW text inside kernels: where names end, what they hash to, and what n-grams and interactions make of them.
+"""Keys of VW text: where names end, their hashes, and the keys of n-grams and interactions; which of both there are.
 
-In: addresses of names, in text with 32 bytes of room before and behind it; keys. Out: keys.
-This file must never read a byte of text that does not count into a key, but to mask it away.
+Our keys are XXH64 of `namespace^name`, or of the name alone in the namespace without a name, so that such features have
+the keys of events' fields. VW's are murmur3 (x86, 32 bits; Appleby) with the hash of the namespace as seed; the hash of
+a name of digits is its number plus that seed.
 
-Ours: XXH64 of `namespace^name`, or of the name alone in the namespace without a name, so that such features have the
-keys of events' fields. VW's: murmur3 (x86, 32 bits; Appleby) with the namespace's hash as seed; names of digits are
-their number plus that hash.
-
-Which interactions and n-grams VW makes of its options, wildcards included, and in which order.
-
-In: the options' words. Out: tables for the kernels.
-This part must never look at an example.
+The kernels read whole words: a text has 32 bytes of room before and behind it. Bytes that do not belong to a name are
+masked away.
 """
 
 from __future__ import annotations
@@ -39,22 +34,14 @@ from stream_learner.core.machine.memory import load_u32
 from stream_learner.core.machine.words import (
     inlined,
     load_byte,
-    load_int,
     load_word,
     store_byte,
-    store_int,
     store_word,
     trailing_zeros,
 )
 from stream_learner.evaluate.formats.vw.layout import (
     GRAM_WIDTH,
-    HASHING,
-    NAMESPACE_AT,
-    NAMESPACE_LENGTH,
-    ORIGINAL,
-    PREFIX,
-    PREFIX_LENGTH,
-    SEED,
+    State,
 )
 
 _0 = np.uint64(0)
@@ -95,7 +82,7 @@ def _marks(typingctx: Any, address: Any) -> Any:
 
 @inlined
 def ends_line(byte: int) -> bool:
-    """Whether nothing of a line follows."""
+    """Whether a byte ends a line."""
     return byte == 0x0A or byte == 0x0D
 
 
@@ -121,15 +108,15 @@ def name_end(at: int) -> int:
 
 
 @kernel
-def enter_namespace(state: int, at: int, length: int) -> None:
-    """Names from here on are of the namespace whose name is at this address; it may have none."""
-    store_int(state + NAMESPACE_AT, at)
-    store_int(state + NAMESPACE_LENGTH, length)
-    if load_int(state + HASHING) != 0:
-        store_word(state + SEED, _seed(state, at, length))
+def enter_namespace(state: State, at: int, length: int) -> None:
+    """Begin a namespace: its name, which may be empty, is at this address."""
+    state.namespace_at = at
+    state.namespace_length = length
+    if state.hashing != 0:
+        state.namespace_hash = _seed(state, at, length)
         return
-    store_int(state + PREFIX_LENGTH, length + 1 if length > 0 else 0)
-    prefix = load_int(state + PREFIX)
+    state.prefix_length = length + 1 if length > 0 else 0
+    prefix = state.prefix
     for i in range(_PREFIX_WORDS):
         word, mask = _0, _ALL
         here = length - 8 * i
@@ -145,35 +132,35 @@ def enter_namespace(state: int, at: int, length: int) -> None:
 
 
 @kernel
-def name_key(state: int, at: int, length: int) -> np.uint64:
-    """The key of a name of the namespace at hand. VW's have 64 bits as well: the mask comes last."""
-    hashing = load_int(state + HASHING)
+def name_key(state: State, at: int, length: int) -> np.uint64:
+    """The key of a name of the current namespace. VW's keys have 64 bits here; `arrange` masks them at the end."""
+    hashing = state.hashing
     if hashing == 2:
-        return murmur3(at, length, load_word(state + SEED))
+        return murmur3(at, length, state.namespace_hash)
     if hashing == 1:
-        return _hash_of_name(at, length, load_word(state + SEED))
-    before = load_int(state + PREFIX_LENGTH)
+        return _hash_of_name(at, length, state.namespace_hash)
+    before = state.prefix_length
     if before + length < 8 * _PREFIX_WORDS:
-        return not_zero(_short_key(at - before, before + length, load_int(state + PREFIX)))
+        return not_zero(_short_key(at - before, before + length, state.prefix))
     if before == 0:
         return not_zero(xxh64_at(at, length))
     return _long_key(state, at, length)
 
 
 @kernel
-def nameless_key(state: int, at: int, length: int, number: int) -> np.uint64:
-    """The key of a feature whose name has no length, the `number`-th of its namespace from 0 on.
+def nameless_key(state: State, at: int, length: int, number: int) -> np.uint64:
+    """The key of a feature with an empty name, the `number`-th of its namespace from 0 on.
 
-    Ours: XXH64 of what names of the namespace begin with, as a key, and of the number, 8 bytes each.
+    Ours is the key of an interaction: of the key of the empty name, and the number.
     """
-    if load_int(state + HASHING) != 0:
-        return load_word(state + SEED) + np.uint64(number)
+    if state.hashing != 0:
+        return state.namespace_hash + np.uint64(number)
     return cross_two(state, name_key(state, at, length), np.uint64(number))
 
 
 @inlined
 def _short_key(base: int, length: int, prefix: int) -> np.uint64:
-    """XXH64 of fewer than 32 bytes at `base`, the first of which are not there but in the words at `prefix`."""
+    """XXH64 of fewer than 32 bytes: the words at `prefix` replace the first bytes at `base`."""
     state = P5 + np.uint64(length)
     at = 0
     while length - at >= 8:
@@ -194,11 +181,14 @@ def _short_key(base: int, length: int, prefix: int) -> np.uint64:
 
 
 @kernel
-def _long_key(state: int, at: int, length: int) -> np.uint64:
-    """The prefix is put before the name for a moment: there is room, as the bar and the namespace come before it."""
-    before = load_int(state + PREFIX_LENGTH)
-    original = load_int(state + ORIGINAL)
-    namespace = load_int(state + NAMESPACE_AT) + original
+def _long_key(state: State, at: int, length: int) -> np.uint64:
+    """Hash a long name with its prefix, which is written before the name for the duration of the call.
+
+    There is room: the bar and the namespace come before the name.
+    """
+    before = state.prefix_length
+    original = state.original_offset
+    namespace = state.namespace_at + original
     base = at - before
     for i in range(before - 1):
         store_byte(base + i, load_byte(namespace + i))
@@ -210,18 +200,19 @@ def _long_key(state: int, at: int, length: int) -> np.uint64:
 
 
 @kernel
-def _seed(state: int, at: int, length: int) -> np.uint64:
-    """VW's hash of a namespace's name; 0 if it has none."""
+def _seed(state: State, at: int, length: int) -> np.uint64:
+    """VW's hash of a namespace's name; 0 if the name is empty."""
     if length == 0:
         return _0
-    if load_int(state + HASHING) == 2:
+    if state.hashing == 2:
         return murmur3(at, length, _0)
     return _hash_of_name(at, length, _0)
 
 
 @inlined
 def _hash_of_name(at: int, length: int, seed: np.uint64) -> np.uint64:
-    """Digits are their number plus the seed; anything else murmur3, without control characters at the ends."""
+    """VW's hash of a name: for digits their number plus the seed, else murmur3 without control characters at the
+    ends."""
     end = at + length
     while at < end and load_byte(at) <= 0x20:
         at += 1
@@ -262,26 +253,26 @@ def murmur3(at: int, length: int, seed: np.uint64) -> np.uint64:
 
 
 @kernel
-def gram_key(state: int, first: np.uint64, following: np.uint64) -> np.uint64:
-    """The key of words one after the other. Ours: XXH64 of both keys and a blank, so that it is no interaction."""
-    if load_int(state + HASHING) != 0:
+def gram_key(state: State, first: np.uint64, following: np.uint64) -> np.uint64:
+    """The key of an n-gram. Ours is XXH64 of both keys and a blank, which makes it differ from an interaction."""
+    if state.hashing != 0:
         return first * _GRAM + following
     whole = take_byte(take_word(take_word(P5 + np.uint64(17), first), following), _BLANK)
     return not_zero(avalanche(whole))
 
 
 @kernel
-def cross_two(state: int, a: np.uint64, b: np.uint64) -> np.uint64:
-    """The key of an interaction. Ours: XXH64 of both keys, as crosses of events' fields have it."""
-    if load_int(state + HASHING) != 0:
+def cross_two(state: State, a: np.uint64, b: np.uint64) -> np.uint64:
+    """The key of an interaction of two. Ours is XXH64 of both keys, as for crosses of events' fields."""
+    if state.hashing != 0:
         return (a * _INTERACTION) ^ b
     return not_zero(avalanche(take_word(take_word(P5 + np.uint64(16), a), b)))
 
 
 @kernel
-def cross_three(state: int, a: np.uint64, b: np.uint64, c: np.uint64) -> np.uint64:
-    """The same of three."""
-    if load_int(state + HASHING) != 0:
+def cross_three(state: State, a: np.uint64, b: np.uint64, c: np.uint64) -> np.uint64:
+    """The key of an interaction of three."""
+    if state.hashing != 0:
         return (((a * _INTERACTION) ^ b) * _INTERACTION) ^ c
     return not_zero(avalanche(take_word(take_word(take_word(P5 + np.uint64(24), a), b), c)))
 
@@ -290,15 +281,15 @@ WILDCARD = ord(":")
 
 
 def has_wildcard(words: Iterable[bytes]) -> bool:
-    """Whether the interactions depend on the namespaces there are."""
+    """Whether any interaction has a wildcard, and so depends on the namespaces of the text."""
     return any(WILDCARD in word for word in words)
 
 
 def expand(words: Iterable[bytes], letters: bytes) -> list[bytes]:
     """All interactions of the namespaces with these first letters, in VW's order; a `:` stands for any of them.
 
-    An interaction with a letter twice has its letters sorted. Of those with the same letters only the first in
-    the order of bytes remains: that decides whose key is multiplied. Shorter ones come first.
+    The letters of an interaction that has one twice are sorted. Of interactions with the same letters the first in the
+    order of bytes is kept: the order decides which key is multiplied. Shorter interactions come first.
 
     >>> expand([b"ba", b"a:"], b"abc")
     [b'aa', b'ab', b'ac']
@@ -319,7 +310,7 @@ def gram_offsets(n: int, skips: int) -> list[tuple[int, ...]]:
 
 
 def _offsets(more: int, skips: int, last: int, step: int) -> Iterator[tuple[int, ...]]:
-    """The next word `step` further on, and all that may follow it; then the same with one word more left out."""
+    """Offsets whose next word is `step` further on; then those that leave out one word more."""
     if more == 0:
         yield ()
         return

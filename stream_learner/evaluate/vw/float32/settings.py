@@ -1,8 +1,4 @@
-"""What a Vowpal Wabbit command line asks of the updates.
-
-In: numbers and switches. Out: one checked value, with the tool's defaults.
-This file must never know the names of flags, or how text is read.
-"""
+"""The options of one learner of Vowpal Wabbit, checked, with the tool's defaults."""
 
 from __future__ import annotations
 
@@ -64,15 +60,15 @@ class VwSettings:
 
     @property
     def plain(self) -> bool:
-        """Descent that is neither adaptive nor normalized: the rate falls with t, and X is the sum of squares."""
+        """Whether descent is neither adaptive nor normalized: the rate falls with t, and X is the sum of squares."""
         return not (self.adaptive or self.normalized)
 
     def first_range(self) -> tuple[float, float]:
-        """What predictions are clipped to before the first label."""
+        """The range that predictions are clipped to before the first label."""
         low, high = FIRST_RANGE.get(self.loss, (0.0, 0.0)) if not self.bounded else (0.0, 0.0)
         return low if self.low is None else self.low, high if self.high is None else self.high
 
     @property
     def bounded(self) -> bool:
-        """Whether labels do not widen the range."""
+        """Whether the range is fixed: labels do not widen it."""
         return self.fixed_range or self.low is not None or self.high is not None

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from stream_learner.adapters.kafka import KafkaSettings, OffsetQueries, PartitionReader
 from stream_learner.adapters.record_errors import error_in_topic
-from stream_learner.adapters.rocksdb.copy import Place, StoreParts, WriteBack, places_of
+from stream_learner.adapters.rocksdb.copy import PieceId, WriteBack, piece_ids_of
+from stream_learner.adapters.rocksdb.database import StoreParts
 from stream_learner.core.errors import DamagedRecord, RecordError, Where
 from stream_learner.core.snapshots.checkpoint_copy import (
     COPYING_KEY,
@@ -45,7 +46,7 @@ class LastCopy:
     trouble: str = ""
 
 
-def last_copy(settings: KafkaSettings, queries: OffsetQueries, topic: str) -> LastCopy:
+def read_last_copy(settings: KafkaSettings, queries: OffsetQueries, topic: str) -> LastCopy:
     """Read the end of the topic's first partition: looking back further and further, until there is a head.
 
     Raises DamagedLog for a record that is not ours, NewerFormat.
@@ -84,7 +85,7 @@ def _decoded(topic: str, found: dict[bytes, tuple[int, bytes | None]]) -> LastCo
     return LastCopy(copies.get(HEAD_KEY), copying, trouble)
 
 
-def check_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
+def check_copy_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
     """Raise StateOfAnotherModel or NewerFormat for a copy that is not of this store's model."""
     mine, theirs = dict(parts.identity), copy.identity
     if theirs.get("store_format", 0) > mine["store_format"]:
@@ -100,7 +101,7 @@ def check_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
 
 
 @dataclass(slots=True)
-class Progress:
+class RestoreProgress:
     """How far a restoration has come: pieces of how many, their bytes, seconds since its beginning."""
 
     pieces: int
@@ -109,25 +110,25 @@ class Progress:
     seconds: float
 
 
-def write_back(
+def restore_copy(
     settings: KafkaSettings,
     queries: OffsetQueries,
     topic: str,
     copy: CopyHead,
     parts: StoreParts,
-    show: Callable[[Progress], None],
+    show: Callable[[RestoreProgress], None],
 ) -> int:
     """Write the pieces of a copy into a new state directory, and its head if all of them were there.
 
     Returns how many are missing; then nothing counts. Raises DiskFull, and what reading raises.
     """
     began_s = time.monotonic()
-    wanted: dict[tuple[int, bytes | None], Place] = {
-        (place[0], piece_key(copy.lineage, place[1])): place for place in places_of(copy)
+    wanted: dict[tuple[int, bytes | None], PieceId] = {
+        (place[0], piece_key(copy.lineage, place[1])): place for place in piece_ids_of(copy)
     }
     into = WriteBack(parts)
-    found: set[Place] = set()
-    progress = Progress(0, len(wanted), 0, 0.0)
+    found: set[PieceId] = set()
+    progress = RestoreProgress(0, len(wanted), 0, 0.0)
     for shard in range(len(copy.versions)):
         at = (topic, shard)
         # Asked after the head was read: what it names lies before these ends.

@@ -1,6 +1,6 @@
 """When a learner's checkpoints are copied to `<model>.checkpoints`, so that a lost disk is not a lost model.
 
-In: checkpoints that are committed to the state directory. Out: calls of `Copier`, in a thread of its own.
+In: checkpoints that are committed to the state directory. Out: calls of `CopyWriter`, in a thread of its own.
 This file must never make the fold wait, nor end it because a copy fails: only another process that copies the same
 model does that.
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TransactionalPublisher
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.errors import BrokenInvariant, BrokerUnreachable, Fenced, RetryLater, StreamLearnerError
-from stream_learner.roles.learner.copies.protocol import Copied, Copier
+from stream_learner.roles.learner.copies.writer import CopyWriter, WrittenCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,22 +38,22 @@ AWAY = "brokers"
 """What fails while brokers are away, whatever they, or their silence, say of it."""
 
 
-class CheckpointCopies:
+class CopySchedule:
     """The copies of one learner's checkpoints. All methods are for the learner's thread, and none of them waits but
     `begin`, `finish` and `close`."""
 
     def __init__(
         self,
-        make_copier: Callable[[Callable[[int], bool]], Copier],
+        make_writer: Callable[[Callable[[int], bool]], CopyWriter],
         metrics: Metrics,
         log: Logger,
         *,
         interval_s: float,
         rate_bytes_per_s: float,
     ) -> None:
-        """make_copier: makes it with what it is to ask before it sends. rate_bytes_per_s, interval_s: bounds of what
+        """make_writer: makes it with what it is to ask before it sends. rate_bytes_per_s, interval_s: bounds of what
         copying may cost."""
-        self._copier = make_copier(self._wait_for_rate)
+        self._writer = make_writer(self._wait_for_rate)
         self._metrics, self._log = metrics, log
         self._interval_s, self._rate = interval_s, rate_bytes_per_s
         self._lock = threading.Lock()
@@ -72,11 +72,11 @@ class CheckpointCopies:
     @property
     def tick(self) -> int:
         """The tick of the last complete copy of the state directory, -1 without one."""
-        return self._copier.tick
+        return self._writer.tick
 
     def begin(self) -> None:
-        """Begin the copier, then the thread. Raises what `Copier.begin` does."""
-        self._copier.begin()
+        """Begin the writer, then the thread. Raises what `CopyWriter.begin` does."""
+        self._writer.begin()
         self._metrics.follow(names.LEARNER_COPY_AGE, lambda: time.monotonic() - self._copied_s)
         self._metrics.set(names.LEARNER_COPIED_VERSION, self.tick)
         self._thread.start()
@@ -112,7 +112,7 @@ class CheckpointCopies:
         self._news.set()
         if self._thread.is_alive():
             self._thread.join(STOP_S)
-        self._copier.close()
+        self._writer.close()
 
     def _run(self) -> None:
         while self._is_due():
@@ -125,7 +125,7 @@ class CheckpointCopies:
                 self._note_failure(error)
             except Exception as error:  # noqa: BLE001 -- a bug; the fold goes on without copies
                 self._note_failure(
-                    BrokenInvariant(f"copying to {self._copier.topic} failed: {type(error).__name__}: {error}")
+                    BrokenInvariant(f"copying to {self._writer.topic} failed: {type(error).__name__}: {error}")
                 )
 
     def _is_due(self) -> bool:
@@ -147,7 +147,7 @@ class CheckpointCopies:
         if self._failing != trouble:
             self._failing = trouble
             self._log.warning(
-                "checkpoint_copy_failed", topic=self._copier.topic, reason=str(error), action=error.action
+                "checkpoint_copy_failed", topic=self._writer.topic, reason=str(error), action=error.action
             )
         self._metrics.inc(names.RETRIES, role="learner", error=type(error).__name__)
         self._stop.wait(self._again_s)
@@ -158,7 +158,7 @@ class CheckpointCopies:
         with self._lock:
             committed_s = self._committed_s
         began_s = time.monotonic()
-        copied = self._copier.copy()
+        copied = self._writer.copy()
         if copied is not None:
             self._copied_s = committed_s
             self._note_copy(copied, time.monotonic() - began_s)
@@ -172,9 +172,9 @@ class CheckpointCopies:
         self._metrics.inc(names.LEARNER_COPIED_BYTES, size_bytes)
         return not self._stop.is_set()
 
-    def _note_copy(self, copied: Copied, seconds: float) -> None:
+    def _note_copy(self, copied: WrittenCopy, seconds: float) -> None:
         if self._failing:
-            self._log.info("checkpoint_copied_again", topic=self._copier.topic, tick=copied.tick)
+            self._log.info("checkpoint_copied_again", topic=self._writer.topic, tick=copied.tick)
         self._failing, self._again_s = "", AGAIN_S
         self._metrics.inc(names.LEARNER_COPIES)
         self._metrics.observe(names.LEARNER_COPY, seconds)
@@ -189,7 +189,7 @@ class CheckpointCopies:
         )
 
 
-def copies_of(
+def begin_copies(
     config: Config,
     settings: KafkaSettings,
     admin: Admin,
@@ -198,11 +198,11 @@ def copies_of(
     log: Logger,
     *,
     new_publisher: Callable[[KafkaSettings, str], TransactionalPublisher] = TransactionalPublisher,
-) -> CheckpointCopies:
-    """The copies of a learner's checkpoints, begun. Raises what `CheckpointCopies.begin` does."""
+) -> CopySchedule:
+    """The copies of a learner's checkpoints, begun. Raises what `CopySchedule.begin` does."""
 
-    def make(before_sending: Callable[[int], bool]) -> Copier:
-        return Copier(
+    def make(before_sending: Callable[[int], bool]) -> CopyWriter:
+        return CopyWriter(
             settings,
             admin,
             checkpoints.store,
@@ -214,7 +214,7 @@ def copies_of(
             ),
         )
 
-    copies = CheckpointCopies(
+    copies = CopySchedule(
         make,
         metrics,
         log,

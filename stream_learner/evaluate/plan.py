@@ -1,6 +1,6 @@
-"""From a request to trials, and to what feeds them.
+"""From a request to trials, and to what groups them.
 
-In: a request. Out: a source, feeds with their trials, in the order of the request.
+In: a request. Out: a source, groups with their trials, in the order of the request.
 This file must never read an example, or start a thread.
 """
 
@@ -19,11 +19,10 @@ from stream_learner.evaluate.compiling import compile_learners
 from stream_learner.evaluate.configurations import Configuration, parse_configurations
 from stream_learner.evaluate.log_source import LogSource, read_log_block
 from stream_learner.evaluate.model_file import key_rule_of, load_learner, read_model
-from stream_learner.evaluate.models import LearnerModel
-from stream_learner.evaluate.pipeline import Feed, Reader, Source
+from stream_learner.evaluate.models import LearnerModel, Trial
+from stream_learner.evaluate.pipeline import Reader, Source, TrialGroup
 from stream_learner.evaluate.readers import FileReaders, check_key_rule
-from stream_learner.evaluate.request import Request
-from stream_learner.evaluate.trial import Trial
+from stream_learner.evaluate.request import EvaluationRequest
 from stream_learner.evaluate.vw.model import EngineModel
 from stream_learner.evaluate.vw.trials import compile_engine, vw_trials
 
@@ -35,17 +34,17 @@ _LEAVE_OUT: Final = "Leave --learn out: the file says what it learns by."
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvaluationPlan:
     """What the pipeline runs: where examples come from, who reads and learns them, and all trials in order; the files
     that are read."""
 
     source: Source
-    feeds: list[Feed]
+    groups: list[TrialGroup]
     trials: list[Trial]
     files: tuple[str, ...] = ()
 
 
-def make_plan(request: Request, say: Say) -> Plan:
+def make_plan(request: EvaluationRequest, say: Say) -> EvaluationPlan:
     """Make models, and open what they are evaluated on. Raises ConfigError, BadInput, and the errors of Kafka."""
     tools = vw_trials(request)
     trials = _learner_trials(request) if request.load is None else _loaded(request.load, request)
@@ -53,19 +52,19 @@ def make_plan(request: Request, say: Say) -> Plan:
     if request.log:
         assert request.config is not None
         check_key_rule(key_rule, request.config)
-        plan = Plan(LogSource(request.config), [Feed(lambda: read_log_block, trials)], trials)
+        plan = EvaluationPlan(LogSource(request.config), [TrialGroup(lambda: read_log_block, trials)], trials)
         _compile(trials, say)
         return plan
     readers = FileReaders(request, [file for tool in tools for file in tool.files], key_rule)
-    feeds: dict[Hashable, Feed] = {}
+    groups: dict[Hashable, TrialGroup] = {}
     for trial in trials:
-        _feed(feeds, None, readers.reader_of).trials.append(trial)
+        _group(groups, None, readers.reader_of).trials.append(trial)
     for tool in tools:
-        _feed(feeds, tool.reading, readers.reader_of).trials.append(tool.trial)
+        _group(groups, tool.reading, readers.reader_of).trials.append(tool.trial)
     trials = [*trials, *(tool.trial for tool in tools)]
     _compile(trials, say)
-    readers.compile_parsers([feed.make_reader for feed in feeds.values()], say)
-    return Plan(readers.source, list(feeds.values()), trials, readers.files)
+    readers.compile_parsers([group.make_reader for group in groups.values()], say)
+    return EvaluationPlan(readers.source, list(groups.values()), trials, readers.files)
 
 
 def _compile(trials: list[Trial], say: Say) -> None:
@@ -78,19 +77,21 @@ def _learners(trials: list[Trial]) -> list[LearnerModel]:
     return [trial.model for trial in trials if isinstance(trial.model, LearnerModel)]
 
 
-def _configured_rule(request: Request) -> int:
+def _configured_rule(request: EvaluationRequest) -> int:
     """The rule of keys of the configuration file, without one the newest."""
     return NEWEST_RULE if request.config is None else request.config.features.key_rule
 
 
-def _feed(feeds: dict[Hashable, Feed], reading: Any, reader_of: Callable[[Any], Callable[[], Reader]]) -> Feed:
-    """The feed of a reading, made when it is first asked for."""
-    if reading not in feeds:
-        feeds[reading] = Feed(reader_of(reading), [])
-    return feeds[reading]
+def _group(
+    groups: dict[Hashable, TrialGroup], reading: Any, reader_of: Callable[[Any], Callable[[], Reader]]
+) -> TrialGroup:
+    """The group of a reading, made when it is first asked for."""
+    if reading not in groups:
+        groups[reading] = TrialGroup(reader_of(reading), [])
+    return groups[reading]
 
 
-def _learner_trials(request: Request) -> list[Trial]:
+def _learner_trials(request: EvaluationRequest) -> list[Trial]:
     """A trial for each configuration that is no VW command line; by default for that of the configuration file."""
     configurations = parse_configurations(request.learn)
     if not (configurations or request.vw):
@@ -116,7 +117,7 @@ def _name(settings: dict[str, Any], loss: str) -> str:
     return " ".join([given.pop("name"), *(f"{key}={value}" for key, value in given.items()), f"loss={loss}"])
 
 
-def _loaded(file: Path, request: Request) -> list[Trial]:
+def _loaded(file: Path, request: EvaluationRequest) -> list[Trial]:
     """The trial of the model of a file, which must be that of the configuration, if one is given.
 
     None for one of a command line, which has its trial already.

@@ -46,7 +46,7 @@ class ComparedModel:
 
 
 @dataclass
-class Findings:
+class Differences:
     """What was found: all differences counted, the first ones listed."""
 
     models: tuple[ComparedModel, ComparedModel]

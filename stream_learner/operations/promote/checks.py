@@ -1,12 +1,10 @@
-"""`promote` and `rollback`: whether a model is fit for an alias, and pointing the alias at it.
+"""The checks of `promote` and `rollback`: whether a model is fit for an alias.
 
-In: an alias, a model, what the topics hold. Out: checks with their results, and a record in the control topic.
-This file must never point an alias at a model that a check has failed for, unless that is forced and written down.
+In: the model asked for, what the topics hold of it and of the model it replaces. Out: a list of checks with results.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,17 +14,17 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.config import Config
 from stream_learner.config.values import format_duration_ms
-from stream_learner.core.control.records import PROMOTE, ROLLBACK, Alias, Change
+from stream_learner.core.control.records import PROMOTE
 from stream_learner.core.model.slices import compare
-from stream_learner.errors import NotFound, PromotionRefused, StreamLearnerError
+from stream_learner.errors import NotFound, StreamLearnerError
 from stream_learner.roles.common.last_publication import read_last_publication
-from stream_learner.roles.common.lifecycle import wall_clock_ms
 from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.scorer.replica import ModelReplica
 from stream_learner.wording import count_of
 
 POLL_S = 0.02
 Description = dict[str, Any]
+"""The content of a model record, and under "version" its version."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Wish:
+class PromotionRequest:
     """What is asked for: an alias to point at a model, by whom, and whether failed checks are to be passed over."""
 
     alias: str
@@ -60,7 +58,7 @@ class Wish:
 class Outcome:
     """What came of it. done: whether the alias points at the model now. notes: what else must be known."""
 
-    wish: Wish
+    request: PromotionRequest
     before: str | None
     checks: list[Check] = field(default_factory=list)
     done: bool = False
@@ -72,105 +70,7 @@ class Outcome:
         return [check for check in self.checks if check.passed is False]
 
 
-def promote(
-    config: Config,
-    wish: Wish,
-    *,
-    max_lag_ms: int,
-    tolerance: float,
-    clock_ms: Callable[[], int] = wall_clock_ms,
-) -> Outcome:
-    """Check a model, and point the alias at it where every check has passed or it is forced.
-
-    max_lag_ms: how far its version may lie behind the clock, or behind the version of the model it replaces.
-    tolerance: how much larger its log-loss may be, as a share. Raises TopicMissing without a control topic,
-    DamagedLog or NewerFormat where the alias's record cannot be used.
-    """
-    control, alias = _begin(config, wish.alias)
-    outcome = Outcome(wish, alias.model if alias is not None else None)
-    judge = _Judge(config, control, clock_ms)
-    candidate = judge.complete(outcome, wish.model)
-    judge.publishing(outcome)
-    judge.pinned(outcome)
-    current = judge.described(outcome.before) if outcome.before not in (None, wish.model) else None
-    if candidate is not None:
-        judge.fresh(outcome, candidate, current, max_lag_ms)
-        if current is not None:
-            judge.same_inputs(outcome, candidate, current)
-        judge.not_worse(outcome, candidate, current, tolerance)
-    return _finish(control, alias, outcome, clock_ms)
-
-
-def rollback(config: Config, wish: Wish, *, clock_ms: Callable[[], int] = wall_clock_ms) -> Outcome:
-    """Point an alias back at the model before, or at `wish.model` if that is not empty; it need only be complete.
-
-    Raises NotFound where there is no alias, or none before it is known; and what `promote` raises.
-    """
-    control, alias = _begin(config, wish.alias)
-    if alias is None or alias.model is None:
-        raise NotFound(f"there is no alias {wish.alias}", action="`stream-learner alias list` shows those there are.")
-    model = wish.model or alias.previous
-    if model is None:
-        raise NotFound(
-            f"alias {alias.name} has pointed at no model before {alias.model}", action="Give the model with --to."
-        )
-    wish = Wish(wish.alias, model, wish.who, ROLLBACK, wish.forced, wish.note, wish.dry_run)
-    outcome = Outcome(wish, alias.model)
-    judge = _Judge(config, control, clock_ms)
-    judge.complete(outcome, model)
-    judge.pinned(outcome, passed=None)
-    return _finish(control, alias, outcome, clock_ms)
-
-
-def refusal(outcome: Outcome) -> PromotionRefused | None:
-    """The error to end with where checks failed and nothing was forced; names them."""
-    if not outcome.failed or outcome.wish.forced:
-        return None
-    reasons = "; ".join(f"{check.name}: {check.detail}" for check in outcome.failed)
-    return PromotionRefused(f"alias {outcome.wish.alias} was not pointed at {outcome.wish.model}: {reasons}")
-
-
-def _begin(config: Config, name: str) -> tuple[ControlTopic, Alias | None]:
-    control = ControlTopic(KafkaSettings(config.kafka_options()), config.control_topic)
-    control.check(b"alias/" + name.encode())
-    return control, control.state.aliases.get(name)
-
-
-def _finish(control: ControlTopic, alias: Alias | None, outcome: Outcome, clock_ms: Callable[[], int]) -> Outcome:
-    """Write the change, if it is one that may be made."""
-    wish = outcome.wish
-    if refusal(outcome) is not None:
-        return outcome
-    if outcome.before == wish.model:
-        outcome.done = True
-        outcome.notes.append(f"{wish.alias} points at {wish.model} already: nothing was written")
-        return outcome
-    if wish.dry_run:
-        outcome.notes.append("nothing was written: this was a dry run")
-        return outcome
-    change = Change(
-        id=secrets.token_hex(8),
-        what=wish.what,
-        who=wish.who,
-        when_ms=clock_ms(),
-        from_model=outcome.before,
-        to_model=wish.model,
-        forced=wish.forced,
-        note=wish.note,
-    )
-    written = control.write(alias.changed(change) if alias is not None else Alias(wish.alias, (change,)))
-    for other in written.between:
-        assert isinstance(other, Alias)  # records of one key are of one kind
-        outcome.notes.append(
-            f"{other.last.who} pointed {wish.alias} at {other.model} in the meantime; the checks knew nothing of it"
-        )
-    outcome.done = isinstance(written.now, Alias) and written.now.last.id == change.id
-    if not outcome.done and isinstance(written.now, Alias):
-        outcome.notes.append(f"{written.now.last.who} has pointed {wish.alias} at {written.now.model} since")
-    return outcome
-
-
-class _Judge:
+class PromotionChecks:
     """The checks, one method each. Adds to an outcome's checks."""
 
     def __init__(self, config: Config, control: ControlTopic, clock_ms: Callable[[], int]) -> None:
@@ -204,7 +104,7 @@ class _Judge:
 
     def publishing(self, outcome: Outcome) -> None:
         """The model's learner may publish."""
-        found = self._control.state.publications.get(outcome.wish.model)
+        found = self._control.state.publications.get(outcome.request.model)
         if found is not None and found.paused:
             outcome.checks.append(Check("publishing", False, f"publication was paused by {found.who}"))
         else:
@@ -212,7 +112,7 @@ class _Judge:
 
     def pinned(self, outcome: Outcome, passed: bool | None = False) -> None:
         """Scorers would follow: the alias is not pinned."""
-        pin = self._control.state.pin(outcome.wish.alias)
+        pin = self._control.state.pin(outcome.request.alias)
         if pin is None:
             outcome.checks.append(Check("followed", True, "the alias is not pinned"))
             return

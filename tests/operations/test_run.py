@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
-from stream_learner.operations import patient_role
-from stream_learner.operations.patient_role import PatientRole
+from stream_learner.operations import run
+from stream_learner.operations.run import RoleAwaitingBrokers
 from stream_learner.roles.common.lifecycle import Stopping, run_roles
 from tests.waiting import wait_until
 
@@ -58,13 +58,13 @@ class FakeRole:
         self._site.did.append((self._number, what))
 
 
-def patient(site: Site, metrics: Metrics | None = None) -> PatientRole:
-    return PatientRole(site.make, metrics or Metrics("m"), site.stopping)  # type: ignore[arg-type]
+def patient(site: Site, metrics: Metrics | None = None) -> RoleAwaitingBrokers:
+    return RoleAwaitingBrokers(site.make, metrics or Metrics("m"), site.stopping)  # type: ignore[arg-type]
 
 
 def test_it_makes_another_role_until_one_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is opened once and closed once; it is said once that it waits, once that brokers answer, and counted."""
-    monkeypatch.setattr(patient_role, "AGAIN_S", 0.001)
+    monkeypatch.setattr(run, "AGAIN_S", 0.001)
     site, metrics = (
         Site(BrokerUnreachable("nobody"), RetryLater("leaders change"), BrokerUnreachable("nobody")),
         Metrics("m"),
@@ -89,7 +89,7 @@ def test_what_brokers_say_is_not_waited_for() -> None:
 
 def test_it_is_not_ready_while_it_waits_and_stops_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is finished that was never begun."""
-    monkeypatch.setattr(patient_role, "AGAIN_S", 60.0)
+    monkeypatch.setattr(run, "AGAIN_S", 60.0)
     site = Site(*[BrokerUnreachable("nobody")] * 9)
     role = patient(site)
     thread = threading.Thread(target=run_roles, args=([role], site.stopping))

@@ -21,7 +21,7 @@ PROPERTIES = {
 }
 
 
-class Feed:
+class TrafficSender:
     """Both topics of a model. `send` a share of everything, or what has happened by a time."""
 
     def __init__(self, bootstrap: str, scenario: Scenario, impressions: str, clicks: str) -> None:

@@ -8,10 +8,9 @@ from typing import Any, cast
 import pytest
 
 from stream_learner.adapters.kafka import KafkaSettings, Lease
-from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.errors import Fenced
-from stream_learner.roles.learner.leadership import Leadership
+from stream_learner.roles.learner.election import Election
 
 
 @dataclass
@@ -26,14 +25,14 @@ class Says:
         """Nothing new."""
 
 
-def leadership(settings: KafkaSettings, says: Says, *, standby: bool) -> Leadership:
+def election(settings: KafkaSettings, says: Says, *, standby: bool) -> Election:
     """Of a learner that has asked for its lease."""
     tree: dict[str, Any] = {
         "model": "m",
         "kafka": {"bootstrap.servers": settings.bootstrap},
         "input": {"impressions": {"topic": "i"}, "clicks": {"topic": "c"}},
     }
-    one = Leadership(Config.model_validate(tree), settings, Metrics("m"), standby=standby)
+    one = Election(Config.model_validate(tree), settings, standby=standby)
     one._lease = cast(Lease, says)
     return one
 
@@ -41,7 +40,7 @@ def leadership(settings: KafkaSettings, says: Says, *, standby: bool) -> Leaders
 def test_a_standby_leads_while_it_holds_the_lease(kafka_settings: KafkaSettings) -> None:
     """Lost while it was awake, as where no broker answers, it follows again, whoever has the lease now."""
     says = Says()
-    one = leadership(kafka_settings, says, standby=True)
+    one = election(kafka_settings, says, standby=True)
     assert not one.poll(caught_up=True)
     says.held = True
     assert one.poll(caught_up=True)
@@ -56,7 +55,7 @@ def test_a_standby_leads_while_it_holds_the_lease(kafka_settings: KafkaSettings)
 def test_a_standby_that_wakes_and_finds_another_one_leading_ends(kafka_settings: KafkaSettings) -> None:
     """Somebody must learn that it was taken over. While nobody else has the lease, it may have it again."""
     says = Says(held=True)
-    one = leadership(kafka_settings, says, standby=True)
+    one = election(kafka_settings, says, standby=True)
     assert one.poll(caught_up=True)
     says.held, says.silent_s = False, 12.0
     assert not one.poll(caught_up=True)
@@ -68,7 +67,7 @@ def test_a_standby_that_wakes_and_finds_another_one_leading_ends(kafka_settings:
 def test_a_standby_that_wakes_and_has_the_lease_again_goes_on(kafka_settings: KafkaSettings) -> None:
     """It has slept through the end of its lease, and nobody was there to take it."""
     says = Says(held=True)
-    one = leadership(kafka_settings, says, standby=True)
+    one = election(kafka_settings, says, standby=True)
     one.poll(caught_up=True)
     says.held, says.silent_s = False, 12.0
     assert not one.poll(caught_up=True)
@@ -81,4 +80,4 @@ def test_a_standby_that_wakes_and_has_the_lease_again_goes_on(kafka_settings: Ka
 @pytest.mark.parametrize("says", [Says(), Says(held=True), Says(elsewhere=True), Says(elsewhere=True, silent_s=12.0)])
 def test_a_plain_learner_leads_whatever_its_lease_says(kafka_settings: KafkaSettings, says: Says) -> None:
     """What ends it is another one's transactional id."""
-    assert leadership(kafka_settings, says, standby=False).poll(caught_up=False)
+    assert election(kafka_settings, says, standby=False).poll(caught_up=False)

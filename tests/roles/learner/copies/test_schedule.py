@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import BrokerUnreachable, Fenced, RetryLater
-from stream_learner.roles.learner.copies import schedule as checkpoint_copies
-from stream_learner.roles.learner.copies.protocol import Copier
-from stream_learner.roles.learner.copies.schedule import CheckpointCopies
+from stream_learner.roles.learner.copies import schedule
+from stream_learner.roles.learner.copies.schedule import CopySchedule
+from stream_learner.roles.learner.copies.writer import CopyWriter
 from tests.adapters.kafka.kafka_help import VisiblePublisher
 from tests.cli_e2e.scraped import values_of
 from tests.roles.learner.kept_model import MakeKept, Started, undisturbed
@@ -32,11 +32,11 @@ def copying(
     publisher: Callable[..., Any] = VisiblePublisher,
     interval_s: float = 0.0,
     rate: float = PLENTY,
-) -> Iterator[CheckpointCopies]:
+) -> Iterator[CopySchedule]:
     """Copies of a learner, begun; ended with the block."""
     model = started.model
-    copies = CheckpointCopies(
-        lambda before: Copier(
+    copies = CopySchedule(
+        lambda before: CopyWriter(
             model.settings,
             model.admin,
             started.checkpoints.store,
@@ -70,7 +70,7 @@ def failing(errors: list[Exception]) -> Callable[..., Any]:
 
 def test_what_fails_is_said_once_and_tried_again(make_kept: MakeKept, monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that are away, and a bug of ours: the fold never hears of it, and the copy is made in the end."""
-    monkeypatch.setattr(checkpoint_copies, "AGAIN_S", 0.01)
+    monkeypatch.setattr(schedule, "AGAIN_S", 0.01)
     kept, metrics = make_kept(), Metrics("m")
     digests = undisturbed(kept.config)
     away = [RetryLater("no broker"), BrokerUnreachable("silence"), RetryLater("a leader changes")]
@@ -99,7 +99,7 @@ def test_whoever_is_taken_over_stops(make_kept: MakeKept) -> None:
     kept = make_kept()
     digests = undisturbed(kept.config)
     with kept.started() as former, kept.started(kept.folder / "other") as later, copying(former) as copies:
-        later.fold_to(3).checkpoint().copier().copy()
+        later.fold_to(3).checkpoint().copy_writer().copy()
         former.fold_to(9).checkpoint()
         copies.committed(9)
         wait_until(lambda: raises(copies, Fenced), "it is fenced")
@@ -107,7 +107,7 @@ def test_whoever_is_taken_over_stops(make_kept: MakeKept) -> None:
     assert kept.restored() == (3, digests[3])
 
 
-def raises(copies: CheckpointCopies, kind: type[Exception]) -> bool:
+def raises(copies: CopySchedule, kind: type[Exception]) -> bool:
     """Whether a look at the copies raises this."""
     try:
         copies.check()

@@ -1,6 +1,6 @@
 """Examples as they go to the models: a block of a file, or a tick of a training log, as records that can be folded.
 
-In: parsed columns. Out: portions. This file must never change the order of examples, or drop one.
+In: parsed columns. Out: blocks. This file must never change the order of examples, or drop one.
 
 A record names its features by 16-bit indices into a dictionary of its distinct keys, as in the training log; so a
 block with more than 65,536 distinct keys becomes several records.
@@ -22,7 +22,7 @@ _NO_LIMIT = 1 << 62
 
 
 @dataclass(slots=True)
-class Portion:
+class ExampleBlock:
     """Some examples in their order.
 
     records: all of them, cut where a dictionary is full. labelled bool[n]: False where there is only something to

@@ -1,15 +1,12 @@
-"""Where the kernels of text formats keep what they read and write, and the steps that all of them share.
+"""What the kernels of text formats share: their state, and the steps that all of them take.
 
-In: nothing. Out: byte offsets into the state, and kernels that read and write it.
-This file must never know a format.
-
-The *state* is one block of words. Features go where the context of `events.fast.layout` says, everything else where the
-state says.
+Features are written through the context of `core.events.fast.layout`, everything else through the state: one record
+whose fields are numbers and addresses. Numba checks the names of its fields.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from llvmlite import ir
@@ -36,42 +33,54 @@ from stream_learner.core.machine.words import (
     trailing_zeros,
 )
 
-# The text: address of the next line and its number; address behind the text, where a newline of ours stands.
-AT = 0
-LINE = 8
-END = 16
-# Examples: how many there are and fit; addresses of their columns.
-ROWS = 24
-ROW_ROOM = 32
-LABELS = 40
-WEIGHTS = 48
-LINES = 56
-LABELLED = 64
-# Faults: how many there are and fit; address of i64[.,3]: line, column, code.
-FAULTS = 72
-FAULT_ROOM = 80
-FAULT_AT = 88
-# Numbers whose nearest float64 is in doubt: the one stopped at, by address; those known, by address and value.
-DOUBT = 96
-DOUBT_END = 104
-KNOWN = 112
-KNOWN_AT = 120
-# What the format needs: address of a table of columns, how many, the separator, the quote or -1; of a table of rows,
-# the addresses of its labels and weights.
-COLUMNS = 128
-COLUMN_COUNT = 136
-SEPARATOR = 144
-QUOTE = 152
-LABELS_IN = 160
-WEIGHTS_IN = 168
-STATE_BYTES = 176
+_FIELDS = (
+    # The text: the address of the next line and its number; the address behind it, where we put a newline.
+    "at",
+    "line",
+    "end",
+    # Examples: how many there are, how many fit, and the addresses of their columns.
+    "examples",
+    "example_room",
+    "labels",
+    "weights",
+    "lines",
+    "labelled",
+    # Faults: how many there are, how many fit, and the address of i64[n, 3]: line, column, code.
+    "faults",
+    "fault_room",
+    "fault_list",
+    # Numbers whose nearest float64 64 bits cannot decide: begin and end of the one the kernel stopped at; how many of
+    # this line are decided, and the address of [n, 2]: address i64, value f64.
+    "doubt",
+    "doubt_end",
+    "known",
+    "known_list",
+    # What the format needs: the address of its table of columns, their count, the separator, the quote or -1; of a
+    # table of rows the addresses of its labels and weights.
+    "columns",
+    "column_count",
+    "separator",
+    "quote",
+    "labels_in",
+    "weights_in",
+)
+_STATE = np.dtype([(name, np.int64) for name in _FIELDS], align=True)
+
+State: TypeAlias = Any
+"""A record of `_STATE`, in Python and in kernels, which change it in place. (NumPy's types know no names of fields.)"""
+
+
+def new_state() -> State:
+    """A state of zeros."""
+    return np.zeros(1, _STATE).view(np.recarray)[0]
+
 
 # Why a kernel stopped.
 DONE = 0
 NO_ROOM = 1
 IN_DOUBT = 2
 
-# What a line was. Faults are negative codes of the format.
+# What a kernel makes of a line. Faults are negative codes of the format.
 KEPT = 0
 PASSED_OVER = 1
 STOPPED = 2
@@ -137,9 +146,9 @@ def skip_blanks(at):  # type: ignore[no-untyped-def]
 
 @kernel
 def _read_exponent(at: int):  # type: ignore[no-untyped-def]
-    """The exponent whose `e` is at an address: (address behind, exponent, whether it is of at most 4 digits).
+    """Read the exponent whose `e` is at an address: (address behind, exponent, whether it has at most 4 digits).
 
-    The address is that of the `e` where no digits follow.
+    If no digits follow, the address is that of the `e`.
     """
     sign = load_byte(at + 1)
     first = at + 2 if sign == PLUS or sign == MINUS else at + 1
@@ -152,7 +161,7 @@ def _read_exponent(at: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def _read_rest(first: int, at: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
-    """What follows the digits in [first, at), as `read_decimal`, without the sign."""
+    """Read on behind the digits in [first, at). Returns what `read_decimal` does, without the sign."""
     significant = at - first if mantissa != _0 or at - first > MAX_DIGITS else 0
     digits = at - first
     exponent = 0
@@ -180,9 +189,9 @@ def _read_rest(first: int, at: int, mantissa: np.uint64):  # type: ignore[no-unt
 
 @kernel
 def read_decimal(at: int):  # type: ignore[no-untyped-def]
-    """A decimal number, with sign, point and exponent or without: (address behind or FAIL, value, whether certain).
+    """Read a decimal number, sign, point and exponent optional: (address behind or FAIL, value, whether certain).
 
-    What is certain is the nearest float64. FAIL where no digit stands.
+    A certain value is the nearest float64. FAIL if there is no digit.
     """
     sign = load_byte(at)
     first = at + 1 if sign == MINUS or sign == PLUS else at
@@ -196,55 +205,58 @@ def read_decimal(at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def settle(state: int, at: int, behind: int):  # type: ignore[no-untyped-def]
-    """A number in doubt, its text in [at, behind): (its value, whether it is known). What is not known is asked for."""
-    known = load_int(state + KNOWN_AT)
-    for i in range(load_int(state + KNOWN)):
+def settle(state: State, at: int, behind: int):  # type: ignore[no-untyped-def]
+    """Look up the number in [at, behind) among those Python has decided: (value, whether it is there).
+
+    If it is not, it is noted in the state for Python to decide.
+    """
+    known = state.known_list
+    for i in range(state.known):
         if load_int(known + 16 * i) == at:
             return load_float(known + 16 * i + 8), True
-    store_int(state + DOUBT, at)
-    store_int(state + DOUBT_END, behind)
+    state.doubt = at
+    state.doubt_end = behind
     return 0.0, False
 
 
 @inlined
 def has_room(context, state):  # type: ignore[no-untyped-def]
-    """Whether one more example, or one more fault, surely fits."""
+    """Whether one more example and one more fault fit, whatever the line holds."""
     features = load_int(context + CTX_FILLED) + load_int(context + CTX_MAX_FEATURES) + 1
-    rows = load_int(state + ROWS) < load_int(state + ROW_ROOM)
-    faults = load_int(state + FAULTS) < load_int(state + FAULT_ROOM)
+    rows = state.examples < state.example_room
+    faults = state.faults < state.fault_room
     return features <= load_int(context + CTX_CAPACITY) and rows and faults
 
 
 @inlined
 def keep(context, state, label, weight, labelled):  # type: ignore[no-untyped-def]
-    """The row of the context becomes an example."""
-    row = load_int(state + ROWS)
+    """Make an example of the features that the context holds."""
+    row = state.examples
     filled = load_int(context + CTX_FILLED) + load_int(context + CTX_COUNT)
     store_int(context + CTX_FILLED, filled)
     store_int(load_int(context + CTX_ROW_STARTS) + 8 * row + 8, filled)
-    store_float(load_int(state + LABELS) + 8 * row, label)
-    store_float(load_int(state + WEIGHTS) + 8 * row, weight)
-    store_int(load_int(state + LINES) + 8 * row, load_int(state + LINE))
-    store_int(load_int(state + LABELLED) + 8 * row, np.int64(labelled))
-    store_int(state + ROWS, row + 1)
+    store_float(state.labels + 8 * row, label)
+    store_float(state.weights + 8 * row, weight)
+    store_int(state.lines + 8 * row, state.line)
+    store_int(state.labelled + 8 * row, np.int64(labelled))
+    state.examples = row + 1
 
 
 @kernel
-def note_fault(state: int, at: int, code: int) -> None:
-    """The line under way is left out, for what stands at an address."""
-    count = load_int(state + FAULTS)
-    fault = load_int(state + FAULT_AT) + 24 * count
-    store_int(fault, load_int(state + LINE))
-    store_int(fault + 8, at - load_int(state + AT) + 1)
+def note_fault(state: State, at: int, code: int) -> None:
+    """Note that this line is left out, because of what stands at an address."""
+    count = state.faults
+    fault = state.fault_list + 24 * count
+    store_int(fault, state.line)
+    store_int(fault + 8, at - state.at + 1)
     store_int(fault + 16, code)
-    store_int(state + FAULTS, count + 1)
+    state.faults = count + 1
 
 
 @inlined
 def next_line(state, at):  # type: ignore[no-untyped-def]
-    """Go on behind the newline that follows an address; returns where that is."""
+    """Move to the line behind the next newline. Returns its address."""
     following = find_either(at, NEWLINE, NEWLINE) + 1
-    store_int(state + AT, following)
-    store_int(state + LINE, load_int(state + LINE) + 1)
+    state.at = following
+    state.line += 1
     return following

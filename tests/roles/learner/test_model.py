@@ -13,7 +13,7 @@ from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.config.optimizers import Optimizer
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
-from stream_learner.roles.learner.model import ModelFold
+from stream_learner.roles.learner.model import LearnedModel
 from tests.cli_e2e.scraped import values_of
 from tests.core.model.example_records import Example, as_record
 from tests.e2e.configuration import tree_of
@@ -44,7 +44,7 @@ def test_a_checkpoint_under_way_at_the_stop_is_finished_and_said(
 ) -> None:
     """Every checkpoint that counts has its event and is counted, the last one of the last tick; it is there later."""
     metrics = Metrics("m")
-    model = ModelFold(config, metrics, until_tick=TICK)
+    model = LearnedModel(config, metrics, until_tick=TICK)
     with capture_logs() as logged:
         model.load(LOG, admin)
         model.fold([], TICK)
@@ -57,7 +57,7 @@ def test_a_checkpoint_under_way_at_the_stop_is_finished_and_said(
     expected = [TICK, TICK + folded_since][: 1 + folded_since]
     assert checkpoints(logged) == expected
     assert values_of(metrics.text().decode())["learner_checkpoints_total", ""] == len(expected)
-    later = ModelFold(config, Metrics("m"))
+    later = LearnedModel(config, Metrics("m"))
     later.load(LOG, admin)
     assert later.tick == expected[-1]
     later.close()
@@ -67,7 +67,7 @@ def test_a_model_that_is_not_published_counts_its_weights_with_each_checkpoint(c
     """Where weights move by themselves nobody else counts them: the metric of a standby would stay at 0."""
     fobos = Optimizer.of({"name": "fobos", "l1": 0.001})
     learner = config.learner.model_copy(update={"optimizer": fobos})
-    model = ModelFold(config.model_copy(update={"learner": learner}), Metrics("m"), until_tick=TICK)
+    model = LearnedModel(config.model_copy(update={"learner": learner}), Metrics("m"), until_tick=TICK)
     model.load(LOG, admin)
     model.learner.fold(as_record([Example(((5, 1.0), (6, 2.0)), 1.0, 1.0)]), TICK)
     model.fold([], TICK)

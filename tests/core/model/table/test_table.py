@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from stream_learner.core.machine.memory import address_of
 from stream_learner.core.model.table import regions
-from stream_learner.core.model.table.table import Rows, WeightTable
+from stream_learner.core.model.table.rows import StateRows
+from stream_learner.core.model.table.table import WeightTable
 from tests.core.model.fold_oracle import mix
 
 Model = dict[int, tuple[tuple[float, ...], int]]
@@ -37,15 +38,21 @@ def change(table: WeightTable, rows: Model, tick: int) -> None:
 def load(table: WeightTable, rows: Model) -> None:
     """Load a model's rows at once."""
     columns = np.array([c for c, _ in rows.values()], np.float64).reshape(-1, table.ncols)
-    table.load(keys_of(list(rows)), columns, np.array([t for _, t in rows.values()], np.int64))
+    table.load(StateRows(keys_of(list(rows)), columns, np.array([t for _, t in rows.values()], np.int64)))
 
 
-def as_model(rows: Rows) -> Model:
+def as_model(rows: StateRows) -> Model:
     """Rows as a dictionary."""
     return {
         int(key): (tuple(columns.tolist()), int(tick))
         for key, columns, tick in zip(rows.keys, rows.columns, rows.touched, strict=True)
     }
+
+
+def assert_same(theirs: StateRows, ours: StateRows) -> None:
+    """The same rows in the same order, to the bit."""
+    for name in ("keys", "columns", "touched"):
+        np.testing.assert_array_equal(getattr(theirs, name), getattr(ours, name))
 
 
 def all_rows(table: WeightTable) -> Model:
@@ -142,7 +149,7 @@ def test_growth_keeps_memory_in_proportion() -> None:
     table = WeightTable(2)
     keys = np.random.default_rng(3).permutation(np.unique(np.random.default_rng(2).integers(1, 2**63, 300_000)))
     for part in np.array_split(keys.astype(np.uint64) * np.uint64(2), 150):
-        table.load(part, np.ones((len(part), 2)), np.zeros(len(part), np.int64))
+        table.load(StateRows(part, np.ones((len(part), 2)), np.zeros(len(part), np.int64)))
     assert table.count == len(keys)
     assert table.bytes / table.count < 56
     assert regions.MAX_LOAD == 0.8
@@ -244,4 +251,4 @@ def test_loading_a_row_again_replaces_it() -> None:
 def test_rows_that_cannot_be_are_not_loaded(keys: list[int], columns: list[list[float]], touched: list[int]) -> None:
     """Key 0, a row never touched, or columns of another shape."""
     with pytest.raises(ValueError, match=r"row|agree"):
-        WeightTable(2).load(keys_of(keys), np.array(columns), np.array(touched))
+        WeightTable(2).load(StateRows(keys_of(keys), np.array(columns), np.array(touched)))

@@ -10,6 +10,7 @@ This file must never give a role anything but its configuration: each is started
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,18 +19,17 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings, Place, TopicPlan
+from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings, TopicAndPartition, TopicPlan
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
-from stream_learner.demo.audit import Counts, LogAudit
+from stream_learner.demo.audit import LogAudit, MarkCounts
 from stream_learner.demo.freshness import Freshness
 from stream_learner.demo.plan import DemoPlan, make_traffic
 from stream_learner.demo.producer import TrafficProducer
 from stream_learner.demo.scoreboard import Score, Scoreboard
-from stream_learner.demo.tasks import Task
 from stream_learner.errors import RetryLater
 from stream_learner.operations.topics import input_plans, plans
-from stream_learner.roles.common.lifecycle import wall_clock_ms
+from stream_learner.roles.common.lifecycle import Role, Stopping, run_role, wall_clock_ms
 from stream_learner.roles.joiner.role import JoinerRole
 from stream_learner.roles.learner.role import LearnerRole
 from stream_learner.roles.scorer.scorer import Scorer
@@ -41,8 +41,8 @@ PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What can be seen at a moment.
+class DemoStatus:
+    """What can be seen at one moment.
 
     sent_…: records on the input topics. counts: what became of them, by the training log. learned: examples folded.
     freshness_ms: p50 and p99 since the start, None before the first.
@@ -51,7 +51,7 @@ class Moment:
     seconds: float
     sent_impressions: int
     sent_clicks: int
-    counts: Counts
+    counts: MarkCounts
     learned: int
     version: int
     features: int
@@ -63,15 +63,15 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """The last moment, the model's digest then, and what is not as it must be (nothing, unless there is a bug)."""
+class DemoResult:
+    """The last status, the model's digest then, and what is not as it must be (nothing, unless there is a bug)."""
 
-    moment: Moment
+    status: DemoStatus
     digest: str
     problems: list[str]
 
 
-class Site:
+class DemoSystem:
     """One running demo; use as a context manager."""
 
     def __init__(self, plan: DemoPlan, config: Config, broker: EmbeddedBroker | None) -> None:
@@ -104,10 +104,10 @@ class Site:
             partitions=plan.partitions,
             rate_per_s=plan.rate_per_s,
         )
-        self._joining = Task.of_role(self._joiner, "joiner")
-        self._learning = Task.of_role(self._learner, "learner")
-        self._auditing = Task("audit", self._audit.run)
-        self._producing = Task("traffic", self._producer.run)
+        self._joining = DemoThread.of_role(self._joiner, "joiner")
+        self._learning = DemoThread.of_role(self._learner, "learner")
+        self._auditing = DemoThread("audit", self._audit.run)
+        self._producing = DemoThread("traffic", self._producer.run)
         self._began_s = self._ended_s = 0.0
 
     def start(self) -> None:
@@ -133,7 +133,7 @@ class Site:
         places = [(topic.name, partition) for topic in wanted for partition in range(topic.partitions)]
         self._until(lambda: self._have_leaders(places), "every partition of the topics to have a leader", START_S)
 
-    def _have_leaders(self, places: list[Place]) -> bool:
+    def _have_leaders(self, places: list[TopicAndPartition]) -> bool:
         """A role that starts before that is told to try again later, as under a supervisor; a demo has none."""
         known, _ = self._admin.offsets.high_watermarks_known(places)
         return len(known) == len(places)
@@ -153,10 +153,10 @@ class Site:
             if task.failure is not None:
                 raise task.failure
 
-    def moment(self) -> Moment:
+    def status(self) -> DemoStatus:
         """What can be seen now."""
         learner = self._learner.learner
-        return Moment(
+        return DemoStatus(
             seconds=(self._ended_s or time.monotonic()) - self._began_s,
             sent_impressions=self._producer.impressions,
             sent_clicks=self._producer.clicks,
@@ -171,7 +171,7 @@ class Site:
             freshness_ms=self._freshness.percentiles(0.5, 0.99),
         )
 
-    def finish(self) -> Ending:
+    def finish(self) -> DemoResult:
         """Step 3: stop everything in the order of the data; what was seen then. Raises what a role raised."""
         self._producing.stop()
         self._ended_s = time.monotonic()
@@ -184,9 +184,9 @@ class Site:
         self.check()
         self._until(lambda: self._scorer.version == self._learner.tick, "the last version to be served", SETTLE_S)
         self._auditing.stop()
-        ending = Ending(self.moment(), f"{self._learner.learner.digest():016x}", self._problems())
+        result = DemoResult(self.status(), f"{self._learner.learner.digest():016x}", self._problems())
         self._scorer.close()
-        return ending
+        return result
 
     def _problems(self) -> list[str]:
         """What does not agree between the producer, the topics, the training log, the learner and the scorer."""
@@ -262,10 +262,45 @@ class Site:
                 raise RetryLater(f"waited {timeout_s:g} s for {what}")
             time.sleep(PAUSE_S)
 
-    def __enter__(self) -> Site:
+    def __enter__(self) -> DemoSystem:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for task in (self._producing, self._joining, self._learning, self._auditing):
             task.stop()
         self._scorer.close()
+
+
+JOIN_S = 60.0
+
+
+class DemoThread:
+    """One thread of the demo."""
+
+    def __init__(self, name: str, run: Callable[[Stopping], None]) -> None:
+        self._run = run
+        self._stopping = Stopping()
+        self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
+        self.failure: BaseException | None = None
+
+    @classmethod
+    def of_role(cls, role: Role, name: str) -> DemoThread:
+        """A role in a thread: opened, turned, closed."""
+        return cls(name, lambda stopping: run_role(role, stopping))
+
+    def start(self) -> DemoThread:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Tell it to stop and wait until it has. May be called twice."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_S)
+
+    def _guard(self) -> None:
+        try:
+            self._run(self._stopping)
+        except BaseException as error:  # noqa: BLE001 -- kept for whoever watches the task
+            self.failure = error

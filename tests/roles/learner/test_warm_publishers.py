@@ -8,10 +8,10 @@ import pytest
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, Record, TopicPlan, TransactionalPublisher
 from stream_learner.errors import Fenced
-from stream_learner.roles.learner.leadership import PublishersAhead
+from stream_learner.roles.learner.leadership import WarmPublishers
 
-ID = "publishers-ahead"
-TOPIC = "publishers-ahead"
+ID = "warm-publishers"
+TOPIC = "warm-publishers"
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def settings(kafka: str) -> KafkaSettings:
 
 
 @pytest.fixture
-def ahead() -> Iterator[PublishersAhead]:
-    made = PublishersAhead()
+def warm() -> Iterator[WarmPublishers]:
+    made = WarmPublishers()
     yield made
     made.close()
 
@@ -35,14 +35,14 @@ def publish(publisher: TransactionalPublisher) -> None:
 
 
 def test_a_publisher_that_is_connected_ahead_fences_only_when_it_is_initialised(
-    settings: KafkaSettings, ahead: PublishersAhead
+    settings: KafkaSettings, warm: WarmPublishers
 ) -> None:
     """So a learner may connect while it loads, and a leader goes on should the load fail."""
     leader = TransactionalPublisher(settings, ID)
     leader.init()
-    ahead.connect(settings, ID)
+    warm.connect(settings, ID)
     publish(leader)
-    taken = ahead.take(settings, ID)
+    taken = warm.take(settings, ID)
     publish(leader)
     taken.init()
     publish(taken)
@@ -52,17 +52,17 @@ def test_a_publisher_that_is_connected_ahead_fences_only_when_it_is_initialised(
         publisher.close()
 
 
-def test_what_is_taken_is_of_the_settings_that_are_asked_for(settings: KafkaSettings, ahead: PublishersAhead) -> None:
+def test_what_is_taken_is_of_the_settings_that_are_asked_for(settings: KafkaSettings, warm: WarmPublishers) -> None:
     """The connected one once; a new one after that, and where the topic takes other batches than before."""
-    ahead.connect(settings, ID)
-    connected = ahead._waiting[ID][1]
-    taken = ahead.take(settings, ID)
+    warm.connect(settings, ID)
+    connected = warm._waiting[ID][1]
+    taken = warm.take(settings, ID)
     assert taken is connected
-    another = ahead.take(settings, ID)
+    another = warm.take(settings, ID)
     assert another is not connected
-    ahead.connect(settings, ID)
-    connected = ahead._waiting[ID][1]
-    smaller = ahead.take(settings.with_batches(20_000), ID)
+    warm.connect(settings, ID)
+    connected = warm._waiting[ID][1]
+    smaller = warm.take(settings.with_batches(20_000), ID)
     assert smaller is not connected
     for publisher in (taken, another, smaller):
         publisher.close()

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from stream_learner.config import Config
-from stream_learner.core.model.table.budget import LARGEST_DICTIONARY, MIB, PROCESS_BYTES, MemoryBudget, least_bytes
+from stream_learner.core.log.dictionary import MAX_KEYS
+from stream_learner.core.model.table.bounded import MIB, PROCESS_BYTES, MemoryBudget, least_bytes
 from stream_learner.core.model.table.eviction import rows_within
 from stream_learner.errors import ConfigError
 from stream_learner.roles.learner.row_index import check_memory
@@ -36,7 +37,7 @@ def test_a_budget_adds_up_and_holds_a_record(total_bytes: int, ncols: int) -> No
     budget = MemoryBudget.of(total_bytes, ncols)
     assert budget.table_bytes + budget.copies_bytes + budget.rocksdb_bytes == total_bytes
     rows = rows_within(budget.table_bytes, ncols)
-    assert rows >= 3 * LARGEST_DICTIONARY and rows >= 2 * budget.most_changed > 0
+    assert rows >= 3 * MAX_KEYS and rows >= 2 * budget.most_changed > 0
 
 
 def test_a_setting_too_small_for_one_record_is_refused_with_what_is_needed(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from stream_learner.core.model.table.bounded import BoundedWeightTable
 from stream_learner.core.model.table.eviction import rows_within
-from stream_learner.core.model.table.table import PUBLICATION, Rows, WeightTable
-from tests.core.model.table.test_weights import as_model, change, keys_of, load
+from stream_learner.core.model.table.rows import StateRows
+from stream_learner.core.model.table.table import PUBLICATION, WeightTable
+from tests.core.model.table.test_table import as_model, assert_same, change, keys_of, load
 
 Row = tuple[tuple[float, ...], int]
 LIMIT_ROWS = 256 * 16
@@ -39,15 +40,15 @@ class DictRows:
         self.tick = -1
         self._ordered: list[int] | None = None
 
-    def _as_rows(self, keys: list[int]) -> Rows:
+    def _as_rows(self, keys: list[int]) -> StateRows:
         columns = np.array([self.rows[key][0] for key in keys], np.float64).reshape(-1, self.ncols)
-        return Rows(keys_of(keys), columns, np.array([self.rows[key][1] for key in keys], np.int64))
+        return StateRows(keys_of(keys), columns, np.array([self.rows[key][1] for key in keys], np.int64))
 
-    def fetch(self, keys: NDArray[np.uint64]) -> Rows:
+    def fetch(self, keys: NDArray[np.uint64]) -> StateRows:
         assert len(set(keys.tolist())) == len(keys) and 0 not in keys
         return self._as_rows([key for key in keys.tolist() if key in self.rows])
 
-    def between(self, low: int, high: int) -> Rows:
+    def between(self, low: int, high: int) -> StateRows:
         if self._ordered is None:
             self._ordered = sorted(self.rows)
         return self._as_rows(self._ordered[bisect_left(self._ordered, low) : bisect_right(self._ordered, high)])
@@ -55,7 +56,7 @@ class DictRows:
     def changed_after(self, tick: int) -> NDArray[np.uint64]:
         return keys_of(sorted(key for key, row in self.rows.items() if row[1] > tick))
 
-    def take(self, rows: Rows) -> None:
+    def take(self, rows: StateRows) -> None:
         self.rows |= as_model(rows)
         self._ordered = None
 
@@ -81,7 +82,7 @@ class TwoTables(RuleBasedStateMachine):
         self.plain: WeightTable = WeightTable(ncols)
         self.bounded = self._new_bounded()
         self.tick = self.published = 0
-        self.waiting: Rows | None = None
+        self.waiting: StateRows | None = None
         self.waiting_tick = -1
         self.checkpoint: tuple[dict[int, Row], int] = ({}, 0)
 
@@ -109,7 +110,7 @@ class TwoTables(RuleBasedStateMachine):
     def begin_checkpoint(self) -> None:
         """What changed is the same, and is written later, while the fold goes on."""
         ours = self.bounded.take_changed_for_checkpoint(self.tick)
-        self._same(self.plain.take_changed_for_checkpoint(self.tick), ours)
+        assert_same(self.plain.take_changed_for_checkpoint(self.tick), ours)
         self.waiting, self.waiting_tick = ours, self.tick
         self.next_state = ({k: r for part in self.plain.items() for k, r in as_model(part).items()}, self.tick)
         self.next_totals = (self.bounded.count, self.bounded.rows_digest)
@@ -120,7 +121,7 @@ class TwoTables(RuleBasedStateMachine):
         """The cold side has some of the rows, and does not say so."""
         assert self.waiting is not None
         half = self.rng.randrange(len(self.waiting) + 1)
-        self.cold.take(Rows(*(part[:half] for part in self.waiting)))
+        self.cold.take(self.waiting.part(0, half))
 
     @precondition(lambda self: self.waiting is not None)
     @rule()
@@ -136,7 +137,7 @@ class TwoTables(RuleBasedStateMachine):
     def publish(self, fails: bool) -> None:
         """Both take the same rows; where a publication fails, they are listed anew."""
         theirs, ours = (t.take_changed_for_publication(self.tick) for t in (self.plain, self.bounded))
-        self._same(theirs, ours)
+        assert_same(theirs, ours)
         if not fails:
             self.published = self.tick
             return
@@ -163,24 +164,19 @@ class TwoTables(RuleBasedStateMachine):
         assert self.bounded.rows_digest == self.plain.rows_digest == self.bounded.rows_digest_full()
         for nbits in (0, 3, 8, 13):
             prefix = self.rng.randrange(1 << nbits)
-            self._same(self.plain.rows_with_prefix(prefix, nbits), self.bounded.rows_with_prefix(prefix, nbits))
+            assert_same(self.plain.rows_with_prefix(prefix, nbits), self.bounded.rows_with_prefix(prefix, nbits))
         keys = keys_of([*self.rng.choices(POOL, k=300), 0])
-        self._same(self.plain.rows_of(keys), self.bounded.rows_of(keys))
+        assert_same(self.plain.rows_of(keys), self.bounded.rows_of(keys))
 
     def teardown(self) -> None:
         if not hasattr(self, "plain"):
             return
         self.compare()
         for part in zip(self.plain.items(), self.bounded.items(), strict=True):
-            self._same(*part)
+            assert_same(*part)
         assert self.bounded.count == self.plain.count
         assert self.bounded.changed_for_checkpoint == self.plain.changed_for_checkpoint
         assert self.bounded.changed_for_publication == self.plain.changed_for_publication
-
-    @staticmethod
-    def _same(theirs: Rows, ours: Rows) -> None:
-        for a, b in zip(theirs, ours, strict=True):
-            np.testing.assert_array_equal(a, b)
 
 
 TestTwoTables = TwoTables.TestCase
@@ -239,7 +235,7 @@ def test_what_nobody_publishes_is_not_listed_without_end() -> None:
     assert table.evicted > 3000
     assert table.changed_for_publication == plain.changed_for_publication > 9 * most
     for tick in (24, 25):
-        TwoTables._same(*(each.take_changed_for_publication(tick) for each in (plain, table)))
+        assert_same(*(each.take_changed_for_publication(tick) for each in (plain, table)))
         change(table, {POOL[0]: ((3.0, 1.0), 0)}, 25)
         change(plain, {POOL[0]: ((3.0, 1.0), 0)}, 25)
 

@@ -34,8 +34,8 @@ __all__ = [
     "Cut",
     "ExampleScratch",
     "JoinSpec",
+    "JoinState",
     "NotRead",
-    "PartitionJoin",
     "TickOutput",
     "WrongResume",
 ]
@@ -68,7 +68,7 @@ class TickOutput:
     first_click: int
 
 
-class PartitionJoin:
+class JoinState:
     """The state of one partition's join: clicks of the last window, ids of the last `dedupe`, impressions waiting."""
 
     def __init__(
@@ -97,7 +97,7 @@ class PartitionJoin:
         self._codes: NDArray[np.uint8] | None = None
 
     @classmethod
-    def resume(cls, spec: JoinSpec, mark: Mark, *, until_tick: int | None = None) -> PartitionJoin:
+    def resume(cls, spec: JoinSpec, mark: Mark, *, until_tick: int | None = None) -> JoinState:
         """The state after a mark that is a resume point; `until_tick` as of a fresh one.
 
         Feed it impressions from `resume.dedupe_from` and clicks from `mark.first_click` on; it is `rebuilt` when

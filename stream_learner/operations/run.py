@@ -11,6 +11,7 @@ This file must never parse arguments or print results, nor import a role that wa
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -18,10 +19,19 @@ from typing import TYPE_CHECKING
 
 from stream_learner.adapters import machine
 from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
-from stream_learner.operations.patient_role import PatientRole
+from stream_learner.errors import RetryLater
 from stream_learner.roles.common import startup
-from stream_learner.roles.common.lifecycle import HasReadiness, Heartbeat, Stopping, all_alive, all_ready, run_roles
+from stream_learner.roles.common.lifecycle import (
+    BrokerOutage,
+    HasReadiness,
+    Heartbeat,
+    Stopping,
+    all_alive,
+    all_ready,
+    run_roles,
+)
 from stream_learner.version import __version__
 
 if TYPE_CHECKING:
@@ -33,6 +43,8 @@ if TYPE_CHECKING:
     MakeRole = Callable[[Config, Metrics], Role]
 
 
+AGAIN_S = 2.0
+"""How long it rests between two attempts; each asks for a quarter of a minute before it gives up."""
 STARTING = "the kernels are being loaded or compiled"
 """Why no role is ready in step 2."""
 
@@ -77,7 +89,7 @@ def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
     if learns and config.learner.memory_bytes is not None:
         machine.keep_little()  # before the first thread, which would have an arena of its own
     metrics = Metrics(config.model)
-    roles: list[Role | PatientRole] = []
+    roles: list[Role | RoleAwaitingBrokers] = []
     heartbeats = [Heartbeat() for _ in wanted]
     with ExitStack() as stack:
         # Step 1: answer.
@@ -85,7 +97,7 @@ def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
         # Step 2: import and load.
         makers = [partial(make, config, metrics) for make in wanted.values()]
         stopping = Stopping()
-        made = [PatientRole(make, metrics, stopping) if wait else make() for make in makers]
+        made = [RoleAwaitingBrokers(make, metrics, stopping) if wait else make() for make in makers]
         from stream_learner.roles.common.compile import load_kernels
 
         load_kernels(wanted, [config.optimizer()] if learns else [])
@@ -116,3 +128,51 @@ def _answer(
         ready=lambda: all_ready(roles) if roles else (False, STARTING),
     )
     stack.enter_context(server)
+
+
+class RoleAwaitingBrokers:
+    """A joiner or a learner. Run it with `roles.common.lifecycle.run_role`."""
+
+    def __init__(self, make: Callable[[], Role], metrics: Metrics, stopping: Stopping) -> None:
+        """stopping: it waits no longer than until the process is told to stop."""
+        self._make = make
+        self._metrics = metrics
+        self._role = make()
+        self._is_open = False
+        self._stopping = stopping
+        self.name = self._role.name
+        self._outage = BrokerOutage(get_logger(self.name), "waiting_for_brokers", "brokers_answer")
+
+    @property
+    def why_not_ready(self) -> str:
+        """What is missing before the role does its part, "" if nothing."""
+        if self._outage.since_s is not None:
+            return f"the {self.name} waits for brokers: none answers"
+        return self._role.why_not_ready
+
+    def open(self) -> None:
+        """Open the role as soon as brokers answer. Raises what it raises but for RetryLater."""
+        while not self._is_open and not self._stopping.is_set():
+            try:
+                self._role.open()
+                self._is_open = True
+                self._outage.answered(time.monotonic())
+            except RetryLater as error:
+                self._outage.report(str(error))
+                self._metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
+                self._role.close()
+                self._stopping.wait(AGAIN_S)
+                self._role = self._make()
+
+    def turn(self) -> bool:
+        """As the role."""
+        return self._role.turn()
+
+    def finish(self) -> None:
+        """As the role; nothing where it was told to stop before it was open."""
+        if self._is_open:
+            self._role.finish()
+
+    def close(self) -> None:
+        """As the role."""
+        self._role.close()

@@ -1,4 +1,4 @@
-"""A copier that was killed right behind its last transaction: the next one knows that the copy there is its own."""
+"""A copy writer that was killed right after its last transaction: the next one knows that the copy is its own."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def test_a_head_that_was_sent_right_before_a_kill_is_known_as_ones_own(make_kept
     """Nothing is sent again; without the note of it, all would be."""
     kept = make_kept()
     with kept.started() as learner:
-        copies = learner.copier(EndsWithTheHead)
+        copies = learner.copy_writer(EndsWithTheHead)
         learner.fold_to(5).checkpoint()
         with pytest.raises(KilledError):
             copies.copy()
     with kept.started() as learner:
-        again = learner.copier()
+        again = learner.copy_writer()
         assert again.tick == 5
         copied = again.copy()
         assert copied is not None and (copied.tick, copied.sent) == (5, 0) and copied.pieces > 0

@@ -35,14 +35,14 @@ from typing import Protocol
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, Record
 from stream_learner.adapters.rocksdb.copy import (
-    HasParts,
     HeldCheckpoint,
     Lineage,
-    Place,
+    PieceId,
     note_lineage,
-    places_of,
+    piece_ids_of,
     read_lineage,
 )
+from stream_learner.adapters.rocksdb.database import HasParts
 from stream_learner.core.snapshots.checkpoint_copy import (
     COPYING_KEY,
     HEAD_KEY,
@@ -52,7 +52,7 @@ from stream_learner.core.snapshots.checkpoint_copy import (
     piece_key,
 )
 from stream_learner.errors import PartitionCountsDiffer, RetryLater
-from stream_learner.roles.learner.copies.restore import LastCopy, check_identity, last_copy
+from stream_learner.roles.learner.copies.restore import LastCopy, check_copy_identity, read_last_copy
 from stream_learner.wording import count_of
 
 TRANSACTION_BYTES = 4 << 20
@@ -69,7 +69,7 @@ class Publishes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class WrittenCopy:
     """A copy that is complete: of which tick, the pieces it consists of, how many of them were sent, their bytes."""
 
     tick: int
@@ -78,7 +78,7 @@ class Copied:
     size_bytes: int
 
 
-class Copier:
+class CopyWriter:
     """Copies the last checkpoint of a store whenever it is told to. For one thread at a time.
 
     Raises Fenced, after which it is of no use; RetryLater, BrokerUnreachable where `copy` may simply be called again;
@@ -107,7 +107,7 @@ class Copier:
         self._topic_made_anew = topic_made_anew
         self._topic_id = b""
         self._last = LastCopy(None, None)
-        self._sent: set[Place] = set()
+        self._sent: set[PieceId] = set()
         """Pieces of the lineage that are in the topic, and that its head does not name."""
         self._lineage = Lineage.new()
         self.tick = -1
@@ -123,7 +123,7 @@ class Copier:
         # Step 2: go on from what the topic holds.
         self._look()
 
-    def copy(self) -> Copied | None:
+    def copy(self) -> WrittenCopy | None:
         """Steps 3 to 6; None where it was told to leave off."""
         self._renew()
         # Step 3: hold the last checkpoint.
@@ -131,7 +131,7 @@ class Copier:
             copy = held.as_copy(self._lineage.name)
             there = self._sent.copy()
             if self._last.head is not None and self._last.head.lineage == copy.lineage:
-                there.update(places_of(self._last.head))
+                there.update(piece_ids_of(self._last.head))
             missing = [place for place in held.pieces if place not in there]
             # Step 4: say what is to come, and delete what is of no use.
             self._publisher.publish(
@@ -157,7 +157,7 @@ class Copier:
             )
             self._last, self.tick = LastCopy(copy, None), copy.tick
             self._sent.clear()
-            return Copied(copy.tick, len(held.pieces), len(missing), sent_bytes)
+            return WrittenCopy(copy.tick, len(held.pieces), len(missing), sent_bytes)
 
     def close(self) -> None:
         """Drop the producer; an open transaction is left to the brokers' time-out."""
@@ -173,9 +173,9 @@ class Copier:
                 f"{len(parts.families)}",
                 action="Delete the topic and make it anew with `stream-learner topics ensure`: it is filled again.",
             )
-        self._last = last_copy(self._settings, self._admin.offsets, self.topic)
+        self._last = read_last_copy(self._settings, self._admin.offsets, self.topic)
         if self._last.head is not None:
-            check_identity(self.topic, self._last.head, parts)
+            check_copy_identity(self.topic, self._last.head, parts)
         anew = bool(self._topic_id) and found.id != self._topic_id
         if anew:
             self._topic_made_anew()
@@ -202,11 +202,11 @@ class Copier:
         return self._admin.require([self.topic])[self.topic].id != self._topic_id
 
     def _transactions(
-        self, held: HeldCheckpoint, copy: CopyHead, missing: list[Place]
-    ) -> Iterator[tuple[list[Record], list[Place]]]:
+        self, held: HeldCheckpoint, copy: CopyHead, missing: list[PieceId]
+    ) -> Iterator[tuple[list[Record], list[PieceId]]]:
         """Pieces to send, about 4 MiB at a time; the next are read when they are asked for."""
         records: list[Record] = []
-        places: list[Place] = []
+        places: list[PieceId] = []
         size = 0
         for place in missing:
             value = held.read(place)
@@ -230,10 +230,10 @@ class Copier:
         return [] if last is None else self._deletions(last, copy)
 
     def _deletions(self, of: CopyHead, *keep: CopyHead | None) -> list[Record]:
-        kept = {(head.lineage, place) for head in keep if head is not None for place in places_of(head)}
+        kept = {(head.lineage, place) for head in keep if head is not None for place in piece_ids_of(head)}
         return [
             Record(self.topic, place[0], piece_key(of.lineage, place[1]), None)
-            for place in places_of(of)
+            for place in piece_ids_of(of)
             if (of.lineage, place) not in kept
         ]
 

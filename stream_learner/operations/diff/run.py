@@ -22,7 +22,7 @@ from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import ConfigError, NotFound, PartitionCountsDiffer
 from stream_learner.operations.diff.click_search import ClickSearch
-from stream_learner.operations.diff.findings import ComparedModel, Findings
+from stream_learner.operations.diff.differences import ComparedModel, Differences
 from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.common.log_reader import accepted_ticks
 from stream_learner.wording import count_of
@@ -49,12 +49,12 @@ def compare_models(
     if models[0].tick_ms != models[1].tick_ms:
         lengths = " and ".join(f"{model.tick_ms} ms ({model.name})" for model in models)
         raise ConfigError(f"logs with ticks of different lengths cannot be compared tick by tick: {lengths}")
-    findings = Findings(models, limit)
+    differences = Differences(models, limit)
     # Steps 2 and 3: compare the logs, and find the clicks.
     if models[0].log != models[1].log:
-        _compare_logs(config, settings, admin, findings, from_tick, NO_END if until_tick is None else until_tick)
+        _compare_logs(config, settings, admin, differences, from_tick, NO_END if until_tick is None else until_tick)
     # Step 4: compare the digests.
-    return findings.report()
+    return differences.report()
 
 
 def _looked_up(config: Config, settings: KafkaSettings, admin: Admin) -> ComparedModel:
@@ -130,10 +130,15 @@ _NOTHING = ExampleBatch.empty()
 
 
 def _compare_logs(
-    config: Config, settings: KafkaSettings, admin: Admin, findings: Findings, from_tick: int | None, until_tick: int
+    config: Config,
+    settings: KafkaSettings,
+    admin: Admin,
+    differences: Differences,
+    from_tick: int | None,
+    until_tick: int,
 ) -> None:
     """Step 2, and step 3 after each partition."""
-    topics = [model.log for model in findings.models]
+    topics = [model.log for model in differences.models]
     found = admin.require(topics)
     counts = [found[topic].partitions for topic in topics]
     if counts[0] != counts[1]:
@@ -149,9 +154,9 @@ def _compare_logs(
             closing(accepted_ticks(settings, admin.offsets, topics[0], partition)) as first,
             closing(accepted_ticks(settings, admin.offsets, topics[1], partition)) as second,
         ):
-            _compare_partition(partition, _Walk(first), _Walk(second), findings, begin, until_tick)
-        findings.find_clicks(search, partition)
-    if not findings.spans:
+            _compare_partition(partition, _Walk(first), _Walk(second), differences, begin, until_tick)
+        differences.find_clicks(search, partition)
+    if not differences.spans:
         raise NotFound(
             f"{topics[0]} and {topics[1]} have no tick in common",
             action="Compare models over the same span of time, once both have come so far.",
@@ -174,7 +179,7 @@ def _begun(settings: KafkaSettings, admin: Admin, log: TopicInfo) -> int:
 
 
 def _compare_partition(
-    partition: int, first: _Walk, second: _Walk, findings: Findings, from_tick: int, until_tick: int
+    partition: int, first: _Walk, second: _Walk, differences: Differences, from_tick: int, until_tick: int
 ) -> None:
     begin = max(first.first, second.first, from_tick)
     while True:
@@ -185,12 +190,12 @@ def _compare_partition(
             break
         if tick >= begin:
             batches = first.examples(tick), second.examples(tick)
-            findings.add(partition, tick, batches, (first.clicks_of(tick), second.clicks_of(tick)))
+            differences.add(partition, tick, batches, (first.clicks_of(tick), second.clicks_of(tick)))
         else:
-            findings.leave_out(first.examples(tick), second.examples(tick))
+            differences.leave_out(first.examples(tick), second.examples(tick))
         for walk in (first, second):
             if walk.head_tick == tick:
                 walk.advance()
     end = min(first.passed, second.passed, until_tick)
     if begin <= end:
-        findings.spans.append({"partition": partition, "from_tick": begin, "until_tick": end})
+        differences.spans.append({"partition": partition, "from_tick": begin, "until_tick": end})
