@@ -31,7 +31,7 @@ from stream_learner.roles.joiner.partition import PartitionJoiner
 
 STALLED_AFTER = 800
 FINDS_OUT_WITHIN = 50
-"""After so many steps without trouble a joiner has found out that something is lost, if only by an append."""
+"""The number of steps without trouble after which a joiner has noticed a loss, if only by an append."""
 LOSSES = (
     "input recreated",
     "log recreated",

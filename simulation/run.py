@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from simulation import joiners, laws, publishers
 
 PUBLISHING_EVERY = 8
-"""One seed in so many makes a history of publishers and scorers, which takes longer; the others make joiners'."""
+"""One seed in eight makes a history of publishers and scorers, which takes longer; the others one of joiners."""
 CHUNK = 50
 
 

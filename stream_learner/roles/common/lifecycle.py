@@ -24,7 +24,7 @@ OPENING_S = 1.0
 
 
 GARBAGE_OBJECTS = 10_000
-"""The collector looks at new objects when there are so many more than at its last look."""
+"""The collector looks at the new objects when there are this many more than at its last look."""
 
 
 class Role(Protocol):
