@@ -1,8 +1,4 @@
-"""Random histories of the protocols: `python -m simulation --histories 100000 --seed 1 --jobs 2`.
-
-In: how many, from which seed. Out: what was reached and what broke; exit code 1 if anything did.
-This file must never run a history itself.
-"""
+"""The command: `python -m simulation --histories 100000 --seed 1 --jobs 2`."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ SHOWN_FAILURES = 10
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what was asked for. Returns 1 if a law broke, or a mutation was not noticed."""
+    """Run histories, or hunt mutations. Returns 1 if a law broke, or a mutation was not noticed."""
     options = _parser().parse_args(arguments)
     began_s = time.monotonic()
     if options.mutations:

@@ -1,7 +1,4 @@
-"""Random inputs of one partition: when each record arrives, its time, and its bytes.
-
-In: a random generator. Out: arrivals in their order. This file must never know what a joiner does with them.
-"""
+"""Random traffic of one partition: when each record arrives, its time, and its bytes. And how the oracle reads it."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ IMPRESSION_EVENTS = EventSpec(weight="w")
 CLICK_EVENTS = EventSpec(value="v")
 BEGINNING_MS = 1000
 STEP_BACK_SHARE = 0.2
-"""In how many partitions times step back after a pause in which every click goes."""
+"""The share of partitions in which times step back after a pause long enough to give every click up."""
 BAD_VALUES = (b"not json", b"{}", None, b'{"id":null}')
 
 
 class Arrival(NamedTuple):
-    """A record on its way to an input: when it gets there, its time, its bytes."""
+    """A record on its way to an input. at: when it arrives. time_ms: its timestamp."""
 
     at: int
     time_ms: int
@@ -31,14 +28,14 @@ class Arrival(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What arrives in one partition of each input."""
+    """The arrivals in one partition of each input, in their order."""
 
     impressions: list[Arrival]
     clicks: list[Arrival]
 
 
 def random_spec(rng: random.Random) -> JoinSpec:
-    """Windows of a few ticks, all edges near."""
+    """Settings of the join with windows of a few ticks, so that the edges of every rule are near."""
     return JoinSpec(
         window_ms=rng.choice((3, 10, 30)),
         skew_ms=rng.choice((0, 2)),
@@ -83,7 +80,7 @@ class _Field:
         return Traffic(*(sorted(side, key=lambda arrival: arrival.at) for side in (impressions, clicks)))
 
     def _clock(self, now: int) -> int:
-        """What a client's clock says."""
+        """The time by a client's clock."""
         rng = self.rng
         time_ms = now - (self.old if now >= self.old_from else 0)
         time_ms += rng.choice((3, 9, 25)) if rng.random() < self.ahead else 0
@@ -98,7 +95,7 @@ class _Field:
         return Arrival(at, time_ms, self._or_bad(value))
 
     def _click(self, now: int, time_ms: int, key: int) -> Arrival:
-        """Near both ends of the impression's span; sometimes there before it."""
+        """A click near either end of the span in which it counts; sometimes it arrives before its impression."""
         rng, window, skew = self.rng, self.spec.window_ms, self.spec.skew_ms
         after = rng.choice((-skew - 1, -skew, 0, 1, 2, 5, 9, window - 1, window, window + 1, 31))
         known = key if rng.random() < 0.9 else 99
@@ -117,10 +114,11 @@ def random_traffic(rng: random.Random, spec: JoinSpec) -> Traffic:
 
 
 def _with_step_back(rng: random.Random, spec: JoinSpec, traffic: Traffic) -> Traffic:
-    """The same, a last click, a pause in which every click goes, then a click far ahead of old ones behind it.
+    """The traffic, a last click, a pause in which every click is given up, then a click far ahead with old ones behind.
 
-    Of its row that click has a log time from before the pause, and is kept `lateness` longer than by that of the click
-    that went last. A joiner that goes on from a resume point in the pause has read no click that tells it.
+    By its row that click has a log time from before the pause, and is kept `lateness` longer than it would be by the
+    log time of the click given up last. A joiner that goes on from a resume point in the pause reads no click that
+    tells this log time: only the resume point does.
     """
     last = max((arrival.at for side in traffic for arrival in side), default=BEGINNING_MS)
     at = last + spec.keep_ms + 2 * spec.tick_ms + rng.randrange(1, 12)
@@ -132,7 +130,7 @@ def _with_step_back(rng: random.Random, spec: JoinSpec, traffic: Traffic) -> Tra
 
 
 def with_sentinels(traffic: Traffic, spec: JoinSpec) -> Traffic:
-    """The same with `agree` last events in both inputs, so late that log time closes every tick before them."""
+    """The traffic with `agree` last events in both inputs, so late that log time closes every tick before them."""
     times = [time for side in traffic for arrival in side for time in (arrival.at, arrival.time_ms)]
     last = max(times, default=BEGINNING_MS) + 3 * spec.keep_ms + 3 * spec.tick_ms + 10
     ends = [Arrival(last, last, b'{"id":"end%d"}' % n) for n in range(spec.agree)]
@@ -168,12 +166,12 @@ def _click(value: bytes | None) -> Click:
 
 
 def oracle_impressions(entries: list[Entry]) -> list[Impression]:
-    """The records as the oracle reads them."""
+    """Records of impressions as the oracle reads them."""
     read = [(entry, _impression(entry.value)) for entry in entries]
     return [imp._replace(offset=e.offset, time_ms=None if imp.time_ms is None else e.time_ms) for e, imp in read]
 
 
 def oracle_clicks(entries: list[Entry]) -> list[Click]:
-    """The records as the oracle reads them."""
+    """Records of clicks as the oracle reads them."""
     read = [(entry, _click(entry.value)) for entry in entries]
     return [click._replace(offset=e.offset, time_ms=None if click.time_ms is None else e.time_ms) for e, click in read]

@@ -1,7 +1,6 @@
-"""What the laws look at: the accepted ticks of one partition, and its inputs as the oracle reads them.
+"""What the laws judge: the accepted ticks of one partition, and its inputs as the oracle reads them.
 
-In: a `joiners.World` that has run. Out: the same, ready to be judged; log times by the sentences of docs/join.md.
-This file must never share code with the join.
+Log times follow the sentences of docs/join.md. This file must never share code with the join.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ BEFORE_ALL = -(10**18)
 
 
 def law(holds: bool, text: str) -> None:
-    """Raise AssertionError with the law's text unless it holds."""
+    """Raise AssertionError with the text of the law unless it holds."""
     if not holds:
         raise AssertionError(text)
 
 
 def committed(log: Log) -> list[Entry]:
-    """Every record that readers of committed records ever saw."""
+    """The records that readers of committed records have ever seen."""
     return [entry for entry in log.archive if entry.transaction not in log.aborted]
 
 
 def passed_with(times: Sequence[int | None], agree: int) -> list[int]:
-    """How far log time has come with each record: the largest least time of all rows that are complete with it."""
+    """The log time that each record brings: the latest of the least times of all rows that are complete with it."""
     usable: list[int] = []
     passed, out = BEFORE_ALL, []
     for time in times:
@@ -47,7 +46,7 @@ def passed_with(times: Sequence[int | None], agree: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One partition: impressions and clicks are all committed records, `shown` and `clicked` the same as events."""
+    """One partition. impressions, clicks: all committed records. shown, clicked: the same records as events."""
 
     world: World
     partition: int

@@ -1,8 +1,7 @@
-"""Histories of joiners: several processes, one training log, and everything that may go wrong between them.
+"""Histories of joiners: a world of several processes, one training log, and everything that may go wrong between them.
 
-In: a seed. Out: a world whose trouble is over and whose every record has been joined, for `laws` to judge.
-The partitions of a process are the production `PartitionJoiner`s on the model of Kafka; a process itself is the role in
-a few lines. This file must never look into a record, nor repair what a joiner did.
+When a history is over, trouble has ended and every record has been joined; then `laws` judges it. The world must never
+look into a record, nor repair what a joiner did.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from simulation.events import (
     random_traffic,
     with_sentinels,
 )
-from simulation.kafka import Appender, Log, Waiting
+from simulation.kafka import Appender, Died, Log, Waiting
 from simulation.oracle import accepted_marks, chain_is_sure
-from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Died, Process
+from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Process
 from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.core.log.marks import Mark
 from stream_learner.errors import LogTrimmed, RetryLater, Stop
@@ -32,7 +31,7 @@ from stream_learner.roles.joiner.partition import PartitionJoiner
 
 STALLED_AFTER = 800
 FINDS_OUT_WITHIN = 50
-"""So many steps without trouble suffice for a joiner to find out that something is lost, even by what it appends."""
+"""The number of steps without trouble after which a joiner has noticed a loss, if only by an append."""
 LOSSES = (
     "input recreated",
     "log recreated",
@@ -42,11 +41,11 @@ LOSSES = (
     "input compacted",
 )
 LOSS_SHARE = 0.12
-"""In how many histories of one partition something is lost for good."""
+"""The share of histories with one partition in which something is lost for good."""
 
 
 def _of_nobody(hint: str) -> str:
-    """A hint that names a mark nobody wrote."""
+    """The hint with a mark that nobody wrote."""
     return f"{hint.split(':')[0]}:abc:3"
 
 
@@ -117,14 +116,14 @@ class World:
         return found
 
     def say(self, text: str) -> None:
-        """A line of the trace."""
+        """Print a line of the trace, if there is one."""
         if self.trace:
             print(f"{self.now:5d}  {text}")
 
     # Time and inputs
 
     def pass_time(self, ms: int) -> None:
-        """Time goes on; what arrives by then is appended to the inputs."""
+        """Let time pass, and append the records that arrive meanwhile to the inputs."""
         self.now += ms
         for place, side in self.on_the_way.items():
             while side and side[0].at <= self.now:
@@ -150,21 +149,21 @@ class World:
             log.finish(transaction, commit=commit)
 
     def note_writer(self, process: Process, attempt: int) -> None:
-        """A process has begun an attempt."""
+        """Note which process has begun an attempt, and when."""
         self.seen["attempts"] += 1
         self.writers[attempt] = Writer(process, self.now)
 
     # The group
 
     def start_process(self, instance: int | None = None) -> Process:
-        """A new process, or one that comes back under its old name."""
+        """Start a new process, or one that comes back under its old name."""
         process = Process(self, len(self.seen) if instance is None else instance)
         self.processes.append(process)
         self.seen["processes"] += 1
         return process
 
     def rebalance(self, only: Process | None = None) -> None:
-        """The group gives partitions to processes. Whoever loses one notices later, whoever gets one may at once."""
+        """Let the group give partitions to processes. Each process notices when it next polls."""
         for partition in range(self.partitions):
             new, old = only or self.rng.choice(self.processes), self.owner.get(partition)
             if new is old:
@@ -176,7 +175,7 @@ class World:
             self.owner[partition] = new
 
     def hint(self, partition: int) -> str:
-        """The metadata of the group's committed offset: the last, an old one, or nothing of use."""
+        """The metadata of the group's committed offset: the last hint, an old one, or nothing of use."""
         hints, rng = self.hints[partition], self.rng
         last = hints[-1] if hints else ""
         if self.lost or self.quiet or not chain_is_sure(self.logs[LOG, partition]):
@@ -191,7 +190,7 @@ class World:
         return last
 
     def _true_hint(self, partition: int, last: str) -> str:
-        """The last hint; of a log that has been trimmed since, the one that an operator would restore."""
+        """The last hint; where the log has been trimmed beyond it, the hint that an operator would restore."""
         log, hint = self.logs[LOG, partition], Hint.from_text(last)
         if not log.start or (hint is not None and hint.read_from >= log.start):
             return last
@@ -201,7 +200,7 @@ class World:
         return ""
 
     def commit(self, process: Process, partition: int, hint: str) -> None:
-        """A committed hint; one of a process that no longer owns the partition counts only sometimes."""
+        """Commit a hint; the commit of a process that does not own the partition any more succeeds only sometimes."""
         hints = self.hints[partition]
         if (self.owner.get(partition) is process or self.rng.random() < 0.3) and (not hints or hints[-1] != hint):
             hints.append(hint)
@@ -209,7 +208,7 @@ class World:
     # Trouble
 
     def leave_behind(self, appender: Appender) -> None:
-        """Whoever had these records in flight is gone: a first part of each partition's may still land, later."""
+        """The process of these records in flight is gone: in each partition, a first part of them may still land."""
         for queue in appender.queues.values():
             left = deque(list(queue)[: self.rng.randrange(len(queue) + 1)])
             if left:
@@ -218,12 +217,12 @@ class World:
         appender.queues.clear()
 
     def remove(self, process: Process) -> None:
-        """The process is gone, with everything in its memory."""
+        """End a process; what it has in memory is lost."""
         self.processes.remove(process)
         self.leave_behind(process.appender)
 
     def replace(self, process: Process) -> None:
-        """The process has died: it comes back under its name, or others take over, or both at once."""
+        """Replace a process that has died: it comes back under its name, or others take its partitions."""
         self.remove(process)
         self.say(f"process {process.instance} is dead")
         back = self.rng.random() < 0.6 or not self.processes
@@ -241,7 +240,7 @@ class World:
                     taker.events.append(("assigned", partition))
 
     def trouble(self) -> None:
-        """One thing that goes wrong, or nothing."""
+        """Let one thing go wrong, or nothing."""
         rng = self.rng
         if self.loss and not self.lost and rng.random() < 0.1:
             self._lose(self.loss)
@@ -277,7 +276,7 @@ class World:
         process.appender.fail(self.rng.choice(waiting), fate, self.now)
 
     def _trim_log(self) -> None:
-        """Retention takes a beginning of the training log, but never the last resume point."""
+        """Let retention take a beginning of the training log, but never the last resume point."""
         place = (LOG, self.rng.randrange(self.partitions))
         log = self.logs[place]
         marks = accepted_marks(log.archive)
@@ -290,7 +289,7 @@ class World:
             log.trim(upto)
 
     def _lose(self, kind: str) -> None:
-        """Something that no joiner can go on from: all must stop, and say what it is."""
+        """Lose something without which no joiner can go on: all must stop, and say what it is."""
         log = self.logs[LOG, 0]
         marks = accepted_marks(log.archive)
         if not marks or log.start:
@@ -322,7 +321,7 @@ class World:
         self.rebalance()
 
     def _compact_input(self, topic: str, marks: list[Mark]) -> bool:
-        """Take a record away that the marks after the last resume point have counted; False if there is none."""
+        """Remove a record that marks after the last resume point have counted; False if there is none."""
         points = [place for place, mark in enumerate(marks) if mark.resume is not None]
         first, last = marks[points[-1]], marks[-1]
         ends = [(mark.next_impression if topic == IMPRESSIONS else mark.click_cursor) for mark in (first, last)]
@@ -336,7 +335,7 @@ class World:
     # The course of a history
 
     def step(self) -> None:
-        """Everybody who is awake does something; records land."""
+        """Turn every process that is not paused; let records land."""
         rng = self.rng
         for process in list(self.processes):
             if process.paused or rng.random() < 0.2:
@@ -358,7 +357,7 @@ class World:
         self._land()
 
     def _shows_no_winner(self, process: Process, error: Stop) -> bool:
-        """Whether what is left of a log shows more marks of an attempt that lost than of those that count.
+        """Whether the rest of a trimmed log leaves a doubt which of its marks are accepted.
 
         A joiner without a hint cannot know; it stops, and an operator gives it the hint.
         """
@@ -367,7 +366,7 @@ class World:
         return unsure and not self.lost and isinstance(error, LogTrimmed) and "no resume point" in str(error)
 
     def stop(self, process: Process, error: Stop) -> None:
-        """A process has stopped and says why. Others may go on until they find out."""
+        """Note that a process has stopped, and why. Others go on until they find out themselves."""
         self.say(f"process {process.instance} stops: {error}")
         self.stops.append(error)
         self.seen[f"stopped: {type(error).__name__}"] += 1
@@ -388,7 +387,7 @@ class World:
         self.seen["steps with two owners"] += any(count > 1 for count in owners.values())
 
     def run(self) -> None:
-        """Trouble for a while, then a single owner until every record has been joined."""
+        """Make trouble for a while, then let a single owner go on until every record has been joined."""
         rng = self.rng
         for _ in range(rng.randrange(10, 90)):
             if rng.random() < 0.7:
@@ -421,7 +420,7 @@ class World:
             self.step()
 
     def _joined(self, owner: Process, steps: int) -> bool:
-        """Whether the owner has made every tick there is to make, durably."""
+        """Whether the last tick of every partition is durable; after a loss, whether the owner had time to notice."""
         if self.lost:
             begun = [joiner.attempt is not None for joiner in owner.partitions.values()]
             all_begun = len(begun) == self.partitions and all(begun)

@@ -1,7 +1,5 @@
-"""A model of what the roles see of Kafka: logs with gaps, transactions and retention, and the clients at their edges.
-
-In: records, and the moments at which the world lets something happen. Out: the same calls, answers and errors as
-`stream_learner.adapters.kafka` gives. This file must never decide by itself what goes wrong: its `Client` is asked.
+"""A model of Kafka as the roles see it: logs with gaps, transactions and retention, and the clients of
+`stream_learner.adapters.kafka` with the same calls, answers and errors. A `Client` decides what goes wrong.
 """
 
 from __future__ import annotations
@@ -19,13 +17,14 @@ from stream_learner.adapters.kafka import READ_COMMITTED, Delivery, RawBatch, Re
 from stream_learner.errors import BrokerUnreachable, Fenced, LogTrimmed, RetryLater, StreamLearnerError
 
 PARTIAL_READS = 3
-"""One read in so many gives only a part of what is there."""
+"""One read in so many returns only a part of the records that are there."""
 
 
 class Entry(NamedTuple):
     """A record in a log.
 
-    at: when it was appended, by the world's clock. order: among all records of all logs. transaction: 0 for none.
+    at: when it was appended, by the world's clock. order: its number among all records of all logs. transaction: 0 for
+    none.
     """
 
     offset: int
@@ -38,10 +37,10 @@ class Entry(NamedTuple):
 
 
 class Log:
-    """One partition. `entries` is what is there now; `archive` is everything that ever was.
+    """One partition. entries: the records held now. archive: all records that there have ever been.
 
-    start, end: the offsets held; `end` is the high watermark. Offsets without an entry are control markers, or what
-    compaction took.
+    start, end: the offsets held; `end` is the high watermark. An offset without an entry is a control marker, or that
+    of a record that compaction took.
     """
 
     def __init__(self, order: Iterator[int], first_offset: int = 0) -> None:
@@ -55,7 +54,7 @@ class Log:
     def append(
         self, value: bytes | None, *, at: int, key: bytes | None = None, time_ms: int = 0, transaction: int = 0
     ) -> int:
-        """The record's offset."""
+        """Append a record; returns its offset."""
         offset, self.end = self.end, self.end + 1
         if transaction:
             self.open.setdefault(transaction, offset)
@@ -65,7 +64,7 @@ class Log:
         return offset
 
     def finish(self, transaction: int, *, commit: bool) -> None:
-        """A marker ends the transaction's part in this log; nothing happens where it has none."""
+        """End a transaction in this log by a marker; does nothing where it has no record here."""
         if transaction in self.open:
             del self.open[transaction]
             self.end += 1
@@ -73,11 +72,11 @@ class Log:
                 self.aborted.add(transaction)
 
     def skip(self, offsets: int) -> None:
-        """Offsets without a record."""
+        """Leave offsets without a record."""
         self.end += offsets
 
     def lose_end_of(self, transaction: int, below: Callable[[int], int]) -> None:
-        """Only a first part of what the transaction appended here is ever seen, mostly not all of it."""
+        """Tear a transaction: of its records here keep a first part only, all of them at most."""
         mine = [entry for entry in self.entries if entry.transaction == transaction]
         for entry in mine[below(len(mine) + 1) :]:
             self.entries.remove(entry)
@@ -88,17 +87,17 @@ class Log:
         return min(self.open.values(), default=self.end)
 
     def trim(self, offset: int) -> None:
-        """Retention takes what lies before an offset."""
+        """Let retention take the records before an offset."""
         self.start = max(self.start, min(offset, self.end))
         self.entries = [entry for entry in self.entries if entry.offset >= self.start]
 
     def recreate(self) -> None:
-        """The topic is deleted and made again, empty."""
+        """Delete the topic and make it again, empty."""
         self.start = self.end = 0
         self.entries, self.aborted, self.open = [], set(), {}
 
     def compact(self, upto: int) -> None:
-        """Of each key before `upto` only the last record stays; tombstones go at once, the worst case."""
+        """Keep only the last record of each key before `upto`, and no tombstone: the worst case of compaction."""
         last = {entry.key: entry.offset for entry in self.visible(self.stable)}
         self.entries = [
             entry
@@ -108,15 +107,19 @@ class Log:
         ]
 
     def visible(self, end: int) -> list[Entry]:
-        """What a reader of committed records may see before `end`, a stable offset."""
+        """The records before `end`, a stable offset, that a reader of committed records sees."""
         aborted = self.aborted
         if not aborted:
             return self.entries if end >= self.end else self.entries[: bisect_left(self.entries, (end,))]
         return [entry for entry in self.entries if entry.offset < end and entry.transaction not in aborted]
 
 
+class Died(BaseException):
+    """kill -9: no code of the process may catch it."""
+
+
 class Client(Protocol):
-    """A process, as its clients know it: it decides what goes wrong, and when it dies."""
+    """A process as its Kafka clients see it: it decides what goes wrong, and when it dies."""
 
     logs: dict[TopicAndPartition, Log]
 
@@ -131,7 +134,7 @@ class Client(Protocol):
 
 
 class PublishingClient(Client, Protocol):
-    """One that also decides how commits end."""
+    """A client that also decides how commits end."""
 
     def commit_fate(self) -> str:
         """`done`, `aborted`, `torn`, or `unknown` with what it is."""
@@ -147,7 +150,7 @@ class Calm:
         """Nothing happens."""
 
     def below(self, limit: int) -> int:
-        """The largest: whatever there is comes at once."""
+        """The largest number: all records that are there come at once."""
         return limit - 1
 
     def stale_end(self, place: TopicAndPartition, end: int) -> int:
@@ -156,7 +159,7 @@ class Calm:
 
 
 class Reader:
-    """As `PartitionReader`: reads in order, some records at a time, and knows its position."""
+    """Models `PartitionReader`: reads in order, some records at a time, and knows its position."""
 
     def __init__(
         self,
@@ -180,7 +183,7 @@ class Reader:
         self._with_keys = with_keys
 
     def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
-        """Some of the records after the position; at the end of the partition the position passes what is no record."""
+        """Some of the records from the position on; at the end the position also passes offsets without a record."""
         self._client.edge("read")
         log = self._log
         if not log.start <= self.position <= log.end:
@@ -223,7 +226,7 @@ def _batch(entries: list[Entry], with_keys: bool) -> RawBatch:
 
 
 class Queries:
-    """As `OffsetQueries`."""
+    """Models `OffsetQueries`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -234,7 +237,7 @@ class Queries:
         return {place: self._client.stale_end(place, self._client.logs[place].end) for place in places}
 
     def last_stable_offsets(self, places: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The ends for who reads committed records."""
+        """The ends for readers of committed records."""
         self._client.edge("ask")
         return {place: self._client.logs[place].stable for place in places}
 
@@ -252,13 +255,13 @@ class Queries:
         return found
 
     def first_times(self, places: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """All the same: a log that begins behind offset 0 has lost nothing here."""
+        """The same time for all: here a log that begins behind offset 0 has lost nothing."""
         return dict.fromkeys(places, 0)
 
     def high_watermarks_known(
         self, places: Iterable[TopicAndPartition]
     ) -> tuple[dict[TopicAndPartition, int], dict[TopicAndPartition, StreamLearnerError]]:
-        """The ends of those partitions for which an answer comes."""
+        """The ends of the partitions for which an answer comes, and the errors of the others."""
         known: dict[TopicAndPartition, int] = {}
         failed: dict[TopicAndPartition, StreamLearnerError] = {}
         for place in sorted(places):
@@ -272,7 +275,7 @@ class Queries:
 
 @dataclass
 class Waiting:
-    """A record on its way. told: its delivery has ended in an error already, though it may still land."""
+    """A record in flight. told: its delivery has been reported as an error already, though it may still land."""
 
     place: TopicAndPartition
     key: bytes | None
@@ -283,7 +286,7 @@ class Waiting:
 
 @dataclass
 class Appender:
-    """As `Appender`: records of a partition land in their order, one by one, whenever the world lets them."""
+    """Models `Appender`: records of a partition land in their order, one by one, when the world lets them."""
 
     client: Client
     dead: bool = False
@@ -301,29 +304,29 @@ class Appender:
         headers: object = None,
         tag: Any = None,
     ) -> None:
-        """Hand one record over."""
+        """Put one record in flight."""
         self.client.edge("append")
         place = (topic, max(partition, 0))
         self.queues.setdefault(place, deque()).append(Waiting(place, key, value, tag))
 
     def poll(self) -> list[Delivery]:
-        """What became of records since the last call; raises what has ended this appender."""
+        """The deliveries since the last call; raises the error that has ended this appender."""
         if not self.done and self.broken is not None:
             raise self.broken
         count = len(self.done) if self.client.below(3) else self.client.below(len(self.done) + 1)
         return [self.done.popleft() for _ in range(count)]
 
     def land(self, place: TopicAndPartition, at: int) -> None:
-        """The next record of a partition is in its log; the answer is on its way."""
+        """Append the next record of a partition to its log; its delivery follows."""
         record = self.queues[place].popleft()
         offset = self.client.logs[place].append(record.value, at=at, key=record.key)
         if not record.told:
             self.done.append(Delivery(record.tag, *place, offset))
 
     def fail(self, place: TopicAndPartition, fate: str, at: int) -> None:
-        """The next record of a partition ends in an error: it is in the log already, or never will be, or later.
+        """Report the next record of a partition as an error. fate: it is in the log already, never will be, or later.
 
-        Later is before those behind it: the broker takes the records of an idempotent producer in their order only.
+        Later means before the records behind it: a broker takes those of an idempotent producer in their order only.
         """
         record = self.queues[place][0]
         if record.told:
@@ -338,7 +341,7 @@ class Appender:
 
 @dataclass
 class Coordinator:
-    """Hands out epochs for one transactional id: who has an older one is fenced."""
+    """Hands out epochs for one transactional id: a producer with an older one is fenced."""
 
     logs: dict[TopicAndPartition, Log]
     epoch: int = 0
@@ -346,7 +349,7 @@ class Coordinator:
     made: int = 0
 
     def begin_epoch(self) -> int:
-        """A producer initialises its transactions: the open one of another is aborted."""
+        """Let a producer initialise its transactions: the open transaction of another is aborted."""
         self.end(commit=False)
         self.epoch += 1
         return self.epoch
@@ -359,7 +362,7 @@ class Coordinator:
 
 
 class TransactionalPublisher:
-    """As `TransactionalPublisher`: all records of a publication become visible at once, or none."""
+    """Models `TransactionalPublisher`: all records of a publication become visible at once, or none."""
 
     def __init__(self, client: PublishingClient, coordinator: Coordinator) -> None:
         self._client = client
@@ -374,7 +377,7 @@ class TransactionalPublisher:
         self._epoch = self._coordinator.begin_epoch()
 
     def publish(self, records: Iterable[Record]) -> None:
-        """Append and commit. The client says how the commit ends."""
+        """Append and commit; the client decides how the commit ends."""
         coordinator = self._coordinator
         self._check()
         self._client.edge("begin")
@@ -396,7 +399,7 @@ class TransactionalPublisher:
         self._client.edge("committed")
 
     def _commit(self, transaction: int, fate: str) -> None:
-        """A publisher that does not know the outcome is of no use afterwards."""
+        """End the transaction by its fate; a publisher that does not know the outcome cannot be used afterwards."""
         coordinator = self._coordinator
         if fate == "torn":
             for log in self._client.logs.values():
@@ -415,4 +418,4 @@ class TransactionalPublisher:
             raise Fenced("another process has taken over")
 
     def close(self) -> None:
-        """An open transaction is left to the coordinator."""
+        """Do nothing: the coordinator ends an open transaction."""

@@ -1,8 +1,7 @@
-"""What must hold when a history of joiners is over. Every law is about what is in the logs, none about who did it.
+"""The laws that hold when a history of joiners is over. They judge what is in the logs, not who wrote it.
 
-In: a `joiners.World` that has run. Out: nothing, or AssertionError with the law that was broken. What a tick holds is
-judged in `laws_content`, when it may close in `laws_closing`.
-This file must never share code with the join, rule R or rule W, except where it runs them as the subject of a law.
+`laws_content` judges what a tick holds, `laws_closing` when it may close. A broken law is an AssertionError with its
+text. The laws must never share code with the join, rule R or rule W, except where these are the subject of a law.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ STOP_OF = {
 
 
 def check(world: World) -> None:
-    """Every law."""
+    """Raise AssertionError for the first law that is broken."""
     if world.lost:
         _check_lost(world)
         return
@@ -45,7 +44,7 @@ def check(world: World) -> None:
 
 
 def _check_lost(world: World) -> None:
-    """What cannot be gone on from is said, with the right words, and not one tick more is accepted."""
+    """After a loss that no joiner can go on from, joiners stop with the right error, and accept no further tick."""
     kinds = {type(error).__name__ for error in world.stops}
     law(kinds <= STOP_OF[world.lost], f"{world.lost}, and a joiner stopped with {kinds}")
     after = len(accepted_marks(world.logs[LOG, 0].archive)) - world.marks_when_lost
@@ -74,14 +73,14 @@ def _check_partition(world: World, partition: int) -> None:
 
 
 def read_all(log: Log, partition: int) -> list[AcceptedTick]:
-    """What rule R accepts from the true beginning on."""
+    """The ticks that rule R accepts when it reads from the true beginning on."""
     rule = RuleR(partition=partition)
     ticks = [rule.take(entry.offset, entry.value) for entry in log.archive]
     return [tick for tick in ticks if tick is not None]
 
 
 def _check_order(marks: list[Mark]) -> None:
-    """Every tick once, in order; positions never go back."""
+    """Every tick is accepted once, in order; positions never go back."""
     law(not marks or marks[0].first_tick == 0, "the first tick is not 0")
     for before, after in pairwise(marks):
         law(after.first_tick == before.last_tick + 1, f"tick {after.first_tick} after tick {before.last_tick}")
@@ -131,7 +130,7 @@ def _check_beginnings(world: World, partition: int, ticks: list[AcceptedTick]) -
     log.trim(upto)
     calm = Calm(world.logs)
     try:
-        seen = list(accepted_ticks(calm, Queries(calm), LOG, partition, new_reader=Reader))
+        seen = list(accepted_ticks(calm, Queries(calm), LOG, partition, new_reader=Reader))  # type: ignore[arg-type]
     except StreamLearnerError as error:
         raise AssertionError(f"a reader of a trimmed log: {error}") from error
     later = [t.mark for t in ticks if t.mark_offset >= upto][1 if upto else 0 :]
@@ -154,7 +153,7 @@ def _check_gap(log: Log, partition: int, ticks: list[AcceptedTick], at: int) -> 
 
 
 def _check_complete(evidence: Evidence) -> None:
-    """In the end nothing is left over; where no clock was asked, the log is a function of the inputs alone."""
+    """In the end nothing is left over; where no wall clock closed ticks, the log is a function of the inputs alone."""
     law(bool(evidence.ticks), "no tick was made")
     world, marks = evidence.world, evidence.marks
     last = marks[-1]

@@ -1,11 +1,7 @@
-"""When a tick may close, and where: the closing rules of docs/join.md, by log and by the clock.
+"""The laws on when a tick may close, and where: the closing rules of docs/join.md, by log and by the clock.
 
-In: a partition to be judged; when its writers asked for the ends of partitions. Out: nothing, or AssertionError with
-the law that was broken.
-
-The inputs do not tell which answer of a broker closed a tick, so a tick may close by the clock if any of those that its
-writer had been given would do. Of what a joiner had read the records' arrivals tell the least and the most.
-This file must never ask what a tick holds (`laws_content`).
+The logs do not tell which answer of a broker closed a tick. So a tick may close by the clock if any answer that its
+writer had been given allows it. Nor do they tell how much a joiner had read; the arrivals of records give bounds.
 """
 
 from __future__ import annotations
@@ -20,11 +16,13 @@ from simulation.joiners import Writer
 from simulation.kafka import Entry
 from simulation.process import CLICKS, IMPRESSIONS, LOG
 from stream_learner.core.log.marks import Mark
-from tests.oracles.join import Click, Impression
+from tests.oracles.events import Click, Impression
 
 
 class _Closing(NamedTuple):
-    """A mark as it was made: its writer, when it was in the log, what had been closed before it."""
+    """A mark and how it came about. by: when it was in the log. end: of its ticks, ms. closed: the end of the ticks
+    before it, ms.
+    """
 
     mark: Mark
     writer: Writer
@@ -34,7 +32,7 @@ class _Closing(NamedTuple):
 
 
 def check_positions(evidence: Evidence) -> None:
-    """Each tick closed when it might, and stopped where it must, in both inputs."""
+    """Each tick closed no earlier than it may, and its cursor and its border stand where they must."""
     world, log = evidence.world, evidence.world.logs[LOG, evidence.partition]
     appended = {entry.offset: entry.at for entry in log.archive}
     tick_ms = evidence.settings["tick_ms"]
@@ -78,9 +76,8 @@ def _check_border(impressions: _Side, closing: _Closing) -> None:
 
 @dataclass
 class _Attempt:
-    """Of the attempt being looked at: the first question that may have closed its next tick, and how it began.
-
-    closed: the end of the ticks before it. begun_at: it read nothing before then.
+    """The present attempt. question: the first question that may have closed its next tick. closed: the end of the
+    ticks before the attempt. begun_at: it read nothing before then.
     """
 
     id: int = -1
@@ -90,7 +87,7 @@ class _Attempt:
 
 
 class _Side:
-    """One input of a partition. done: how many records earlier marks have taken."""
+    """One input of a partition. done: the number of records that earlier marks have taken."""
 
     def __init__(
         self,
@@ -116,13 +113,13 @@ class _Side:
         ]
 
     def arrived(self, by: int) -> int:
-        """How many records there were by then, at most."""
+        """The largest number of records that can have been read by a time."""
         return bisect_right(self.at, by)
 
     def border(self, read: int, target: int, *, complete: bool = False) -> int | None:
-        """The first record not emitted whose row passes the target, where `read` records end the last rows.
+        """The first record, not emitted before, whose row passes the target, when `read` records have been read.
 
-        Where there is none: all of them, or None if only a row that is complete will do.
+        complete: only a row that is complete counts. Without such a record: `read`, or None where `complete`.
         """
         usable = [n for n in range(self.done, read) if self.times[n] is not None]
         times = [self.times[n] or 0 for n in usable]
@@ -133,7 +130,7 @@ class _Side:
         return None if complete else read
 
     def begin(self, closing: _Closing, before_at: int) -> None:
-        """Go on to a mark, whose predecessor was in the log at `before_at`."""
+        """Go on to a mark. before_at: when its predecessor was in the log."""
         if self._attempt.id != closing.mark.attempt:
             asked = closing.writer.process.asked[self.place]
             last = max(bisect_right(asked, closing.writer.began) - 1, 0)
@@ -154,7 +151,7 @@ class _Side:
         return False
 
     def _why(self, closing: _Closing, asked: int) -> str:
-        """Which of the clock's rules lets time have come to the mark's end, if a question then was answered."""
+        """The rule of the clock by which an answer to a question at `asked` closes the mark, "" if none does."""
         ahead = closing.writer.process.clock_ahead_ms
         latest = asked + ahead - self.world.grace_ms
         if latest < closing.end - self.window:
@@ -168,14 +165,14 @@ class _Side:
         return "as fast as time passes" if self._slowly(asked) >= closing.end - self.window else ""
 
     def _is_quiet(self, asked: int) -> bool:
-        """Whether no event can have been read for so long: none came, and nobody began to read."""
+        """Whether no event can have been read for `idle_after`: none came, and no attempt began."""
         since = asked - self.world.idle_after_ms
         return self._attempt.begun_at <= since and bisect_right(self.usable_at, since) == bisect_left(
             self.usable_at, asked
         )
 
     def _slowly(self, asked: int) -> int:
-        """Log time and what can have passed since it was reached, less grace."""
+        """Log time plus the time since it was reached, less grace: the most that it can be."""
         now = asked - self.world.grace_ms
         known = [(passed, at) for passed, at in zip(self.passed, self.at, strict=True) if at <= now]
         if self._attempt.closed:

@@ -1,7 +1,6 @@
-"""What a tick must hold: the examples, counts and resume points that its positions make of the two inputs.
+"""The laws on what a tick holds: the examples, counts and resume points that its positions make of the two inputs.
 
-In: a partition to be evidence. Out: nothing, or AssertionError with the law that was broken.
-This file must never ask how a tick came to be closed (`laws_closing`).
+Whether it might close at these positions is the matter of `laws_closing`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Row = tuple[object, ...]
 
 
 def check_content(evidence: Evidence) -> None:
-    """Each tick is what its marks' positions make of the inputs: examples, counts, what waits; and all adds up."""
+    """Each tick holds the examples and counts that its mark's positions make of the inputs, and the counts add up."""
     _check_runs(evidence.marks)
     parts = _one_by_one(evidence)
     found = replay(evidence.shown, evidence.clicked, [part for _, part in parts], evidence.settings, evidence.partition)
@@ -39,12 +38,12 @@ def check_content(evidence: Evidence) -> None:
 
 
 def rows(examples: list[Example]) -> list[Row]:
-    """Examples as they lie in the log."""
+    """Examples of the oracle as rows that compare with those of the log."""
     return [(e.log_time_ms, e.id_hash, e.label, e.weight, e.features) for e in examples]
 
 
 def examples_of(tick: AcceptedTick) -> list[Row]:
-    """The examples of a tick of the log."""
+    """The examples of a tick of the log, as rows."""
     found: list[Row] = []
     for _, record in tick.records:
         law(record.tick == tick.mark.last_tick, "a record of another tick")
@@ -68,7 +67,7 @@ def _check_runs(marks: list[Mark]) -> None:
 
 
 def _one_by_one(evidence: Evidence) -> list[tuple[int, oracle_join.Mark]]:
-    """The marks with their numbers, where a run is cut around every tick that takes a click."""
+    """The marks with their numbers; a run of ticks is cut around every tick that takes a click."""
     tick_ms, clicked = evidence.settings["tick_ms"], evidence.clicked
     passed = passed_with([click.time_ms for click in clicked], evidence.settings["agree"])
     parts: list[tuple[int, oracle_join.Mark]] = []
@@ -90,7 +89,7 @@ def _one_by_one(evidence: Evidence) -> list[tuple[int, oracle_join.Mark]]:
 
 
 def _check_counts(mark: Mark, wanted: list[Joined]) -> None:
-    """The mark counts what happened, and its counts add up."""
+    """The mark counts the outcomes that the oracle finds."""
     impressions, clicks = Counter[str](), Counter[str]()
     for joined in wanted:
         impressions.update(joined.impressions)
@@ -102,7 +101,7 @@ def _check_counts(mark: Mark, wanted: list[Joined]) -> None:
 
 
 def counts_of(marks: list[Mark]) -> Joined:
-    """What marks count together; what waits is what waits after the last."""
+    """The sums of the counts of marks; `waiting` is that of the last mark."""
     impressions, clicks = Counter[str](), Counter[str]()
     for mark in marks:
         i, c = mark.counts.impressions, mark.counts.clicks
@@ -134,7 +133,7 @@ def _check_labels(evidence: Evidence, mark: Mark, examples: list[Example]) -> No
 def _gone_after(
     evidence: Evidence, parts: list[tuple[int, oracle_join.Mark]], found: list[Joined]
 ) -> list[tuple[int, int]]:
-    """After each mark: the log time with which the last click went, and the number of clicks that have gone."""
+    """After each mark: the log time with which the last click was given up, and the number of clicks given up."""
     usable = [(click.offset, click.time_ms) for click in evidence.clicked if click.time_ms is not None]
     offsets, agree = [offset for offset, _ in usable], evidence.settings["agree"]
     log_time, gone, out = BEFORE_ALL, 0, [(BEFORE_ALL, 0)] * len(evidence.ticks)
@@ -150,7 +149,7 @@ def _gone_after(
 
 
 def _check_resume_points(evidence: Evidence, gone: list[tuple[int, int]]) -> None:
-    """A resume point tells what the inputs from its positions on do not: log times, steps, codes."""
+    """A resume point has what the inputs from its positions on do not tell: log times, steps, codes."""
     s, offsets = evidence.settings, [entry.offset for entry in evidence.clicks]
     wanted = zip(evidence.marks, gone, _written_after(evidence), _steps_after(evidence), strict=True)
     for mark, (gone_log_time, n_gone), written, steps in wanted:
@@ -178,7 +177,7 @@ def _check_steps(evidence: Evidence, mark: Mark, point: ResumePoint, steps: list
 
 
 def _written_after(evidence: Evidence) -> list[int]:
-    """The log time written for the last impression that each mark emits; one that emits only dead ones writes none."""
+    """After each mark: the log time written for its last impression; a mark that emits only dead ones writes none."""
     s, written, out = evidence.settings, BEFORE_ALL, []
     for mark, first, end in _emitted(evidence):
         times = [imp.time_ms for imp in evidence.shown[first:end] if imp.time_ms is not None]
@@ -190,7 +189,7 @@ def _written_after(evidence: Evidence) -> list[int]:
 
 
 def _steps_after(evidence: Evidence) -> list[list[tuple[int, int]]]:
-    """By docs/join.md: each step in which something was emitted, and the first impression of it, while remembered."""
+    """After each mark, by docs/join.md: the steps that are remembered, with the first impression emitted in each."""
     s = evidence.settings
     k = -(-s["dedupe_ms"] // s["tick_ms"])
     g = max(1, -(-k // 8))
@@ -205,7 +204,7 @@ def _steps_after(evidence: Evidence) -> list[list[tuple[int, int]]]:
 
 
 def _emitted(evidence: Evidence) -> list[tuple[Mark, int, int]]:
-    """Each mark with the numbers of the records that it emits, the last not included."""
+    """Each mark with the numbers of the records that it emits: the first, and the one after the last."""
     offsets, marks = [entry.offset for entry in evidence.impressions], evidence.marks
     ends = [0, *(bisect_left(offsets, mark.next_impression) for mark in marks)]
     return [(mark, first, end) for mark, (first, end) in zip(marks, pairwise(ends), strict=True)]

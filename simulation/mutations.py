@@ -1,7 +1,7 @@
-"""One step of a protocol taken away or weakened at a time: the histories must notice each.
+"""Mutations: the production code with one step of a protocol taken away or weakened, which the histories must notice.
 
-In: the production code, patched while a mutation is on. Out: the seed that noticed, or none.
-This file must never change anything for good, nor a line of the production code.
+A mutation patches names in memory, and only while it is applied. It replaces what one step calls, by name: it never
+tells steps apart by the words of a message, for then another wording leaves the step in.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from simulation import mutations_join, mutations_log, mutations_publication
 from simulation.run import kind_of, run_history
 
 RARE = frozenset({"publication 2: a torn publication's number is used again"})
-"""What may take thousands of histories to notice."""
+"""Mutations that may take thousands of histories to notice."""
 MISFITS = ("TypeError", "AttributeError", "NameError")
-"""What a patch raises that is not made for the code as it is; that shows nothing."""
+"""Errors of a patch that does not fit the present code; they show nothing about the step."""
 Patches = list[tuple[Any, str, Any]]
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """name: what is left out. kind: of the histories that must notice. patches: made when it is applied."""
+    """name: the step that is left out. kind: the histories that must notice. patches: target, attribute, value; made
+    anew whenever the mutation is applied.
+    """
 
     name: str
     kind: str
@@ -32,7 +34,7 @@ class Mutation:
 
     @property
     def is_rare(self) -> bool:
-        """Whether it takes hundreds of histories to notice."""
+        """Whether it may take thousands of histories to notice."""
         return self.name in RARE
 
 
@@ -49,7 +51,7 @@ MUTATIONS = [
 
 @contextmanager
 def applied(mutation: Mutation) -> Iterator[None]:
-    """While this is open the step is gone."""
+    """Apply a mutation while this is open."""
     with ExitStack() as stack:
         for target, name, value in mutation.patches():
             stack.enter_context(mock.patch.object(target, name, value))
@@ -58,7 +60,9 @@ def applied(mutation: Mutation) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Caught:
-    """By which history a mutation was noticed, and how; seed -1, how "" if by none of `histories`."""
+    """The result of a hunt. seed: of the history that noticed, -1 if none did. histories: how many were tried. how: the
+    broken law, "" for none.
+    """
 
     name: str
     seed: int
@@ -67,7 +71,7 @@ class Caught:
 
 
 def hunt(mutation: Mutation, first_seed: int, histories: int) -> Caught:
-    """Run histories of the mutation's kind until one notices. Raises TypeError if what it patches has changed."""
+    """Run histories of the mutation's kind until one notices. Raises TypeError if it does not fit the code."""
     tried = 0
     with applied(mutation):
         for seed in range(first_seed, first_seed + 100 * histories):
@@ -86,5 +90,5 @@ def hunt(mutation: Mutation, first_seed: int, histories: int) -> Caught:
 
 
 def hunt_nth(place: int, *, seed: int, histories: int) -> Caught:
-    """Hunt the mutation at a place of the list: what a process that was spawned can be sent."""
+    """Hunt the mutation at an index of the list: a spawned process can be sent an index, but no mutation."""
     return hunt(MUTATIONS[place], seed, histories)

@@ -1,7 +1,4 @@
-"""The join's closing rules and resume points with one step less.
-
-In: nothing. Out: `MUTATIONS`: for each name, what to patch. This file must never be imported by anything that ships.
-"""
+"""Mutations of the join: its closing rules and its resume points, each with one step less."""
 
 from __future__ import annotations
 
@@ -75,15 +72,16 @@ def _end_without_grace() -> Any:
 
     def at_end(self: Inputs, ends: Any, topic: str, position: int, clock: Any) -> int | None:
         found = right(self, ends, topic, position, clock)
-        return None if found is None else found + self._plan.clock.grace_ms
+        rule = self._plan.clock
+        return None if found is None or rule is None else found + rule.grace_ms
 
     return at_end
 
 
 def _clock_after_the_answer(self: EndWatch) -> Any:
-    known, _ = self._queries.high_watermarks_known(self._places)
+    known, _ = self._queries.high_watermarks_known(self._partitions)
     now = self._clock_ms()
-    kept = {place: end for place, end in self.snapshot.items() if place in self._places}
+    kept = {place: end for place, end in self.snapshot.items() if place in self._partitions}
     self.snapshot = MappingProxyType({**kept, **{place: End(now, offset) for place, offset in known.items()}})
     return self.snapshot
 
@@ -108,7 +106,7 @@ def _whole_buffer(self: ImpressionBuffer, time_ms: int) -> int:
 
 
 def _own_word() -> Any:
-    """Log time of both inputs, where every clock is believed."""
+    """Log time of both inputs with `agree` 1: every clock is believed."""
     right = LogTime.__init__
 
     def begin(self: LogTime, agree: int, log_time: int) -> None:
@@ -118,7 +116,7 @@ def _own_word() -> Any:
 
 
 def _with_spec(of: type, **changes: Any) -> Any:
-    """Some class of the join, made with other settings; their fingerprint stays."""
+    """A class of the join, made with other settings but the fingerprint of the right ones."""
     right = of.__init__  # type: ignore[misc]
 
     def begin(self: Any, spec: JoinSpec, *args: Any, **kwargs: Any) -> None:
@@ -181,7 +179,7 @@ def _run_as_one_tick(self: ClickRows, time_ms: int, stop: int) -> int:
 
 
 def _look_again_for(cursor: bool) -> Any:
-    """A tick made again where its cursor, or else its border, would lie by what has been read now."""
+    """Makes a tick again with the cursor, or the border, that what has been read now would give it."""
     right = PartitionState._make_tick_again
 
     def make(self: PartitionState, mark: Mark) -> Any:
@@ -199,7 +197,7 @@ def _look_again_for(cursor: bool) -> Any:
 
 
 def _rows_beyond_the_cursor() -> Any:
-    """What clicks are kept by, where rows end with what has been read: clicks ahead are lent to the memory."""
+    """Lets rows of clicks end with what has been read, not at the cursor: lends the memory the clicks read ahead."""
     right = JoinState.emit
 
     def emit(self: JoinState, *args: Any) -> Any:
@@ -266,13 +264,13 @@ MUTATIONS = {
     "closing: no grace": lambda: [(Inputs, "_at_end", _end_without_grace())],
     "closing: the clock is read after the answer": lambda: [
         (EndWatch, "ask", _clock_after_the_answer),
-        (process, "END_DELAY_SHARE", 0.9),  # not of the mutation itself: more of the trouble in question
+        (process, "END_DELAY_SHARE", 0.9),  # no part of the mutation: more of the trouble that it needs
         (process, "DELAY_MS", 12),
         (kafka, "PARTIAL_READS", 1),
     ],
     "closing: no answer counts as the old one": lambda: [
         (EndWatch, "ask", _old_answer_for_new()),
-        (process, "END_ERROR_SHARE", 0.8),  # not of the mutation itself: more of the trouble in question
+        (process, "END_ERROR_SHARE", 0.8),  # no part of the mutation: more of the trouble that it needs
         (kafka, "PARTIAL_READS", 1),
     ],
     "clock: it always closes": lambda: [(PartitionClock, "_may_follow", _always_follow)],

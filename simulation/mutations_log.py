@@ -1,7 +1,4 @@
-"""Rule R and rule W with one step less.
-
-In: nothing. Out: `MUTATIONS`: for each name, what to patch. This file must never be imported by anything that ships.
-"""
+"""Mutations of rule R and rule W: each with one step less."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ def _short_of_the_end() -> Any:
     return read_on
 
 
-def _believe_the_hint(self: LogTail, hint: Hint, end: int, **_: Any) -> Iterator[Accepted | None]:
+def _believe_the_hint(self: LogTail, hint: Hint, end: int, **options: Any) -> Iterator[Accepted | None]:
     known = Accepted(RuleR(hint.known, partition=self.partition), hint.read_from, after=hint)
     for _ in self.read_on(known, end):
         yield None
@@ -149,7 +146,7 @@ def _take_errors_for_offsets() -> Any:
 
 
 def _lose(kind: str) -> list[tuple[Any, str, Any]]:
-    """Not of the mutation itself: in every history this is what is lost."""
+    """No part of the mutation: makes this kind of loss happen in every history."""
     return [(joiners, "LOSSES", (kind,)), (joiners, "LOSS_SHARE", 1.0)]
 
 
@@ -175,7 +172,7 @@ MUTATIONS = {
     ],
     "rule W 1: a log that seems to lack its resume points is not looked at again": lambda: [
         (partition_module, "LOOK_AGAIN", 0),
-        (process, "STALE_SHARE", 0.3),  # not of the mutation itself: more of the trouble in question
+        (process, "STALE_SHARE", 0.3),  # no part of the mutation: more of the trouble that it needs
     ],
     "rule W 1: topic ids are not compared": lambda: [
         *_lose("input recreated"),

@@ -1,7 +1,4 @@
-"""The publication's steps and the replica's rules with one less.
-
-In: nothing. Out: `MUTATIONS`: for each name, what to patch. This file must never be imported by anything that ships.
-"""
+"""Mutations of the steps of a publication and of a replica's rules: each with one less."""
 
 from __future__ import annotations
 
@@ -139,7 +136,7 @@ def _no_pages() -> Any:
 
 
 def _often_torn() -> list[tuple[Any, str, Any]]:
-    """Not of the mutation itself: more of the trouble in question."""
+    """No part of the mutation: makes more of the trouble that it needs."""
     return [(publishers, "TORN_SHARES", (0.6,))]
 
 

@@ -1,7 +1,4 @@
-"""Which marks of a training log count, written down once more, slowly.
-
-In: the entries of a log. Out: marks with their offsets. This file must never use `RuleR` or `find_chain`.
-"""
+"""Rule R written down once more, slowly. This file must never use `RuleR` or `find_chain`."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ from stream_learner.core.log.marks import GENESIS, Mark
 
 @lru_cache(50_000)
 def read(value: bytes) -> tuple[RecordHeader, Mark | None]:
-    """A record's header, and the mark if it is one."""
+    """The header of a record, and the mark if it is one."""
     record = open_record(value)
     return record.header, decode_mark(record) if record.header.kind is Kind.MARK else None
 
 
 def accepted_marks(entries: Sequence[Entry]) -> list[tuple[int, Mark]]:
-    """The marks that count, with their offsets, of a log that is read from its beginning."""
+    """The accepted marks with their offsets, of a log that is read from its beginning."""
     found: list[tuple[int, Mark]] = []
     last = GENESIS
     records: dict[tuple[int, int], list[int]] = {}
@@ -41,7 +38,7 @@ def accepted_marks(entries: Sequence[Entry]) -> list[tuple[int, Mark]]:
 
 
 def chain_is_sure(log: Log, start: int = 0) -> bool:
-    """Whether a log, cut off at `start`, shows its accepted marks beyond doubt: most marks in sight are accepted."""
+    """Whether a log without the records before `start` leaves no doubt: far more than half its marks are accepted."""
     start = max(start, log.start)
     if not start:
         return True

@@ -1,7 +1,6 @@
 """One joiner process: production `PartitionJoiner`s on the model of Kafka, and the role's loop in a few lines.
 
-In: a world that says what trouble there is. Out: what the process appends and commits, or its death.
-This file must never look into a record, nor repair what a joiner did.
+The world decides what goes wrong. A process must never look into a record, nor repair what a joiner did.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from simulation.events import CLICK_EVENTS, IMPRESSION_EVENTS
-from simulation.kafka import Appender, Log, Queries, Reader
+from simulation.kafka import Appender, Died, Log, Queries, Reader
 from stream_learner.adapters.kafka import EndWatch, TopicAndPartition
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec
@@ -28,26 +27,22 @@ from stream_learner.roles.joiner.start_offsets import StartRule
 
 IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
 END_DELAY_SHARE = 0.2
-"""How often time passes before a broker says where a partition ends."""
+"""The share of questions for an end during which time passes."""
 END_ERROR_SHARE = 0.05
-"""How often it does not say it."""
+"""The share of questions for an end that are not answered."""
 DELAY_MS = 4
-"""Whatever a broker is asked takes less than this."""
+"""Every answer of a broker takes less than this."""
 STALE_SHARE = 0.05
-"""How often a broker tells an older end of the training log."""
+"""The share of questions to which a broker tells an older end of the training log."""
 STALE_IN_A_ROW = 2
-"""So often one after the other, at most: a broker catches up."""
+"""The most old ends in a row: a broker catches up."""
 NO_LIMIT = BadShare(1.0, 1)
 _IMPRESSION_DECODER = ImpressionDecoder(IMPRESSION_EVENTS, FeatureSpec.from_dict({}))
 _CLICK_DECODER = ClickDecoder(CLICK_EVENTS)
 
 
-class Died(BaseException):
-    """kill -9: nothing in the process may catch it."""
-
-
 class World(Protocol):
-    """What a process sees of the world around it."""
+    """The world as a process sees it."""
 
     now: int
     quiet: bool
@@ -58,6 +53,7 @@ class World(Protocol):
     close_idle: bool
     grace_ms: int
     idle_after_ms: int
+    partitions: int
     partition_count: int
     record_bytes: int
     buffer_bytes: int
@@ -67,35 +63,35 @@ class World(Protocol):
     topic_ids: dict[str, bytes]
 
     def pass_time(self, ms: int) -> None:
-        """Time goes on."""
+        """Let time pass."""
 
     def note_writer(self, process: Process, attempt: int) -> None:
-        """A process begins an attempt."""
+        """Note that a process begins an attempt."""
 
     def hint(self, partition: int) -> str:
-        """What the group has for a partition."""
+        """The metadata that the group has for a partition."""
 
     def commit(self, process: Process, partition: int, hint: str) -> None:
-        """A process commits to the group."""
+        """Commit the hint of a partition to the group."""
 
     def leave_behind(self, appender: Appender) -> None:
-        """What a producer has under way may still land."""
+        """Keep the records that a producer has in flight; some may still land."""
 
 
 class _Silent:
-    """Takes log lines."""
+    """A logger that drops all lines."""
 
     def bind(self, **fields: object) -> _Silent:
         return self
 
     def info(self, event: str, **fields: object) -> None:
-        """Nobody reads it."""
+        """Drop a line."""
 
     warning = info
 
 
 class _Questions(Queries):
-    """Notes when the process asked where a partition ends, if it was told."""
+    """Notes the time of every question for an end that was answered."""
 
     def __init__(self, process: Process) -> None:
         super().__init__(process)
@@ -104,7 +100,7 @@ class _Questions(Queries):
     def high_watermarks_known(
         self, places: Iterable[TopicAndPartition]
     ) -> tuple[dict[TopicAndPartition, int], dict[TopicAndPartition, StreamLearnerError]]:
-        """As ever."""
+        """The ends, as `Queries` tells them."""
         asked = self._process.world.now
         known, failed = super().high_watermarks_known(places)
         for place in known:
@@ -130,7 +126,7 @@ class Process:
         self.asked: defaultdict[TopicAndPartition, list[int]] = defaultdict(list)
         queries = _Questions(self)
         self.appender = Appender(self)
-        self.ends = EndWatch(queries, self.wall_clock_ms)
+        self.ends = EndWatch(queries, self.wall_clock_ms)  # type: ignore[arg-type]
         inputs = InputPlan(
             settings=self,  # type: ignore[arg-type]
             impressions_topic=IMPRESSIONS,
@@ -140,8 +136,8 @@ class Process:
             bad_share=NO_LIMIT,
             clock=self._clock_rule(),
             clock_ms=self.wall_clock_ms,
-            new_reader=Reader,  # type: ignore[arg-type]
-            new_reader_beside=Reader,  # type: ignore[arg-type]
+            new_reader=Reader,
+            new_reader_beside=Reader,
         )
         self.plan = PartitionPlan(
             settings=self,  # type: ignore[arg-type]
@@ -170,7 +166,7 @@ class Process:
         return ClockRule(world.grace_ms, world.spec.lateness_ms, world.idle_after_ms) if world.close_idle else None
 
     def wall_clock_ms(self) -> int:
-        """The time by this process's own clock."""
+        """The wall clock of this process."""
         return max(self.world.now + self.clock_ahead_ms, 0)
 
     def _new_attempt_id(self) -> int:
@@ -179,7 +175,7 @@ class Process:
         return attempt
 
     def edge(self, name: str) -> None:
-        """A call to a broker: time passes, an error, a death. Only while there is trouble."""
+        """Called at every call to a broker: while there is trouble, time passes, or an error or death is raised."""
         world = self.world
         if world.quiet:
             return
@@ -196,7 +192,7 @@ class Process:
             raise BrokerUnreachable("no answer") if name != "append" else RetryLater("the queue is full")
 
     def stale_end(self, place: TopicAndPartition, end: int) -> int:
-        """Sometimes a broker knows only an older end of the training log, for a while."""
+        """The end that a broker tells; sometimes, for a while, an older one of the training log."""
         stale = place[0] == LOG and not self.world.quiet and self.rng.random() < STALE_SHARE
         if not stale or self._stale_in_a_row == STALE_IN_A_ROW:
             self._stale_in_a_row = 0
@@ -207,7 +203,7 @@ class Process:
         return older
 
     def turn(self) -> None:
-        """Once around the role's loop. Raises Stop where the process must end, Died."""
+        """Do one turn of the role's loop. Raises Stop where the process must end, and Died."""
         rng = self.rng
         while self.events and (self.world.quiet or rng.random() < 0.3):
             self._follow(*self.events.popleft())
@@ -249,7 +245,7 @@ class Process:
             delivery.tag.deliver(delivery)
 
     def _renew_appender(self) -> None:
-        """The producer is of no use any more: every attempt is dropped."""
+        """The producer cannot be used any more: drop every attempt."""
         self.world.seen["producers renewed"] += 1
         held = set(self.partitions)
         for partition in held:

@@ -1,9 +1,9 @@
-"""Histories of publishers and scorers: learners that crash, fence each other and tear transactions; replicas anywhere.
+"""Histories of publishers and scorers: learners that crash, fence each other and tear transactions; replicas that begin
+anywhere.
 
-In: a seed. Out: nothing, or AssertionError with the law that was broken.
-A learner here is the production `Learner` and `Publication`, a scorer the production `Replica`; Kafka is the model.
-The oracle is the model's weights as they were when a tick was first folded, remembered for every tick. This file must
-never look into a record of the topic.
+A learner is the production `Learner` and `Publication`, a scorer the production `Replica`. The oracle remembers for
+every tick the weights as they were when it was first folded; it never looks into a record of the topic. A broken law is
+an AssertionError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from simulation.kafka import Calm, Coordinator, Log, Queries, Reader, TransactionalPublisher
+from simulation.evidence import law
+from simulation.kafka import Calm, Coordinator, Died, Log, Queries, Reader, TransactionalPublisher
 from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.model.fold import Learner
@@ -33,23 +34,13 @@ from stream_learner.roles.learner.publication import Publication
 TOPIC = "snapshots"
 CONTENT = {"name": "m", "tick_ms": 1, "features": {}, "inputs": {}, "metrics": {}}
 TORN_SHARES = (0.0, 0.1, 0.3)
-"""In a history one of these is how often a commit does not end well."""
+"""One of these is the share of commits that fail in a history."""
 UNIVERSE = np.sort(np.array([(i * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 for i in range(1, 33)], np.uint64))
-
-
-class Died(BaseException):
-    """kill -9: nothing in the process may catch it."""
-
-
-def law(holds: bool, text: str) -> None:
-    """Raise AssertionError with the law's text unless it holds."""
-    if not holds:
-        raise AssertionError(text)
 
 
 @dataclass
 class Checkpoint:
-    """A learner's durable state: the tick it is of, its rows, the rest."""
+    """A learner's durable state as of a tick."""
 
     tick: int = -1
     rows: StateRows | None = None
@@ -57,7 +48,7 @@ class Checkpoint:
 
 
 class _Publication(Publication):
-    """With a scan of the table that knows which keys there are: the real one looks at every sub-table for each page."""
+    """Looks only at keys of `UNIVERSE` when it scans the table: the real scan of every page takes longer."""
 
     def _rows_of(self, prefix: Prefix) -> WeightRows:
         rows = self._learner.table.rows_of(UNIVERSE)
@@ -66,14 +57,14 @@ class _Publication(Publication):
 
 
 class Machine:
-    """Where a learner runs, with its disk."""
+    """A machine on which a learner runs, with its disk."""
 
     def __init__(self) -> None:
         self.disk = Checkpoint()
 
 
 class Process:
-    """One learner process: it folds, checkpoints and publishes."""
+    """One learner process, which folds, checkpoints and publishes."""
 
     def __init__(self, world: World, machine: Machine) -> None:
         self.world, self.machine, self.rng = world, machine, world.rng
@@ -103,11 +94,11 @@ class Process:
         )
 
     def new_attempt_id(self) -> int:
-        """Another one each time."""
+        """A number that is another each time."""
         return self.rng.getrandbits(64)
 
     def edge(self, name: str) -> None:
-        """A call to a broker: an error, a death, or nothing."""
+        """Called at every call to a broker: raises an error or death, or does nothing."""
         world = self.world
         if world.quiet:
             return
@@ -125,7 +116,7 @@ class Process:
         return end
 
     def commit_fate(self) -> str:
-        """How a commit ends: done; not done, and known; or not known to the publisher, whatever it is."""
+        """How a commit ends: done, aborted, torn, or unknown to the publisher."""
         if self.world.quiet or self.rng.random() > self.world.torn_share:
             return "done"
         fate = self.rng.choice(("aborted", "unknown, done", "unknown, open", "torn", "torn"))
@@ -133,7 +124,7 @@ class Process:
         return fate
 
     def turn(self) -> None:
-        """Fold some ticks, perhaps checkpoint, perhaps publish. Raises Fenced, Died."""
+        """Fold some ticks, perhaps checkpoint, perhaps publish. Raises Fenced and Died."""
         rng = self.rng
         for _ in range(rng.randrange(1, 4)):
             self.fold()
@@ -143,14 +134,14 @@ class Process:
             self.publish()
 
     def fold(self) -> None:
-        """The next tick. Whoever folds it, the state is the same."""
+        """Fold the next tick; the world checks that the state is the same whoever folds it."""
         self.tick += 1
         for record in self.world.records_of(self.tick):
             self.learner.fold(record, self.tick)
         self.world.note(self.tick, self.learner)
 
     def checkpoint(self) -> None:
-        """What a crash leaves."""
+        """Write to the disk what a crash leaves."""
         learner = self.learner
         learner.table.take_changed_for_checkpoint(self.tick)
         rows = learner.table.rows_of(UNIVERSE)
@@ -158,7 +149,7 @@ class Process:
         self.machine.disk = Checkpoint(self.tick, kept, learner.state_scalars())
 
     def publish(self) -> None:
-        """Steps 1 to 4 of the publication, as far as they go."""
+        """Take steps 1 to 4 of the publication, as far as they succeed."""
         try:
             if not self.begun:
                 self.publication.begin()
@@ -173,7 +164,7 @@ class Process:
 
 
 class Scorer:
-    """A replica and its readers, as a scorer follows."""
+    """A replica and its readers, as a scorer has them."""
 
     def __init__(self, world: World) -> None:
         self.world, self.logs = world, world.logs
@@ -187,10 +178,10 @@ class Scorer:
         self.at_least = world.published
 
     def edge(self, name: str) -> None:
-        """Reading always goes on."""
+        """Do nothing: reads never fail."""
 
     def below(self, limit: int) -> int:
-        """Readers read some of what is there."""
+        """A random number, so that readers read some of the records; the largest once trouble is over."""
         return limit - 1 if self.world.quiet else self.world.rng.randrange(limit)
 
     def stale_end(self, place: TopicAndPartition, end: int) -> int:
@@ -198,7 +189,7 @@ class Scorer:
         return end
 
     def read(self) -> None:
-        """Read some records of some shards; whatever is served is checked at every step."""
+        """Read some records of every shard; check what is served after each record."""
         for shard in self.world.rng.sample(range(len(self.readers)), len(self.readers)):
             reader = self.readers[shard]
             batch = reader.read(self.world.rng.choice((1, 3, 100)))
@@ -211,7 +202,7 @@ class Scorer:
             self.check()
 
     def check(self) -> None:
-        """What is served is exactly the model at its version; versions never go back."""
+        """The replica serves exactly the model at its version; versions never go back."""
         replica, world = self.replica, self.world
         if replica.served is None:
             world.seen["answers not ready"] += 1
@@ -264,7 +255,7 @@ class World:
         self.scorers: list[Scorer] = []
 
     def records_of(self, tick: int) -> list[ExampleRecord]:
-        """The training log's records of a tick: the same whoever asks."""
+        """The records of a tick in the training log: the same for everybody who asks."""
         while len(self.ticks) <= tick:
             self.ticks.append([self._record(len(self.ticks))] if self.rng.random() < 0.9 else [])
         return self.ticks[tick]
@@ -290,7 +281,7 @@ class World:
         )
 
     def note(self, tick: int, learner: Learner) -> None:
-        """The model at a tick, when it is folded first; after that, that it is the same again."""
+        """Remember the model at a tick when it is first folded; later check that it is the same again."""
         digest = learner.digest()
         if tick in self.truth:
             law(self.truth[tick][1] == digest, f"tick {tick} folded again gives another model")
@@ -299,7 +290,7 @@ class World:
         self.truth[tick] = (learner.weights(rows.columns).astype(np.float32).tolist(), digest)
 
     def run(self) -> None:
-        """Trouble for a while, then one learner and no trouble until every scorer is there."""
+        """Make trouble for a while, then let one learner go on until every scorer has its last version."""
         rng = self.rng
         for _ in range(rng.randrange(8, 45)):
             self.trouble()
@@ -326,13 +317,13 @@ class World:
                 self._restart(process)
 
     def _restart(self, process: Process) -> None:
-        """The same machine again, from its disk; the transaction that was open stays open."""
+        """Start the machine's process again, from its disk; an open transaction stays open."""
         self.seen["publishers restarted"] += 1
         self.processes.remove(process)
         self.processes.append(Process(self, process.machine))
 
     def trouble(self) -> None:
-        """A second learner, a pause, a crash, compaction, a scorer that starts or dies, or nothing."""
+        """Start a second learner, pause or crash one, compact, start or end a scorer, or do nothing."""
         rng, roll = self.rng, self.rng.random()
         if roll < 0.08 and len(self.processes) == 1:
             other = self.machines[1] if self.processes[0].machine is self.machines[0] else self.machines[0]

@@ -1,7 +1,4 @@
-"""Runs histories: one, or many over some processes, and says what was reached.
-
-In: seeds. Out: counters of what happened, and the seeds that broke a law. This file must never know a law.
-"""
+"""Runs histories, one or many, in some processes: counts what happened, and keeps the seeds that broke a law."""
 
 from __future__ import annotations
 
@@ -14,32 +11,32 @@ from dataclasses import dataclass, field
 from simulation import joiners, laws, publishers
 
 PUBLISHING_EVERY = 8
-"""Every so many seeds the history is one of publishers and scorers, which takes longer; else one of joiners."""
+"""One seed in eight makes a history of publishers and scorers, which takes longer; the others one of joiners."""
 CHUNK = 50
 
 
 @dataclass
 class Outcome:
-    """Of some histories: how many there were of each kind, what they reached, what broke."""
+    """histories: how many of each kind. seen: how often each thing happened in them. failures: seed and broken law."""
 
     histories: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, other: Outcome) -> None:
-        """Take in the outcome of other histories."""
+        """Add the outcome of other histories."""
         self.histories.update(other.histories)
         self.seen.update(other.seen)
         self.failures += other.failures
 
 
 def kind_of(seed: int) -> str:
-    """What the history of a seed is about."""
+    """The kind of history that a seed makes."""
     return "publishing" if seed % PUBLISHING_EVERY == 0 else "joining"
 
 
 def run_history(seed: int, *, trace: bool = False) -> Outcome:
-    """One history, a function of its seed alone. Whatever is raised in it is a failure."""
+    """Run one history, a function of its seed alone. Any exception in it is a failure."""
     outcome = Outcome(Counter({kind_of(seed): 1}))
     try:
         if kind_of(seed) == "joining":
@@ -64,7 +61,7 @@ def _run_chunk(seeds: range) -> Outcome:
 
 
 def run_histories(first_seed: int, histories: int, jobs: int) -> Iterator[Outcome]:
-    """The outcomes of so many histories, in pieces, as they come."""
+    """Run histories in `jobs` processes; yields an outcome for every few of them."""
     chunks = _chunks(first_seed, histories)
     if jobs == 1:
         yield from map(_run_chunk, chunks)

@@ -1,8 +1,7 @@
-"""How often the rule of silent clicks is wrong, and how soon it is right: `python -m simulation.silence --days 30`.
+"""Measures how often the rule of silent clicks is wrong, and how soon it is right: `python -m simulation.silence`.
 
-In: days, a seed. Out: for generated streams, how often a joiner would have held although clicks were well, and how long
-it takes after they have stopped. A stream is a second a row: impressions, clicks.
-This file must never look into the rule: it sees what a joiner sees.
+For generated streams it prints how often a joiner would have held the join although clicks came as ever, and how long
+it takes to notice when they have stopped. A stream is two numbers for each second: impressions and clicks.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from stream_learner.roles.joiner.click_silence import Arrived, ClickSilence
 DAY_S = 86_400
 START_MS = 1_700_000_000_000
 STOPPED_S = 2 * DAY_S
-"""So long a stream goes on without a click, to see when it is noticed."""
+"""The time that a stream goes on without clicks at its end, in which the rule should notice."""
 
 Counts = NDArray[np.int64]
 
 
 class Site(NamedTuple):
-    """Impressions a second, and the share of them that is clicked, on average."""
+    """per_s: impressions a second. ctr: the share of them that is clicked, on average."""
 
     per_s: float
     ctr: float
@@ -35,7 +34,9 @@ SITES = (Site(0.02, 0.02), Site(0.1, 0.01), Site(1, 0.02), Site(20, 0.02), Site(
 
 
 class Result(NamedTuple):
-    """What the rule made of a stream. noticed_s: after its last click, None if never."""
+    """holds, held_s: how often, and how long, the rule held the join for no reason. noticed_s: the time from the last
+    click to the hold, None if there was none.
+    """
 
     stream: str
     site: Site
@@ -44,11 +45,11 @@ class Result(NamedTuple):
     held_s: int
     noticed_s: int | None
     missed: float
-    """Clicks that would have come until it was noticed."""
+    """The clicks that would have come until the hold."""
 
 
 def streams(site: Site, days: int, rng: np.random.Generator) -> Iterator[tuple[str, Counts, Counts]]:
-    """Name, impressions and clicks of every kind of stream."""
+    """Every kind of stream: its name, its impressions and its clicks."""
     n = days * DAY_S
     seconds = np.arange(n)
     flat = np.full(n, site.per_s)
@@ -88,7 +89,7 @@ def _clusters(n: int, per_s: float, rng: np.random.Generator) -> Counts:
 
 
 def watch(stream: str, site: Site, impressions: Counts, clicks: Counts, rng: np.random.Generator) -> Result:
-    """Run the rule over a stream, and on without clicks until it notices."""
+    """Run the rule over a stream, then on without clicks until it holds."""
     silence = ClickSilence()
     holds = held_s = 0
     for second, (shown, clicked) in enumerate(zip(impressions.tolist(), clicks.tolist(), strict=True)):
@@ -110,7 +111,7 @@ def _noticed(silence: ClickSilence, at_ms: int, impressions: list[int]) -> int |
 
 
 def results(days: int, seed: int, sites: tuple[Site, ...] = SITES) -> Iterator[Result]:
-    """Every stream of every site."""
+    """The results for every stream of every site."""
     for number, site in enumerate(sites):
         rng = np.random.default_rng([seed, number])
         for name, impressions, clicks in streams(site, days, rng):
@@ -120,7 +121,7 @@ def results(days: int, seed: int, sites: tuple[Site, ...] = SITES) -> Iterator[R
 def main(
     arguments: list[str] | None = None, say: Callable[[str], None] = print, sites: tuple[Site, ...] = SITES
 ) -> int:
-    """Print a row for each stream and the sum. Returns 0."""
+    """Print a line for each stream, and the sum. Returns 0."""
     parser = argparse.ArgumentParser(prog="python -m simulation.silence", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--days", type=int, default=30, help="length of each stream (30)")
     parser.add_argument("--seed", type=int, default=1, help="of the generator (1)")

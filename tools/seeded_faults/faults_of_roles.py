@@ -183,7 +183,6 @@ FAULTS = (
         new="    alive = any(heartbeat.alive() for heartbeat in heartbeats)\n",
         tests=(
             "tests/roles/common/test_lifecycle.py",
-            "tests/roles/common/test_liveness.py",
             "tests/adapters/http/test_http.py",
         ),
     ),

@@ -1,17 +1,17 @@
-"""A process beside this one: `python -m MODULE`, told what to do in JSON, never in pickles.
+"""A module of ours as a child process, `python -m MODULE`: it is told what to do in JSON, reports, and ends with this
+process.
 
-In: a module of ours, a message. Out: a process that ends with this one, and what it reports.
-This file must never put a message on a command line or into an environment: it may hold secrets.
+A message may hold secrets, so it must never be on a command line or in an environment.
 
 | between the two | |
 |---|---|
-| the child's standard input | one line of JSON, the message; its end is the end of the parent, however that came |
+| the child's standard input | one line of JSON, the message; it ends when the parent has ended, in whatever way |
 | the child's standard output | lines of JSON, the child's reports |
 | standard error | the parent's: logs |
 | SIGTERM | asks the child to stop, as often as it may come |
-| SIGINT | none of the child's business: a terminal sends it to all, and the parent passes it on |
+| SIGINT | the child ignores it: a terminal sends it to parent and child, and the parent asks the child to stop |
 
-A module that is to be a child calls `Parent.meet` first of all, below `if __name__ == "__main__"`.
+A module that runs as a child calls `Parent.meet` first of all, below `if __name__ == "__main__"`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ ORPHANED = 128 + signal.SIGTERM
 
 
 class Child:
-    """A child as its parent sees it. It is looked after by one thread; `alive` and `exit_code` may be asked by any."""
+    """A child as its parent sees it. Used by one thread; `alive` and `exit_code` may be asked from any."""
 
     def __init__(self, module: str, message: Mapping[str, Any], *, descriptors: Sequence[int] = ()) -> None:
         """Start `python -m module`. descriptors: open files that the child has under the same numbers.
 
         Raises OSError where no process can be started.
         """
-        # What is blocked stays blocked in the child, until it has said that it does not want it.
+        # The child inherits the blocked SIGINT, and unblocks it when it ignores it: else one could end it before that.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process = subprocess.Popen(
@@ -60,7 +60,7 @@ class Child:
         self._to_child, self._from_child = self._process.stdin, self._process.stdout
         os.set_blocking(self._from_child.fileno(), False)
         self._rest = b""
-        # One that has ended already takes no message; its exit code says more.
+        # A child that has ended already takes no message; its exit code says why.
         with suppress(BrokenPipeError):
             _write_line(self._to_child.fileno(), message)
 
@@ -76,22 +76,22 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, minus the signal's number where a signal ended it; None while it runs."""
+        """The exit code; minus the signal's number where a signal ended it, None while it runs."""
         return self._process.poll()
 
     def reports(self) -> list[Any]:
-        """What it has reported since the last call, in order. Never waits; a line that is not whole is left out."""
+        """The reports since the last call, in order. Never waits; a line that is not whole comes in a later call."""
         while chunk := self._from_child.read(READ_BYTES):
             self._rest += chunk
         *lines, self._rest = self._rest.split(b"\n")
         return [json.loads(line) for line in lines]
 
     def ask_to_stop(self) -> None:
-        """Let it finish what it has begun."""
+        """Send SIGTERM: the child finishes what it has begun, and ends."""
         self._process.terminate()
 
     def end(self, within_s: float) -> None:
-        """Wait for its end; one that takes longer is killed. Nothing is reported after it; may be called twice."""
+        """Wait for its end, and kill it after `within_s`. No reports can be read afterwards. May be called twice."""
         try:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -102,10 +102,7 @@ class Child:
 
 
 class Parent:
-    """The parent as its child sees it.
-
-    message: what the parent had to say. stopping: is set when the child is asked to stop.
-    """
+    """The parent as its child sees it. stopping: is set when the parent asks the child to stop."""
 
     def __init__(self, message: Any, stopping: Stopping, reports_fd: int) -> None:
         self.message = message
@@ -116,8 +113,8 @@ class Parent:
     def meet(cls) -> Parent:
         """Take over signals, standard input and output; wait for the message. Call once, from the main thread.
 
-        Whatever else is written to standard output goes to standard error. Ends the process where the parent is gone
-        before it has said anything.
+        From then on, whatever the process writes to standard output goes to standard error. Ends the process where the
+        parent ends before it has sent a message.
         """
         stopping = Stopping()
         signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
@@ -134,12 +131,12 @@ class Parent:
         return cls(json.loads(line), stopping, reports_fd)
 
     def report(self, value: Any) -> None:
-        """Send a value that JSON can hold. Waits while the parent does not read; where it is gone, nothing happens."""
+        """Send a value that JSON can hold. Waits while the parent does not read; does nothing where it has ended."""
         with suppress(BrokenPipeError):
             _write_line(self._reports_fd, value)
 
     def when_gone(self, act: Callable[[], None]) -> None:
-        """Call `act`, in a thread of its own, when the parent is gone, and end the process when that returns."""
+        """When the parent has ended, call `act` in a thread of its own, then end this process."""
 
         def watch() -> None:
             while os.read(STDIN, READ_BYTES):
@@ -151,7 +148,7 @@ class Parent:
 
 
 def _write_line(descriptor: int, value: Any) -> None:
-    """Write a value as one line, all of it. Raises BrokenPipeError where nobody reads any more."""
+    """Write a value as one line. Raises BrokenPipeError where nobody reads any more."""
     rest = memoryview(json.dumps(value, separators=(",", ":")).encode() + b"\n")
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -169,6 +166,9 @@ _IMPORTS_FROM_HERE = _imports_from_here()
 
 
 def _environment() -> dict[str, str]:
-    """That of this process. A child looks into the working directory for modules only where this process does: with
-    `-m` alone, a file there with the name of a library would be taken for it. (Python 3.10 always looks.)"""
+    """The environment of this process, for the child.
+
+    The child looks for modules in the working directory only where this process does: with `-m` alone, a file there
+    with the name of a library would be imported in its place. (Python 3.10 always looks there.)
+    """
     return dict(os.environ) if _IMPORTS_FROM_HERE else {**os.environ, "PYTHONSAFEPATH": "1"}

@@ -1,11 +1,8 @@
-"""Load or compile a role's kernels before it starts, and say so where they are compiled.
+"""Loads the kernels of a role from the cache before it starts, or compiles them.
 
-In: parts of `core.warmup`. Out: compiled kernels, in memory and in the cache on disk.
-This file must never be quiet for long while it compiles, nor keep a signal from being heard.
-
-On a terminal a line on stderr names the part that is being compiled. Elsewhere the log has one event:
-`compiling_kernels`, or `waiting_for_kernels` where another process compiles them. `kernels_cannot_be_kept` says that
-the next start compiles again.
+While it compiles, a line on stderr names the part, on a terminal. Elsewhere the log has one event: `compiling_kernels`,
+or `waiting_for_kernels` where another process compiles them. `kernels_cannot_be_kept` says that the next start compiles
+again.
 """
 
 from __future__ import annotations
@@ -37,15 +34,16 @@ class Stop(Protocol):
 
 
 def load_kernels(roles: Iterable[str], optimizers: Iterable[Optimizer] = (), stop: Stop | None = None) -> bool:
-    """Load the kernels that roles need from the cache, or compile them; False as soon as `stop` is set. See `load`."""
+    """`load` the kernels that these roles need, with these optimizers."""
     return load(parts_of(roles, optimizers), stop)
 
 
 def load(parts: Sequence[Part], stop: Stop | None = None) -> bool:
-    """Load kernels from the cache, or compile them, and wait for that; False as soon as `stop` is set.
+    """Load kernels from the cache, or compile them, and wait for that; returns False as soon as `stop` is set.
 
-    The work is done in a thread of its own, because a compiler hears no signal. A process that ends before it is done
-    must end with `os._exit`: a compiler does not survive an ordinary end. Raises what the compiler raised.
+    The work is done in a thread of its own, because Python handles no signal while the compiler runs. A process that
+    ends before it is done must end with `os._exit`: the compiler crashes at an ordinary end. Raises what the compiler
+    raised.
     """
     loading = Loading(parts)
     report = Progress(loading) if _on_terminal() else LogLine(loading)
@@ -68,8 +66,7 @@ def load(parts: Sequence[Part], stop: Stop | None = None) -> bool:
 class Loading:
     """Kernels that are being loaded or compiled.
 
-    parts: what is to be loaded. current: which of them it has come to. error: what the compiler raised. ended: is set
-    at the end.
+    current: the index of the present one of `parts`. error: what the compiler raised. ended: is set at the end.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -88,12 +85,12 @@ class Loading:
 
     @property
     def left(self) -> Sequence[Part]:
-        """The part that is being loaded or compiled, and those after it."""
+        """The present part and those after it."""
         return self.parts[self.current :]
 
     @property
     def expected_s(self) -> float:
-        """About how long the parts that are left take, where all of them are compiled."""
+        """About how long it takes to compile the parts that are left."""
         return sum(part.first_time_s for part in self.left)
 
     def _load(self) -> None:
@@ -108,21 +105,21 @@ class Loading:
 
 
 class LogLine:
-    """Says once in the log that kernels are compiled, or that another process compiles them."""
+    """Logs once that kernels are compiled, or that another process compiles them."""
 
     def __init__(self, loading: Loading) -> None:
         self._loading = loading
         self._said: set[str] = set()
 
     def look(self) -> None:
-        """Say what is to be said."""
+        """Log what has become known since the last look."""
         if MACHINE_CODE.waits:
             self._say("waiting_for_kernels", "another process compiles them")
         if self._loading.compiles:
             self._say("compiling_kernels", "once on this machine; later starts load them")
 
     def close(self) -> None:
-        """Nothing is left to say."""
+        """Do nothing: a line of a log stays."""
 
     def _say(self, event: str, note: str) -> None:
         if event not in self._said:
@@ -133,7 +130,7 @@ class LogLine:
 
 
 class Progress:
-    """A line on the terminal that tells which part is compiled, and about how long it will take in all."""
+    """A line on the terminal: the part that is compiled, the time since the start, and about how long all takes."""
 
     def __init__(self, loading: Loading) -> None:
         self._loading = loading
@@ -141,7 +138,7 @@ class Progress:
         self._shown = False
 
     def look(self) -> None:
-        """Write the line anew where kernels are compiled."""
+        """Write the line anew, if kernels are compiled."""
         loading = self._loading
         if not loading.compiles and not MACHINE_CODE.waits:
             return
@@ -155,7 +152,7 @@ class Progress:
         self._write(f"\r{who}: {place}, {seconds}\x1b[K")
 
     def close(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._shown:
             self._write("\r\x1b[K")
 
@@ -169,7 +166,7 @@ def _on_terminal() -> bool:
 
 
 def _say_unkept() -> None:
-    """Say once that what is compiled cannot be kept."""
+    """Log once that compiled kernels cannot be kept on disk."""
     reason = MACHINE_CODE.unkept
     if reason and not _SAID_UNKEPT.is_set():
         _SAID_UNKEPT.set()

@@ -1,9 +1,4 @@
-"""What was published last: the end of each partition of the snapshot topic.
-
-In: the snapshot topic. Out: the last version record of every shard, the last model record, and what
-a torn publication left.
-This file must never take an uncommitted record for a published one.
-"""
+"""Reads the last publication of a model from the end of each partition of its snapshot topic."""
 
 from __future__ import annotations
 
@@ -35,15 +30,15 @@ FIRST_LOOK_RECORDS = 64
 LOOK_FURTHER = 8
 READ_RECORDS = 1000
 AT_ONCE = 8
-"""So many partitions are opened before the first of them is read: each waits for its own connection."""
+"""The number of partitions that are opened before the first of them is read: so they connect at the same time."""
 
 
 @dataclass(frozen=True)
 class LastPublication:
     """The last version record of each shard, None where a shard has none; the last model record.
 
-    torn: by shard, the number of the publication of which visible records lie behind the last version record: such a
-    record is the last of its publication, so the rest of this one is lost. Shards without are not in it.
+    torn: by shard, the number of a publication that has records behind the last version record. A version record is
+    the last record of its publication, so the rest of this one is lost. Shards without such records are not in it.
     """
 
     versions: tuple[VersionRecord | None, ...]
@@ -52,7 +47,7 @@ class LastPublication:
 
     @property
     def complete_up_to(self) -> int:
-        """The version up to which every shard is published, -1 if one has nothing."""
+        """The version that every shard has reached, -1 if one has none."""
         return min((-1 if v is None else v.stamp.version for v in self.versions), default=-1)
 
     @property
@@ -74,7 +69,10 @@ def read_last_publication(
     *,
     new_reader: Callable[..., Reader] = PartitionReader,
 ) -> LastPublication:
-    """Read the end of every partition. Raises DamagedLog, NewerFormat, StateOfAnotherModel (another shard count)."""
+    """Read the end of every partition, committed records only.
+
+    Raises DamagedLog, NewerFormat, and StateOfAnotherModel where the topic has another number of shards.
+    """
     places = [(topic, shard) for shard in range(shards)]
     ends, starts = queries.last_stable_offsets(places), queries.earliest(places)
     open_at = partial(new_reader, settings, topic, with_keys=True, name="last-published")
@@ -95,7 +93,7 @@ def read_last_publication(
 
 
 def _several(open_at: OpenAt, topic: str, spans: Sequence[tuple[int, int, int]]) -> list[tuple[Records, int]]:
-    """`_last_records` of some partitions, each given with its earliest offset and its end."""
+    """`_last_records` of some partitions. spans: shard, earliest offset, end."""
     with ExitStack() as stack:
         readers = {
             shard: stack.enter_context(open_at(shard, max(end - FIRST_LOOK_RECORDS, earliest)))
@@ -108,10 +106,11 @@ def _several(open_at: OpenAt, topic: str, spans: Sequence[tuple[int, int, int]])
 def _last_records(
     open_at: OpenAt, topic: str, shard: int, earliest: int, end: int, reader: Reader | None
 ) -> tuple[Records, int]:
-    """The last version record of a partition, and in the first one the last model record: looking back further and
-    further, since markers take offsets and compaction leaves gaps. And the number of a torn publication, 0 for none.
+    """The last version record of a partition, in the first partition also the last model record; and the number of a
+    torn publication, 0 for none.
 
-    reader: stands where the first look begins; None for an empty partition.
+    Looks back further and further, since markers take offsets and compaction leaves gaps. reader: at the offset where
+    the first look begins; None for an empty partition.
     """
     wanted = {VERSION_KEY, MODEL_KEY} if shard == MODEL_SHARD else {VERSION_KEY}
     if reader is None:
@@ -151,7 +150,7 @@ def _read(reader: Reader, topic: str, shard: int, end: int, wanted: set[bytes]) 
 
 
 def _number(value: bytes) -> int:
-    """Of which publication a record is; 0 for one that no reader can use."""
+    """The number of a record's publication; 0 for a record that cannot be used."""
     try:
         return stamp_of(value).sequence
     except RecordError:

@@ -1,8 +1,5 @@
-"""Start, turn, stop: what every role's loop has in common; the clock it goes by, and brokers that are away.
-
-In: signals and a role; reports of trouble, and answers that have come. Out: a loop that turns until it is told to
-stop; a log line at each end of an outage. This file must never know what a role does in its turns, nor take silence
-for an answer: librdkafka reports a broker that is away now and then, and is silent in between.
+"""The loop that every role has: open, turn until told to stop, finish, close. Also the wall clock, the answers to
+probes, and outages of brokers.
 """
 
 from __future__ import annotations
@@ -23,18 +20,18 @@ from stream_learner.roles.common import startup
 IDLE_S = 0.004
 """How long a loop rests after a turn in which nothing was done."""
 OPENING_S = 1.0
-"""How long a role that is told to stop while it starts may still take: it has nothing to keep."""
+"""How long a role may take to open after it was told to stop; then the process ends, for it has nothing to keep."""
 
 
 GARBAGE_OBJECTS = 10_000
-"""So many more objects than at the last look, and the process looks for garbage among the new ones."""
+"""The collector looks at the new objects when there are this many more than at its last look."""
 
 
 class Role(Protocol):
     """What `run_role` turns: `open`, then `turn` again and again, then `finish` and `close`, in one thread."""
 
     def open(self) -> None:
-        """Take what the role needs: state, membership, connections."""
+        """Load state, connect, join the group."""
 
     def turn(self) -> bool:
         """Do a bounded piece of work; False if there was nothing to do."""
@@ -43,24 +40,24 @@ class Role(Protocol):
         """Make durable what has been done. Called when the role was told to stop, never after an error."""
 
     def close(self) -> None:
-        """Give everything back, and make nothing durable. Called once, also after an error."""
+        """Release everything, and make nothing durable. Called once, also after an error."""
 
 
 class HasReadiness(Protocol):
-    """What `all_ready` asks."""
+    """A role as `all_ready` asks it."""
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the role does its part, "" if nothing."""
+        """The reason why the role does not do its part, "" if it does."""
 
 
 class Stopping:
-    """Says when to stop: on the first SIGINT or SIGTERM, or when anyone calls `set`.
+    """Is set by the first SIGINT or SIGTERM, or by a call of `set`.
 
-    A second signal ends the process at once, with the signal's usual exit code; nothing that was promised
-    is lost by that, because every role recovers from a kill. So does a stop that takes longer than it may.
+    A second signal ends the process at once, with the signal's usual exit code; so does a stop that takes too long.
+    Nothing durable is lost by that, because every role recovers from a kill.
 
-    error: what made the process stop, where it was not a signal.
+    error: what made the process stop, None for a signal.
     """
 
     def __init__(self) -> None:
@@ -80,7 +77,7 @@ class Stopping:
     def listen(self, timeout_s: float | None = None) -> Stopping:
         """Take over SIGINT and SIGTERM. Call from the main thread.
 
-        timeout_s: how long the process may take to stop, from then on; None for as long as it likes.
+        timeout_s: how long the process may take to stop, once it was told to; None for no limit.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
@@ -96,7 +93,7 @@ class Stopping:
         self.end_now()
 
     def end_now(self) -> None:
-        """End the process without another word; what is durable stays, what is not will be made again."""
+        """End the process at once; what is durable stays, the rest is made again at the next start."""
         if self.error is not None:
             os._exit(getattr(self.error, "exit_code", 1))
         os._exit(128 + (self.signal or signal.SIGTERM))
@@ -109,9 +106,9 @@ class Stopping:
 
 
 class Heartbeat:
-    """When the loop last turned, for the liveness probe: a loop that hangs is not alive.
+    """The time of the last turn, for the liveness probe: a loop that hangs is not alive.
 
-    A role that has not turned yet is: loading a large state takes its time, and whatever waits there has a time-out.
+    A role that has not turned yet is alive: loading a large state takes long, and everything that waits has a time-out.
     """
 
     def __init__(self, limit_s: float = 60.0) -> None:
@@ -133,9 +130,9 @@ class Heartbeat:
 def run_role(
     role: Role, stopping: Stopping, heartbeat: Heartbeat | None = None, opened: threading.Event | None = None
 ) -> None:
-    """Open a role, turn it until `stopping`, finish and close it. Errors pass on after the close.
+    """Open a role, turn it until `stopping` is set, finish and close it. Raises what the role raises, after the close.
 
-    opened: is set when the role is open, or has failed to.
+    opened: is set when `open` has returned or raised.
     """
     pulse = heartbeat or Heartbeat()
     try:
@@ -155,11 +152,11 @@ def run_role(
 
 @contextmanager
 def looking_for_garbage_seldom() -> Iterator[None]:
-    """Meanwhile this process looks for garbage after `GARBAGE_OBJECTS` new objects, and not after Python's 700.
+    """Within this, the collector runs after `GARBAGE_OBJECTS` new objects instead of Python's 700.
 
-    Records come by the thousand, an object each, which is gone once its batch is taken apart: by Python's threshold
-    they are looked at several times a batch, for nothing, at a tenth of a joiner's time. Now what is there for a
-    batch alone starts no search, and circles that nobody holds are still found, for they stay and are counted.
+    A batch has thousands of records, each an object that is freed with the batch. By Python's threshold the collector
+    would run several times a batch, find nothing, and take a tenth of a joiner's time. Cycles of objects stay, are
+    counted, and so are still found.
     """
     before = gc.get_threshold()
     gc.set_threshold(GARBAGE_OBJECTS, *before[1:])
@@ -213,10 +210,10 @@ def _wait_for(threads: Sequence[threading.Thread], opened: Sequence[threading.Ev
 
 
 def end_where_starting(stopping: Stopping, started: Callable[[], bool], *, say: bool = True) -> None:
-    """From now on, a process that is told to stop and has not started ends, whatever it waits for; `say` as of
-    `startup.end`.
+    """From now on, end the process when it is told to stop before it has started, whatever it waits for.
 
-    For what waits in the main thread; `run_roles` sees to it by itself.
+    For processes that wait in the main thread; `run_roles` does this by itself. started: whether it has started. say:
+    as of `startup.end`.
     """
 
     def watch() -> None:
@@ -230,13 +227,13 @@ def end_where_starting(stopping: Stopping, started: Callable[[], bool], *, say: 
 
 
 def all_alive(heartbeats: Iterable[Heartbeat]) -> tuple[bool, str]:
-    """For the liveness probe: whether every loop turns, and what to say."""
+    """For the liveness probe: whether every loop turns, and the text of the answer."""
     alive = all(heartbeat.alive() for heartbeat in heartbeats)
     return alive, "ok" if alive else "a loop has not turned for a minute"
 
 
 def all_ready(roles: Iterable[HasReadiness]) -> tuple[bool, str]:
-    """For the readiness probe: whether every role does its part, and what is missing."""
+    """For the readiness probe: whether every role does its part, and the text of the answer."""
     missing = [reason for role in roles if (reason := role.why_not_ready)]
     return not missing, "; ".join(missing) or "ok"
 
@@ -247,9 +244,12 @@ def wall_clock_ms() -> int:
 
 
 class BrokerOutage:
-    """One role's view of the brokers. Used by one thread; `since_s` may be asked from any.
+    """An outage as one role sees it: logged when it begins and when it ends. Used by one thread; `since_s` by any.
 
-    since_s: when it began, by the monotonic clock; None while brokers answer.
+    Silence is no answer: librdkafka reports a broker that is away now and then, and is silent in between. So an outage
+    lasts until an answer has come.
+
+    since_s: when the outage began, by the monotonic clock; None while brokers answer.
     """
 
     def __init__(self, log: Logger, began: str, ended: str, *, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -262,7 +262,7 @@ class BrokerOutage:
         self._reported_s = 0.0
 
     def report(self, reason: str) -> bool:
-        """Something could not be done because brokers do not answer; whether that is news."""
+        """Brokers did not answer. Returns whether an outage begins with that."""
         self._reported_s = self._clock_s()
         if self.since_s is not None:
             return False
@@ -271,7 +271,7 @@ class BrokerOutage:
         return True
 
     def answered(self, at_s: float) -> None:
-        """Brokers have answered at this time; an answer from before the last report says nothing."""
+        """Brokers have answered at this time; an answer from before the last report ends nothing."""
         if self.since_s is not None and at_s > self._reported_s:
             self._log.info(self._ended, seconds=round(self._clock_s() - self.since_s, 1))
             self.since_s = None

@@ -1,18 +1,16 @@
-"""One partition of the training log, read: its records, its marks, the ticks that rule R accepts.
+"""Reads one partition of the training log: its records, its marks, the ticks that rule R accepts.
 
-In: a reader of the partition, or records that it has read. Out: records, marks, accepted ticks; a record that cannot be
-used as an error of an operator, by the table of `adapters.record_errors`.
-This file must never hold more than one batch of records and what rule R keeps of them.
+Every reader of the training log uses these functions, at its own pace. A record that cannot be used becomes an error
+for an operator, by the table of `adapters.record_errors`. No more than one batch of records is in memory, and what rule
+R keeps of earlier ones.
 
-Whoever reads the training log reads it by these functions, at its own pace:
-
-| who                                            | reads                                       |
-|------------------------------------------------|---------------------------------------------|
-| the joiner before it writes (`accepted`)       | accepted ticks, a piece at a time           |
-| the learner (`log_follower`)                   | accepted ticks of what has come, for ever   |
-| `log_reader`, for all that read a log once | accepted ticks from one end to the other    |
-| `inspect` (`log_inspection`)                   | marks and records, accepted or not          |
-| `audit` (`audit.log_walk`)                     | records and marks; it drives rule R itself  |
+| reader                                              | reads                                        |
+|-----------------------------------------------------|----------------------------------------------|
+| the joiner before it writes (`roles.joiner.log_tail`) | accepted ticks, a piece at a time            |
+| the learner (`roles.learner.log_follower`)          | accepted ticks of what has come, for ever    |
+| whoever reads a log once (`accepted_ticks` below)   | accepted ticks from one end to the other     |
+| `inspect` (`operations.inspect_log`)                | marks and records, accepted or not           |
+| `audit` (`operations.audit.log_walk`)               | records and marks; it drives rule R itself   |
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ RawRecords = Iterable[tuple[int, bytes | None]]
 
 
 class Beginning(NamedTuple):
-    """Where to begin in a log whose first records are gone: with rule R after `mark`, and the record at `offset`."""
+    """The place to begin in a log whose first records are gone: after `mark`, with the record at `offset`."""
 
     offset: int
     mark: Mark
@@ -55,12 +53,12 @@ class Beginning(NamedTuple):
 
 
 def records_of(batch: RawBatch | None) -> RawRecords:
-    """The records of a batch; none where nothing came."""
+    """The records of a batch; none for None."""
     return () if batch is None else zip(batch.offsets.tolist(), batch.values, strict=True)
 
 
 def pieces(reader: Reader, end: int, most: int = READ_RECORDS, wait_s: float = WAIT_S) -> Iterator[RawRecords]:
-    """The records from the reader's position to `end`, read by read; the last read may bring some from beyond it."""
+    """The records from the reader's position to `end`, a batch at a time; the last batch may reach beyond `end`."""
     while reader.position < end:
         yield records_of(reader.read(most, wait_s))
 
@@ -76,7 +74,7 @@ def records(reader: Reader, end: int) -> Iterator[tuple[int, bytes | None]]:
 def marks(place: TopicAndPartition, found: RawRecords, *, skip_damaged: bool = False) -> Iterator[tuple[int, Mark]]:
     """The marks among records of a partition, accepted or not, with their offsets.
 
-    Raises DamagedLog and NewerFormat, unless what cannot be used is to be skipped.
+    skip_damaged: skip records that cannot be used; else DamagedLog and NewerFormat are raised for them.
     """
     for offset, value in found:
         try:
@@ -100,7 +98,7 @@ def accepted(rule: RuleR, place: TopicAndPartition, found: RawRecords) -> Iterat
 
 
 def beginning_in_sight(found: Iterable[tuple[int, Mark]]) -> Beginning | None:
-    """Where to begin, by the marks that are left: after the first of their longest chain; None without any mark."""
+    """The place to begin by the marks that are left: after the first of their longest chain; None without a mark."""
     first = find_chain(list(found))
     return None if first is None else Beginning(first[0] + 1, first[1])
 
@@ -113,10 +111,10 @@ def accepted_ticks(
     *,
     new_reader: Callable[..., Reader] = PartitionReader,
 ) -> Generator[AcceptedTick, None, None]:
-    """The accepted ticks of a partition up to the high watermark of now.
+    """The accepted ticks of a partition up to the present high watermark.
 
-    Where the log has lost its beginning they are those after the earliest mark of the longest chain in sight, which
-    takes one more reading of it. Raises LogTrimmed, DamagedLog, NewerFormat, BrokerUnreachable.
+    Where the log has lost its beginning they are those after the earliest mark of the longest chain in sight; to find
+    that, the log is read once more. Raises LogTrimmed, DamagedLog, NewerFormat, BrokerUnreachable.
     """
     place = (topic, partition)
     end, earliest = queries.high_watermarks([place])[place], queries.earliest([place])[place]

@@ -1,8 +1,4 @@
-"""How large a record may be that a topic takes: asked of the brokers, so that records are made to fit.
-
-In: topics, and how large their records are to be. Out: sizes that fit. This file must never make a record larger than
-the settings say, nor let a role begin that could make one that does not fit.
-"""
+"""The largest record that a topic takes, as its settings say: records are made to fit before a role begins."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ LIMIT = "max.message.bytes"
 
 
 class RecordSizes:
-    """The limits of some topics. Where they may not be asked for, the settings count."""
+    """The limits of some topics, asked once each. Where they may not be asked for, our settings alone count."""
 
     def __init__(self, admin: Admin, log: Logger) -> None:
         self._admin = admin
@@ -25,7 +21,7 @@ class RecordSizes:
         self._limits: dict[str, int | None] = {}
 
     def fitting(self, topic: str, wanted_bytes: int, setting: str) -> int:
-        """The size of a record's value: as wanted, or what the topic takes. `setting` is what says how large."""
+        """The largest value of a record: `wanted_bytes`, or what the topic takes. setting: is named in the log."""
         limit_bytes = self.limit_bytes(topic)
         if limit_bytes is None or wanted_bytes <= limit_bytes:
             return wanted_bytes
@@ -39,7 +35,7 @@ class RecordSizes:
         return self._limits[topic]
 
     def batch_bytes(self, *topics: str) -> int | None:
-        """How large a batch of records may be that any of these topics takes; None where that cannot be asked."""
+        """The largest batch of records that each of these topics takes; None where that cannot be asked."""
         return min((limit for topic in topics if (limit := self.limit_bytes(topic)) is not None), default=None)
 
     def _ask(self, topic: str) -> int | None:
@@ -55,7 +51,7 @@ class RecordSizes:
 
 
 def example_record_bytes(sizes: RecordSizes, topic: str, wanted_bytes: int, max_features: int) -> int:
-    """The bound of a record of the training log.
+    """The largest record of the training log.
 
     Raises ConfigError where a single example of `features.max_features` would not fit.
     """

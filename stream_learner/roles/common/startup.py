@@ -1,10 +1,7 @@
-"""A role that is told to stop while it starts ends at once, with exit code 0 and a word in the log.
+"""Ends a process that gets SIGTERM or SIGINT while its role starts: at once, with exit code 0 and a line in the log.
 
-In: SIGTERM or SIGINT. Out: the end of the process. This file must never import what takes time before it listens: a
-signal that comes while a role is imported is heard too.
-
-A role that starts has nothing to keep. When it has something, `Stopping.listen` takes over the signals, or `over` gives
-them back.
+A role that starts has nothing to keep yet. Once it has, `Stopping.listen` takes over the signals, or `over` gives them
+back. Signals count while modules are imported too, so this file must never import anything that takes time.
 """
 
 from __future__ import annotations
@@ -22,10 +19,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """From here on the process starts, until a role says that this is over; at the end all is as it was before.
+    """Within this, the process starts, until `over` is called; at the end signals and collector are as before.
 
-    Nothing that is imported meanwhile is garbage, so nobody looks for garbage in it. Does nothing outside of the main
-    thread, which alone hears signals.
+    Nothing that is imported meanwhile is garbage, so the collector is off. Does nothing outside of the main thread,
+    which alone gets signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -40,21 +37,23 @@ def starting() -> Iterator[None]:
 
 
 def imported() -> None:
-    """What the role needs is imported: look for garbage again, but not in that."""
+    """The role's modules are imported: switch the collector on again, for new objects only."""
     for start in _STARTS:
         start.collect()
 
 
 def over() -> None:
-    """The role has started: signals are again what they were before, unless it has taken them over itself."""
+    """The role has started: signals are as before, unless the role has taken them over itself."""
     for start in _STARTS:
         start.collect()
         start.give_back_signals()
 
 
 def end(*, say: bool = True) -> None:
-    """End the process with exit code 0: the role was stopped while it started. say: in the log; a child leaves that to
-    its parent."""
+    """End the process with exit code 0, because it was told to stop while it started.
+
+    say: whether to log that; a child leaves it to its parent.
+    """
     if say:
         _say()
     os._exit(0)
@@ -69,7 +68,7 @@ def _say() -> None:
 
 
 class _Start:
-    """What was before a role began to start, and whether it was told to stop since."""
+    """Signals and collector as they were before a role began to start, and whether it was told to stop since."""
 
     def __init__(self) -> None:
         self._told = False
@@ -78,20 +77,20 @@ class _Start:
         self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
 
     def collect(self) -> None:
-        """Look for garbage again where it was looked for before, but not in what there is now."""
+        """Switch the collector on if it was on before; it never looks at the objects that there are now."""
         if self._collects:
             gc.freeze()
             gc.enable()
             self._collects = False
 
     def give_back_signals(self) -> None:
-        """Signals as they were before, where nobody else has taken them over since."""
+        """Restore the signals that nobody else has taken over since."""
         for number, before in self._before.items():
             if signal.getsignal(number) == self._on_signal:
                 signal.signal(number, before)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """The first signal ends the process from another thread: this one may be about to write to the log itself."""
+        """The first signal ends the process from another thread: this one may be writing to the log itself."""
         if self._told:
             os._exit(128 + number)
         self._told = True

@@ -1,21 +1,17 @@
-"""The control topic, read whole and written to.
+"""Reads the control topic whole, and writes to it.
 
-In: the control topic, a record to be. Out: what all records add up to; where a record went, and who wrote in between.
-This file must never write a record without having read all that is there, nor take its own record for the last one
-without having looked.
-
-Records are appended by an idempotent producer; nothing is locked. What makes that safe, for an alias:
+Records are appended by an idempotent producer; nothing is locked. For an alias, these steps make that safe:
 
 1. Read to the last stable offset; make the new record from what is there.
 2. Append it, and see whether it went to the offset expected.
-3. Read on past it. What all records add up to is the truth (`core/control/records.py`, `merged`).
-4. Where the last record of the key is not that, because somebody wrote in between, write that; back to 3.
+3. Read on past it. All records of the key together say what holds (`core/control/state.py`, `merged`).
+4. If the last record of the key says something else, because somebody wrote in between, append what holds; back to 3.
 
 | a crash after | leaves                                         | the next writer                           |
 |---------------|------------------------------------------------|-------------------------------------------|
 | step 1        | nothing new                                    | begins at step 1                          |
 | step 2 or 3   | a record that may lack another one's change    | merges both in step 1, writes both        |
-| step 4        | what all records add up to                     | begins at step 1                          |
+| step 4        | a last record that says what holds             | begins at step 1                          |
 """
 
 from __future__ import annotations
@@ -40,8 +36,9 @@ MISSING = "Run `stream-learner topics ensure`, which makes it; `topics.control` 
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a record: its offset, what the records of its key add up to now (None where somebody deleted
-    them all), and what others wrote between the reading and the writing."""
+    """offset: of the record. now: what all records of its key say together, None where somebody deleted them. between:
+    the records of others that came between the reading and the writing.
+    """
 
     offset: int
     now: Record | None
@@ -66,9 +63,9 @@ class ControlTopic:
         self.read()
 
     def read(self) -> list[tuple[int, Record]]:
-        """Read on to the last stable offset as it is now; the records that could be read, with their offsets.
+        """Read on to the present last stable offset. Returns the records that can be used, with their offsets.
 
-        One that cannot be used is logged, and kept in `state.unusable`.
+        A record that cannot be used is logged, and kept in `state.unusable`.
         """
         place = (self.topic, PARTITION)
         end = self._admin.offsets.last_stable_offsets([place])[place]
@@ -96,13 +93,13 @@ class ControlTopic:
             return None
 
     def check(self, key: bytes) -> None:
-        """Raise DamagedLog or NewerFormat, with the place, where the last record of this key cannot be used."""
+        """Raise DamagedLog or NewerFormat where the last record of this key cannot be used."""
         error = self.state.unusable.get(key)
         if error is not None:
             raise error_in_topic(error, self.topic, PARTITION, error.offset or 0)
 
     def write(self, record: Record) -> Written:
-        """Steps 2 to 4, for a record that was made from `state`.
+        """Take steps 2 to 4 for a record that was made from `state`.
 
         Raises RetryLater or BrokerUnreachable where it is not known whether the record was written, NotAuthorised.
         """
@@ -121,7 +118,7 @@ class ControlTopic:
             # Step 3: read on past it.
             found = self.read()
             between += [other for at, other in found if at < offset and other.key == key]
-            # Step 4: write what all records add up to, where the last one is not that.
+            # Step 4: append what all records say together, if the last one says something else.
             current = self.state.current(key)
             if current is None or current == self.state.latest[key]:
                 return Written(first, current, between)
@@ -137,7 +134,10 @@ class ControlTopic:
 
 
 def require_control(admin: Admin, topic: str) -> TopicInfo:
-    """The control topic as it is. Raises TopicMissing, PartitionCountsDiffer, and what `Admin.require` raises."""
+    """Require the control topic, with one partition.
+
+    Raises TopicMissing, PartitionCountsDiffer, and what `Admin.require` raises.
+    """
     try:
         found = admin.require([topic])[topic]
     except TopicMissing as error:

@@ -1,8 +1,7 @@
 """Follows the control topic in a thread of its own, for roles that obey it.
 
-In: the control topic. Out: what all its records add up to; a call after every look.
-This file must never end because of what it reads, or because the topic or the brokers are not there: it keeps what it
-knew, says so once in the log, and goes on looking.
+Nothing that is read, and no topic or broker that is away, ends the watch: it keeps what it knew, logs the trouble once,
+and goes on looking.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ LOOK_S = 0.1
 AGAIN_S = 5.0
 """How long it waits before it looks for the topic again."""
 CALM_S = 30.0
-"""That nothing came is no proof that the topic can be read. It counts as one when no error has come for so long: of
-brokers that are away librdkafka reports one every ten seconds or so."""
+"""The topic counts as readable again, though no record came, when no error has come for so long: while brokers are away
+librdkafka reports an error every ten seconds or so."""
 STOP_S = 2.0
-"""How long `stop` waits; a thread that asks brokers that do not answer ends after its question."""
+"""How long `stop` waits for the thread; while brokers do not answer it may take longer to end."""
 BUFFER_BYTES = 1 << 20
 
 
 class ControlWatch:
-    """What the control topic says. `state` and the properties may be asked from any thread, and never wait."""
+    """The present content of the control topic. `state` and the properties may be read from any thread; none waits."""
 
     def __init__(
         self,
@@ -42,7 +41,8 @@ class ControlWatch:
         on_look: Callable[[], None] = lambda: None,
     ) -> None:
         """on_look: called in the watch's thread after every look, a few times a second, also while nothing can be
-        read; what it raises ends the watch."""
+        read; an exception of it ends the watch.
+        """
         self.topic = topic
         self.state = ControlState()
         self.problem: StreamLearnerError | None = None
@@ -62,7 +62,7 @@ class ControlWatch:
         self._thread = threading.Thread(target=self._run, name="control-watch", daemon=True)
 
     def start(self) -> ControlWatch:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
         return self
 
@@ -73,7 +73,7 @@ class ControlWatch:
             self._thread.join(STOP_S)
 
     def wait_settled(self, timeout_s: float) -> bool:
-        """Wait until the topic has been read to its end, or is known not to be readable; whether that is so."""
+        """Wait until the topic has been read to its end, or is known not to be readable. Returns whether it is so."""
         return self._settled.wait(timeout_s)
 
     @property
@@ -111,7 +111,7 @@ class ControlWatch:
             self._stop.wait(AGAIN_S)
 
     def _open(self) -> None:
-        """Begin at the beginning, apart from what is known: that goes on to count until all has been read."""
+        """Begin at the beginning, into a new state: `state` stays as it is until the topic has been read to its end."""
         place = (self.topic, PARTITION)
         self._admin = self._admin or Admin(self._settings)
         found = require_control(self._admin, self.topic)
@@ -124,7 +124,7 @@ class ControlWatch:
         )
 
     def _read(self) -> bool:
-        """Take what comes within LOOK_S; whether anything came."""
+        """Take the records that come within LOOK_S. Returns whether any came."""
         assert self._reader is not None and self._topics is not None
         self._topics.check()
         batch = self._reader.read(READ_RECORDS, LOOK_S)
@@ -143,9 +143,9 @@ class ControlWatch:
             self._log.error("control_record_unusable", reason=str(error))
 
     def _note(self, error: StreamLearnerError, cause: Exception | None = None) -> None:
-        """Say once that the topic cannot be read, and begin anew where the reader is of no more use.
+        """Log once that the topic cannot be read, and close the reader where it cannot go on.
 
-        A site without aliases, pauses and pins need not have the topic.
+        A topic that never was is logged for debugging only: a site without aliases, pauses and pins needs none.
         """
         if type(self.problem) is not type(error):
             never_was = isinstance(error, TopicMissing) and not self._was_read

@@ -1,23 +1,22 @@
-"""Whether clicks have stopped although impressions go on: for longer than chance and the usual lulls explain.
+"""The rule by which clicks count as silent: they have stopped although impressions go on, for longer than chance and
+the usual lulls explain.
 
-In: how many records came into both topics, in all partitions of this process, as of times that are arguments; what an
-earlier process knew. Out: whether the join is to be held, and what to say of it.
-This file must never ask for the time, nor look at events: it counts what arrives, so that reading late, catching up
-and full buffers mean nothing to it.
+The rule counts the records that come into both topics, in all partitions of this process. It never looks at events that
+were read: reading late, catching up and full buffers must mean nothing to it. Times are arguments.
 
 Time is cut into slots of `SLOT_MS`. A slot in which clicks came, however many, is an *arrival*: a burst or a batch
 counts once. A *lull* is a run of slots with impressions and no click; its length is counted in impressions, so that a
-quiet night is no lull. The usual rate is arrivals / impressions over about the last `MEMORY` arrivals; a lull makes it
-lower only when it has ended.
+quiet night is no lull. The usual rate is arrivals / impressions over about the last `MEMORY` arrivals. A lull lowers
+that rate only when it has ended.
 
 The join is held when a lull reaches both
   1. `NEEDED` expected arrivals (the rate times its impressions, but no more than its slots). Were arrivals independent,
      chance would do that with probability exp(-30) = 1e-13 for each arrival;
-  2. `LONGEST` times the longest lull that ended in the last day or two: arrivals that come in bursts, and nights in
-     which fewer people click, are told by the lulls they make.
-It is not held before `ARRIVALS` arrivals and `LEARN_MS` have been seen. It ends with the next click in any partition.
-A lull that was held for counts no longer than twice what held it: an outage hardly changes what is usual, and what was
-no outage is usual after one or two times.
+  2. `LONGEST` times the longest lull that ended in the last day or two: where arrivals come in bursts, or fewer people
+     click at night, earlier lulls show it.
+It is not held before `ARRIVALS` arrivals and `LEARN_MS` have been seen. The hold ends with the next click in any
+partition. The lull of a hold counts with at most twice the length that it had when the hold began: so an outage hardly
+changes what is usual, and a long lull that is no outage counts as usual after one or two times.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ DAY_MS = 86_400_000
 
 
 class Arrived(NamedTuple):
-    """How many records came since the look before, as of `at_ms`."""
+    """The number of records that came since the look before, as of `at_ms`."""
 
     at_ms: int
     impressions: int
@@ -42,9 +41,10 @@ class Arrived(NamedTuple):
 
 
 class Usual(NamedTuple):
-    """What a process has learned of its clicks, for the next one: see the module's first lines.
+    """What a process has learned of its clicks and hands on to the next one.
 
-    arrivals: how many were seen. rate: arrivals for each impression. longest: of the last lulls, impressions.
+    arrivals: how many were seen. rate: arrivals for each impression. longest: the length of the longest of the last
+    lulls, impressions. held: whether the join is held.
     """
 
     arrivals: int
@@ -53,12 +53,12 @@ class Usual(NamedTuple):
     held: bool
 
     def to_text(self) -> str:
-        """As text without a colon."""
+        """The values as text without a colon."""
         return f"{self.arrivals},{self.rate:.6g},{self.longest},{self.held:d}"
 
     @classmethod
     def from_text(cls, text: str) -> Usual | None:
-        """What `to_text` wrote; None where it is something else."""
+        """The values of a text that `to_text` wrote; None for any other text."""
         try:
             arrivals, rate, longest, held = text.split(",")
             found = cls(int(arrivals), float(rate), int(longest), held == "1")
@@ -91,7 +91,7 @@ class ClickSilence:
 
     @property
     def expected(self) -> float:
-        """How many arrivals the present lull should have had."""
+        """How many arrivals the present lull would have had at the usual rate."""
         rate = self._recent / self._exposed if self._exposed else 0.0
         return min(rate * self.impressions, float(self._slots))
 
@@ -102,7 +102,7 @@ class ClickSilence:
         return Usual(self._arrivals, rate, max(self._longest), self.held)
 
     def recall(self, usual: Usual) -> None:
-        """Begin with what an earlier process knew, unless this one knows more already."""
+        """Begin with what an earlier process had learned, unless this one has seen more already."""
         if usual.arrivals <= self._arrivals or not usual.rate:
             return
         self._arrivals = usual.arrivals
@@ -113,7 +113,7 @@ class ClickSilence:
         self.held, self._held_at = usual.held, 0
 
     def note(self, came: Arrived) -> None:
-        """So many records came."""
+        """Count the records that came."""
         if self.since_ms < 0:
             self.since_ms = came.at_ms
         if self._learned_ms < 0:

@@ -1,8 +1,4 @@
-"""The dead letters of one partition, from the reading of a record until its letter is in the topic.
-
-In: records that could not be used, as they are read. Out: letters to hand to the producer, not too many at once.
-This file must never keep a letter's bytes once it was handed over, nor call one written before it is acknowledged.
-"""
+"""The dead letters of one partition, from the reading of a record until its letter is in the topic."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LETTER_BYTES = 512
-"""What a letter takes besides its value: key, headers, the producer's own."""
+"""About what a letter takes in memory besides its value: key, headers, the producer's own structures."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +23,15 @@ class DeadLetter:
 
     @property
     def nbytes(self) -> int:
-        """About what it takes in memory, bytes."""
+        """About how much memory it takes, bytes."""
         return LETTER_BYTES + len(self.value or b"")
 
 
 class DeadLetters:
-    """Letters that are not in their topic yet: those read, and those handed over and not acknowledged.
+    """Letters that are not in their topic yet: those that wait, and those in flight. Of the latter only sizes are kept.
 
-    begin: by input topic, the offset from which on records need a letter; those before it have theirs, because a mark
-    has counted them. limit_bytes: no letter is handed over while so many bytes are on their way.
+    begin: by input topic, the offset from which on records need a letter; records before it have theirs, because a mark
+    has counted them. limit_bytes: no letter is handed over while so many bytes are in flight.
     """
 
     def __init__(self, begin: Mapping[str, int], limit_bytes: int) -> None:
@@ -48,12 +44,12 @@ class DeadLetters:
 
     @property
     def nbytes(self) -> int:
-        """About what all of them take in memory, bytes."""
+        """About how much memory all of them take, bytes."""
         return self._read_bytes + self._bytes_on_their_way
 
     @property
     def wait(self) -> bool:
-        """Whether some were read that were not handed over yet: better read no more."""
+        """Whether letters wait to be handed over; no record should be read until they are."""
         return bool(self._read)
 
     @property
@@ -62,12 +58,12 @@ class DeadLetters:
         return not self._read and not self._on_their_way
 
     def add(self, letter: DeadLetter) -> None:
-        """A dead record was read."""
+        """Take the letter of a record that was read."""
         self._read.append(letter)
         self._read_bytes += letter.nbytes
 
     def hand_over(self) -> DeadLetter | None:
-        """The next letter for the producer, in the order read; None while none may be handed over."""
+        """The next letter for the producer, in the order of reading; None while none may be handed over."""
         if not self._read or self._bytes_on_their_way >= self._limit_bytes:
             return None
         letter = self._read.popleft()
@@ -77,6 +73,6 @@ class DeadLetters:
         return letter
 
     def acknowledged(self, nbytes: int) -> None:
-        """A letter of so many bytes, as `nbytes` told, is in the topic."""
+        """A letter is in the topic. nbytes: its `DeadLetter.nbytes`."""
         self._on_their_way -= 1
         self._bytes_on_their_way -= nbytes

@@ -1,9 +1,7 @@
 """The two inputs of one partition: read, decoded, and handed to its join.
 
-In: the impression and the click partition, from the offsets that the join names. Out: a join that has what it wants;
-progress at the end of the partitions; letters for dead records as they are read.
-This file must never read further ahead than the join's buffer allows, nor while letters wait to be handed over, and
-never claim an end that was not asked for.
+`read` never reads further ahead than the join's buffer allows, nor while dead letters wait to be handed over. The end
+of a partition is an answer of a broker (`EndWatch`), never a read that brought nothing.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ from stream_learner.wording import count_of
 
 READ_RECORDS = 2_000
 BAD_SHARE_RECORDS = 100
-"""Fewer records than this within a period say nothing about the share of bad ones."""
+"""The share of bad records is not judged while fewer records than this have been read within a period."""
 
 
 class BadShare:
     """The share of bad records of each input topic within the current period, over all partitions of a joiner.
 
-    Each topic has a share of its own: with a click for fifty impressions, clicks that are all bad would hardly show in
-    a common one.
+    Each topic has a share of its own: where one impression in fifty is clicked, clicks that are all bad would hardly
+    raise a common share.
     """
 
     def __init__(self, limit: float, period_ms: int, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -79,21 +77,21 @@ class BadShare:
             )
 
     def allows(self, bad: int, read: int) -> bool:
-        """Whether so many bad ones of so many records, which are enough to tell, would be let through."""
+        """Whether a share of bad records is within the limit; False also where there are too few records to judge."""
         return read >= BAD_SHARE_RECORDS and bad <= self._limit * read
 
     def excuse(self, topic: str, before: Mapping[int, int]) -> None:
-        """Begin anew with a topic: of these partitions, what lies before these offsets is a thing of the past."""
+        """Begin a topic's share anew. before: by partition, the offset before which no record counts any more."""
         self._read.pop(topic, None)
         self._bad.pop(topic, None)
         self._excused.update({(topic, partition): offset for partition, offset in before.items()})
 
 
 class RateLimit:
-    """How many impressions a joiner may read now, all its partitions together: a token bucket.
+    """A token bucket: how many impressions a joiner may read now, all its partitions together.
 
-    It fills with `per_s` tokens a second up to those of `BURST_S`, and gives them out in pieces, so that batches are
-    worth their while and no partition takes all. Whoever turns the partitions lets each be first in turn.
+    It fills with `per_s` tokens a second, up to those of `BURST_S`. It gives them out in pieces: so batches are not too
+    small, and no partition takes all. The role begins each round of turns with another partition.
     """
 
     BURST_S = 0.2
@@ -113,7 +111,7 @@ class RateLimit:
         return self._piece if self._tokens >= self._piece else 0
 
     def took(self, records: int) -> None:
-        """So many have been read."""
+        """Take the tokens of records that have been read."""
         self._tokens -= records
 
 
@@ -121,9 +119,10 @@ class RateLimit:
 class InputPlan:
     """What the inputs of every partition of a joiner have in common.
 
-    clock: what the wall clock may close; None closes nothing by it. rate_limit: of impressions; None for none.
-    click_votes, impression_votes: how live each topic is, over all partitions. new_reader opens a partition of a topic
-    once; new_reader_beside looks at one that is open already. silence: says when the join is held.
+    clock: by which rule the wall clock closes ticks; None where it closes none. rate_limit: of impressions; None for
+    none. click_votes, impression_votes: whether the last records of each topic were live, over all partitions.
+    new_reader: opens a partition for its joiner, once. new_reader_beside: opens it a second time. silence: says when
+    the join is held; None where it never is.
     """
 
     settings: KafkaSettings
@@ -145,10 +144,10 @@ class InputPlan:
 class Inputs:
     """Reads both inputs of one partition for a join. Used by one thread.
 
-    letters: where dead records go; None where nobody writes letters, and none is kept. Of records before
-    `letters.begin` nothing is kept or counted: they are read only to make the join's state again.
-    too_many: the topic with more bad records than are allowed, and the error that says so. They have been added to the
-    join, and their letters to `letters`; whoever appends ticks is to stop, or to set it to None and go on.
+    letters: takes the letters of dead records; None where nobody writes letters. Dead records before `letters.begin`
+    get no letter and count for no share: they are read only to make the join's state again.
+    too_many: the topic with more bad records than are allowed, and the error that says so; None without one. The join
+    and `letters` hold these records. The caller either stops with the error or sets `too_many` to None and goes on.
     """
 
     def __init__(
@@ -177,9 +176,9 @@ class Inputs:
         self.too_many: tuple[str, TooManyBadRecords] | None = None
 
     def read(self, *, click_idle_ms: int | None = None) -> bool:
-        """Read once of each input that the join wants; whether anything came. Brokers out of reach are waited for.
+        """Read once from each input that the join wants; returns whether anything came.
 
-        Reads nothing while letters wait to be handed over.
+        Reads nothing while letters wait to be handed over. Where brokers do not answer, nothing came.
         """
         came = False
         if self._letters is not None and self._letters.wait:
@@ -192,7 +191,7 @@ class Inputs:
         return came
 
     def read_clicks(self) -> bool:
-        """Read clicks once and add them; whether any came."""
+        """Read clicks once and add them to the join; returns whether any came."""
         batch = self._clicks.read(READ_RECORDS)
         if batch is not None:
             clicks = self._plan.click_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
@@ -203,7 +202,7 @@ class Inputs:
         return batch is not None
 
     def read_impressions(self) -> bool:
-        """Read impressions once, as many as the rate allows, and add them; whether any came."""
+        """Read impressions once, as many as the rate allows, and add them to the join; returns whether any came."""
         limit = self._plan.rate_limit
         allowed = READ_RECORDS if limit is None else limit.allowed(time.monotonic())
         if not allowed:
@@ -254,7 +253,7 @@ class Inputs:
         return clock.progress(end.asked_at_ms, self._join.next_tick * self._join.spec.tick_ms)
 
     def _note_dead(self, topic: str, batch: RawBatch, status: np.ndarray) -> None:
-        """Letters for the dead records of a batch, and their share: both for those only that no mark has counted."""
+        """Make letters for the dead records of a batch that no mark has counted, and count them for the share."""
         letters = self._letters
         if letters is None:
             return
@@ -269,10 +268,10 @@ class Inputs:
             self.too_many = self.too_many or (topic, error)
 
     def position(self, topic: str) -> int:
-        """How far an input topic has been read."""
+        """The next offset to read of an input topic."""
         return (self._clicks if topic == self._plan.clicks_topic else self._impressions).position
 
     def close(self) -> None:
-        """Give both readers back."""
+        """Close both readers."""
         self._impressions.close()
         self._clicks.close()

@@ -1,8 +1,7 @@
 """Step 1 of rule W: find the last accepted mark of a partition of the training log, and a resume point before it.
 
-In: a partition, and a hint of where to begin. Out: `Accepted`, what the state can be made again from.
-This file must never trust a hint: one that does not lead to an accepted resume point is dropped, and the log is
-read from its earliest record.
+A hint says where to begin. It is never trusted: where it does not lead to an accepted resume point, the log is read
+from its earliest record.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ GO_ON = (
     "To go on under the same name: `stream-learner begin-anew` shows what is lost by it, and with --write begins the "
     "log anew where it ends. Or train a model under another name (`stream-learner backfill`) and promote it."
 )
-"""What is left to do where a joiner cannot go on, and another that begins anew could."""
+"""Operator action where a joiner cannot go on and `begin-anew` could."""
 GO_ON_GROWN = (
     "Ids lie elsewhere since partitions were added. To go on under the same name: `stream-learner begin-anew --from "
     "MOMENT`, a moment since which every producer knows of them, shows what is lost by it, and with --write begins the "
     'whole log anew (docs/runbook.md, "More partitions"). Or train a model under another name from that moment on '
     "(`stream-learner backfill`) and promote it."
 )
-"""The same where the topics were given more partitions."""
+"""Operator action where the topics were given more partitions."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Hint:
 
     @classmethod
     def from_text(cls, text: str) -> Hint | None:
-        """The hint in the metadata of a committed offset; None where it is not one."""
+        """The hint in the metadata of a committed offset; None where there is none, or other text."""
         parts = text.split(":")
         try:
             read_from, attempt, tick = int(parts[0]), int(parts[1], 16), int(parts[2])
@@ -61,11 +60,12 @@ class Hint:
 
 @dataclass
 class Accepted:
-    """What rule R accepted up to `position`.
+    """What rule R has accepted of a partition up to `position`.
 
-    resume: the last accepted mark that is a resume point, None without one. since: the accepted marks after it, in
-    order. hint: leads to `resume`. after: leads on after the last mark. rule: goes on from `position`. mark: the last
-    accepted one, None before the first, and where only a hint knows it.
+    rule: goes on from `position`. resume: the last accepted mark with a resume point, None without one. since: the
+    accepted marks after it, in order. hint: a reader that begins there accepts `resume` first. after: a reader that
+    begins there accepts the next mark first. mark: the last accepted mark; None before the first, and where only a hint
+    names it.
     """
 
     rule: RuleR
@@ -83,11 +83,11 @@ class Accepted:
 
     @property
     def marks(self) -> int:
-        """How many marks are known from the resume point on."""
+        """The number of accepted marks from the resume point on."""
         return len(self.since) + (self.resume is not None)
 
     def take(self, tick: AcceptedTick) -> None:
-        """Note an accepted mark."""
+        """Note that rule R has accepted a tick."""
         self.mark = mark = tick.mark
         if mark.resume is not None:
             self.resume, self.hint = mark, self.after
@@ -120,10 +120,10 @@ class LogTail:
     def find(self, hint: Hint | None, *, to_resume: bool = True) -> Iterator[Accepted | None]:
         """Yields None while there is more to read, then the `Accepted` as of the high watermark, once.
 
-        to_resume: whether it must have a resume point, where the log has lost its beginning.
+        to_resume: whether a log that has lost its beginning must hold a resume point.
 
-        Raises LogTrimmed if the log has lost its beginning and holds no resume point, or is empty against the
-        hint; DamagedLog and NewerFormat for records that are not ours.
+        Raises LogTrimmed if such a log holds none, or if the log is empty although the hint names a mark in it;
+        DamagedLog and NewerFormat for records that cannot be used.
         """
         end = self._queries.high_watermarks([self._place])[self._place]
         earliest = self._queries.earliest([self._place])[self._place]
@@ -147,7 +147,7 @@ class LogTail:
         accepted.position = reader.position
 
     def close(self) -> None:
-        """Give the reader back."""
+        """Close the reader; a later call opens another."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None

@@ -1,8 +1,4 @@
-"""Whether the newest records of an input topic are right again, after too many bad ones were read.
-
-In: a topic, and how far one of its partitions was read. Out: from which offset on each partition looked at is right, or
-that they are not. This file must never keep a record, nor take one for new that this partition's joiner has read.
-"""
+"""Looks whether the newest records of an input topic are good again, after too many bad ones were read."""
 
 from __future__ import annotations
 
@@ -15,17 +11,17 @@ from stream_learner.errors import LogTrimmed
 from stream_learner.roles.joiner.inputs import InputPlan
 
 NEWEST_RECORDS = 200
-"""So many tell, over all partitions looked at; where there are no more, no fewer than `BAD_SHARE_RECORDS`."""
+"""The number of records that are looked at, over all partitions; fewer than `BAD_SHARE_RECORDS` decide nothing."""
 MOST_PARTITIONS = 16
 
 
 def first_good_offsets(
     plan: InputPlan, queries: OffsetQueries, topic: str, partitions: int, partition: int, position: int
 ) -> Generator[bool, None, dict[int, int] | None]:
-    """By partition, the offset from which on the records are right; None where they are not, or too few to tell.
+    """By partition, the offset from which on the records are good; None where they are not, or too few to tell.
 
-    partitions: of the topic. partition, position: the one in which too many were found, and how far it was read. Yields
-    while it reads. Raises RetryLater.
+    partitions: of the topic. partition, position: the one in which too many bad records were found, and how far it was
+    read; only records behind that count as new. Yields while it reads. Raises RetryLater.
     """
     places = [(topic, (partition + i) % partitions) for i in range(min(partitions, MOST_PARTITIONS))]
     ends, earliest = queries.last_stable_offsets(places), queries.earliest(places)
@@ -37,13 +33,13 @@ def first_good_offsets(
         for place in places:
             of_place = yield from _count(plan, *place, begins[place], ends[place])
             bad, read = bad + of_place[0], read + of_place[1]
-    except LogTrimmed:  # retention was quicker: who asks again will see
+    except LogTrimmed:  # retention was quicker; the next bad record makes the joiner look again
         return None
     return {number: begin for (_, number), begin in begins.items()} if plan.bad_share.allows(bad, read) else None
 
 
 def _count(plan: InputPlan, topic: str, partition: int, begin: int, end: int) -> Generator[bool, None, tuple[int, int]]:
-    """How many records from `begin` to before `end`, a stable offset, are bad, and how many there are."""
+    """The number of bad records from `begin` to before `end`, a stable offset, and the number of all."""
     decode = (plan.click_decoder if topic == plan.clicks_topic else plan.impression_decoder).decode
     bad = read = 0
     with plan.new_reader_beside(

@@ -1,20 +1,19 @@
-"""What the wall clock may say about one input partition: how far its time has come at the end of what there is.
+"""How far the time of an input partition has come when all its records have been read, by the wall clock.
 
-In: the times of the records read and when they were read, the log time they made, the time as of which the end was
-reached. Out: progress, ms since the epoch: before it no event is waited for. Every time is an argument.
-This file must never let progress pass the clock minus `grace`, nor ask for the time.
+The result is *progress*, ms since the epoch: no event before it is waited for. It never passes the clock minus `grace`.
+Every time is an argument.
 
 At the end of a partition at time `now`, progress is the clock minus `grace` if one of these holds:
   1. ticks have closed to within `lateness` of the clock: no event that is still in time can be lost by it;
-  2. live: most of the last `VOTES` records were no older than `lateness` when they were read; a partition that has had
-     none yet goes by the last ones of its topic's other partitions in this process;
+  2. live: most of the last `VOTES` records were no older than `lateness` when they were read; a partition without a
+     record yet goes by the last ones of its topic's other partitions in this process;
   3. quiet: no record that can be used has been read for `idle_after`.
-Else it is the last log time plus the time that has passed since it was reached, minus `grace` here too, and never more
-than the clock minus `grace`: old events that are fed into a running joiner are given the time to come.
+Otherwise it is the last log time plus the time that has passed since then, minus `grace`: old events that are fed into
+a running joiner get as much time to come as lies between them.
 
-A record is taken to have come when it was read. That is exact at the end, and too late for a joiner that catches up:
-then a record seems older than it was, and progress is the slower of the two. Record timestamps are not asked: a
-producer, or a mirror, may write old ones for records that come now.
+A record counts as having come when it was read. That is exact at the end of a partition. In a joiner that catches up it
+is too late: a record seems older than it was, and progress is the slower of the two rules. The timestamps of records
+are not used: a producer, or a mirror, may write old ones for records that come now.
 
 | after                                  | progress at the end                                                     |
 |----------------------------------------|-------------------------------------------------------------------------|
@@ -35,12 +34,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 VOTES = 16
-"""So many of the last records say whether a partition is live; few enough for a slow one to tell at once."""
+"""The number of last records by which a partition is live or not; small, so that a slow partition tells soon."""
 
 
 @dataclass(frozen=True)
 class ClockRule:
-    """How long after an event its record may come, what an old event is, and when a partition is quiet."""
+    """grace_ms: a record may come so long after its event. lateness_ms: an older event is old. idle_after_ms: a
+    partition without a record for so long is quiet.
+    """
 
     grace_ms: int
     lateness_ms: int
@@ -48,7 +49,7 @@ class ClockRule:
 
 
 class Votes:
-    """Whether the last records were live when they were read."""
+    """For each of the last records, whether it was live when it was read."""
 
     def __init__(self) -> None:
         self._last: deque[bool] = deque(maxlen=VOTES)
@@ -57,23 +58,23 @@ class Votes:
         return bool(self._last)
 
     def add(self, live: list[bool]) -> None:
-        """Add records in their order."""
+        """Add records in the order of reading."""
         self._last.extend(live)
 
     def clear(self) -> None:
-        """Forget them."""
+        """Forget all records."""
         self._last.clear()
 
     @property
     def live(self) -> bool:
-        """Whether most were; not without any."""
+        """Whether most of them were live; False without any."""
         return 2 * sum(self._last) > len(self._last)
 
 
 class PartitionClock:
-    """Watches the records of one input partition. `now_ms`, here and below: the wall clock.
+    """Watches the records of one input partition. now_ms: the wall clock, in every method.
 
-    of_topic: shared by the clocks of all partitions of the topic in this process.
+    of_topic: the votes of all partitions of the topic in this process, shared by their clocks.
     """
 
     def __init__(self, rule: ClockRule, now_ms: int, of_topic: Votes) -> None:
@@ -86,9 +87,9 @@ class PartitionClock:
         self._log_time_until_ms = now_ms
 
     def note(self, times_ms: NDArray[np.int64], log_time_ms: int, now_ms: int) -> None:
-        """Records with these times, in their order, were read now, and brought log time to `log_time_ms`.
+        """Take the times of records that were read now, in their order; records that cannot be used are left out.
 
-        Records that cannot be used are left out: their times mean nothing. -1: no log time yet.
+        log_time_ms: the log time with them, -1 before there is one.
         """
         if len(times_ms):
             self._came_ms = now_ms
@@ -100,14 +101,14 @@ class PartitionClock:
             self._reached_ms = now_ms
 
     def let_go(self, ended_ms: int) -> None:
-        """The join was held until then: what was held back may come first, old and new, for `idle_after`."""
+        """The join was held until `ended_ms`: for `idle_after`, events that were held back may come, old and new."""
         self._votes.clear()
         self._came_ms = max(self._came_ms, ended_ms)
         self._reached_ms = max(self._reached_ms, ended_ms)
         self._log_time_until_ms = ended_ms + self._rule.idle_after_ms
 
     def progress(self, now_ms: int, closed_ms: int) -> int | None:
-        """How far time has come, at the end of the partition as of `now_ms`; None if nothing is known of it.
+        """Progress at the end of the partition, reached at `now_ms`; None if nothing is known of it.
 
         closed_ms: the end of the last tick that was closed, 0 for none.
         """

@@ -17,8 +17,8 @@ from stream_learner.roles.joiner.partition_plan import PartitionPlan
 from stream_learner.wording import count_of
 
 LETTERS_IN_FLIGHT_BYTES = 8 << 20
-"""At most so many bytes of a partition's dead letters are unacknowledged, and at most a quarter of its buffer."""
 LEAST_LETTERS_IN_FLIGHT_BYTES = 1 << 20
+"""The bound of a partition's unacknowledged dead letters is a quarter of its buffer, between these two."""
 RECORDS_GONE = (
     "Input records that the log was made from are gone, or were never like this: look at retention and at "
     "`cleanup.policy` of the input topics, which must not be compact. What was joined is in the log and in the model. "

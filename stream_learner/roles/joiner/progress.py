@@ -1,8 +1,4 @@
-"""How far the joiner of one partition has come.
-
-In: marks that were appended, and those that have become durable. Out: positions, hints and counts for whoever reports.
-This file must never count a mark before it is durable.
-"""
+"""What the joiner of one partition has appended, and what of it is durable: for committed offsets and metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from stream_learner.roles.joiner.log_tail import Hint
 
 @dataclass(frozen=True)
 class Appended:
-    """A mark that was appended, acknowledged or not; `at_s` is when, by the monotonic clock."""
+    """A mark that was appended. at_s: when, by the monotonic clock."""
 
     at_s: float
     id: MarkId
@@ -28,12 +24,12 @@ class Appended:
 
 @dataclass
 class Progress:
-    """What a partition has appended durably, for offsets and metrics.
+    """hint: leads to the last durable resume point. last: what the last durable mark covers. impressions: how many the
+    durable marks have counted since the partition was begun. clicks_waiting: as of the last durable mark.
 
-    hint: leads to the last durable resume point. last: what the last durable mark covers. impressions: how many were
-    read for durable marks since the partition was begun. The others count since they were last reported: ticks leave
-    out the long empty run that a new model begins with, unreported holds the counts of durable marks, append_s how long
-    each took to become durable, recovery_s how long step 1 and 2 took, lost the attempts dropped, by reason.
+    The others count since the last report. unreported: the counts of durable marks. append_s: how long each of these
+    took to become durable. recovery_s: how long steps 1 and 2 took. ticks: durable ones, without the long empty run
+    that a new model begins with. lost: dropped attempts, by cause.
     """
 
     hint: Hint | None
@@ -50,7 +46,7 @@ class Progress:
     lost: Counter[str] = field(default_factory=Counter)
 
     def note(self, tick: Appended, now_s: float) -> None:
-        """Add a mark that is durable now, by the monotonic clock."""
+        """Count a mark that has become durable. now_s: the monotonic clock."""
         self.last = tick.cut
         self.impressions += tick.counts.impressions.read
         self.ticks += tick.cut.last_tick - tick.cut.first_tick + 1 if tick.cut.first_tick else 1

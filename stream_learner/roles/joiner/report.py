@@ -1,6 +1,5 @@
-"""What a partition's progress looks like as metrics.
-
-In: a partition's joiner, the time. Out: counters and gauges. This file must never be called per record.
+"""The metrics of a joiner's partitions, and two watches over all of them: clocks that are ahead, clicks without
+impressions.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCou
 from stream_learner.roles.joiner.partition import PartitionJoiner
 
 HARDLY_ANY = 0.01
-"""Of all clicks; so few match by chance."""
+"""The share of clicks that may match by chance."""
 _IMPRESSIONS = attrgetter(*(f"impressions.{f.name}" for f in fields(ImpressionCounts)))
 _CLICKS = attrgetter(*(f"clicks.{f.name}" for f in fields(ClickCounts)))
 
@@ -24,9 +23,9 @@ _CLICKS = attrgetter(*(f"clicks.{f.name}" for f in fields(ClickCounts)))
 class PartitionView(NamedTuple):
     """How far a partition has come.
 
-    next_tick: the first tick that is not made. impressions: how many were read and settled since the partition was
-    begun here. impression_log_time_ms, click_log_time_ms: how far the inputs have been read; -1 before the first record
-    and, with `next_tick` -1, while the partition is being begun.
+    next_tick: the first tick that is not made, -1 while the partition is being begun. impressions: how many durable
+    marks have counted since the partition was begun here. impression_log_time_ms, click_log_time_ms: how far the inputs
+    have been read; -1 before the first record, and while the partition is being begun.
     """
 
     partition: int
@@ -45,7 +44,7 @@ def view_of(joiner: PartitionJoiner) -> PartitionView:
 
 
 def report_partition(metrics: Metrics, joiner: PartitionJoiner, now_ms: int, tick_ms: int) -> None:
-    """Put what has become durable since the last call into the metrics."""
+    """Report what has become durable since the last call."""
     progress = joiner.progress
     if progress.unreported:
         _report_counts(metrics, _sum(progress.unreported))
@@ -73,7 +72,7 @@ def report_partition(metrics: Metrics, joiner: PartitionJoiner, now_ms: int, tic
 
 
 def forget_partition(metrics: Metrics, partition: int) -> None:
-    """Stop showing the gauges of a partition given away."""
+    """Remove the gauges of a partition that is not joined here any more."""
     for metric in (names.JOINER_LAG, names.JOINER_LOG_TIME):
         for labels in ({"input": "impressions"}, {"input": "clicks"}) if metric is names.JOINER_LOG_TIME else ({},):
             metrics.forget(metric, partition=str(partition), **labels)
@@ -92,7 +91,7 @@ def _report_place(metrics: Metrics, joiner: PartitionJoiner) -> None:
 
 
 def _sum(marks: Sequence[TickCounts]) -> TickCounts:
-    """The counts of many marks as one (`waiting` is not a sum): a joiner that catches up makes thousands a second."""
+    """The counts of many marks as one: a joiner that catches up makes thousands a second. `waiting` has no meaning."""
     impressions = ImpressionCounts(*map(sum, zip(*map(_IMPRESSIONS, marks), strict=True)))
     return TickCounts(impressions, ClickCounts(*map(sum, zip(*map(_CLICKS, marks), strict=True))))
 
@@ -121,7 +120,7 @@ def _report_counts(metrics: Metrics, counts: TickCounts) -> None:
 
 
 class AheadWatch:
-    """Notices when log time is ahead of the clock: nothing comes from the future, so clocks that are wrong agree."""
+    """Notices when log time is ahead of the clock: then enough producers have wrong clocks to agree on it."""
 
     WORTH_A_WORD_MS = 10_000
 
@@ -129,7 +128,9 @@ class AheadWatch:
         self._said: set[str] = set()
 
     def note(self, side: str, ahead_ms: int) -> bool | None:
-        """How far the log time of an input is ahead; True when that begins to be worth a word, False when it ends."""
+        """Take how far the log time of an input is ahead. Returns True when it should be logged that log time is ahead,
+        False when it should be logged that it is so no more, else None.
+        """
         if ahead_ms > self.WORTH_A_WORD_MS and side not in self._said:
             self._said.add(side)
             return True
@@ -149,7 +150,10 @@ class OrphanShare:
         self._clicks = self._orphans = 0
 
     def note(self, counts: TickCounts) -> float | None:
-        """Count the clicks that became final; the share that was matched, and begin anew, when too many were not."""
+        """Count clicks whose outcome is known. Returns the share of matched ones where that is too small, else None.
+
+        It is judged, and counted anew, after every `LEAST_CLICKS` clicks.
+        """
         clicks = counts.clicks
         self._clicks += clicks.matched + clicks.orphans
         self._orphans += clicks.orphans
@@ -161,7 +165,7 @@ class OrphanShare:
 
 
 def likely_causes(matched_share: float, partitions: int) -> str:
-    """Why so few clicks find their impression, as far as their share tells. partitions: of each input."""
+    """The likely causes why few clicks find their impression, by the share that does. partitions: of each input."""
     if partitions > 1 and 0.5 < matched_share * partitions < 1.5:
         return (
             f"about one click in {partitions}, the number of partitions, finds its impression, as when the producers "

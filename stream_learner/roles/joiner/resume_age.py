@@ -1,12 +1,9 @@
 """How old the last resume point of a partition may get: a fraction of what retention leaves.
 
-In: the settings of the training log and of both inputs. Out: seconds. This file must never count on more than the topic
-that keeps its records for the shortest time.
-
-A joiner begins at the last resume point that the training log holds, and reads the inputs again from there and from as
+A joiner begins at the last resume point that the training log holds. It reads the inputs again from there, and from as
 much before as its memory reaches: the window, `dedupe` and an eighth of it for impressions; the window, the skew and
-twice `lateness` for clicks, since one that is ahead of log time stays longer. So what an input's retention leaves for
-the age of a resume point is less by that.
+twice `lateness` for clicks, since a click that is ahead of log time stays longer. So an input's retention less that is
+what the age of a resume point may use. The topic with the least decides.
 """
 
 from __future__ import annotations
@@ -18,16 +15,16 @@ from stream_learner.errors import NotAuthorised
 
 RESUMES_PER_RETENTION = 4
 UNLIMITED_MS = 7 * 86_400_000
-"""What retention leaves where nothing is ever deleted, or where it cannot be asked."""
+"""Stands for a retention without limit."""
 LEAST_S = 10.0
-"""A resume point is not written more often than this for its age."""
+"""The least age at which a resume point is written because of its age."""
 
 
 def resume_within_s(admin: Admin, spec: JoinSpec, log_topic: str, impressions: str, clicks: str, log: Logger) -> float:
     """The age at which a resume point is written whatever it costs.
 
-    Raises NotAuthorised where the settings of the training log may not be asked for; those of the inputs are left out
-    then. Says `retention_too_short` of an input that does not even hold what the join must read again.
+    An input whose settings may not be asked for does not count. Logs `retention_too_short` for an input that keeps less
+    than the join must read again. Raises NotAuthorised where the settings of the training log may not be asked for.
     """
     left_ms = [_left_ms(admin, log_topic, 0, log)]
     for topic, memory_ms in (
@@ -42,7 +39,7 @@ def resume_within_s(admin: Admin, spec: JoinSpec, log_topic: str, impressions: s
 
 
 def _left_ms(admin: Admin, topic: str, memory_ms: int, log: Logger) -> int:
-    """What a topic's retention leaves besides what must be held anyway; below 0 where it does not even hold that."""
+    """The retention of a topic less what the join's memory needs of it; below 0 where that is more."""
     configs = admin.describe([topic], with_configs=True)[topic].configs
     policies = configs.get("cleanup.policy", "").split(",")
     retention_ms = int(configs.get("retention.ms", -1))

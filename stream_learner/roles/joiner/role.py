@@ -1,12 +1,9 @@
-"""The joiner: a member of the group that turns impressions and clicks into the training log.
-
-In: the two input topics, and the partitions of them that the group gives to this process. Out: the training log,
-dead letters, committed offsets for lag displays. This file must never decide what a tick holds.
+"""The joiner's loop: a member of the group that joins the partitions which the group gives to this process.
 
 1. Check that the topics exist and belong together.
-2. Join the group; for each pair of partitions given, begin a `PartitionJoiner`; for each taken, drop it.
+2. Join the group; begin a `PartitionJoiner` for each pair of partitions given, drop it for each taken.
 3. Turn every partition once; hand acknowledged offsets to the partition that appended the record.
-4. Now and then, commit the offsets of the durable marks: a hint, and what lag displays show.
+4. Every `COMMIT_EVERY_S`, commit the offsets of the durable marks: a hint, and what lag displays show.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stream_learner.adapters import open_files
@@ -38,6 +36,7 @@ from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
+from stream_learner.roles.joiner.held_partitions import HeldPartitions
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
@@ -66,10 +65,10 @@ COMMIT_EVERY_S = 1.0
 FLUSH_S = 5.0
 RETRY_S = 1.0
 STUCK_S = 30.0
-"""A record that waits so long for its acknowledgement is worth a word; the brokers may lack in-sync replicas."""
+"""A record that waits so long for its acknowledgement is logged; the brokers may lack in-sync replicas."""
 MIN_PARTITION_BUFFER_BYTES = 1 << 20
 MOST_FETCHED_IMPRESSIONS_BYTES, MOST_FETCHED_CLICKS_BYTES = 64 << 20, 16 << 20
-"""What may be fetched ahead of a topic, all partitions together; no more than a quarter of `join.buffer` each."""
+"""The most that is fetched ahead of a topic, all partitions together; a quarter of `join.buffer` where that is less."""
 CLIENTS = 7
 """Two for administration, the group member, the producer, and a consumer of each topic that is read."""
 
@@ -88,8 +87,8 @@ class JoinerRole:
         until_tick: int | None = None,
         leave: bool = False,
     ) -> None:
-        """until_tick: the last tick to make, in every partition; None for no end. See `done`. leave: whether a static
-        member gives its partitions away at once when it has finished.
+        """until_tick: the last tick to make, in every partition; None for no end. leave: whether a static member gives
+        its partitions away at once when it has finished.
         """
         self._leave = leave
         self._config = config
@@ -98,10 +97,7 @@ class JoinerRole:
         self._until_tick = until_tick
         self._log = get_logger("joiner").bind(model=config.model)
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)
-        self.partitions: dict[int, PartitionJoiner] = {}
-        self._parked: dict[int, PartitionJoiner] = {}
-        """Those of a member that was silent for too long. If it is given them again, they go on as they are: whoever
-        wrote meanwhile shows in the offsets that are acknowledged, as for a process that was stopped for a while."""
+        self._held = HeldPartitions(self._report_partition, partial(forget_partition, metrics))
         self._plan: PartitionPlan | None = None
         self._membership: Membership | None = None
         self._appender: Appender | None = None
@@ -110,7 +106,6 @@ class JoinerRole:
         self._orphans = OrphanShare()
         self._ahead = AheadWatch()
         self._silence = self._silence_watch()
-        self._given: set[int] = set()
         self._turns = 0
         self._retry_s = 0.0
         self._committed_at_s = 0.0
@@ -118,15 +113,20 @@ class JoinerRole:
         self._stuck = 0.0
 
     def _silence_watch(self) -> SilenceWatch | None:
-        """None where clicks may be silent, or the wall clock closes nothing in any case."""
+        """None where the settings allow silent clicks, or where the wall clock closes no tick in any case."""
         join, topics = self._config.join, self._config.input
         if not (join.close_idle and join.hold_on_silence):
             return None
         return SilenceWatch(topics.impressions.topic, topics.clicks.topic, self._log)
 
     @property
+    def partitions(self) -> dict[int, PartitionJoiner]:
+        """The joiners that are turned, by partition."""
+        return self._held.joining
+
+    @property
     def why_not_ready(self) -> str:
-        """What is missing before this joiner does its part, "" if nothing."""
+        """The reason why this joiner does not do its part, "" if it does."""
         if self._membership is None:
             return "the joiner has not joined its group"
         if self._outage.since_s is not None:
@@ -135,12 +135,12 @@ class JoinerRole:
 
     @property
     def done(self) -> bool:
-        """Whether every partition that it holds has come to `until_tick`; never without one, or before it holds any.
+        """Whether every partition held has come to `until_tick`; False without one, or while no partition is held.
 
         A joiner that is done stays in its group, so that its partitions do not go to another that would begin them.
         """
         partitions = list(self.partitions.values())
-        return bool(partitions) and not self._given and all(joiner.done for joiner in partitions)
+        return bool(partitions) and not self._held.given and all(joiner.done for joiner in partitions)
 
     def views(self) -> list[PartitionView]:
         """How far each partition held has come; may be asked from any thread."""
@@ -245,9 +245,10 @@ class JoinerRole:
         return any(did)
 
     def _turn_partitions(self) -> list[bool]:
-        """Each partition once; another is the first every time, because they share what `join.max_rate` allows.
+        """Turn each partition once; another is the first every time, because they share what `join.max_rate` allows.
 
-        None while brokers take no records: what is appended must not fill the queue.
+        Turns none while brokers take no records, so that the producer's queue is not filled. Returns for each whether
+        it did anything.
         """
         assert self._appender is not None
         if self._appender.is_filling:
@@ -258,8 +259,8 @@ class JoinerRole:
         try:
             return [joiner.turn() for joiner in joiners[first:] + joiners[:first]]
         except (LogTrimmed, TopicMissing):
-            # A topic that was made anew also lacks the offset, and one beside which others have grown the partition:
-            # these are the things to say.
+            # A topic that was made anew lacks the offset as well, and a topic that has fewer partitions than the others
+            # lacks the partition: the check raises the error that says so.
             assert self._topics is not None
             self._topics.check_now()
             raise
@@ -288,15 +289,13 @@ class JoinerRole:
         return bool(deliveries)
 
     def _renew_appender(self, error: RetryLater) -> None:
-        """The producer is of no use any more: drop every attempt and begin again with a new one."""
+        """The producer cannot be used any more: drop every attempt, and begin again with a new producer."""
         assert self._appender is not None and self._plan is not None
         self._log.warning("producer_renewed", reason=str(error))
-        held = frozenset(self.partitions)
-        self._drop(held | self._parked.keys())
+        self._held.begin_again()
         self._appender.close()
         self._appender = Appender(self._appending, name="joiner")
         self._plan = replace(self._plan, appender=self._appender)
-        self._given |= held
 
     def _follow_group(self) -> None:
         """Step 2: begin the partitions that are given, drop those that are taken."""
@@ -315,30 +314,17 @@ class JoinerRole:
         for event in events:
             self._log.info(type(event).__name__.lower(), partitions=sorted(event.partitions))
             if isinstance(event, Assigned):
-                self._take(event.partitions)
+                self._refuse_added(event.partitions)
+                self._held.assign(event.partitions)
             elif isinstance(event, Lost):
-                self._park(event.partitions)
+                self._held.park(event.partitions)
             else:
-                self._drop(event.partitions)
+                self._held.drop(event.partitions)
         if events:
             self._watch_ends()
 
-    def _take(self, partitions: frozenset[int]) -> None:
-        """Go on with what was parked and is given again, drop what is not; begin the rest soon.
-
-        Raises PartitionCountsDiffer for partitions that were added since the start.
-        """
-        self._refuse_added(partitions)
-        parked, self._parked = self._parked, {}
-        for partition, joiner in parked.items():
-            if partition in partitions:
-                self.partitions[partition] = joiner
-            else:
-                joiner.close()
-        self._given |= partitions - self.partitions.keys()
-
     def _refuse_added(self, partitions: frozenset[int]) -> None:
-        """The group may know of partitions that were added before the topics are looked at again."""
+        """Raise PartitionCountsDiffer for partitions that were added since the start; the group may know them first."""
         assert self._plan is not None and self._topics is not None
         added = sorted(partition for partition in partitions if partition >= self._plan.partitions)
         if added:
@@ -346,48 +332,33 @@ class JoinerRole:
             there = f"the topics had {count_of(self._plan.partitions, 'partition')} when it began"
             raise PartitionCountsDiffer(f"the group gave out partitions {added}, and {there}", action=ADDED)
 
-    def _park(self, partitions: frozenset[int]) -> None:
-        """Leave partitions as they are until the group says whose they are."""
-        self._given -= partitions
-        for partition in partitions & self.partitions.keys():
-            self._parked[partition] = self.partitions.pop(partition)
-            forget_partition(self._metrics, partition)
-
     def _begin_given(self) -> None:
-        """Begin the partitions that were given; where the group's hint cannot be had now, try again soon."""
-        if not self._given or time.monotonic() < self._retry_s:
+        """Begin the partitions that were given; where brokers do not tell the hint, try again after `RETRY_S`."""
+        given = self._held.given
+        if not given or time.monotonic() < self._retry_s:
             return
         assert self._plan is not None and self._membership is not None
-        held = len(self.partitions) + len(self._given)
+        held = len(self.partitions) + len(given)
         buffer_bytes = max(self._config.join.buffer_bytes // held, MIN_PARTITION_BUFFER_BYTES)
-        for partition in sorted(self._given):
+        for partition in sorted(given):
             try:
                 metadata = self._membership.committed(partition).metadata
             except (BrokerUnreachable, RetryLater) as error:
                 self._log.warning("hint_not_known_yet", partition=partition, reason=str(error))
                 self._retry_s = time.monotonic() + RETRY_S
                 return
-            self._given.discard(partition)
             if self._silence is not None:
                 self._silence.recall(metadata)
             hint = Hint.from_text(metadata)
-            self.partitions[partition] = PartitionJoiner(self._plan, partition, hint, buffer_bytes)
+            self._held.begin(partition, PartitionJoiner(self._plan, partition, hint, buffer_bytes))
 
-    def _drop(self, partitions: frozenset[int]) -> None:
-        self._given -= partitions
-        for partition in partitions & self._parked.keys():
-            self._parked.pop(partition).close()
-        for partition in partitions:
-            joiner = self.partitions.pop(partition, None)
-            if joiner is not None:
-                report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
-                joiner.close()
-                forget_partition(self._metrics, partition)
+    def _report_partition(self, joiner: PartitionJoiner) -> None:
+        report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
 
     def _watch_ends(self) -> None:
         assert self._ends is not None
         topics = (self._config.input.impressions.topic, self._config.input.clicks.topic)
-        self._ends.watch((topic, partition) for topic in topics for partition in {*self.partitions, *self._given})
+        self._ends.watch((topic, partition) for topic in topics for partition in {*self.partitions, *self._held.given})
 
     def _commit(self) -> None:
         """Step 4: commit the offsets of the durable marks, with the hint for the next owner; update the metrics."""
@@ -401,7 +372,7 @@ class JoinerRole:
                 note = hint if self._silence is None else self._silence.with_hint(hint)
                 self._membership.commit(partition, last.next_impression, last.click_cursor, note)
             self._warn_of_orphans(joiner)
-            report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
+            self._report_partition(joiner)
         self._report()
 
     def _warn_of_orphans(self, joiner: PartitionJoiner) -> None:
@@ -413,7 +384,7 @@ class JoinerRole:
                 self._log.warning("many_orphans", matched_share=round(matched, 3), note=causes)
 
     def _note_stuck(self) -> None:
-        """Say once that the brokers take no records: every append is tried again for as long as it takes."""
+        """Log it when the brokers begin to take no records, and when they take them again."""
         now_s = self._plan.clock_s() if self._plan is not None else 0.0
         oldest_s = min((j.appending_since_s for j in self.partitions.values()), default=now_s)
         stuck = now_s - oldest_s if now_s - oldest_s > STUCK_S else 0.0
@@ -423,7 +394,7 @@ class JoinerRole:
         self._stuck = stuck
 
     def _watch_log_time(self) -> None:
-        """Say where the log time of an input is ahead of the clock, in the partition where it is furthest."""
+        """Log it when the log time of an input begins to be ahead of the clock, with the furthest partition."""
         now_ms, joins = self._clock_ms(), {p: j.join for p, j in self.partitions.items() if j.join is not None}
         for side in ("impressions", "clicks"):
             log_times = {
@@ -441,7 +412,7 @@ class JoinerRole:
                 say(event, input=side, partition=furthest, seconds=round(ahead_ms / 1000, 1))
 
     def _report(self) -> None:
-        """Figures over all partitions."""
+        """Report the metrics over all partitions."""
         self._watch_log_time()
         joiners = self.partitions.values()
         self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
@@ -465,11 +436,11 @@ class JoinerRole:
             self._membership.leave()
 
     def close(self) -> None:
-        """Drop all attempts and fall silent; a static member keeps its partitions."""
+        """Drop all attempts and close all clients; a static member keeps its partitions."""
         for part in (self._appender, self._membership):
             if part is not None:
                 part.close()
-        self._drop(frozenset({*self.partitions, *self._parked}))
+        self._held.drop_all()
         if self._ends is not None:
             self._ends.stop()
         self._log.info("joiner_stopped")

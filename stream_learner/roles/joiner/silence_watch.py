@@ -1,9 +1,6 @@
-"""Holds the join while clicks are silent: what the rule of `roles.joiner.click_silence` sees, says and leaves for the
-next.
+"""Holds the join while clicks are silent: feeds the rule of `click_silence`, and logs what it decides.
 
-In: the ends of the partitions held, what an earlier process left. Out: whether ticks may be closed by
-the wall clock, a line in the log when that changes.
-This file must never hold a tick that newer clicks close.
+While the join is held the wall clock closes no tick; newer clicks do, as ever.
 """
 
 from __future__ import annotations
@@ -17,10 +14,10 @@ from stream_learner.roles.joiner.click_silence import Arrived, ClickSilence, Usu
 
 
 class Arrivals:
-    """Counts what comes by the high watermarks of the partitions that are watched.
+    """Counts the records that come, by the high watermarks of the partitions that are watched.
 
-    Where the broker does not say the ends of both inputs of a partition, its impressions are not counted, nor those
-    that came until it does again: nobody can say whether clicks did.
+    Where a broker does not tell the ends of both inputs of a partition, the impressions that came up to the next such
+    answer are not counted: nobody knows whether clicks came too.
     """
 
     def __init__(self, impressions_topic: str, clicks_topic: str) -> None:
@@ -30,7 +27,7 @@ class Arrivals:
         self._seen: Mapping[TopicAndPartition, End] = {}
 
     def look(self, ends: Mapping[TopicAndPartition, End]) -> Arrived | None:
-        """What came since the last look; None if nothing was asked since, and the ends are the same object."""
+        """The records that came since the last look; None if the ends are the same object as then."""
         if not ends or ends is self._seen:
             return None
         self._seen = ends
@@ -61,7 +58,7 @@ class Arrivals:
 
 
 class SilenceWatch:
-    """The join of a process is `held` or not; `ended_ms` is when it was held last, -1 for never."""
+    """Decides whether the join of a process is held. ended_ms: when it was held last, -1 for never."""
 
     def __init__(self, impressions_topic: str, clicks_topic: str, log: Logger) -> None:
         self.ended_ms = -1
@@ -77,7 +74,7 @@ class SilenceWatch:
         return self._silence.held
 
     def look(self, ends: Mapping[TopicAndPartition, End]) -> None:
-        """Take what has come since the last look."""
+        """Take the present ends of the partitions, and log it where the join is held from now on, or no more."""
         came = self._arrivals.look(ends)
         if came is None:
             return
@@ -104,13 +101,13 @@ class SilenceWatch:
         )
 
     def recall(self, metadata: str) -> None:
-        """Begin with what an earlier process left with its hint, see `with_hint`."""
+        """Begin with what an earlier process learned, from the metadata that `with_hint` made."""
         usual = Usual.from_text(metadata.split(":")[-1])
         if usual is not None:
             self._silence.recall(usual)
 
     def with_hint(self, hint: str) -> str:
-        """The hint, and after it what the next process should know."""
+        """The hint, and after it what this process has learned: the metadata of a committed offset."""
         return f"{hint}:{self._silence.usual.to_text()}"
 
 

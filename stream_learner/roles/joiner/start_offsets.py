@@ -1,7 +1,6 @@
-"""Where a partition without a training log begins: by `join.start`, and where there are clicks.
+"""The offsets at which a partition without a training log begins: by `join.start`, and by the clicks that are held.
 
-In: what the brokers say of both input partitions. Out: the offsets to begin at, and how much is left out.
-This file must never begin with impressions whose clicks the topic has lost: all of them would count as not clicked.
+A partition never begins with impressions whose clicks the topic has lost: all of them would count as not clicked.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from stream_learner.adapters.kafka import OffsetQueries, TopicAndPartition
 from stream_learner.adapters.telemetry.logs import Logger
 
 LONG_MS = 86_400_000
-"""Clicks that begin so much later than impressions, though none were deleted, were not collected before."""
+"""Clicks that begin later than impressions by more than this, none deleted, were not collected before."""
 
 
 class StartOffsets(NamedTuple):
-    """Offsets to begin at. left_out: offsets of impressions before them without clicks. clicks_from_ms: the time of the
-    first click that there is, -1 for none.
+    """The first offset of each input. left_out: the number of offsets of impressions that are skipped for want of
+    clicks. clicks_from_ms: the time of the first click held, -1 for none.
     """
 
     impression: int
@@ -27,7 +26,7 @@ class StartOffsets(NamedTuple):
     clicks_from_ms: int = -1
 
     def say(self, log: Logger) -> None:
-        """A warning if impressions are left out."""
+        """Log a warning if impressions are left out."""
         if self.left_out:
             since = datetime.fromtimestamp(self.clicks_from_ms / 1000, timezone.utc).isoformat(timespec="seconds")
             log.warning(
@@ -40,14 +39,14 @@ class StartOffsets(NamedTuple):
 
 
 class StartRule:
-    """Where a partition without a training log begins: `earliest`, `latest`, or a time in ms."""
+    """`join.start`: `earliest`, `latest`, or a time in ms."""
 
     def __init__(self, queries: OffsetQueries, where: str | int) -> None:
         self._queries = queries
         self._where = where
 
     def of(self, impressions_topic: str, clicks_topic: str, partition: int) -> StartOffsets:
-        """The offsets to begin at, asked of the brokers."""
+        """The offsets at which a partition begins, as the brokers answer now."""
         shown, clicked = (impressions_topic, partition), (clicks_topic, partition)
         impression, click = self._offset(shown), self._offset(clicked)
         if self._where == "latest":
@@ -60,7 +59,7 @@ class StartRule:
         return StartOffsets(first, click, first - impression, times[clicked])
 
     def _has_clicks(self, clicked: TopicAndPartition, begun_ms: int, clicks_from_ms: int) -> bool:
-        """Whether there are clicks for the impressions of that time; -1 for the first click: there is none at all."""
+        """Whether the topic holds the clicks for impressions of a time. clicks_from_ms: -1 where it holds none."""
         if 0 <= clicks_from_ms <= begun_ms:
             return True
         deleted = self._queries.earliest([clicked])[clicked] > 0
@@ -72,6 +71,6 @@ class StartRule:
         return self._at_time(place, self._where if isinstance(self._where, int) else -1)
 
     def _at_time(self, place: TopicAndPartition, time_ms: int) -> int:
-        """The first offset at or after a time; the end of the partition where there is none, and for -1."""
+        """The first offset at or after a time; the end of the partition where no record is so late, and for -1."""
         found = self._queries.at_time([place], time_ms)[place] if time_ms >= 0 else -1
         return found if found >= 0 else self._queries.high_watermarks([place])[place]

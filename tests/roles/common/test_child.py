@@ -1,4 +1,4 @@
-"""Children of roles: what they are told, how they end, and that nothing of it can be seen from outside."""
+"""Child processes: the messages they get, how they end, and that nobody outside can see the messages."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_message_is_on_no_command_line_and_in_no_environment(begin: Begin) -> 
 
 
 def test_one_that_is_asked_to_stop_finishes_however_often_it_is_asked(begin: Begin, tmp_path: Path) -> None:
-    """As where a service manager and the parent both ask; an interrupt of the terminal is nothing to it."""
+    """A service manager and the parent may both ask; a child ignores the interrupt of a terminal."""
     finish = tmp_path / "finish"
     child = begin("wait", finish_when=str(finish))
     assert reports_of(child, 1) == ["waits"]
@@ -119,7 +119,7 @@ def test_one_that_does_not_end_is_killed(begin: Begin) -> None:
 
 
 def test_children_end_when_their_parent_is_killed(begin: Begin) -> None:
-    """Each of them: none keeps the pipe of another open."""
+    """All of them end: no child keeps the pipe of another open."""
     parent = begin("begin_two")
     (pids,) = reports_of(parent, 1)
     assert all(map(alive, pids))
@@ -128,7 +128,7 @@ def test_children_end_when_their_parent_is_killed(begin: Begin) -> None:
 
 
 def test_one_whose_parent_is_gone_before_the_message_ends() -> None:
-    """With the code of a process that was told to end."""
+    """It ends with the code of a process that got SIGTERM."""
     ended = subprocess.run(
         [sys.executable, "-m", PROGRAM], stdin=subprocess.DEVNULL, cwd=PROJECT, check=False, capture_output=True
     )
@@ -136,7 +136,7 @@ def test_one_whose_parent_is_gone_before_the_message_ends() -> None:
 
 
 def test_one_that_cannot_begin_is_known_by_its_exit_code() -> None:
-    """A message that nobody takes is no error of the parent's."""
+    """The parent raises no error for a message that nobody takes."""
     child = Child("stream_learner.nowhere", {"text": "x" * 1_000_000})
     wait_until(lambda: not child.alive, "its end")
     assert child.exit_code == 1 and child.reports() == []

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from stream_learner.roles.common import lifecycle
-from stream_learner.roles.common.lifecycle import Heartbeat, Stopping, run_role, run_roles
+from stream_learner.roles.common.lifecycle import Heartbeat, Stopping, all_alive, run_role, run_roles
 from tests.cli_e2e.world import free_port
 
 WAITS = """
@@ -312,3 +312,13 @@ def test_batches_of_objects_start_no_search_for_garbage_and_circles_are_found() 
     assert 100 < role.turns <= 100_000
     assert len(searches) < role.turns / 100
     assert gc.get_threshold() == before
+
+
+def test_one_loop_that_hangs_is_enough() -> None:
+    """A process is restarted for it, though its other loops turn, and those that have not begun are waited for."""
+    turns, hangs, begins = Heartbeat(60.0), Heartbeat(0.0), Heartbeat(0.0)
+    turns.beat()
+    hangs.beat()
+    assert all_alive([turns, begins]) == (True, "ok")
+    assert all_alive([turns, hangs, begins]) == (False, "a loop has not turned for a minute")
+    assert all_alive([]) == (True, "ok")

@@ -1,4 +1,4 @@
-"""When clicks count as silent: against the rule said slowly, and for what an operator would call right."""
+"""The rule of silent clicks: against the same rule written slowly, and for what an operator would call right."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEARNED = LEARN_MS // SLOT_MS + ARRIVALS
 
 
 class Slow:
-    """The rule in words, from all that was ever seen."""
+    """The rule as its words say it, computed from all that was ever seen."""
 
     def __init__(self) -> None:
         self.seen: list[Arrived] = []
@@ -186,7 +186,7 @@ def test_what_is_known_here_counts_more_than_what_was_left() -> None:
 
 @given(st.integers(0, 2**40), st.floats(0, 1e6), st.integers(0, 2**40), st.booleans())
 def test_what_is_left_for_the_next_survives_as_text(arrivals: int, rate: float, longest: int, held: bool) -> None:
-    """Behind a hint, which stays one."""
+    """It stands behind the hint, and the hint is read as before."""
     usual = Usual(arrivals, float(f"{rate:.6g}"), longest, held)
     assert Usual.from_text(usual.to_text()) == usual
     assert Hint.from_text(f"12:a:3:{usual.to_text()}") == Hint.from_text("12:a:3")
@@ -194,14 +194,14 @@ def test_what_is_left_for_the_next_survives_as_text(arrivals: int, rate: float, 
 
 @given(st.text())
 def test_no_text_breaks_the_reading(text: str) -> None:
-    """What another program left is not taken for one's own."""
+    """Metadata of another program is not taken for our own."""
     usual = Usual.from_text(text)
     assert usual is None or (usual.arrivals >= 0 and 0 <= usual.rate < math.inf)
 
 
 @pytest.mark.parametrize("text", ["", "3", "1,2,3", "1,nan,3,1", "-1,1,1,0", "1,inf,3,0", "1,1,-1,0"])
 def test_what_is_not_its_own_is_none(text: str) -> None:
-    """As of a hint of a version that left nothing."""
+    """A hint of an earlier version, with nothing behind it, is one case."""
     assert Usual.from_text(text) is None
 
 
@@ -236,7 +236,7 @@ def test_impressions_do_not_count_while_nobody_knows_of_the_clicks() -> None:
 
 
 def test_clicks_are_seen_though_the_clock_was_set_back() -> None:
-    """By an hour: or they would not end a hold for so long."""
+    """By an hour; otherwise clicks would not end a hold for so long."""
     arrivals = Arrivals("i", "c")
     arrivals.look(ends(7_200_000, (0, 0)))
     assert arrivals.look(ends(3_600_000, (5, 3))) == Arrived(3_600_000, 5, 3)

@@ -11,7 +11,7 @@ from stream_learner.roles.joiner.dead_letters import DeadLetter, DeadLetters
 
 
 def letter(offset: int, size: int) -> DeadLetter:
-    """Of a record of so many bytes; of one without a value for 0."""
+    """The letter of a record with a value of so many bytes, of one without a value for 0."""
     return DeadLetter("clicks", 0, offset, 7, b"x" * size or None, "not JSON")
 
 
@@ -21,7 +21,7 @@ def letter(offset: int, size: int) -> DeadLetter:
     st.randoms(use_true_random=False),
 )
 def test_what_is_held_is_bounded_and_every_letter_is_handed_over_once(limit: int, batches: list, rng) -> None:  # type: ignore[no-untyped-def,type-arg]
-    """By a reader that reads no more while letters wait: at most a batch, the limit, and one letter beyond it."""
+    """The reader reads no more while letters wait, so at most a batch, the limit and one more letter are held."""
     letters = DeadLetters({}, limit)
     written: list[int] = []
     under_way: deque[DeadLetter] = deque()

@@ -18,7 +18,7 @@ I64 = st.integers(0, 2**63 - 1)
 
 @given(I64, st.integers(0, 2**64 - 1), st.integers(-1, 2**63 - 1))
 def test_a_hint_survives_as_text(read_from: int, attempt: int, tick: int) -> None:
-    """Text and back, within the length that brokers take as metadata."""
+    """A hint becomes text and is read again; the text is no longer than brokers take as metadata."""
     hint = Hint(read_from, MarkId(attempt, tick))
     assert Hint.from_text(hint.to_text()) == hint
     assert len(hint.to_text()) < 100
@@ -27,7 +27,7 @@ def test_a_hint_survives_as_text(read_from: int, attempt: int, tick: int) -> Non
 
 @given(st.text())
 def test_no_text_breaks_the_reading_of_hints(text: str) -> None:
-    """Other metadata is no hint; what is one leads to an offset that can be."""
+    """Other text is no hint; a hint names an offset that is possible."""
     hint = Hint.from_text(text)
     assert hint is None or hint.read_from >= 0
 
@@ -53,7 +53,7 @@ def test_few_records_say_nothing_about_their_share() -> None:
 
 
 def test_the_error_names_the_reasons_and_a_record_to_look_at() -> None:
-    """Whoever reads it knows what is wrong, how often, and where one such record lies."""
+    """The error says what is wrong, how often, and where one such record lies."""
     share = BadShare(0.1, 60_000)
     noted(share, "clicks", *[Reason.OK] * 900)
     with pytest.raises(TooManyBadRecords) as raised:
@@ -115,6 +115,6 @@ def test_what_is_excused_does_not_count() -> None:
 
 
 def test_whether_the_newest_records_are_right_takes_enough_of_them() -> None:
-    """As many as it takes to stop; exactly the limit is right."""
+    """It takes as many records as a stop does; exactly the limit is allowed."""
     share = BadShare(0.1, 60_000)
     assert [share.allows(0, 99), share.allows(10, 100), share.allows(11, 100)] == [False, True, False]

@@ -102,7 +102,7 @@ class Log:
         return self._attempts
 
     def follow(self, partitions: int = BEFORE, **options: int) -> LogFollower:
-        """A follower that knows so many partitions."""
+        """A follower that knows of this number of partitions."""
         start = dict.fromkeys(range(partitions), LOG_BEGINNING)
         return self.follow_from(start, **options)
 
@@ -110,7 +110,7 @@ class Log:
         return LogFollower(self.settings, self.topic, start, buffer_bytes=1 << 22, **options)
 
     def passed(self, partitions: int = AFTER) -> int:
-        """The last tick that so many partitions have passed."""
+        """The last tick that the first partitions have passed."""
         return min(mark.last_tick for mark in self.last[:partitions])
 
     def began_with(self) -> int | None:
@@ -139,7 +139,7 @@ class Fold:
             self.tick = tick
 
     def until(self, tick: int) -> Folded:
-        """Fold up to a tick; what was folded."""
+        """Fold up to a tick; returns what was folded."""
 
         def there() -> bool:
             self.turn()

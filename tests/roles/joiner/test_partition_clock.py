@@ -18,7 +18,7 @@ RULE = ClockRule(grace_ms=2 * SECOND, lateness_ms=10 * MINUTE, idle_after_ms=MIN
 
 @dataclass
 class Seen:
-    """Everything that was told to a clock, kept."""
+    """Keeps everything that a clock was told."""
 
     began_ms: int
     read: list[tuple[int, int]] = field(default_factory=list)
@@ -107,13 +107,13 @@ class World:
         self.clock.note(np.array(times, np.int64), self.log, self.now)
 
     def progress(self) -> int | None:
-        """Ask, and close."""
+        """Ask for progress, and close ticks up to it."""
         progress = self.clock.progress(self.now, self.closed)
         self.closed = max(self.closed, progress or 0)
         return progress
 
     def step(self, ms: int) -> int | None:
-        """Time passes."""
+        """Let time pass."""
         self.now += ms
         return self.progress()
 
@@ -164,7 +164,7 @@ def test_after_old_events_most_of_the_last_must_be_live() -> None:
 
 
 def test_a_burst_of_old_records_does_not_slow_what_is_fresh() -> None:
-    """What has closed has closed: to wait would win nothing."""
+    """Ticks that have closed stay closed: nothing would be won by waiting."""
     world = World()
     world.come(world.now)
     world.step(SECOND)

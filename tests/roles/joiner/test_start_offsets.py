@@ -1,4 +1,4 @@
-"""Where a partition without a training log begins, against the sentence that says it."""
+"""The offsets at which a partition without a training log begins, against the sentence that defines them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Broker:
         return {place: self.logs[place].start + len(self.logs[place].times) for place in places}
 
     def at_time(self, places: list[TopicAndPartition], time_ms: int) -> dict[TopicAndPartition, int]:
-        """As it says."""
+        """The first offsets at or after a time."""
         return {place: self.logs[place].at_time(time_ms) for place in places}
 
     def first_times(self, places: list[TopicAndPartition]) -> dict[TopicAndPartition, int]:
@@ -63,7 +63,7 @@ TIMES = st.lists(st.integers(0, 5).map(lambda n: n * HOUR_MS), max_size=6).map(s
 def test_impressions_whose_clicks_were_deleted_are_left_out(
     shown: list[int], clicked: list[int], i: int, c: int, where: str | int
 ) -> None:
-    """Those before the first click that is left, or all that there are if none is left; and nothing else."""
+    """Impressions before the first click held are left out; all of them if no click is held; and no others."""
     begins = 0 if where == "earliest" else where
     wanted = [n for n, at in enumerate(shown) if at >= begins]
     first_click = min(clicked, default=None)
@@ -84,12 +84,12 @@ def test_clicks_that_were_collected_from_a_later_day_on_begin_the_log() -> None:
 
 
 def test_latest_is_the_end() -> None:
-    """Whatever there is."""
+    """Whatever clicks the topic holds."""
     assert begin(Log(2, [1, 2, 3]), Log(4, [5]), "latest") == StartOffsets(5, 5)
 
 
 def test_what_is_left_out_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """How much, from when on there are clicks, and what to do; nothing where nothing is left out."""
+    """It says how much is left out, since when there are clicks, and what to do; else nothing is logged."""
     for beginning in (StartOffsets(5, 2), StartOffsets(5, 2, 3, 1_700_000_000_000), StartOffsets(5, 2, 3, -1)):
         beginning.say(get_logger("joiner"))
     said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
