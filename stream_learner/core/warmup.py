@@ -62,13 +62,11 @@ def _event() -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def _join() -> None:
-    from stream_learner.core.join import crowded as join_crowded
-    from stream_learner.core.join import kernels as join_kernel
+    from stream_learner.core.join import click_memory, crowded, gather, labels, log_time
     from stream_learner.core.machine import id_table
 
-    id_table.warm()
-    join_kernel.warm()
-    join_crowded.warm()
+    for module in (id_table, log_time, click_memory, labels, crowded, gather):
+        module.warm()
 
 
 def _training_log() -> None:

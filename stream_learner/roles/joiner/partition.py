@@ -27,9 +27,11 @@ from stream_learner.adapters.kafka import Appender, Delivery, EndWatch, KafkaSet
 from stream_learner.adapters.record_errors import ANOTHER_NAME
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.core.errors import BrokenLog
-from stream_learner.core.join.state import Cut, ExampleScratch, JoinSpec, JoinState, TickOutput, WrongResume
-from stream_learner.core.log.examples import Scratch
-from stream_learner.core.log.marks import GENESIS, RULES, Mark, MarkId, ResumePoint
+from stream_learner.core.join.gather import ExampleScratch
+from stream_learner.core.join.spec import Cut, JoinSpec
+from stream_learner.core.join.state import JoinState, TickOutput, WrongResume
+from stream_learner.core.log.dictionary import Scratch
+from stream_learner.core.log.marks import GENESIS, RULES, InputIdentity, Mark, MarkId, ResumePoint
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Ack, Attempt, Verdict
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
@@ -515,13 +517,14 @@ class PartitionJoiner:
         self._resumed_at_s = self._plan.clock_s()
         self._bytes_since_resume = 0
         plan = self._plan
-        return join.resume_point(
+        inputs = InputIdentity(
             plan.impression_topic_id,
             plan.click_topic_id,
             plan.partitions,
-            impressions_fingerprint=plan.inputs.impression_decoder.events.fingerprint,
-            clicks_fingerprint=plan.inputs.click_decoder.events.fingerprint,
+            plan.inputs.impression_decoder.events.fingerprint,
+            plan.inputs.click_decoder.events.fingerprint,
         )
+        return join.resume_point(inputs)
 
     def _take_deliveries(self, attempt: Attempt | None) -> Generator[bool, None, None]:
         """Watch what comes back. An error drops the attempt; a foreign offset means that somebody else wrote."""
