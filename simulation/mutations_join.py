@@ -206,7 +206,7 @@ def _rows_beyond_the_cursor() -> Any:
         spec, end = self._spec, self.end
         for batch in self.ahead._batches:  # type: ignore[attr-defined]
             columns = batch.columns
-            for i in range(batch.start, len(batch.offsets)):
+            for i in range(batch.start, len(columns.offsets)):
                 self._make_room(end + 1)
                 block, place = self._held[end // BLOCK - self._first_block], 4 * (end % BLOCK)
                 code = UNMATCHED if columns.status[i] == 0 else DEAD

@@ -75,8 +75,8 @@ FAULTS = (
         area="join: duplicates",
         harm="When the memory of ids grows, impressions of the ticks before it are no longer known as duplicates.",
         file="stream_learner/core/join/impressions.py",
-        old="            self._seen.grow(int(batch.columns.ids[done]), first)\n",
-        new="            self._seen.grow(int(batch.columns.ids[done]), int(batch.offsets[start]))\n",
+        old="            self._seen.grow(int(columns.ids[done]), first)\n",
+        new="            self._seen.grow(int(columns.ids[done]), int(columns.offsets[start]))\n",
         tests=(
             "tests/core/join/test_join_scale.py",
             "tests/core/join/test_join.py",

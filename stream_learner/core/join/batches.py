@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+Columns = tuple[NDArray[Any], ...]
+"""The fields of `ImpressionColumns` or the like, as a kernel that is called from Python takes them (see `Place`)."""
 
 
 def column(array: NDArray[Any], dtype: type[Scalar]) -> NDArray[Scalar]:
@@ -61,13 +63,9 @@ class ClickBatch:
     start: int = 0
 
     @property
-    def offsets(self) -> NDArray[np.int64]:
-        return self.columns.offsets
-
-    @property
     def nbytes(self) -> int:
         """Memory of the columns, bytes."""
-        return 41 * len(self.offsets)
+        return 41 * len(self.columns.offsets)
 
     def end_of_those_before(self, time_ms: int, stop: int) -> int:
         """The first index from `start` on with which log time has come to `time_ms`, at most `stop`."""
@@ -86,10 +84,6 @@ class ImpressionBatch:
     start: int = 0
 
     @property
-    def offsets(self) -> NDArray[np.int64]:
-        return self.columns.offsets
-
-    @property
     def nbytes(self) -> int:
         """Memory of the columns, bytes."""
-        return 50 * len(self.offsets) + 16 * len(self.columns.keys)
+        return 50 * len(self.columns.offsets) + 16 * len(self.columns.keys)

@@ -58,6 +58,12 @@ class ClickPlace(NamedTuple):
     first: int
 
 
+Place = tuple[int, int, int, int]
+"""The fields of a `ClickPlace`. A kernel that is called from Python takes this plain tuple, and opens it as the
+NamedTuple: that costs nothing, while Numba takes half a microsecond to recognise a NamedTuple at each call.
+"""
+
+
 class ClickMemory:
     """The remembered clicks of one partition.
 
@@ -79,9 +85,9 @@ class ClickMemory:
         return self.end - self.first
 
     @property
-    def place(self) -> ClickPlace:
-        """Addresses for kernels: valid while this object lives, until clicks are taken or forgotten."""
-        return ClickPlace(self._table.header, self._blocks_address, len(self._blocks) - 1, self.first)
+    def place(self) -> Place:
+        """For kernels: valid while this object lives, until clicks are taken or forgotten."""
+        return self._table.header, self._blocks_address, self._block_mask, self.first
 
     @property
     def first_offset(self) -> int | None:
@@ -102,7 +108,7 @@ class ClickMemory:
             batch.start = take_clicks(
                 self.place,
                 base + batch.start,
-                batch.columns,
+                *batch.columns,
                 batch.start,
                 stop,
                 codes,
@@ -151,12 +157,13 @@ class ClickMemory:
     def _place_blocks(self, count: int) -> None:
         """Make the table of `count` block addresses, and enter the blocks that are held."""
         self._blocks = np.zeros(count, np.int64)
+        self._block_mask = count - 1
         self._blocks_address: int = self._blocks.ctypes.data  # asked for once: NumPy takes a microsecond to tell it
         for i, held in enumerate(self._held):
             self._place_block(self._first_block + i, held)
 
     def _place_block(self, block: int, held: NDArray[np.int64]) -> None:
-        self._blocks[block & (len(self._blocks) - 1)] = held.ctypes.data
+        self._blocks[block & self._block_mask] = held.ctypes.data
 
 
 @kernel
@@ -221,9 +228,13 @@ def _is_repeated(clicks: ClickPlace, newest: int, time: int, span_ms: int) -> bo
 
 @kernel
 def take_clicks(
-    clicks: ClickPlace,
+    place: Place,
     number: int,
-    columns: ClickColumns,
+    offsets: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    status: NDArray[np.uint8],
+    times: NDArray[np.int64],
+    values: NDArray[np.float64],
     start: int,
     stop: int,
     codes: NDArray[np.uint8],
@@ -236,7 +247,7 @@ def take_clicks(
     forgotten has a time within `span_ms` (window + skew) of its own, and late if its time is before `late_before_ms`.
     Returns the index at which it stopped: `stop`, or that of a click for whose id the table must grow first.
     """
-    offsets, ids, status, times, values = columns
+    clicks = ClickPlace(*place)
     given = len(codes) > 0
     for i in range(start, stop):
         code, back, crowd = DEAD, 0, 1
@@ -279,7 +290,7 @@ def _least_of_row(clicks: ClickPlace, number: int, end: int, agree: int) -> int:
 
 @kernel
 def expire_clicks(
-    clicks: ClickPlace,
+    place: Place,
     end: int,
     log_time: int,
     agree: int,
@@ -293,6 +304,7 @@ def expire_clicks(
     code. Returns the number of the first click still remembered, `end` if none is, and the log time of those forgotten
     now and before.
     """
+    clicks = ClickPlace(*place)
     number = clicks.first
     while number < end:
         click = click_address(clicks, number)
@@ -308,14 +320,16 @@ def expire_clicks(
 
 
 @kernel
-def click_offset(clicks: ClickPlace, number: int) -> int:
+def click_offset(place: Place, number: int) -> int:
     """Offset of a remembered click."""
+    clicks = ClickPlace(*place)
     return load_i64(click_address(clicks, number))
 
 
 @kernel
-def click_codes(clicks: ClickPlace, out: NDArray[np.uint8]) -> None:
+def click_codes(place: Place, out: NDArray[np.uint8]) -> None:
     """The codes of the remembered clicks, as many as `out` takes; that of a dead one is `UNMATCHED`."""
+    clicks = ClickPlace(*place)
     for i in range(len(out)):
         code = code_of(load_i64(click_address(clicks, clicks.first + i) + WORD))
         out[i] = UNMATCHED if code == DEAD else code

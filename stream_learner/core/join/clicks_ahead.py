@@ -44,7 +44,7 @@ class ClicksAhead:
         for batch in self._batches:
             if batch.passed[-1] >= time_ms:
                 i = max(int(np.searchsorted(batch.passed, time_ms)), batch.start)
-                return int(batch.offsets[i])
+                return int(batch.columns.offsets[i])
         return None
 
     def take_until(self, offset: int) -> list[tuple[ClickBatch, int]]:
@@ -52,10 +52,10 @@ class ClicksAhead:
         parts: list[tuple[ClickBatch, int]] = []
         while self._batches:
             batch = self._batches[0]
-            stop = int(np.searchsorted(batch.offsets, offset))
+            stop = int(np.searchsorted(batch.columns.offsets, offset))
             if stop > batch.start:
                 parts.append((batch, stop))
-            if stop < len(batch.offsets):
+            if stop < len(batch.columns.offsets):
                 break
             self._batches.popleft()
             self.nbytes -= batch.nbytes

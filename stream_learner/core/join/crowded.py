@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.join.batches import ImpressionBatch, ImpressionColumns
+from stream_learner.core.join.batches import Columns, ImpressionBatch, ImpressionColumns
 from stream_learner.core.join.click_memory import (
     CROWDED,
     NONE,
@@ -18,6 +18,7 @@ from stream_learner.core.join.click_memory import (
     WORD,
     ClickMemory,
     ClickPlace,
+    Place,
     click_address,
     click_before,
     crowd_of,
@@ -41,7 +42,7 @@ def crowded_labels(
     """
     columns = batch.columns
     found = np.empty(stop - batch.start, np.int64)
-    count = crowded_impressions(clicks.place, columns, batch.start, stop, late_before_ms, found)
+    count = crowded_impressions(clicks.place, tuple(columns), batch.start, stop, late_before_ms, found)
     if not count:
         return _NO_LABELS
     labels = np.full(len(columns.ids), -1.0)
@@ -75,12 +76,14 @@ def _labels_of(key: int, times: NDArray[np.int64], clicks: ClickMemory, spec: Jo
 
 @kernel
 def crowded_impressions(
-    clicks: ClickPlace, columns: ImpressionColumns, start: int, stop: int, late_before_ms: int, out: NDArray[np.int64]
+    place: Place, columns: Columns, start: int, stop: int, late_before_ms: int, out: NDArray[np.int64]
 ) -> int:
     """Write to `out` the indices of the good impressions `start..stop-1` that are not late and whose id has `CROWDED`
     clicks or more; returns their number.
     """
-    ids, status, times = columns.ids, columns.status, columns.time_ms
+    clicks = ClickPlace(*place)
+    batch = ImpressionColumns(*columns)
+    ids, status, times = batch.ids, batch.status, batch.time_ms
     count = 0
     for i in range(start, stop):
         if status[i] != 0 or times[i] < late_before_ms:
@@ -93,8 +96,9 @@ def crowded_impressions(
 
 
 @kernel
-def clicks_of(clicks: ClickPlace, key: int, out: NDArray[np.int64]) -> int:
+def clicks_of(place: Place, key: int, out: NDArray[np.int64]) -> int:
     """Write the numbers of the remembered clicks of an id to `out`, the newest first; returns how many there are."""
+    clicks = ClickPlace(*place)
     count = 0
     number = newest_click(clicks, find_entry(clicks.table, key))
     while number != NONE:
@@ -106,9 +110,10 @@ def clicks_of(clicks: ClickPlace, key: int, out: NDArray[np.int64]) -> int:
 
 @kernel
 def read_clicks(
-    clicks: ClickPlace, numbers: NDArray[np.int64], times: NDArray[np.int64], values: NDArray[np.float64]
+    place: Place, numbers: NDArray[np.int64], times: NDArray[np.int64], values: NDArray[np.float64]
 ) -> None:
     """Write time and value of remembered clicks to `times` and `values`."""
+    clicks = ClickPlace(*place)
     for i in range(len(numbers)):
         click = click_address(clicks, numbers[i])
         times[i] = load_i64(click + TIME)
@@ -116,8 +121,9 @@ def read_clicks(
 
 
 @kernel
-def match_clicks(clicks: ClickPlace, numbers: NDArray[np.int64]) -> None:
+def match_clicks(place: Place, numbers: NDArray[np.int64]) -> None:
     """Set those of these clicks that are unmatched or late to matched."""
+    clicks = ClickPlace(*place)
     for i in range(len(numbers)):
         click = click_address(clicks, numbers[i])
         set_matched(click, load_i64(click + WORD))
@@ -155,7 +161,7 @@ def warm() -> None:
     place = clicks.place
     one, byte, real, none = np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(0, np.int64)
     columns = ImpressionColumns(one, byte, one, one, real, np.zeros(2, np.int64), np.zeros(0, np.uint64), real, byte)
-    crowded_impressions(place, columns, 0, 1, 0, one.copy())
+    crowded_impressions(place, tuple(columns), 0, 1, 0, one.copy())
     clicks_of(place, 0, one.copy())
     read_clicks(place, none, one.copy(), real.copy())
     match_clicks(place, none)

@@ -16,7 +16,7 @@ from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from stream_learner.core.join.batches import ImpressionColumns
+from stream_learner.core.join.batches import Columns, ImpressionColumns
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.machine.kernels import kernel
 
@@ -121,7 +121,7 @@ def gather(parts: list[ExamplePart], n: int, features: int, scratch: ExampleScra
     scratch.reserve_features(features)
     out, at = scratch.columns, 0
     for part in parts:
-        copy_examples(part.columns, part.kept, scratch.read_log_time, part.first_read, out, at)
+        copy_examples(tuple(part.columns), part.kept, scratch.read_log_time, part.first_read, tuple(out), at)
         at += len(part.kept)
     return ExampleBatch(
         out.log_time[:n],
@@ -168,19 +168,20 @@ def _address(array: NDArray[np.generic]) -> int:
 
 @kernel
 def copy_examples(
-    columns: ImpressionColumns,
+    columns: Columns,
     kept: NDArray[np.int64],
     log_time: NDArray[np.int64],
     first_log_time: int,
-    out: ExampleColumns,
+    out: Columns,
     at: int,
 ) -> None:
     """Copy the impressions with the indices `kept` to `out`, behind its first `at`, whose `row_start[at]` is set.
 
     The log time of impression `i` is `log_time[first_log_time + i]`.
     """
-    ids, row_start, keys, values = columns.ids, columns.row_start, columns.keys, columns.values
-    out_log_time, out_ids, out_row_start, out_keys, out_values = out
+    batch = ImpressionColumns(*columns)
+    ids, row_start, keys, values = batch.ids, batch.row_start, batch.keys, batch.values
+    out_log_time, out_ids, out_row_start, out_keys, out_values = ExampleColumns(*out)
     i = 0
     while i < len(kept):
         run = i + 1
@@ -205,4 +206,4 @@ def warm() -> None:
     two = np.arange(2, dtype=np.int64)
     columns = ImpressionColumns(one, byte, one, one, real, two, key, real, byte)
     out = ExampleColumns(one.copy(), one.copy(), np.zeros(2, np.int64), key.copy(), real.copy())
-    copy_examples(columns, one, one, 0, out, 0)
+    copy_examples(tuple(columns), one, one, 0, tuple(out), 0)

@@ -92,11 +92,11 @@ class ImpressionBuffer:
         if len(offsets) == 0:
             return
         batch = self._prepare(column(offsets, np.int64), impressions)
-        self.position = int(batch.offsets[-1]) + 1
-        if batch.offsets[0] < self.next:
-            batch.start = int(np.searchsorted(batch.offsets, self.next))
+        self.position = int(batch.columns.offsets[-1]) + 1
+        if batch.columns.offsets[0] < self.next:
+            batch.start = int(np.searchsorted(batch.columns.offsets, self.next))
             self._find_duplicates(batch, 0, batch.start)
-        if batch.start < len(batch.offsets):
+        if batch.start < len(batch.columns.offsets):
             self._batches.append(batch)
             self.nbytes += batch.nbytes
 
@@ -109,21 +109,21 @@ class ImpressionBuffer:
         stop, most = 0, self._spec.agree - 1
         for batch in self._batches:
             read.append(batch)
-            stop = len(batch.offsets)
+            stop = len(batch.columns.offsets)
             if batch.passed[-1] >= time_ms:
                 stop, most = int(np.searchsorted(batch.passed, time_ms)) + 1, self._spec.agree
                 break
         if not read:
             return self.next
-        end = int(read[-1].offsets[stop - 1]) + 1
+        end = int(read[-1].columns.offsets[stop - 1]) + 1
         while read and most:
             batch = read.pop()
             columns = batch.columns
             first, most = run_start(columns.status, columns.time_ms, batch.start, stop, time_ms, most)
             if first < stop:
                 before = read[-1] if read else None
-                end = _end_before(batch, first, self.next if before is None else int(before.offsets[-1]) + 1)
-            stop = len(read[-1].offsets) if read else 0
+                end = _end_before(batch, first, self.next if before is None else int(before.columns.offsets[-1]) + 1)
+            stop = len(read[-1].columns.offsets) if read else 0
         return end
 
     def forget_before(self, tick: int) -> None:
@@ -212,34 +212,36 @@ class ImpressionBuffer:
         """Set which impressions `start..stop-1` repeat an id that is remembered, and remember their ids."""
         if not self._spec.dedupe_ms:
             return
-        first, done = self.remembered_from, start
+        columns, first, done = batch.columns, self.remembered_from, start
         while True:
-            done = find_duplicates(self._seen.header, batch.columns, done, stop, first)
+            done = find_duplicates(
+                self._seen.header, columns.offsets, columns.ids, columns.status, done, stop, first, columns.duplicate
+            )
             if done == stop:
                 return
-            self._seen.grow(int(batch.columns.ids[done]), first)
+            self._seen.grow(int(columns.ids[done]), first)
 
     def _parts(self, until: int) -> list[tuple[ImpressionBatch, int]]:
         """The batches with impressions before offset `until`, each with the index to stop before."""
         parts = []
         for batch in self._batches:
-            stop = int(np.searchsorted(batch.offsets, until))
+            stop = int(np.searchsorted(batch.columns.offsets, until))
             if stop > batch.start:
                 parts.append((batch, stop))
-            if stop < len(batch.offsets):
+            if stop < len(batch.columns.offsets):
                 break
         return parts
 
     def _let_go(self, batch: ImpressionBatch, stop: int) -> None:
         batch.start = stop
-        if stop == len(batch.offsets):
+        if stop == len(batch.columns.offsets):
             self._batches.popleft()
             self.nbytes -= batch.nbytes
 
 
 def _end_before(batch: ImpressionBatch, index: int, before: int) -> int:
     """The offset after the impression before `index`; `before` if that is not in the batch or has been emitted."""
-    return int(batch.offsets[index - 1]) + 1 if index > batch.start else before
+    return int(batch.columns.offsets[index - 1]) + 1 if index > batch.start else before
 
 
 def _label(
@@ -253,10 +255,16 @@ def _label(
     tally: NDArray[np.int64],
 ) -> int:
     """Label the impressions before index `stop`; the examples among them go to `scratch` from `at` on."""
+    columns = batch.columns
     return int(
         label_impressions(
             clicks.place,
-            batch.columns,
+            columns.ids,
+            columns.status,
+            columns.time_ms,
+            columns.weight,
+            columns.row_start,
+            columns.duplicate,
             batch.start,
             stop,
             label_rule(spec, late_before_ms),

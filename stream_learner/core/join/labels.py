@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.join.batches import ImpressionColumns
 from stream_learner.core.join.click_memory import (
     MATCHED,
     NONE,
@@ -21,11 +20,11 @@ from stream_learner.core.join.click_memory import (
     WORD,
     ClickMemory,
     ClickPlace,
+    Place,
     click_address,
     click_before,
     code_of,
     matched_word,
-    newest_click,
     set_matched,
 )
 from stream_learner.core.join.spec import JoinSpec
@@ -58,21 +57,31 @@ class LabelRule(NamedTuple):
     keep_below: np.uint64
 
 
-def label_rule(spec: JoinSpec, late_before_ms: int) -> LabelRule:
+RuleFields = tuple[int, int, int, bool, float, np.uint64]
+"""The fields of a `LabelRule`, as a kernel that is called from Python takes them."""
+
+
+def label_rule(spec: JoinSpec, late_before_ms: int) -> RuleFields:
     """The rule of a tick."""
-    return LabelRule(
-        late_before_ms, spec.skew_ms, spec.window_ms, spec.dedupe_ms > 0, spec.keep_negatives, spec.keep_below
-    )
+    return late_before_ms, spec.skew_ms, spec.window_ms, spec.dedupe_ms > 0, spec.keep_negatives, spec.keep_below
 
 
 @kernel
-def find_duplicates(table: int, columns: ImpressionColumns, start: int, stop: int, first: int) -> int:
+def find_duplicates(
+    table: int,
+    offsets: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    status: NDArray[np.uint8],
+    start: int,
+    stop: int,
+    first: int,
+    duplicate: NDArray[np.uint8],
+) -> int:
     """Set `duplicate` of impressions `start..stop-1`: 1 where an id repeats one seen at or after offset `first`.
 
     Good impressions count as seen from then on. Returns the index at which it stopped: `stop`, or that of an impression
     for whose id the table must grow first.
     """
-    offsets, ids, status, duplicate = columns.offsets, columns.ids, columns.status, columns.duplicate
     for i in range(start, stop):
         if i + _AHEAD < stop:
             prefetch_for_write(first_entry(table, ids[i + _AHEAD]))
@@ -134,11 +143,16 @@ def _is_sampled_out(key: int, keep_below: np.uint64) -> bool:
 
 @kernel
 def label_impressions(
-    clicks: ClickPlace,
-    columns: ImpressionColumns,
+    place: Place,
+    ids: NDArray[np.int64],
+    status: NDArray[np.uint8],
+    times: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    row_start: NDArray[np.int64],
+    duplicate: NDArray[np.uint8],
     start: int,
     stop: int,
-    rule: LabelRule,
+    rule_fields: RuleFields,
     known: NDArray[np.float64],
     kept: NDArray[np.int64],
     label: NDArray[np.float64],
@@ -150,8 +164,8 @@ def label_impressions(
 
     known: labels that have been found already, below 0 for all others; may be empty.
     """
-    ids, status, times, weights = columns.ids, columns.status, columns.time_ms, columns.weight
-    row_start, duplicate = columns.row_start, columns.duplicate
+    clicks = ClickPlace(*place)
+    rule = LabelRule(*rule_fields)
     k = 0
     for i in range(start, stop):
         if i + _AHEAD < stop:
@@ -168,8 +182,8 @@ def label_impressions(
         if i < len(known) and known[i] >= 0.0:
             y = known[i]
         else:
-            newest, y = newest_click(clicks, find_entry(clicks.table, ids[i])), 0.0
-            if newest != NONE:  # few have been clicked: no call for the others
+            newest, y = load_i64(find_entry(clicks.table, ids[i]) + 8) - 1, 0.0
+            if newest >= clicks.first:  # few have been clicked: no call for the others
                 y = _match(clicks, newest, times[i] - rule.skew_ms, times[i] + rule.window_ms, rule.dedupe)
         if y < 0.0:
             tally[DUPLICATES] += 1
@@ -191,11 +205,9 @@ def label_impressions(
 
 def warm() -> None:
     """Compile every kernel of this module, for the types with which the join calls them."""
-    one, byte, real = np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1)
-    columns = ImpressionColumns(
-        one, byte, one, one, real, np.zeros(2, np.int64), np.zeros(0, np.uint64), np.zeros(0), byte.copy()
-    )
+    one, byte, real, two = np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(2, np.int64)
     seen, spec = IdTable(), JoinSpec(window_ms=1, skew_ms=0, tick_ms=1, dedupe_ms=0)
-    find_duplicates(seen.header, columns, 0, 1, 0)
-    clicks, rule, tally = ClickMemory(spec, 0), label_rule(spec, 0), np.zeros(TALLY, np.int64)
-    label_impressions(clicks.place, columns, 0, 1, rule, real, one.copy(), real.copy(), real.copy(), tally)
+    find_duplicates(seen.header, one, one, byte, 0, 1, 0, byte.copy())
+    clicks, tally, out = ClickMemory(spec, 0), np.zeros(TALLY, np.int64), (one.copy(), real.copy(), real.copy())
+    columns = (one, byte, one, real, two, byte)
+    label_impressions(clicks.place, *columns, 0, 1, label_rule(spec, 0), real, *out, tally)
