@@ -18,6 +18,7 @@ from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
+from stream_learner.core.model.table.rows import StateRows
 
 FEATURES = 39
 ZIPF = 1.05
@@ -197,10 +198,10 @@ def _ratio(keys: int) -> float:
 
 
 def _load(learner: Learner, keys: Keys) -> float:
-    columns, touched = np.full((len(keys), 2), 0.01), np.zeros(len(keys), np.int64)
+    rows = StateRows(keys, np.full((len(keys), 2), 0.01), np.zeros(len(keys), np.int64))
     begun = time.perf_counter()
     learner.table.expect(len(keys))
-    learner.table.load(keys, columns, touched)
+    learner.table.load(rows)
     return time.perf_counter() - begun
 
 

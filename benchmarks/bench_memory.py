@@ -37,10 +37,10 @@ from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.core.model.table import kernels
-from stream_learner.core.model.table.budget import MIB, MemoryBudget
+from stream_learner.core.model.table.bounded import MIB, MemoryBudget
 from stream_learner.core.snapshots.pages import Prefix
 from stream_learner.core.snapshots.rows import StateRows, rows_between
-from stream_learner.roles.learner.row_index import ColdSide
+from stream_learner.roles.learner.row_index import RowIndexFollower
 
 SHARDS = 4
 IDENTITY = {"model": "bench"}
@@ -158,12 +158,12 @@ class _Replay:
         self.store = _open(folder, budget.rocksdb_bytes)
         assert self.store.rows is not None
         begun = time.perf_counter()
-        self.cold = ColdSide(self.store, self.store.rows, budget, self.learner)
+        self.row_index = RowIndexFollower(self.store, self.store.rows, budget, self.learner)
         self.index_s = time.perf_counter() - begun
         loaded = self.store.load()
         assert loaded is not None
-        self.cold.take_over(loaded.head)
-        self.table = self.cold.table
+        self.row_index.take_over(loaded.head)
+        self.table = self.row_index.table
         self.table.restart_changes(loaded.version, loaded.version)
         self.first_tick = loaded.version + 1
         self._writer: Any = None
@@ -172,7 +172,7 @@ class _Replay:
 
     def fold(self, record: ExampleRecord, tick: int) -> None:
         begun = time.perf_counter()
-        while self.cold.must_wait and (self._writer is not None or self.cold.behind):
+        while self.row_index.must_wait and (self._writer is not None or self.row_index.behind):
             self._turn(tick - 1)
             time.sleep(0.001)
         self.waited_s += time.perf_counter() - begun
@@ -188,12 +188,12 @@ class _Replay:
             if not self._writer.step():
                 self._writer.commit()
                 self._writer = None
-                self.cold.committed()
+                self.row_index.committed()
                 self.checkpoints += 1
-        elif (tick - self._began >= CHECKPOINT_TICKS or self.cold.must_wait) and not self.cold.behind:
+        elif (tick - self._began >= CHECKPOINT_TICKS or self.row_index.must_wait) and not self.row_index.behind:
             self._began = tick
-            changed = StateRows(*self.table.take_changed_for_checkpoint(tick))
-            self.cold.begin(changed)
+            changed = self.table.take_changed_for_checkpoint(tick)
+            self.row_index.begin(changed)
             head = {"rows": self.table.count, "learner": {"rows_digest": f"{self.table.rows_digest:016x}"}}
             self._writer = self.store.begin(changed, self._below, version=tick, digest=0, head=head)
 
@@ -203,10 +203,10 @@ class _Replay:
         self.published += len(self.learner.weights(rows.columns).astype(np.float32))
 
     def _below(self, prefix: Prefix) -> StateRows:
-        return StateRows(*self.table.rows_with_prefix(prefix.number, prefix.nbits))
+        return self.table.rows_with_prefix(prefix.number, prefix.nbits)
 
     def close(self) -> None:
-        self.cold.close()
+        self.row_index.close()
         self.store.close()
 
 
@@ -263,7 +263,7 @@ def _replay(folder: str, features: int, memory_mib: int, examples: int, rate: in
     found = {
         "base_mib": base_mib,
         "peak_mib": _highest_mib(),
-        "held_mib": (table.bytes + replay.cold.memory["cache"]) / MIB,
+        "held_mib": (table.bytes + replay.row_index.memory["cache"]) / MIB,
         "mean_mib": float(np.mean(resident.seen)),
         "last_mib": float(np.mean(resident.seen[-tenth:])),
         "rate": (examples - rate) / seconds,
@@ -278,7 +278,7 @@ def _replay(folder: str, features: int, memory_mib: int, examples: int, rate: in
         "longest_s": replay.longest_s,
         "index_s": replay.index_s,
         "start_s": start_s,
-        "rocksdb": replay.cold.memory,
+        "rocksdb": replay.row_index.memory,
     }
     replay.close()
     return found

@@ -20,7 +20,7 @@ from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.operations.topics import plans
 from stream_learner.roles.learner.checkpoints import Checkpoints
-from stream_learner.roles.learner.copies.protocol import Copied, Copier
+from stream_learner.roles.learner.copies.writer import CopyWriter, WrittenCopy
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 from stream_learner.roles.learner.recovery import Recovery
 from tests.kafka_broker.broker import Broker
@@ -90,33 +90,33 @@ class _Model:
         learner.table.load(keys, columns, touched)
         learner.table.restart_changes(-1, -1)
         checkpoints = Checkpoints(self.config, learner, self.log)
-        copier = Copier(
+        copy_writer = CopyWriter(
             self.settings,
             self.admin,
             checkpoints.store,
             topic=self.config.checkpoints_topic,
             new_publisher=partial(TransactionalPublisher, self.settings, self.config.copier_id),
         )
-        copier.begin()
+        copy_writer.begin()
         try:
-            first = self._copy(checkpoints, copier, 1)
+            first = self._copy(checkpoints, copy_writer, 1)
             later = []
             changed = max(1, len(keys) // 100)
             for tick in range(2, 2 + COPIES):
                 chosen = np.sort(rng.choice(len(keys), changed, replace=False))
                 _change(learner, keys[chosen], tick)
-                later.append(self._copy(checkpoints, copier, tick))
+                later.append(self._copy(checkpoints, copy_writer, tick))
         finally:
-            copier.close()
+            copy_writer.close()
             checkpoints.close()
         return _cost(name, note, first, later, changed * ROW_BYTES)
 
-    def _copy(self, checkpoints: Checkpoints, copier: Copier, tick: int) -> tuple[Copied, float, float]:
+    def _copy(self, checkpoints: Checkpoints, copy_writer: CopyWriter, tick: int) -> tuple[WrittenCopy, float, float]:
         """Checkpoint, then copy: what was copied, the seconds it took, and those of a core."""
         checkpoints.begin(tick, {0: LOG_BEGINNING})
         checkpoints.finish()
         began_s, cpu_s = time.perf_counter(), time.process_time()
-        copied = copier.copy()
+        copied = copy_writer.copy()
         if copied is None:
             raise RuntimeError("the copy was left off")
         return copied, time.perf_counter() - began_s, time.process_time() - cpu_s
@@ -145,8 +145,8 @@ def _change(learner: Learner, keys: np.ndarray, tick: int) -> None:
 def _cost(
     name: str,
     note: str,
-    first: tuple[Copied, float, float],
-    later: list[tuple[Copied, float, float]],
+    first: tuple[WrittenCopy, float, float],
+    later: list[tuple[WrittenCopy, float, float]],
     changed_bytes: int,
 ) -> list[Row]:
     copied, seconds, cpu_s = first

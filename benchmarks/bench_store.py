@@ -82,7 +82,7 @@ def _restart(folder: str) -> float:
             raise RuntimeError("the checkpoint is gone")
         learner.table.expect(loaded.head["rows"])
         for rows in loaded.rows:
-            learner.table.load(rows.keys, rows.columns, rows.touched)
+            learner.table.load(rows)
     return time.perf_counter() - begun
 
 

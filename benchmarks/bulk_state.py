@@ -15,7 +15,7 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings, TransactionalPub
 from stream_learner.config import Config
 from stream_learner.core.model.fold import Learner
 from stream_learner.roles.learner.checkpoints import Checkpoints
-from stream_learner.roles.learner.copies.protocol import Copier
+from stream_learner.roles.learner.copies.writer import CopyWriter
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 
 
@@ -24,21 +24,21 @@ def fill(config: Config, settings: KafkaSettings, features: int) -> None:
     admin = Admin(settings)
     log = admin.require([config.examples_topic])[config.examples_topic]
     checkpoints = Checkpoints(config, _learner(config, features), log)
-    copier = Copier(
+    copy_writer = CopyWriter(
         settings,
         admin,
         checkpoints.store,
         topic=config.checkpoints_topic,
         new_publisher=partial(TransactionalPublisher, settings, config.copier_id),
     )
-    copier.begin()
+    copy_writer.begin()
     try:
         checkpoints.begin(0, dict.fromkeys(range(log.partitions), LOG_BEGINNING))
         checkpoints.finish()
-        if copier.copy() is None:
+        if copy_writer.copy() is None:
             raise RuntimeError("the copy was left off")
     finally:
-        copier.close()
+        copy_writer.close()
         checkpoints.close()
 
 

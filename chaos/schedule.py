@@ -1,7 +1,6 @@
 """Carries out one plan: topics of its own, traffic, roles, faults, and then the comparison.
 
-In: a plan, a cluster. Out: a `Result`: the kills that counted, and what differs at the end.
-This file must never decide what is equal, nor let a fault outlast the schedule.
+No fault outlasts the schedule. What is equal is decided by `chaos.check`.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from typing import Any
 
 from chaos.cluster import Cluster
 from chaos.disk import Disk
-from chaos.feed import Feed
 from chaos.fleet import Fleet
 from chaos.gather import keys_of, last_version, verdict
-from chaos.phases import Hunt
+from chaos.phases import AimedKill
 from chaos.plan import KILLS, LEARNERS, SCORERS, Fault, Plan, Step
 from chaos.proxy import Mode
 from chaos.result import Result
+from chaos.sender import TrafficSender
 from chaos.traffic import traffic_of
 from tests.e2e.site import Site, wait_until
 from tests.kafka_broker.broker import delete_topics
 
 LOOK_S = 0.02
 STEP_S = 1.6
-"""About how long a step takes: the traffic is spread over the steps by this."""
+"""The approximate duration of a step; the traffic is spread over the steps by it."""
 QUIET_SHARE, QUIET_S = 0.3, 4.0
-"""How much of the traffic is left when all faults are over, and how long it takes."""
+"""The share of the traffic that is sent after all faults, and the time for it."""
 PATIENCE_S = 600.0
 LOOK_AHEAD = 7
 SIDE_BY_SIDE = 4
@@ -50,13 +49,13 @@ BY_CLOCK: dict[str, Any] = {
 
 
 class Unfinished(Exception):
-    """A schedule that did not come to its end in time; the message says what was missing."""
+    """A schedule did not end in time; the message says what was missing."""
 
 
 def run_schedule(
     plan: Plan, cluster: Cluster, folder: Path, say: Callable[[str], None], patience_s: float = PATIENCE_S
 ) -> Result:
-    """Carry it out, compare, and take everything away again."""
+    """Carry out a plan, compare, and remove everything."""
     result = Result(plan)
     wait_until(cluster.whole, "the brokers are as they should be", patience_s)
     began_s = time.monotonic()
@@ -72,9 +71,9 @@ def run_schedule(
         fleet = Fleet(site, cluster, folder, disk.path, learner_is_standby=plan.learners == LEARNERS[2])
         stack.callback(fleet.close)
         stack.callback(cluster.heal)
-        feed = Feed(cluster.bootstrap, scenario, site.impressions, site.clicks)
-        stack.callback(feed.close)
-        run = _Run(plan, cluster, site, fleet, disk, feed, result, say, began_s + patience_s)
+        sender = TrafficSender(cluster.bootstrap, scenario, site.impressions, site.clicks)
+        stack.callback(sender.close)
+        run = _Run(plan, cluster, site, fleet, disk, sender, result, say, began_s + patience_s)
         try:
             run.carry_out()
             run.come_to_an_end()
@@ -84,14 +83,14 @@ def run_schedule(
         result.problems += fleet.ended
         if result.problems:
             result.logs = fleet.logs(40)
-        result.records = feed.sent
+        result.records = sender.sent
     result.controller_changes = max(0, cluster.controller()[1] - term)
     result.seconds = time.monotonic() - began_s
     return result
 
 
 class _Run:
-    """A plan under way."""
+    """A plan that is being carried out."""
 
     def __init__(
         self,
@@ -100,19 +99,19 @@ class _Run:
         site: Site,
         fleet: Fleet,
         disk: Disk,
-        feed: Feed,
+        sender: TrafficSender,
         result: Result,
         say: Callable[[str], None],
         until_s: float,
     ) -> None:
         self._plan, self._cluster, self._site = plan, cluster, site
-        self._fleet, self._disk, self._feed = fleet, disk, feed
+        self._fleet, self._disk, self._sender = fleet, disk, sender
         self._result, self._say, self._until_s = result, say, until_s
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._rng = random.Random(f"{plan.seed}/{plan.number}/damage")
         self._began_s = time.monotonic()
-        self._hunts: list[Hunt] = []
+        self._aimed_kills: list[AimedKill] = []
         self._done = 0
         self._feeding = True
         self._healed_s = 0.0
@@ -123,13 +122,13 @@ class _Run:
             fleet.add(name)
 
     def carry_out(self) -> None:
-        """Every step of the plan, about in order: a few kills wait for their phases side by side."""
+        """Do every step of the plan, roughly in order: a few kills wait for their phases side by side."""
         waiting = list(self._plan.steps)
         next_s = time.monotonic()
-        while waiting or self._hunts:
-            self._wait(partial(self._something_to_do, waiting, next_s), self._hunted)
-            for hunt in [hunt for hunt in self._hunts if hunt.is_due()]:
-                self._kill(hunt)
+        while waiting or self._aimed_kills:
+            self._wait(partial(self._something_to_do, waiting, next_s), self._waited_for)
+            for aimed in [aimed for aimed in self._aimed_kills if aimed.is_due()]:
+                self._kill(aimed)
             step = self._next_of(waiting) if time.monotonic() >= next_s else None
             if step is not None:
                 waiting.remove(step)
@@ -137,20 +136,20 @@ class _Run:
                 next_s = time.monotonic() + step.after_s
 
     def _something_to_do(self, waiting: list[Step], next_s: float) -> bool:
-        due = any(hunt.is_due() for hunt in self._hunts)
+        due = any(aimed.is_due() for aimed in self._aimed_kills)
         return due or (time.monotonic() >= next_s and self._next_of(waiting) is not None)
 
     def _next_of(self, waiting: list[Step]) -> Step | None:
-        """The first of the next few steps that no step before it holds up; those of one slot keep their order."""
-        busy = {hunt.step.slot for hunt in self._hunts}
+        """The first of the next few steps that can be done now; steps of one slot keep their order."""
+        busy = {aimed.step.slot for aimed in self._aimed_kills}
         for step in waiting[:LOOK_AHEAD]:
-            if step.slot not in busy and not (step.fault in KILLS and len(self._hunts) >= SIDE_BY_SIDE):
+            if step.slot not in busy and not (step.fault in KILLS and len(self._aimed_kills) >= SIDE_BY_SIDE):
                 return step
             busy.add(step.slot)
         return None
 
-    def _hunted(self) -> str:
-        return ", ".join(f"{hunt.step.slot} at {hunt.step.aim}" for hunt in self._hunts) or "the next step"
+    def _waited_for(self) -> str:
+        return ", ".join(f"{aimed.step.slot} at {aimed.step.aim}" for aimed in self._aimed_kills) or "the next step"
 
     def _note_done(self, step: Step) -> None:
         self._done += 1
@@ -158,7 +157,7 @@ class _Run:
 
     def _do(self, step: Step) -> None:
         if step.fault in KILLS:
-            self._hunts.append(Hunt(self._fleet, step))
+            self._aimed_kills.append(AimedKill(self._fleet, step))
             return
         if step.fault is Fault.DISK_FULL and not self._disk.bounded:
             self._note_done(step)
@@ -180,12 +179,12 @@ class _Run:
         self._result.faults[step.fault.value] += 1
         self._note_done(step)
 
-    def _kill(self, hunt: Hunt) -> None:
-        """Kill it; where it has ended by itself just now, the hunt goes on with the next process of the slot."""
-        step, phase = hunt.step, hunt.phase()
+    def _kill(self, aimed: AimedKill) -> None:
+        """Kill the process; if it has just ended by itself, wait for the next process of the slot."""
+        step, phase = aimed.step, aimed.phase()
         if not self._fleet.kill(step.slot, step.lasts_s):
             return
-        self._hunts.remove(hunt)
+        self._aimed_kills.remove(aimed)
         self._result.kills.append((step.slot, phase))
         self._result.faults[Fault.KILL.value] += 1
         if step.fault is Fault.LOSE_STATE:
@@ -212,7 +211,7 @@ class _Run:
         return lambda: self._fleet.stop("joiner-2", None)
 
     def _twin(self, step: Step) -> Callable[[], None]:
-        """A joiner of the same id; a learner on the same directory, or one with a directory of its own."""
+        """Start a second joiner of the same id, or a second learner, on the same directory or on one of its own."""
         changes = {}
         if step.slot == "learner" and step.lasts_s > 2.0:
             changes = {"learner": {"state_dir": str(self._fleet.state_dir.parent / "twin")}}
@@ -238,9 +237,9 @@ class _Run:
         return lambda: self._cluster.wake(step.nodes[0])
 
     def come_to_an_end(self) -> None:
-        """Mend everything, send the rest, wait until all of it is learned and served; then stop all roles."""
+        """Undo all faults, send the rest, wait until all of it is learned and served; then stop all roles."""
         self._end_faults()
-        self._wait(lambda: self._feed.settled, "every record of the traffic in its topic")
+        self._wait(lambda: self._sender.settled, "every record of the traffic in its topic")
         if self._plan.by_clock:
             self._close_by_clock()
         else:
@@ -266,15 +265,15 @@ class _Run:
             self._wait(self._all_sent, "the rest of the traffic sent")
 
     def _all_sent(self) -> bool:
-        """Send the rest little by little: versions follow each other as they do when nothing happens."""
+        """Send the rest slowly, so that versions follow each other as without faults."""
         quiet = (time.monotonic() - self._healed_s) / QUIET_S
-        self._feed.send_share(1.0 if quiet >= 1 else 1.0 - QUIET_SHARE * (1 - quiet))
-        return self._feed.sent == sum(map(len, (*self._site.scenario.impressions, *self._site.scenario.clicks)))
+        self._sender.send_share(1.0 if quiet >= 1 else 1.0 - QUIET_SHARE * (1 - quiet))
+        return self._sender.sent == sum(map(len, (*self._site.scenario.impressions, *self._site.scenario.clicks)))
 
     def _close_by_clock(self) -> None:
-        """Wait until every click has gone by the clock; stop the joiners, which would go on with empty ticks."""
+        """Wait until the clock has passed every click; stop the joiners, which would go on with empty ticks."""
         scenario, s = self._site.scenario, self._site.scenario.settings
-        impressions, clicks = self._feed.sent_of(scenario)
+        impressions, clicks = self._sender.sent_of(scenario)
         self._site.scenario = type(scenario)(scenario.name, s, impressions, clicks)
         latest_ms = max(m.timestamp_ms for part in (*impressions, *clicks) for m in part)
         end_ms = latest_ms + s["window_ms"] + s["skew_ms"] + s["lateness_ms"] + 2 * s["tick_ms"]
@@ -288,21 +287,21 @@ class _Run:
         heapq.heappush(self._agenda, (time.monotonic() + wait_s, next(self._numbers), end))
 
     def _tend(self) -> None:
-        """What goes on meanwhile: faults end, roles start, traffic flows."""
+        """Do what is due: end faults, start roles, send traffic."""
         while self._agenda and self._agenda[0][0] <= time.monotonic():
             heapq.heappop(self._agenda)[2]()
         self._fleet.tend()
         if not self._feeding:
             return
         if self._plan.by_clock:
-            self._feed.send_until(int(time.time() * 1000))
+            self._sender.send_until(int(time.time() * 1000))
         else:
             share = (time.monotonic() - self._began_s) / (STEP_S * (len(self._plan.steps) + 1))
             share = min(share, (self._done + 1) / (len(self._plan.steps) + 1))
-            self._feed.send_share(share * (1.0 - QUIET_SHARE))
+            self._sender.send_share(share * (1.0 - QUIET_SHARE))
 
     def _wait(self, true: Callable[[], bool], what: str | Callable[[], str]) -> None:
-        """Tend until it is true. Raises Unfinished when the schedule's time is up."""
+        """Do what is due until a condition holds. Raises Unfinished when the schedule's time is over."""
         while True:
             self._tend()
             if true():

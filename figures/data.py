@@ -1,7 +1,4 @@
-"""Real data, where it is there: beside the project's folder, never in it.
-
-In: names of sets. Out: sparse rows and labels.
-"""
+"""Real data, if it is there: beside the project's folder, never in it."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from figures.play import Rows, Vector
+from figures.play import SparseExamples, Vector
 from stream_learner.evaluate.formats.libsvm import LibsvmText
 
 FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "data"
@@ -21,8 +18,8 @@ class DataMissing(Exception):
     """A figure needs a file that is not there."""
 
 
-def libsvm(*names: str) -> tuple[Rows, Vector]:
-    """The rows of files in LIBSVM text, one after the other, and their labels; columns are numbered by appearance."""
+def libsvm(*names: str) -> tuple[SparseExamples, Vector]:
+    """The examples of files in LIBSVM text, and their labels. Columns are numbered by first appearance."""
     starts, keys, values, labels, before = [np.zeros(1, np.int64)], [], [], [], 0
     for name in names:
         path = FOLDER / name
@@ -37,16 +34,16 @@ def libsvm(*names: str) -> tuple[Rows, Vector]:
         values.append(parsed.batch.values.copy())
         labels.append(parsed.batch.label.copy())
     _, columns = np.unique(np.concatenate(keys), return_inverse=True)
-    return Rows(np.concatenate(starts), columns, np.concatenate(values)), np.concatenate(labels)
+    return SparseExamples(np.concatenate(starts), columns, np.concatenate(values)), np.concatenate(labels)
 
 
-def sentiment(domain: str) -> tuple[Rows, Vector]:
-    """Reviews of one domain, all that there are."""
+def sentiment(domain: str) -> tuple[SparseExamples, Vector]:
+    """All reviews of one domain."""
     return libsvm(*(f"sentiment/{domain}_{part}.svmlight.gz" for part in ("train", "test")))
 
 
-def of_unit_length(rows: Rows) -> Rows:
-    """The rows divided by their Euclidean length."""
+def of_unit_length(rows: SparseExamples) -> SparseExamples:
+    """The examples divided by their Euclidean length."""
     lengths = np.sqrt(np.add.reduceat(rows.values**2, rows.start[:-1]))
     lengths[np.diff(rows.start) == 0] = 1.0
-    return Rows(rows.start, rows.columns, rows.values / np.repeat(lengths, np.diff(rows.start)))
+    return SparseExamples(rows.start, rows.columns, rows.values / np.repeat(lengths, np.diff(rows.start)))

@@ -1,8 +1,6 @@
-"""Examples and games through the fold.
+"""Examples and games through the fold: the margin of each example before it is learned from, and the weights.
 
-In: sparse rows, labels, importances; or gradients, one a round. Out: the margin of each example before it was
-learned from; weights.
-This file must never update a weight by itself.
+Every weight comes out of the fold that learns in production.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from stream_learner.core.model.optimizers import make_optimizer
 
 Vector = NDArray[np.float64]
 RECORD_FEATURES = 65_536
-"""Features of a record at most: then its distinct keys are no more either."""
+"""The largest number of features of a record, so that its distinct keys are no more either."""
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
-"""Keys are to be spread evenly over 64 bits, as hashes are; multiples of an odd number are, and none repeats."""
+"""An odd number. Its multiples are spread evenly over 64 bits, as hashes are, and never repeat."""
 
 
-class Rows(NamedTuple):
-    """Sparse examples: row r has the columns and values from start[r] to start[r + 1]; each column once in a row."""
+class SparseExamples(NamedTuple):
+    """Sparse examples. Example r has the columns and values from start[r] to start[r + 1], each column once."""
 
     start: NDArray[np.int64]
     columns: NDArray[np.int64]
@@ -35,15 +33,15 @@ class Rows(NamedTuple):
     def __len__(self) -> int:
         return len(self.start) - 1
 
-    def taken(self, order: NDArray[np.int64]) -> Rows:
-        """The rows in another order."""
+    def taken(self, order: NDArray[np.int64]) -> SparseExamples:
+        """The examples in another order."""
         lengths = np.diff(self.start)[order]
         start = np.concatenate(([0], np.cumsum(lengths)))
         places = np.repeat(self.start[order] - start[:-1], lengths) + np.arange(start[-1])
-        return Rows(start, self.columns[places], self.values[places])
+        return SparseExamples(start, self.columns[places], self.values[places])
 
 
-def records(rows: Rows, labels: Vector, importances: Vector | None = None) -> list[ExampleRecord]:
+def records(rows: SparseExamples, labels: Vector, importances: Vector | None = None) -> list[ExampleRecord]:
     """The examples as records of the fold."""
     weights = np.ones(len(labels)) if importances is None else importances
     made, first = [], 0
@@ -61,7 +59,7 @@ def keys_of(columns: NDArray[np.int64]) -> NDArray[np.uint64]:
     return (columns.astype(np.uint64) + np.uint64(1)) * SPREAD
 
 
-def _record(rows: Rows, labels: Vector, weights: Vector, first: int, end: int) -> ExampleRecord:
+def _record(rows: SparseExamples, labels: Vector, weights: Vector, first: int, end: int) -> ExampleRecord:
     low, high = rows.start[first], rows.start[end]
     distinct, indices = np.unique(rows.columns[low:high], return_inverse=True)
     values = rows.values[low:high]
@@ -104,7 +102,7 @@ class Player:
 
 
 class Game(NamedTuple):
-    """What was played and what it cost; a row is a round."""
+    """The plays and gradients of a game, a line of the arrays for each round."""
 
     plays: Vector
     gradients: Vector
@@ -119,7 +117,7 @@ Move = Vector | Callable[[Vector], Vector]
 
 
 def play(optimizer: Mapping[str, Any], moves: Iterable[Move], dimension: int) -> Game:
-    """Play rounds: a gradient, or a function that answers the weights with one.
+    """Play rounds, each with a gradient, or a function that makes one from the weights.
 
     A gradient g is an example with features g and label 1 under the linear loss, whose slope is the label.
     """
@@ -129,7 +127,7 @@ def play(optimizer: Mapping[str, Any], moves: Iterable[Move], dimension: int) ->
         w = player.weights(dimension)
         g = np.asarray(move(w) if callable(move) else move, float)
         columns = np.flatnonzero(g)
-        rows = Rows(np.array([0, len(columns)]), columns, g[columns])
+        rows = SparseExamples(np.array([0, len(columns)]), columns, g[columns])
         player.learn(records(rows, np.ones(1)))
         plays.append(w)
         gradients.append(g)

@@ -1,7 +1,8 @@
-"""Streeter & McMahan 2010, Table 2's shape: additive regret of logistic regression, one adaptive rate against one per
-coordinate.
+"""Streeter & McMahan 2010, the shape of Table 2: additive regret of logistic regression with one adaptive rate against
+one per coordinate.
 
-In: the Adult set (a9a), generated text-like logs. Out: regret an example against the best fixed weights.
+The data are the Adult set (a9a) and generated text-like logs. The regret is measured an example, against the best fixed
+weights.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from scipy.sparse import csr_matrix
 
 from figures.data import libsvm
 from figures.page import Claim, Figure, table
-from figures.play import Player, Rows, Vector, records
+from figures.play import Player, SparseExamples, Vector, records
 
 SCALE, R = 0.1, 1.0
 ALGORITHMS: dict[str, Mapping[str, Any]] = {
@@ -33,7 +34,7 @@ def softplus(margins: Vector) -> Vector:
     return np.logaddexp(0.0, margins)
 
 
-def best_fixed(rows: Rows, signs: Vector, dimension: int, l2: float) -> float:
+def best_fixed(rows: SparseExamples, signs: Vector, dimension: int, l2: float) -> float:
     """Average logistic loss of the weights in [-R, R]^n that minimize it with a penalty of l2 ||w||^2."""
     matrix = csr_matrix((rows.values, rows.columns, rows.start), shape=(len(rows), dimension))
 
@@ -48,10 +49,10 @@ def best_fixed(rows: Rows, signs: Vector, dimension: int, l2: float) -> float:
     return float(softplus(-signs * (matrix @ found.x)).mean())
 
 
-def regrets(rows: Rows, signs: Vector, l2: float) -> dict[str, float]:
+def regrets(rows: SparseExamples, signs: Vector, l2: float) -> dict[str, float]:
     """Additive regret an example of each algorithm, one pass."""
     used, columns = np.unique(rows.columns, return_inverse=True)
-    best = best_fixed(Rows(rows.start, columns, rows.values), signs, len(used), l2)
+    best = best_fixed(SparseExamples(rows.start, columns, rows.values), signs, len(used), l2)
     made = records(rows, (signs + 1.0) / 2.0)
     return {
         name: float(softplus(-signs * Player(one, "logistic").learn(made)).mean()) - best
@@ -59,17 +60,17 @@ def regrets(rows: Rows, signs: Vector, l2: float) -> dict[str, float]:
     }
 
 
-def text_like(count: int, seed: int, stop_words: int) -> tuple[Rows, Vector]:
+def text_like(count: int, seed: int, stop_words: int) -> tuple[SparseExamples, Vector]:
     """Counts of words in texts of `TOKENS` words drawn from a Zipf law; a hidden linear model makes the labels.
 
-    The `stop_words` most frequent words say nothing of the label.
+    The `stop_words` most frequent words do not influence the label.
     """
     rng = np.random.default_rng(seed)
     chances = np.cumsum(1.0 / np.arange(1, WORDS + 1) ** ZIPF)
     words = np.searchsorted(chances / chances[-1], rng.random((count, TOKENS)))
     texts = [np.unique(text, return_counts=True) for text in words]
     start = np.cumsum([0, *(len(distinct) for distinct, _ in texts)])
-    rows = Rows(
+    rows = SparseExamples(
         start,
         np.concatenate([distinct for distinct, _ in texts]),
         np.concatenate([counts for _, counts in texts]).astype(np.float64),
@@ -82,7 +83,7 @@ def text_like(count: int, seed: int, stop_words: int) -> tuple[Rows, Vector]:
 
 
 def run(quick: bool) -> Figure:
-    """Both data sets."""
+    """Measure both data sets."""
     rows, labels = libsvm("a9a/a9a.gz")
     order = np.random.default_rng(1).permutation(len(rows))
     adult = regrets(rows.taken(order), np.where(labels[order] > 0.0, 1.0, -1.0), 0.0)

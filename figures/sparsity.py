@@ -1,6 +1,7 @@
 """Sparsity against loss on click-like data: FTRL-Proximal beside truncated gradient, FOBOS and RDA, all tuned.
 
-In: generated clicks on categorical features. Out: the best progressive log-loss at each share of non-zero weights.
+The data are generated clicks on categorical features; the figure is the best progressive log-loss at each share of
+non-zero weights.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from figures.page import Claim, Figure, Plot, table
-from figures.play import Player, Rows, Vector, records
+from figures.play import Player, SparseExamples, Vector, records
 
 EXAMPLES, QUICK_EXAMPLES = 100_000, 10_000
 FIELDS, VALUES, ZIPF = 12, 20_000, 1.2
@@ -25,7 +26,7 @@ PENALTIES = (0.0, *(float(10.0**k) for k in np.arange(-7.0, -1.9, 0.5)))
 FTRL_PENALTIES = (0.0, *(float(2.0**k) for k in range(-4, 7)))
 
 
-def clicks(count: int, seed: int) -> tuple[Rows, Vector]:
+def clicks(count: int, seed: int) -> tuple[SparseExamples, Vector]:
     """Impressions of a bias and one value in each of `FIELDS` fields, Zipf within a field; labels 0 or 1.
 
     The log-odds are a bias, and a normal effect of a third of the values.
@@ -37,12 +38,12 @@ def clicks(count: int, seed: int) -> tuple[Rows, Vector]:
     margins = -3.0 + effects[np.arange(FIELDS), values].sum(axis=1)
     columns = np.hstack([np.zeros((count, 1), np.int64), 1 + values + VALUES * np.arange(FIELDS)])
     width = FIELDS + 1
-    rows = Rows(np.arange(0, width * count + 1, width), columns.ravel(), np.ones(width * count))
+    rows = SparseExamples(np.arange(0, width * count + 1, width), columns.ravel(), np.ones(width * count))
     return rows, (rng.random(count) < 1.0 / (1.0 + np.exp(-margins))).astype(np.float64)
 
 
 def grid(quick: bool) -> dict[str, list[Mapping[str, Any]]]:
-    """What is tried of each algorithm."""
+    """The settings of each algorithm that are tried."""
     step = 3 if quick else 1
     rates, penalties, ours = RATES[::step], PENALTIES[::step], FTRL_PENALTIES[::step]
     return {
@@ -62,9 +63,9 @@ def grid(quick: bool) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def frontier(
-    settings: Sequence[Mapping[str, Any]], rows: Rows, labels: Vector, seen: int
+    settings: Sequence[Mapping[str, Any]], rows: SparseExamples, labels: Vector, seen: int
 ) -> list[tuple[float, float, Mapping[str, Any]]]:
-    """For each setting the share of the `seen` features that has a weight in the end, its log-loss, and itself."""
+    """For each setting: the share of the `seen` features with a weight in the end, its log-loss, the setting."""
     made = records(rows, labels)
     found = []
     for one in settings:

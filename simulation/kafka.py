@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from stream_learner.adapters.kafka import READ_COMMITTED, Delivery, Place, RawBatch, Record
+from stream_learner.adapters.kafka import READ_COMMITTED, Delivery, RawBatch, Record, TopicAndPartition
 from stream_learner.errors import BrokerUnreachable, Fenced, LogTrimmed, RetryLater, StreamLearnerError
 
 PARTIAL_READS = 3
@@ -118,7 +118,7 @@ class Log:
 class Client(Protocol):
     """A process, as its clients know it: it decides what goes wrong, and when it dies."""
 
-    logs: dict[Place, Log]
+    logs: dict[TopicAndPartition, Log]
 
     def edge(self, name: str) -> None:
         """Called at every call to a broker: time may pass, an error may be raised, the process may die."""
@@ -126,7 +126,7 @@ class Client(Protocol):
     def below(self, limit: int) -> int:
         """A random number below `limit`."""
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """The end that a broker tells of."""
 
 
@@ -141,7 +141,7 @@ class PublishingClient(Client, Protocol):
 class Calm:
     """A client for which nothing goes wrong."""
 
-    logs: dict[Place, Log]
+    logs: dict[TopicAndPartition, Log]
 
     def edge(self, name: str) -> None:
         """Nothing happens."""
@@ -150,7 +150,7 @@ class Calm:
         """The largest: whatever there is comes at once."""
         return limit - 1
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """The end as it is."""
         return end
 
@@ -228,22 +228,22 @@ class Queries:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def high_watermarks(self, places: Iterable[Place]) -> dict[Place, int]:
+    def high_watermarks(self, places: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The ends, as far as the broker that answers knows them."""
         self._client.edge("ask")
         return {place: self._client.stale_end(place, self._client.logs[place].end) for place in places}
 
-    def last_stable_offsets(self, places: Iterable[Place]) -> dict[Place, int]:
+    def last_stable_offsets(self, places: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The ends for who reads committed records."""
         self._client.edge("ask")
         return {place: self._client.logs[place].stable for place in places}
 
-    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
+    def earliest(self, places: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The first offsets held."""
         self._client.edge("ask")
         return {place: self._client.logs[place].start for place in places}
 
-    def at_time(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
+    def at_time(self, places: Iterable[TopicAndPartition], time_ms: int) -> dict[TopicAndPartition, int]:
         """The first offsets at or after a time, -1 where there is none."""
         found = {}
         for place in places:
@@ -251,16 +251,16 @@ class Queries:
             found[place] = later[0] if later else -1
         return found
 
-    def first_times(self, places: Iterable[Place]) -> dict[Place, int]:
+    def first_times(self, places: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """All the same: a log that begins behind offset 0 has lost nothing here."""
         return dict.fromkeys(places, 0)
 
     def high_watermarks_known(
-        self, places: Iterable[Place]
-    ) -> tuple[dict[Place, int], dict[Place, StreamLearnerError]]:
+        self, places: Iterable[TopicAndPartition]
+    ) -> tuple[dict[TopicAndPartition, int], dict[TopicAndPartition, StreamLearnerError]]:
         """The ends of those partitions for which an answer comes."""
-        known: dict[Place, int] = {}
-        failed: dict[Place, StreamLearnerError] = {}
+        known: dict[TopicAndPartition, int] = {}
+        failed: dict[TopicAndPartition, StreamLearnerError] = {}
         for place in sorted(places):
             try:
                 self._client.edge("end")
@@ -274,7 +274,7 @@ class Queries:
 class Waiting:
     """A record on its way. told: its delivery has ended in an error already, though it may still land."""
 
-    place: Place
+    place: TopicAndPartition
     key: bytes | None
     value: bytes | None
     tag: Any
@@ -287,7 +287,7 @@ class Appender:
 
     client: Client
     dead: bool = False
-    queues: dict[Place, deque[Waiting]] = field(default_factory=dict)
+    queues: dict[TopicAndPartition, deque[Waiting]] = field(default_factory=dict)
     done: deque[Delivery] = field(default_factory=deque)
     broken: RetryLater | None = None
 
@@ -313,14 +313,14 @@ class Appender:
         count = len(self.done) if self.client.below(3) else self.client.below(len(self.done) + 1)
         return [self.done.popleft() for _ in range(count)]
 
-    def land(self, place: Place, at: int) -> None:
+    def land(self, place: TopicAndPartition, at: int) -> None:
         """The next record of a partition is in its log; the answer is on its way."""
         record = self.queues[place].popleft()
         offset = self.client.logs[place].append(record.value, at=at, key=record.key)
         if not record.told:
             self.done.append(Delivery(record.tag, *place, offset))
 
-    def fail(self, place: Place, fate: str, at: int) -> None:
+    def fail(self, place: TopicAndPartition, fate: str, at: int) -> None:
         """The next record of a partition ends in an error: it is in the log already, or never will be, or later.
 
         Later is before those behind it: the broker takes the records of an idempotent producer in their order only.
@@ -340,7 +340,7 @@ class Appender:
 class Coordinator:
     """Hands out epochs for one transactional id: who has an older one is fenced."""
 
-    logs: dict[Place, Log]
+    logs: dict[TopicAndPartition, Log]
     epoch: int = 0
     open: int = 0
     made: int = 0

@@ -1,6 +1,6 @@
 """What must hold when a history of joiners is over. Every law is about what is in the logs, none about who did it.
 
-In: a `joining.World` that has run. Out: nothing, or AssertionError with the law that was broken. What a tick holds is
+In: a `joiners.World` that has run. Out: nothing, or AssertionError with the law that was broken. What a tick holds is
 judged in `laws_content`, when it may close in `laws_closing`.
 This file must never share code with the join, rule R or rule W, except where it runs them as the subject of a law.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import pairwise
 
-from simulation.joining import World
-from simulation.judged import Judged, law
+from simulation.evidence import Evidence, law
+from simulation.joiners import World
 from simulation.kafka import Calm, Log, Queries, Reader
 from simulation.laws_closing import check_positions
 from simulation.laws_content import check_content, counts_of, examples_of, rows
@@ -64,13 +64,13 @@ def _check_partition(world: World, partition: int) -> None:
     world.seen["marks ignored"] += sum(read(e.value or b"")[1] is not None for e in log.archive) - len(marks)
     world.seen["resume points"] += sum(mark.resume is not None for mark in marks)
     _check_order(marks)
-    judged = Judged.of(world, partition, ticks)
-    check_content(judged)
-    check_positions(judged)
-    _check_dead_letters(judged)
+    evidence = Evidence.of(world, partition, ticks)
+    check_content(evidence)
+    check_positions(evidence)
+    _check_dead_letters(evidence)
     _check_beginnings(world, partition, ticks)
     if not world.lost:
-        _check_complete(judged)
+        _check_complete(evidence)
 
 
 def read_all(log: Log, partition: int) -> list[AcceptedTick]:
@@ -90,16 +90,16 @@ def _check_order(marks: list[Mark]) -> None:
         law(before.first_click <= after.first_click, "the first click goes back")
 
 
-def _check_dead_letters(judged: Judged) -> None:
+def _check_dead_letters(evidence: Evidence) -> None:
     """Every dead record has its letter, under its own key, before the mark that counts it."""
-    world, partition, ticks = judged.world, judged.partition, judged.ticks
+    world, partition, ticks = evidence.world, evidence.partition, evidence.ticks
     written: dict[bytes | None, int] = {}
     for entry in world.logs[LETTERS, 0].archive:
         written.setdefault(entry.key, entry.order)
     orders = {entry.offset: entry.order for entry in world.logs[LOG, partition].archive}
     sides = (
-        (IMPRESSIONS, [t.mark.next_impression for t in ticks], judged.shown),
-        (CLICKS, [t.mark.click_cursor for t in ticks], judged.clicked),
+        (IMPRESSIONS, [t.mark.next_impression for t in ticks], evidence.shown),
+        (CLICKS, [t.mark.click_cursor for t in ticks], evidence.clicked),
     )
     for topic, ends, events in sides:
         for event in events:
@@ -153,16 +153,16 @@ def _check_gap(log: Log, partition: int, ticks: list[AcceptedTick], at: int) -> 
     law(refused or not begins, "a reader with a gap did not notice")
 
 
-def _check_complete(judged: Judged) -> None:
+def _check_complete(evidence: Evidence) -> None:
     """In the end nothing is left over; where no clock was asked, the log is a function of the inputs alone."""
-    law(bool(judged.ticks), "no tick was made")
-    world, marks = judged.world, judged.marks
+    law(bool(evidence.ticks), "no tick was made")
+    world, marks = evidence.world, evidence.marks
     last = marks[-1]
     if world.until_tick is not None:
         law(last.last_tick <= world.until_tick, f"tick {last.last_tick} is the last, not {world.until_tick}")
         return
-    left_over = [e.offset for e in judged.impressions if e.offset >= last.next_impression]
-    not_taken = [e.offset for e in judged.clicks if e.offset >= last.click_cursor]
+    left_over = [e.offset for e in evidence.impressions if e.offset >= last.next_impression]
+    not_taken = [e.offset for e in evidence.clicks if e.offset >= last.click_cursor]
     if world.close_idle:
         law(not left_over, "impressions are left over")
         law(not not_taken, "clicks are left over")
@@ -172,8 +172,8 @@ def _check_complete(judged: Judged) -> None:
     law(len(left_over) == agree, "impressions are left over")
     law(len(not_taken) == 1, "clicks are left over")
     law(last.counts.clicks.waiting == agree - 1, "clicks wait for ever")
-    wanted = join_by_log_time(judged.shown, judged.clicked, judged.settings, judged.partition)
-    found = [example for tick in judged.ticks for example in examples_of(tick)]
+    wanted = join_by_log_time(evidence.shown, evidence.clicked, evidence.settings, evidence.partition)
+    found = [example for tick in evidence.ticks for example in examples_of(tick)]
     law(found == rows(wanted.examples), "not the examples of the two logs")
     counts = counts_of(marks)
     law(counts.impressions == +wanted.impressions, "not the outcomes of the two logs")

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simulation.joining import Writer
-from simulation.judged import Judged, committed, law, passed_with
+from simulation.evidence import Evidence, committed, law, passed_with
+from simulation.joiners import Writer
 from simulation.kafka import Entry
 from simulation.process import CLICKS, IMPRESSIONS, LOG
 from stream_learner.core.log.marks import Mark
@@ -33,15 +33,15 @@ class _Closing(NamedTuple):
     closed: int
 
 
-def check_positions(judged: Judged) -> None:
+def check_positions(evidence: Evidence) -> None:
     """Each tick closed when it might, and stopped where it must, in both inputs."""
-    world, log = judged.world, judged.world.logs[LOG, judged.partition]
+    world, log = evidence.world, evidence.world.logs[LOG, evidence.partition]
     appended = {entry.offset: entry.at for entry in log.archive}
-    tick_ms = judged.settings["tick_ms"]
-    clicks = _Side(judged, CLICKS, judged.clicks, judged.clicked, 0)
-    impressions = _Side(judged, IMPRESSIONS, judged.impressions, judged.shown, judged.settings["window_ms"])
+    tick_ms = evidence.settings["tick_ms"]
+    clicks = _Side(evidence, CLICKS, evidence.clicks, evidence.clicked, 0)
+    impressions = _Side(evidence, IMPRESSIONS, evidence.impressions, evidence.shown, evidence.settings["window_ms"])
     before_at = 0
-    for tick in judged.ticks:
+    for tick in evidence.ticks:
         mark, by = tick.mark, appended[tick.mark_offset]
         ends = (mark.last_tick + 1) * tick_ms
         closing = _Closing(mark, world.writers[mark.attempt], by, ends, mark.first_tick * tick_ms)
@@ -94,14 +94,14 @@ class _Side:
 
     def __init__(
         self,
-        judged: Judged,
+        evidence: Evidence,
         topic: str,
         entries: list[Entry],
         events: Sequence[Impression] | Sequence[Click],
         window: int,
     ) -> None:
-        self.world, self.place, self.window = judged.world, (topic, judged.partition), window
-        self.lateness, self.agree = judged.settings["lateness_ms"], judged.settings["agree"]
+        self.world, self.place, self.window = evidence.world, (topic, evidence.partition), window
+        self.lateness, self.agree = evidence.settings["lateness_ms"], evidence.settings["agree"]
         self.offsets = [entry.offset for entry in entries]
         self.times = [event.time_ms for event in events]
         self.at = [entry.at for entry in entries]
@@ -111,8 +111,8 @@ class _Side:
         self._attempt = _Attempt()
         self._of_topic = [
             (entry.at, entry.time_ms)
-            for partition in range(judged.world.partitions)
-            for entry in committed(judged.world.logs[topic, partition])
+            for partition in range(evidence.world.partitions)
+            for entry in committed(evidence.world.logs[topic, partition])
         ]
 
     def arrived(self, by: int) -> int:

@@ -1,6 +1,6 @@
 """What a tick must hold: the examples, counts and resume points that its positions make of the two inputs.
 
-In: a partition to be judged. Out: nothing, or AssertionError with the law that was broken.
+In: a partition to be evidence. Out: nothing, or AssertionError with the law that was broken.
 This file must never ask how a tick came to be closed (`laws_closing`).
 """
 
@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import pairwise
 
-from simulation.judged import BEFORE_ALL, Judged, law, passed_with
+from simulation.evidence import BEFORE_ALL, Evidence, law, passed_with
 from stream_learner.core.log.marks import Mark, ResumePoint
 from stream_learner.core.log.rule_r import AcceptedTick
 from tests.oracles import join as oracle_join
@@ -19,23 +19,23 @@ from tests.oracles.join import Example, Joined, label_by_definition, log_times, 
 Row = tuple[object, ...]
 
 
-def check_content(judged: Judged) -> None:
+def check_content(evidence: Evidence) -> None:
     """Each tick is what its marks' positions make of the inputs: examples, counts, what waits; and all adds up."""
-    _check_runs(judged.marks)
-    parts = _one_by_one(judged)
-    found = replay(judged.shown, judged.clicked, [part for _, part in parts], judged.settings, judged.partition)
-    of_mark: list[list[Joined]] = [[] for _ in judged.ticks]
+    _check_runs(evidence.marks)
+    parts = _one_by_one(evidence)
+    found = replay(evidence.shown, evidence.clicked, [part for _, part in parts], evidence.settings, evidence.partition)
+    of_mark: list[list[Joined]] = [[] for _ in evidence.ticks]
     for (number, _), joined in zip(parts, found, strict=True):
         of_mark[number].append(joined)
-    for tick, of in zip(judged.ticks, of_mark, strict=True):
+    for tick, of in zip(evidence.ticks, of_mark, strict=True):
         examples = [example for joined in of for example in joined.examples]
         law(examples_of(tick) == rows(examples), f"examples of tick {tick.mark.last_tick}")
         _check_counts(tick.mark, of)
-        _check_labels(judged, tick.mark, examples)
-    _check_resume_points(judged, _gone_after(judged, parts, found))
-    outcomes = counts_of(judged.marks)
-    judged.world.seen.update({f"impressions: {name}": n for name, n in outcomes.impressions.items()})
-    judged.world.seen.update({f"clicks: {name}": n for name, n in outcomes.clicks.items()})
+        _check_labels(evidence, tick.mark, examples)
+    _check_resume_points(evidence, _gone_after(evidence, parts, found))
+    outcomes = counts_of(evidence.marks)
+    evidence.world.seen.update({f"impressions: {name}": n for name, n in outcomes.impressions.items()})
+    evidence.world.seen.update({f"clicks: {name}": n for name, n in outcomes.clicks.items()})
 
 
 def rows(examples: list[Example]) -> list[Row]:
@@ -67,13 +67,13 @@ def _check_runs(marks: list[Mark]) -> None:
         law(not is_run or mark.counts.impressions.read == 0, f"the run up to tick {mark.last_tick} takes impressions")
 
 
-def _one_by_one(judged: Judged) -> list[tuple[int, oracle_join.Mark]]:
+def _one_by_one(evidence: Evidence) -> list[tuple[int, oracle_join.Mark]]:
     """The marks with their numbers, where a run is cut around every tick that takes a click."""
-    tick_ms, clicked = judged.settings["tick_ms"], judged.clicked
-    passed = passed_with([click.time_ms for click in clicked], judged.settings["agree"])
+    tick_ms, clicked = evidence.settings["tick_ms"], evidence.clicked
+    passed = passed_with([click.time_ms for click in clicked], evidence.settings["agree"])
     parts: list[tuple[int, oracle_join.Mark]] = []
     taken = 0
-    for number, mark in enumerate(judged.marks):
+    for number, mark in enumerate(evidence.marks):
         first, border = mark.first_tick, mark.next_impression
         while taken < len(clicked) and clicked[taken].offset < mark.click_cursor:
             tick, offset = min(passed[taken] // tick_ms, mark.last_tick), clicked[taken].offset
@@ -114,30 +114,30 @@ def counts_of(marks: list[Mark]) -> Joined:
     return Joined([], +impressions, +clicks, {})
 
 
-def _check_labels(judged: Judged, mark: Mark, examples: list[Example]) -> None:
+def _check_labels(evidence: Evidence, mark: Mark, examples: list[Example]) -> None:
     """Every label is true: only a click more than `lateness` ahead of log time may be missing from it."""
-    s, clicks = judged.settings, judged.clicked
+    s, clicks = evidence.settings, evidence.clicked
     known = log_times([click.time_ms for click in clicks], s["agree"])
     sure = [
         click
         for click, log_time in zip(clicks, known, strict=True)
         if click.time_ms is not None and log_time is not None and click.time_ms <= log_time + s["lateness_ms"]
     ]
-    impression_at = {imp.offset: imp for imp in judged.shown} if examples else {}
+    impression_at = {imp.offset: imp for imp in evidence.shown} if examples else {}
     for example in examples:
         imp = impression_at[example.offset]
         least, most = (label_by_definition(imp, of, mark.click_cursor, s) for of in (sure, clicks))
         law(least <= example.label <= most, f"the label of impression {imp.offset} is not true")
-        judged.world.seen["labels of clicks ahead of log time"] += least != most
+        evidence.world.seen["labels of clicks ahead of log time"] += least != most
 
 
 def _gone_after(
-    judged: Judged, parts: list[tuple[int, oracle_join.Mark]], found: list[Joined]
+    evidence: Evidence, parts: list[tuple[int, oracle_join.Mark]], found: list[Joined]
 ) -> list[tuple[int, int]]:
     """After each mark: the log time with which the last click went, and the number of clicks that have gone."""
-    usable = [(click.offset, click.time_ms) for click in judged.clicked if click.time_ms is not None]
-    offsets, agree = [offset for offset, _ in usable], judged.settings["agree"]
-    log_time, gone, out = BEFORE_ALL, 0, [(BEFORE_ALL, 0)] * len(judged.ticks)
+    usable = [(click.offset, click.time_ms) for click in evidence.clicked if click.time_ms is not None]
+    offsets, agree = [offset for offset, _ in usable], evidence.settings["agree"]
+    log_time, gone, out = BEFORE_ALL, 0, [(BEFORE_ALL, 0)] * len(evidence.ticks)
     for (number, part), joined in zip(parts, found, strict=True):
         gone += len(joined.outcome_of_click)
         for offset, outcome in joined.outcome_of_click.items():
@@ -149,10 +149,10 @@ def _gone_after(
     return out
 
 
-def _check_resume_points(judged: Judged, gone: list[tuple[int, int]]) -> None:
+def _check_resume_points(evidence: Evidence, gone: list[tuple[int, int]]) -> None:
     """A resume point tells what the inputs from its positions on do not: log times, steps, codes."""
-    s, offsets = judged.settings, [entry.offset for entry in judged.clicks]
-    wanted = zip(judged.marks, gone, _written_after(judged), _steps_after(judged), strict=True)
+    s, offsets = evidence.settings, [entry.offset for entry in evidence.clicks]
+    wanted = zip(evidence.marks, gone, _written_after(evidence), _steps_after(evidence), strict=True)
     for mark, (gone_log_time, n_gone), written, steps in wanted:
         point, tick = mark.resume, mark.last_tick
         waiting = offsets[n_gone : bisect_left(offsets, mark.click_cursor)]
@@ -163,25 +163,25 @@ def _check_resume_points(judged: Judged, gone: list[tuple[int, int]]) -> None:
         law(point.impression_log_time == max(written, -1), f"impressions' log time of resume point {tick}")
         law(point.click_log_time == max(gone_log_time, -1), f"clicks' log time of resume point {tick}")
         law(len(point.codes) == len(waiting), f"resume point {tick} has codes for {len(point.codes)} clicks")
-        _check_steps(judged, mark, point, steps)
-        row = [click.time_ms for click in judged.clicked[n_gone:] if click.time_ms is not None][: s["agree"]]
+        _check_steps(evidence, mark, point, steps)
+        row = [click.time_ms for click in evidence.clicked[n_gone:] if click.time_ms is not None][: s["agree"]]
         kept_longer = row != [] and min(row) < min(gone_log_time, row[0] - s["lateness_ms"])
-        judged.world.seen["clicks kept by the log time of a resume point"] += kept_longer
+        evidence.world.seen["clicks kept by the log time of a resume point"] += kept_longer
 
 
-def _check_steps(judged: Judged, mark: Mark, point: ResumePoint, steps: list[tuple[int, int]]) -> None:
-    offsets = [entry.offset for entry in judged.impressions]
+def _check_steps(evidence: Evidence, mark: Mark, point: ResumePoint, steps: list[tuple[int, int]]) -> None:
+    offsets = [entry.offset for entry in evidence.impressions]
     found = [(step, bisect_left(offsets, offset)) for step, offset in point.steps]
     law(found == steps, f"steps of resume point {mark.last_tick}: {found}, not {steps}")
     begin = steps[0][1] if steps else bisect_left(offsets, mark.next_impression)
     law(bisect_left(offsets, point.dedupe_from) == begin, f"where resume point {mark.last_tick} has ids read from")
 
 
-def _written_after(judged: Judged) -> list[int]:
+def _written_after(evidence: Evidence) -> list[int]:
     """The log time written for the last impression that each mark emits; one that emits only dead ones writes none."""
-    s, written, out = judged.settings, BEFORE_ALL, []
-    for mark, first, end in _emitted(judged):
-        times = [imp.time_ms for imp in judged.shown[first:end] if imp.time_ms is not None]
+    s, written, out = evidence.settings, BEFORE_ALL, []
+    for mark, first, end in _emitted(evidence):
+        times = [imp.time_ms for imp in evidence.shown[first:end] if imp.time_ms is not None]
         least = [min(times[n : n + s["agree"]]) for n in range(len(times))]
         if first < end:
             written = max(written, mark.last_tick * s["tick_ms"] - s["window_ms"], *least)
@@ -189,14 +189,14 @@ def _written_after(judged: Judged) -> list[int]:
     return out
 
 
-def _steps_after(judged: Judged) -> list[list[tuple[int, int]]]:
+def _steps_after(evidence: Evidence) -> list[list[tuple[int, int]]]:
     """By docs/join.md: each step in which something was emitted, and the first impression of it, while remembered."""
-    s = judged.settings
+    s = evidence.settings
     k = -(-s["dedupe_ms"] // s["tick_ms"])
     g = max(1, -(-k // 8))
     steps: dict[int, int] = {}
     out = []
-    for mark, first, end in _emitted(judged):
+    for mark, first, end in _emitted(evidence):
         if k and first < end:
             steps.setdefault(mark.last_tick // g, first)
         remembered = (mark.last_tick + 1 - k) // g
@@ -204,8 +204,8 @@ def _steps_after(judged: Judged) -> list[list[tuple[int, int]]]:
     return out
 
 
-def _emitted(judged: Judged) -> list[tuple[Mark, int, int]]:
+def _emitted(evidence: Evidence) -> list[tuple[Mark, int, int]]:
     """Each mark with the numbers of the records that it emits, the last not included."""
-    offsets, marks = [entry.offset for entry in judged.impressions], judged.marks
+    offsets, marks = [entry.offset for entry in evidence.impressions], evidence.marks
     ends = [0, *(bisect_left(offsets, mark.next_impression) for mark in marks)]
     return [(mark, first, end) for mark, (first, end) in zip(marks, pairwise(ends), strict=True)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from simulation import mutations_join, mutations_log, mutations_publish
+from simulation import mutations_join, mutations_log, mutations_publication
 from simulation.run import kind_of, run_history
 
 RARE = frozenset({"publication 2: a torn publication's number is used again"})
@@ -41,7 +41,7 @@ MUTATIONS = [
     for kind, module in (
         ("joining", mutations_log),
         ("joining", mutations_join),
-        ("publishing", mutations_publish),
+        ("publishing", mutations_publication),
     )
     for name, patches in module.MUTATIONS.items()
 ]

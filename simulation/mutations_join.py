@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simulation import kafka, process
-from stream_learner.adapters.kafka import End, EndWatch, Place
+from stream_learner.adapters.kafka import End, EndWatch, TopicAndPartition
 from stream_learner.core.join import impressions as join_impressions
 from stream_learner.core.join.batches import ClickBatch, ImpressionBatch
 from stream_learner.core.join.click_memory import BLOCK, DEAD, UNMATCHED, ClickMemory, expire_clicks
@@ -23,8 +23,8 @@ from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
 from stream_learner.core.log.marks import Mark
 from stream_learner.roles.joiner.inputs import Inputs
-from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_clock import ClockRule, PartitionClock
+from stream_learner.roles.joiner.partition_state import PartitionState
 
 FOR_EVER_MS = 10**9
 
@@ -93,7 +93,9 @@ def _old_answer_for_new() -> Any:
     def ask(self: EndWatch) -> Any:
         right(self)
         now = self._clock_ms()
-        answers: dict[Place, End] = {place: End(now, end.high_watermark) for place, end in self.snapshot.items()}
+        answers: dict[TopicAndPartition, End] = {
+            place: End(now, end.high_watermark) for place, end in self.snapshot.items()
+        }
         self.snapshot = MappingProxyType(answers)
         return self.snapshot
 
@@ -179,17 +181,18 @@ def _run_as_one_tick(self: ClickBatch, time_ms: int, stop: int) -> int:
 
 def _look_again_for(cursor: bool) -> Any:
     """A tick made again where its cursor, or else its border, would lie by what has been read now."""
-    right = PartitionJoiner._make_tick_again
+    right = PartitionState._make_tick_again
 
-    def make(self: PartitionJoiner, join: JoinState, inputs: Inputs, mark: Mark) -> Any:
+    def make(self: PartitionState, mark: Mark) -> Any:
+        join = self.join
         while join.next_click_to_read < mark.click_cursor or join.next_impression_to_read < mark.next_impression:
-            yield self._read_towards(join, inputs, mark.next_impression, mark.click_cursor)
+            yield self._read_towards(mark.next_impression, mark.click_cursor)
         end_ms = (mark.last_tick + 1) * join.spec.tick_ms
         if cursor:
             mark = replace(mark, click_cursor=join._cursor_at(end_ms))
         elif mark.first_tick == mark.last_tick:
             mark = replace(mark, next_impression=join._impressions.end_of_those_before(end_ms - join.spec.window_ms))
-        yield from right(self, join, inputs, mark)
+        yield from right(self, mark)
 
     return make
 
@@ -293,10 +296,10 @@ MUTATIONS = {
     "clicks: kept without the lateness": lambda: [(ClickMemory, "__init__", _with_spec(ClickMemory, lateness_ms=0))],
     "clicks: rows do not end at the cursor": _rows_beyond_the_cursor,
     "made again: the cursor is looked for again": lambda: [
-        (PartitionJoiner, "_make_tick_again", _look_again_for(cursor=True))
+        (PartitionState, "_make_tick_again", _look_again_for(cursor=True))
     ],
     "made again: the border is looked for again": lambda: [
-        (PartitionJoiner, "_make_tick_again", _look_again_for(cursor=False))
+        (PartitionState, "_make_tick_again", _look_again_for(cursor=False))
     ],
     "resume point: without steps": lambda: [(JoinState, "resume_point", _point_without(steps=()))],
     "resume point: steps are not taken from it": lambda: [(JoinState, "resume", _resume_without(steps=()))],

@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from simulation import joining, process
+from simulation import joiners, process
 from simulation.process import Process
+from stream_learner.core.join.spec import Cut
 from stream_learner.core.log.marks import Mark, MarkId
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Attempt, Verdict
 from stream_learner.roles.common import log_reader
-from stream_learner.roles.joiner import log_tail as accepted
 from stream_learner.roles.joiner import partition as partition_module
+from stream_learner.roles.joiner import resume_check
+from stream_learner.roles.joiner.attempt_writer import AttemptWriter
+from stream_learner.roles.joiner.dead_letters import DeadLetters
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
 from stream_learner.roles.joiner.partition import PartitionJoiner
+from stream_learner.roles.joiner.partition_state import PartitionState
 
 
 def _nothing(*args: object, **kwargs: object) -> None:
@@ -50,7 +54,7 @@ def _short_of_the_end() -> Any:
 
 
 def _believe_the_hint(self: LogTail, hint: Hint, end: int, **_: Any) -> Iterator[Accepted | None]:
-    known = accepted.Accepted(RuleR(hint.known, partition=self.partition), hint.read_from, after=hint)
+    known = Accepted(RuleR(hint.known, partition=self.partition), hint.read_from, after=hint)
     for _ in self.read_on(known, end):
         yield None
     yield known
@@ -93,66 +97,43 @@ def _do_not_watch(attempt: Attempt, offset: int) -> bool:
     return False
 
 
-def _no_wait(self: PartitionJoiner) -> Iterator[bool]:
+def _no_wait(self: PartitionJoiner, state: PartitionState, writer: AttemptWriter) -> Iterator[bool]:
     return iter(())
 
 
-def _without_letters(self: PartitionJoiner) -> None:
-    while (letter := self._letters.hand_over()) is not None:
-        self._letters.acknowledged(letter.nbytes)
+def _forget_letters(self: AttemptWriter, letters: DeadLetters) -> None:
+    while (letter := letters.hand_over()) is not None:
+        letters.acknowledged(letter.nbytes)
 
 
 def _letters_of_an_attempt_only() -> Any:
     right = PartitionJoiner._begin_attempt
 
-    def begin(self: PartitionJoiner) -> None:
-        _without_letters(self)
-        right(self)
+    def begin(self: PartitionJoiner, known: Accepted) -> AttemptWriter:
+        writer = right(self, known)
+        if self._state is not None:
+            _forget_letters(writer, self._state.letters)
+        return writer
 
     return begin
 
 
-def _keep_attempt_on_error(self: PartitionJoiner) -> None:
-    """The attempt goes on with what it had."""
-
-
 def _skip_ticks_since() -> Any:
-    def make(self: PartitionJoiner, join: Any, inputs: Any, mark: Mark) -> Iterator[bool]:
-        join.next_tick = mark.last_tick + 1
+    def make(self: PartitionState, mark: Mark) -> Iterator[bool]:
+        self.join.next_tick = mark.last_tick + 1
         return iter(())
 
     return make
 
 
 def _do_not_compare() -> Any:
-    def make(self: PartitionJoiner, join: Any, inputs: Any, mark: Mark) -> Iterator[bool]:
-        cut = partition_module.Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
-        while not join.covers(cut):
-            yield self._read_towards(join, inputs, cut.next_impression, cut.click_cursor)
-        join.emit(cut, self._rows)
+    def make(self: PartitionState, mark: Mark) -> Iterator[bool]:
+        cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
+        while not self.join.covers(cut):
+            yield self._read_towards(cut.next_impression, cut.click_cursor)
+        self.join.emit(cut, self._examples)
 
     return make
-
-
-def _check_only(*kept: str) -> Any:
-    """`_check_topics` without one of its three comparisons."""
-    right = PartitionJoiner._check_topics
-
-    def check(self: PartitionJoiner) -> None:
-        mark = self._known.resume
-        if mark is None or mark.resume is None:
-            return
-        try:
-            right(self)
-        except partition_module.TopicRecreated:
-            if "ids" in kept:
-                raise
-        except partition_module.InputsChanged as error:
-            about = "partitions" if "partitions, now" in str(error) else "settings"
-            if about in kept:
-                raise
-
-    return check
 
 
 def _take_errors_for_offsets() -> Any:
@@ -169,7 +150,7 @@ def _take_errors_for_offsets() -> Any:
 
 def _lose(kind: str) -> list[tuple[Any, str, Any]]:
     """Not of the mutation itself: in every history this is what is lost."""
-    return [(joining, "LOSSES", (kind,)), (joining, "LOSS_SHARE", 1.0)]
+    return [(joiners, "LOSSES", (kind,)), (joiners, "LOSS_SHARE", 1.0)]
 
 
 MUTATIONS = {
@@ -198,22 +179,22 @@ MUTATIONS = {
     ],
     "rule W 1: topic ids are not compared": lambda: [
         *_lose("input recreated"),
-        (PartitionJoiner, "_check_topics", _check_only("partitions", "settings")),
+        (resume_check, "_check_topic_ids", _nothing),
     ],
     "rule W 1: partition counts are not compared": lambda: [
         *_lose("partitions changed"),
-        (PartitionJoiner, "_check_topics", _check_only("ids", "settings")),
+        (resume_check, "_check_partition_count", _nothing),
     ],
     "rule W 1: the join's settings are not compared": lambda: [
         *_lose("settings changed"),
-        (PartitionJoiner, "_check_topics", _check_only("ids", "partitions")),
+        (resume_check, "_check_settings", _nothing),
     ],
     "rule W 2: ticks after the resume point are not made again": lambda: [
-        (PartitionJoiner, "_make_tick_again", _skip_ticks_since())
+        (PartitionState, "_make_tick_again", _skip_ticks_since())
     ],
     "rule W 2: what is made again is not compared": lambda: [
         *_lose("input compacted"),
-        (PartitionJoiner, "_make_tick_again", _do_not_compare()),
+        (PartitionState, "_make_tick_again", _do_not_compare()),
     ],
     "rule W 3: an attempt's id is used again": lambda: [(Process, "_new_attempt_id", _same_attempt)],
     "rule W 4: a mark does not name the one before it": lambda: [(Attempt, "stamp", _forget_predecessor())],
@@ -222,7 +203,7 @@ MUTATIONS = {
         (PartitionJoiner, "_begin_attempt", _letters_of_an_attempt_only())
     ],
     "rule W 4: dead letters are not waited for": lambda: [(PartitionJoiner, "_wait_for_dead_letters", _no_wait)],
-    "rule W 4: dead letters are not written": lambda: [(PartitionJoiner, "_append_dead_letters", _without_letters)],
+    "rule W 4: dead letters are not written": lambda: [(AttemptWriter, "append_letters", _forget_letters)],
     "rule W 5: another's mark is no reason to begin again": lambda: [(Attempt, "decide", _go_on())],
     "rule W 6: an error does not drop the attempt": lambda: [
         (partition_module, "_refuse_error", _nothing),

@@ -13,17 +13,18 @@ from typing import Protocol
 
 from simulation.events import CLICK_EVENTS, IMPRESSION_EVENTS
 from simulation.kafka import Appender, Log, Queries, Reader
-from stream_learner.adapters.kafka import EndWatch, Place
+from stream_learner.adapters.kafka import EndWatch, TopicAndPartition
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
-from stream_learner.roles.joiner.beginning import Start
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
-from stream_learner.roles.joiner.partition import PartitionJoiner, PartitionPlan
+from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_clock import ClockRule
+from stream_learner.roles.joiner.partition_plan import PartitionPlan
+from stream_learner.roles.joiner.start_offsets import StartRule
 
 IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
 END_DELAY_SHARE = 0.2
@@ -52,7 +53,7 @@ class World(Protocol):
     quiet: bool
     rng: Random
     seen: Counter[str]
-    logs: dict[Place, Log]
+    logs: dict[TopicAndPartition, Log]
     spec: JoinSpec
     close_idle: bool
     grace_ms: int
@@ -101,8 +102,8 @@ class _Questions(Queries):
         self._process = process
 
     def high_watermarks_known(
-        self, places: Iterable[Place]
-    ) -> tuple[dict[Place, int], dict[Place, StreamLearnerError]]:
+        self, places: Iterable[TopicAndPartition]
+    ) -> tuple[dict[TopicAndPartition, int], dict[TopicAndPartition, StreamLearnerError]]:
         """As ever."""
         asked = self._process.world.now
         known, failed = super().high_watermarks_known(places)
@@ -126,7 +127,7 @@ class Process:
         self.paused = False
         self.fragile = 0.0
         self._stale_in_a_row = 0
-        self.asked: defaultdict[Place, list[int]] = defaultdict(list)
+        self.asked: defaultdict[TopicAndPartition, list[int]] = defaultdict(list)
         queries = _Questions(self)
         self.appender = Appender(self)
         self.ends = EndWatch(queries, self.wall_clock_ms)
@@ -151,7 +152,7 @@ class Process:
             spec=world.spec,
             log_topic=LOG,
             dead_letters_topic=LETTERS,
-            start=Start(queries, "earliest"),  # type: ignore[arg-type]
+            start=StartRule(queries, "earliest"),  # type: ignore[arg-type]
             origin=LogOrigin(self, queries, LOG, world.partitions, new_reader=Reader),  # type: ignore[arg-type]
             impression_topic_id=world.topic_ids[IMPRESSIONS],
             click_topic_id=world.topic_ids[CLICKS],
@@ -194,7 +195,7 @@ class Process:
             world.seen["broker errors"] += 1
             raise BrokerUnreachable("no answer") if name != "append" else RetryLater("the queue is full")
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """Sometimes a broker knows only an older end of the training log, for a while."""
         stale = place[0] == LOG and not self.world.quiet and self.rng.random() < STALE_SHARE
         if not stale or self._stale_in_a_row == STALE_IN_A_ROW:
@@ -245,7 +246,7 @@ class Process:
             self._renew_appender()
             return
         for delivery in deliveries:
-            delivery.tag[0].deliver(delivery)
+            delivery.tag.deliver(delivery)
 
     def _renew_appender(self) -> None:
         """The producer is of no use any more: every attempt is dropped."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from simulation import joining, laws, publishing
+from simulation import joiners, laws, publishers
 
 PUBLISHING_EVERY = 8
 """Every so many seeds the history is one of publishers and scorers, which takes longer; else one of joiners."""
@@ -43,12 +43,12 @@ def run_history(seed: int, *, trace: bool = False) -> Outcome:
     outcome = Outcome(Counter({kind_of(seed): 1}))
     try:
         if kind_of(seed) == "joining":
-            world = joining.World(seed, trace)
+            world = joiners.World(seed, trace)
             outcome.seen = world.seen
             world.run()
             laws.check(world)
         else:
-            topic = publishing.World(seed, trace)
+            topic = publishers.World(seed, trace)
             outcome.seen = topic.seen
             topic.run()
     except Exception as error:  # noqa: BLE001 -- a mistake of any kind is what the histories are there to find

@@ -31,7 +31,7 @@ def test_every_error_has_its_row() -> None:
         "roles/learner/role",
         "roles/scorer/replica",
         "roles/scorer/scorer",
-        "operations/patient_role",
+        "operations/run",
     ],
 )
 def test_every_reason_for_not_being_ready_has_its_row(module: str) -> None:

@@ -1,4 +1,4 @@
-"""The metadata of a built wheel: its long description can be read anywhere, its dependencies have upper bounds."""
+"""A built wheel: all files are in it, its long description can be read anywhere, its dependencies have upper bounds."""
 
 from __future__ import annotations
 
@@ -74,3 +74,14 @@ def test_every_dependency_has_an_upper_bound(metadata: email.message.Message) ->
     needed = metadata.get_all("Requires-Dist", [])
     assert len(needed) >= 15
     assert [one for one in needed if "<" not in one.partition(";")[0]] == []
+
+
+def test_the_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
+    """Modules, and what they read beside them: the OpenAPI document is one such file."""
+    metadata_of_wheel(tmp_path, "")
+    (wheel,) = tmp_path.glob("*.whl")
+    package = PROJECT / "stream_learner"
+    files = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert package / "adapters" / "http" / "openapi.json" in files
+    with zipfile.ZipFile(wheel) as there:
+        assert {path.relative_to(PROJECT).as_posix() for path in files} <= set(there.namelist())

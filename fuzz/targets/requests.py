@@ -1,7 +1,6 @@
 """Bodies of prediction requests: the array of events that is found without parsing, against a parser.
 
-In: a body behind a byte that chooses the features. Out: Wrong.
-This file must never hold an HTTP server: what is tried is what reads the bytes.
+The first byte of an input chooses the features. No HTTP server takes part: the code under test reads bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fuzz.guard import Shelf, Side, fenced, fenced_arrays
+from fuzz.guard import GuardedBuffer, Side, fenced, fenced_arrays
 from fuzz.json_text import event_text
 from fuzz.mutate import mutated
 from fuzz.target import Target, Wrong
@@ -31,7 +30,7 @@ from stream_learner.core.machine.memory import address_of
 KEY = b"instances"
 MOST = 20
 _DEEPEST = 1_000
-"""orjson refuses what is nested deeper than 1,024, and an event by itself is two levels less deep than in its body."""
+"""orjson refuses nesting deeper than 1,024, and an event alone is two levels less deep than in its body."""
 
 
 class Requests(Target):
@@ -43,7 +42,7 @@ class Requests(Target):
         super().__init__(corpus)
         self._bodies = [data[1:] for data in corpus]
         self._plans = [Plan({}, FeatureSpec.from_dict(features), ("id", "t")) for features in FEATURES]
-        self._shelves: dict[Side, Shelf] = {"end": Shelf("end"), "begin": Shelf("begin")}
+        self._buffers: dict[Side, GuardedBuffer] = {"end": GuardedBuffer("end"), "begin": GuardedBuffer("begin")}
 
     def make(self, rng: Random) -> bytes:
         number = bytes((rng.randrange(len(self._plans)),))
@@ -87,18 +86,18 @@ class Requests(Target):
         return self._decode(number, found, side)
 
     def _find_at_the_edge(self, body: bytes, side: Side) -> int:
-        """The kernel itself, over memory that ends with the body, into memory that ends with what it may write."""
+        """Run the kernel on memory that ends with the body, into memory that ends with the last byte it may write."""
         if not body:
             return -1
         room = min(len(body) // 2 + 1, MOST)
-        text, key = self._shelves[side].put(body), np.frombuffer(KEY, np.uint8)
+        text, key = self._buffers[side].put(body), np.frombuffer(KEY, np.uint8)
         places = fenced(8 * (2 * room + 3), side)
         span = address_of(places)
         starts, ends = span + 24, span + 24 + 8 * room
         return int(json_array._find(address_of(text), len(body), address_of(key), len(KEY), starts, ends, room, span))
 
     def _compare(self, body: bytes, whole: dict[str, Any] | None, found: Elements) -> None:
-        """The body is JSON if what is left of it is, and every element; and then they are what a parser finds."""
+        """The body is JSON if its rest is, and every element; a parser must then find the same."""
         data, bounds = found.data.tobytes(), found.bounds.tolist()
         texts = [data[a:b] for a, b in itertools.pairwise(bounds)]
         try:
@@ -115,12 +114,12 @@ class Requests(Target):
             raise Wrong(f"{body[:300]!r}: any_text is {found.any_text}")
 
     def _decode(self, number: int, found: Elements, side: Side) -> bool:
-        """The elements where they lie, through the encoder of a scorer."""
+        """Decode the elements in the body with the encoder of a scorer."""
         plan, bounds = self._plans[number], found.bounds.tolist()
         data = found.data.tobytes()
         texts = [data[a:b] for a, b in itertools.pairwise(bounds)]
         with fenced_arrays(side, decode_engine, decode_fields):
-            got = rows(BatchDecoder(plan).decode(self._shelves[side].put(data), found.bounds))
+            got = rows(BatchDecoder(plan).decode(self._buffers[side].put(data), found.bounds))
         for text, row in zip(texts, got, strict=True):
             if row != (right := plainly(plan, text, 0)):
                 raise Wrong(f"{text[:300]!r} is {row}, not {right}")
@@ -128,7 +127,7 @@ class Requests(Target):
 
 
 def parsed(body: bytes) -> dict[str, Any] | None:
-    """The object that a body is, by the parser."""
+    """The object of a body, by the parser."""
     try:
         found = orjson.loads(body)
     except (ValueError, RecursionError):

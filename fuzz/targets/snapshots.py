@@ -1,7 +1,6 @@
 """Records of the snapshots and of checkpoints, against a decoder written from their layout.
 
-In: key and value of a record. Out: Wrong where the decoders differ.
-This file must never let a record die at a checksum that a mutator has broken: most are sealed anew.
+Most damaged records get a right checksum, so that they are not all refused there.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuzz import slow_snapshots
-from fuzz.guard import Shelf, Side
+from fuzz.guard import GuardedBuffer, Side
 from fuzz.mutate import json_bytes_mutated, mutated, number_set
 from fuzz.slow_snapshots import Bad, SlowRecord
 from fuzz.target import Target, Wrong, pack, unpack
@@ -36,7 +35,7 @@ class SnapshotRecords(Target):
         super().__init__(corpus)
         self._pairs = [tuple(unpack(data)[:2]) for data in corpus]
         self._values = [value for _, value in self._pairs]
-        self._shelves: dict[Side, Shelf] = {"end": Shelf("end"), "begin": Shelf("begin")}
+        self._buffers: dict[Side, GuardedBuffer] = {"end": GuardedBuffer("end"), "begin": GuardedBuffer("begin")}
 
     def make(self, rng: Random) -> bytes:
         key, value = rng.choice(self._pairs)
@@ -51,7 +50,7 @@ class SnapshotRecords(Target):
         key, value = [*parts, b"", b""][:2]
         named = key if value[:1] != b"\x00" and key else None
         wanted = slowly(named, value)
-        place = memoryview(self._shelves[side].put(value, align=16)).toreadonly()
+        place = memoryview(self._buffers[side].put(value, align=16)).toreadonly()
         for memory in (value, place):
             got = fast(named, memory)  # type: ignore[arg-type]
             if got != wanted:
@@ -60,7 +59,7 @@ class SnapshotRecords(Target):
 
 
 def slowly(key: bytes | None, value: bytes) -> SlowRecord | str:
-    """What the slow decoder makes of a record."""
+    """The result of the slow decoder for a record."""
     try:
         return slow_snapshots.read(key, value)
     except Bad as bad:
@@ -68,7 +67,7 @@ def slowly(key: bytes | None, value: bytes) -> SlowRecord | str:
 
 
 def fast(key: bytes | None, value: bytes) -> SlowRecord | str:
-    """What the decoder under test makes of a record, as the slow one says it."""
+    """The result of the decoder under test for a record, in the terms of the slow one."""
     try:
         found = snapshots.decode(key, value)
     except RecordError as error:
@@ -88,7 +87,7 @@ def fast(key: bytes | None, value: bytes) -> SlowRecord | str:
 
 
 def rows_of(rows: AnyRows) -> list[tuple[Any, ...]]:
-    """Rows as the slow decoder says them."""
+    """Rows in the terms of the slow decoder."""
     keys = rows.keys.tolist()
     if isinstance(rows, WeightRows):
         return [(key, rows.weights[i : i + 1].tobytes()) for i, key in enumerate(keys)]
@@ -97,7 +96,7 @@ def rows_of(rows: AnyRows) -> list[tuple[Any, ...]]:
 
 
 def sealed_anew(value: bytes) -> bytes:
-    """The record with its checksum right."""
+    """The record with its checksum corrected."""
     if len(value) < 12:
         return value
     crc = zlib.crc32(value[:8] + value[12:])

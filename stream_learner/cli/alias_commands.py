@@ -1,7 +1,4 @@
-"""`stream-learner promote | rollback | alias … | pause | resume | pin | unpin`: what the control topic says.
-
-In: names, limits. Out: checks, rows and fields. This file must never write to the control topic itself.
-"""
+"""`stream-learner promote | rollback | alias … | pause | resume | pin | unpin`: aliases, and what scorers serve."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role, seconds
-from stream_learner.cli.output import print_fields, print_json, print_rows
+from stream_learner.cli.output import print_fields, print_json, print_table
 from stream_learner.config import Config
 from stream_learner.errors import ConfigError
 
 if TYPE_CHECKING:
-    from stream_learner.operations.promote.promotion import Outcome
+    from stream_learner.operations.promote.checks import Outcome
 
 alias_app = typer.Typer(help="List, show and delete aliases; `promote` points one at a model.", no_args_is_help=True)
 
@@ -75,12 +72,14 @@ def promote(
     and its log-loss on traffic that both have predicted is no larger than that of the model it replaces. Where a check
     fails nothing is written, and the exit code is 56.
     """
-    from stream_learner.operations.promote.promotion import Wish
-    from stream_learner.operations.promote.promotion import promote as promoted
+    from stream_learner.operations.promote.checks import PromotionRequest
+    from stream_learner.operations.promote.run import promote as promoted
 
     loaded = load_for_role(config, overrides)
-    wish = Wish(_alias_of(loaded, alias), _model_name(model), _who(who), forced=force, note=note, dry_run=dry_run)
-    _show(promoted(loaded, wish, max_lag_ms=round(max_lag * 1000), tolerance=tolerance), as_json)
+    request = PromotionRequest(
+        _alias_of(loaded, alias), _model_name(model), _who(who), forced=force, note=note, dry_run=dry_run
+    )
+    _show(promoted(loaded, request, max_lag_ms=round(max_lag * 1000), tolerance=tolerance), as_json)
 
 
 def rollback(
@@ -100,13 +99,13 @@ def rollback(
 
     Checked is only that a replica of it becomes complete.
     """
-    from stream_learner.operations.promote.promotion import Wish
-    from stream_learner.operations.promote.promotion import rollback as rolled_back
+    from stream_learner.operations.promote.checks import PromotionRequest
+    from stream_learner.operations.promote.run import rollback as rolled_back
 
     loaded = load_for_role(config, overrides)
     model = _model_name(to) if to is not None else ""
-    wish = Wish(_alias_of(loaded, alias), model, _who(who), forced=force, note=note, dry_run=dry_run)
-    _show(rolled_back(loaded, wish), as_json)
+    request = PromotionRequest(_alias_of(loaded, alias), model, _who(who), forced=force, note=note, dry_run=dry_run)
+    _show(rolled_back(loaded, request), as_json)
 
 
 @alias_app.command("list")
@@ -114,7 +113,7 @@ def list_aliases(config: ConfigFile = None, overrides: Overrides = None, as_json
     """List the aliases: the model that each points at, since when, by whom, whether forced, and what is pinned."""
     from stream_learner.operations.promote import aliases
 
-    print_rows(aliases.list_aliases(load_for_role(config, overrides)), title="aliases", as_json=as_json)
+    print_table(aliases.list_aliases(load_for_role(config, overrides)), title="aliases", as_json=as_json)
 
 
 @alias_app.command("show")
@@ -128,7 +127,7 @@ def show(name: AliasName, config: ConfigFile = None, overrides: Overrides = None
         return
     history = fields.pop("history")
     print_fields(fields)
-    print_rows(history, title="history")
+    print_table(history, title="history")
 
 
 @alias_app.command("delete")
@@ -221,23 +220,23 @@ def _pause(
 
 
 def _show(outcome: Outcome, as_json: bool) -> None:
-    """The checks and what came of them; raises PromotionRefused where it was refused."""
-    from stream_learner.operations.promote.promotion import refusal
+    """Print the checks and the outcome. Raises PromotionRefused if the promotion was refused."""
+    from stream_learner.operations.promote.run import refusal
 
-    wish = outcome.wish
+    request = outcome.request
     fields = {
-        "alias": wish.alias,
+        "alias": request.alias,
         "from": outcome.before,
-        "to": wish.model,
+        "to": request.model,
         "done": outcome.done,
-        "forced": wish.forced,
-        "who": wish.who,
+        "forced": request.forced,
+        "who": request.who,
     }
     checks = [{"check": c.name, "result": c.result, "detail": c.detail} for c in outcome.checks]
     if as_json:
         print_json({**fields, "checks": checks, "notes": outcome.notes})
     else:
-        print_rows(checks, title=f"{wish.what} {wish.model}")
+        print_table(checks, title=f"{request.what} {request.model}")
         print_fields(fields)
         for line in outcome.notes:
             typer.echo(f"note: {line}")
@@ -254,7 +253,7 @@ def _alias_of(config: Config, given: str | None) -> str:
 
 
 def _model_name(text: str) -> str:
-    """A name as models and aliases have. Raises ConfigError."""
+    """A name that models and aliases may have. Raises ConfigError."""
     from stream_learner.core.control.records import is_name
 
     if not is_name(text):
@@ -265,7 +264,7 @@ def _model_name(text: str) -> str:
 
 
 def _who(given: str | None) -> str:
-    """user@host; a number where the user has no name, as in a container."""
+    """user@host; if the user has no name, as in a container, its number."""
     if given:
         return given
     try:

@@ -1,7 +1,4 @@
-"""`stream-learner audit`: whether what the topics hold of a model is sound.
-
-In: a configuration, a range. Out: what was checked and found, an exit code. This file must never check anything itself.
-"""
+"""`stream-learner audit`: checks whether what the topics hold of a model is sound."""
 
 from __future__ import annotations
 
@@ -64,12 +61,12 @@ def audit(
     """
     loaded = load_for_role(config, overrides)
     from stream_learner.cli.audit_view import print_report, showing
-    from stream_learner.operations.audit.request import Request
+    from stream_learner.operations.audit.request import AuditRequest
     from stream_learner.operations.audit.run import audit as run_audit
     from stream_learner.operations.audit.run import verdict
 
     wanted = _range(loaded, start, until, from_tick, until_tick, from_offset, until_offset)
-    request = Request(wanted, tuple(partition or ()), replay, limit)
+    request = AuditRequest(wanted, tuple(partition or ()), replay, limit)
     with showing(f"audit of {loaded.model}") as show:
         found = run_audit(loaded, request, show)
     if as_json:
@@ -90,7 +87,7 @@ def _range(
     from_offset: int | None,
     until_offset: int | None,
 ) -> Range:
-    """The range in ticks, or in offsets. Times are those of impressions, whose window is waited for."""
+    """The range in ticks or in offsets. Times are those of impressions, whose window ends later."""
     from stream_learner.operations.audit.request import Range
     from stream_learner.operations.backfill.plan import last_tick
 

@@ -1,8 +1,4 @@
-"""What a person sees of an audit: a line of progress while it runs, then tables.
-
-In: moments, a report. Out: progress on stderr, tables on stdout. This file must never leave a finding out that is
-listed in the report.
-"""
+"""Shows an audit: its progress on stderr while it runs, then its report as tables on stdout."""
 
 from __future__ import annotations
 
@@ -17,10 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from stream_learner.adapters.telemetry.logs import get_logger
-from stream_learner.cli.output import print_rows
+from stream_learner.cli.output import print_table
 from stream_learner.core.log.balance import balance_lines
 from stream_learner.operations.audit.findings import MEANINGS
-from stream_learner.operations.audit.run import Moment
+from stream_learner.operations.audit.run import AuditStatus
 from stream_learner.wording import count_of
 
 LINE_EVERY_S = 10.0
@@ -29,8 +25,8 @@ Found = Mapping[str, Any]
 
 
 @contextmanager
-def showing(title: str) -> Iterator[Callable[[Moment], None]]:
-    """A function that shows a moment, for as long as the block lasts: a bar on a terminal, now and then a log line."""
+def showing(title: str) -> Iterator[Callable[[AuditStatus], None]]:
+    """A function that shows progress while the `with` block runs: as a bar on a terminal, else as log lines."""
     if not sys.stderr.isatty():
         yield _LogLines().show
         return
@@ -39,40 +35,40 @@ def showing(title: str) -> Iterator[Callable[[Moment], None]]:
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
         task = progress.add_task(title, total=None)
 
-        def show(moment: Moment) -> None:
-            found = f", {count_of(moment.findings, 'finding')}" if moment.findings else ""
-            progress.update(task, description=f"{title}: {moment.what}{found}", completed=moment.done, total=moment.of)
+        def show(status: AuditStatus) -> None:
+            found = f", {count_of(status.findings, 'finding')}" if status.findings else ""
+            progress.update(task, description=f"{title}: {status.what}{found}", completed=status.done, total=status.of)
 
         yield show
 
 
 class _LogLines:
-    """A line of the log now and then."""
+    """Shows progress as a log line every `LINE_EVERY_S`."""
 
     def __init__(self) -> None:
         self._next_s = time.monotonic() + LINE_EVERY_S
 
-    def show(self, moment: Moment) -> None:
+    def show(self, status: AuditStatus) -> None:
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + LINE_EVERY_S
             get_logger("audit").info(
                 "audit_progress",
-                reading=moment.what,
-                records=moment.done,
-                of=moment.of,
-                findings=moment.findings,
+                reading=status.what,
+                records=status.done,
+                of=status.of,
+                findings=status.findings,
             )
 
 
 def print_report(found: Found) -> None:
-    """The report for people: partitions, balance, checks, findings, and a last line that says what came of it."""
-    print_rows([_partition(row) for row in found["partitions"]], title=f"{found['log']}")
+    """Print the report for people: partitions, balance, checks, findings, and the verdict as the last line."""
+    print_table([_partition(row) for row in found["partitions"]], title=f"{found['log']}")
     for row in found["partitions"]:
         for tick in row["begins_anew"]:
             typer.echo(f"partition {row['partition']} begins anew with tick {tick}")
     if found["balance"]:
         typer.echo("\n".join(balance_lines(found["balance"])))
-    print_rows([_check(name, found["checks"][name]) for name in MEANINGS], title="checks")
+    print_table([_check(name, found["checks"][name]) for name in MEANINGS], title="checks")
     for finding in found["findings"]:
         typer.echo(_line(finding))
     if found["total"] > len(found["findings"]):
@@ -92,7 +88,7 @@ def print_report(found: Found) -> None:
 
 
 def _partition(row: Found) -> dict[str, Any]:
-    """A partition's row: what a person looks for first."""
+    """The line of a partition, with the figures a person looks for first."""
     names = ("partition", "from_tick", "until_tick", "records", "marks", "examples", "positives", "ignored_records")
     lag = row["committed_lag"]["impressions"]
     return {**{name: row[name] for name in names}, "ignored_marks": row["ignored_marks"], "lag": lag}
@@ -104,7 +100,7 @@ def _check(name: str, check: Found) -> dict[str, Any]:
 
 
 def _line(finding: Found) -> str:
-    """A finding in a line: where, then what."""
+    """A finding as one line: where, then what."""
     where = [finding["topic"]]
     where += [f"{name} {finding[name]}" for name in ("partition", "offset", "tick") if finding[name] is not None]
     return f"{finding['check'].replace('_', ' ')}: {' '.join(where)}: {finding['what']}"

@@ -1,7 +1,4 @@
-"""What a person sees while a backfill runs: a live page on a terminal, a log line every ten seconds elsewhere.
-
-In: moments. Out: text on stderr. This file must never write to stdout, nor hold anything up.
-"""
+"""Shows a backfill on stderr while it runs: a live page on a terminal, else a log line every ten seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
-from stream_learner.operations.backfill.progress import Moment, as_fields, clock
+from stream_learner.operations.backfill.progress import BackfillStatus, as_fields, clock
 from stream_learner.wording import count_of
 
 LINE_EVERY_S = 10.0
@@ -25,8 +22,8 @@ BAR_WIDTH = 48
 
 
 @contextmanager
-def showing(title: str) -> Iterator[Callable[[Moment], None]]:
-    """A function that shows a moment, for as long as the block lasts."""
+def showing(title: str) -> Iterator[Callable[[BackfillStatus], None]]:
+    """A function that shows progress while the `with` block runs."""
     if not sys.stderr.isatty():
         yield _LogLines().show
         return
@@ -34,50 +31,50 @@ def showing(title: str) -> Iterator[Callable[[Moment], None]]:
     with Live(console=console, auto_refresh=False, transient=True) as live:
         _quiet_logs()
         try:
-            yield lambda moment: live.update(page(moment, title), refresh=True)
+            yield lambda status: live.update(page(status, title), refresh=True)
         finally:
             live.stop()
             _quiet_logs()
 
 
 def _quiet_logs() -> None:
-    """Log warnings and errors only, to what is stderr now: the live page puts itself in between."""
+    """Log only warnings and errors, to the present stderr, which the live page replaces while it is shown."""
     configure_logging(log_format="console", log_level="warning")
 
 
 class _LogLines:
-    """A line of the log now and then."""
+    """Shows progress as a log line every `LINE_EVERY_S`."""
 
     def __init__(self) -> None:
         self._next_s = 0.0
 
-    def show(self, moment: Moment) -> None:
-        if moment.seconds >= self._next_s:
-            self._next_s = moment.seconds + LINE_EVERY_S
-            get_logger("backfill").info("backfill_progress", **as_fields(moment))
+    def show(self, status: BackfillStatus) -> None:
+        if status.seconds >= self._next_s:
+            self._next_s = status.seconds + LINE_EVERY_S
+            get_logger("backfill").info("backfill_progress", **as_fields(status))
 
 
-def page(moment: Moment, title: str) -> RenderableType:
-    """A moment as a few lines."""
+def page(status: BackfillStatus, title: str) -> RenderableType:
+    """The progress as a page of a few lines."""
     bar = Table.grid(padding=(0, 1))
-    share = moment.share or 0.0
+    share = status.share or 0.0
     bar.add_row(
         ProgressBar(total=1.0, completed=share, width=BAR_WIDTH),
         f"{100 * share:.1f} %",
-        f"{_time(moment.left_s)} left" if moment.left_s is not None else "",
+        f"{_time(status.left_s)} left" if status.left_s is not None else "",
     )
-    passed = "–" if moment.passed_ms is None else clock(moment.passed_ms)
+    passed = "–" if status.passed_ms is None else clock(status.passed_ms)
     lines: list[RenderableType] = [
         Text(title, style="bold"),
         bar,
-        Text(f"impressions before {passed} are learned; behind the clock by {_time(moment.lag_s)}"),
+        Text(f"impressions before {passed} are learned; behind the clock by {_time(status.lag_s)}"),
         Text(
-            f"{moment.impressions_per_s:,.0f} impressions/s, {moment.examples_per_s:,.0f} examples/s; "
-            f"{count_of(moment.examples, 'example')} learned in all; {_time(moment.seconds)} so far"
+            f"{status.impressions_per_s:,.0f} impressions/s, {status.examples_per_s:,.0f} examples/s; "
+            f"{count_of(status.examples, 'example')} learned in all; {_time(status.seconds)} so far"
         ),
     ]
-    if moment.waits:
-        lines.append(Text(moment.waits, style="yellow"))
+    if status.waits:
+        lines.append(Text(status.waits, style="yellow"))
     return Group(*lines)
 
 

@@ -1,8 +1,4 @@
-"""`stream-learner begin-anew`: let a training log go on under the same name where its joiner cannot.
-
-In: a configuration, where to go on in the inputs. Out: what is lost by it, and with --write a mark in each partition.
-This file must never write anything itself, or without --write.
-"""
+"""`stream-learner begin-anew`: lets a training log go on under the same name where its joiner cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
-from stream_learner.cli.output import print_json, print_rows
+from stream_learner.cli.output import print_json, print_table
 from stream_learner.config.values import parse_start
 from stream_learner.wording import count_of
 
@@ -64,10 +60,10 @@ def begin_anew(
     (`stream-learner backfill`). The exit code is 30 where joiners run.
     """
     loaded = load_for_role(config, overrides)
-    from stream_learner.operations.begin_anew import Request, overtaken
+    from stream_learner.operations.begin_anew import BeginAnewRequest, overtaken
     from stream_learner.operations.begin_anew import begin_anew as run
 
-    found = run(loaded, Request(_where(start), tuple(partition or ()), write))
+    found = run(loaded, BeginAnewRequest(_where(start), tuple(partition or ()), write))
     if as_json:
         print_json(found)
     else:
@@ -89,7 +85,7 @@ def _where(text: str) -> str | int:
 
 
 def _print(found: Found) -> None:
-    print_rows([_row(row) for row in found["partitions"]], title=found["log"])
+    print_table([_row(row) for row in found["partitions"]], title=found["log"])
     for row in found["partitions"]:
         for line in _losses(row):
             typer.echo(f"partition {row['partition']}: {line}")
@@ -103,7 +99,7 @@ def _row(row: Found) -> dict[str, Any]:
 
 
 def _losses(row: Found) -> Iterator[str]:
-    """What is lost in a partition, a line each."""
+    """The losses of a partition, a line each."""
     from stream_learner.operations.begin_anew import BEGUN
 
     if row["state"] == BEGUN:

@@ -1,7 +1,4 @@
-"""`stream-learner inspect`: what is in a model, a tick, a record, a snapshot.
-
-In: what to look at. Out: tables or JSON. This file must never change anything.
-"""
+"""`stream-learner inspect`: shows what is in a model, a tick, a record, a snapshot. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Annotated
 import typer
 
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
-from stream_learner.cli.output import print_fields, print_rows
+from stream_learner.cli.output import print_fields, print_table
 
 inspect_app = typer.Typer(help="Look into a model, a tick, a record, a snapshot.", no_args_is_help=True)
 
@@ -28,7 +25,7 @@ def weights(
     from stream_learner.operations.inspect_model import inspect_weights
 
     rows = inspect_weights(load_for_role(config, overrides), limit)
-    print_rows(rows, title="top weights", as_json=as_json)
+    print_table(rows, title="top weights", as_json=as_json)
 
 
 @inspect_app.command("feature")

@@ -1,7 +1,6 @@
-"""The commands that run roles, and the frame around all commands.
+"""The program, the commands that run roles, and the frame around all commands.
 
-In: arguments. Out: a running role or its result, and an exit code (see `docs/errors.md`).
-This file must never let an error out as a bare traceback: it ends as a message with something to do.
+Every error ends here as a message with something to do and an exit code (`docs/errors.md`), never as a bare traceback.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from stream_learner.cli.diff_command import diff
 from stream_learner.cli.evaluate_command import evaluate
 from stream_learner.cli.inspect_commands import inspect_app
 from stream_learner.cli.options import AsJson, ConfigFile, FailWithoutBrokers, Overrides, load_for_role, seconds
-from stream_learner.cli.output import print_error, print_rows
+from stream_learner.cli.output import print_error, print_table
 from stream_learner.cli.rights_command import rights
-from stream_learner.cli.serve_command import serve
 from stream_learner.errors import TopicsDiffer
 from stream_learner.version import __version__
 
@@ -48,7 +46,6 @@ app.command("compile")(compile_kernels)
 app.command()(diff)
 app.command()(evaluate)
 app.command()(rights)
-app.command()(serve)
 
 
 def run_command(words: Sequence[str]) -> None:
@@ -72,6 +69,25 @@ def root(
 
 
 @app.command()
+def serve(
+    config: ConfigFile = None, overrides: Overrides = None, fail_without_brokers: FailWithoutBrokers = False
+) -> None:
+    """Answer prediction requests over HTTP, as TensorFlow Serving and KServe do (V1, and Open Inference V2).
+
+    Serves serve.models and serve.aliases, or scorer.alias, or model. Health is answered at once, predictions when the
+    replica is complete, and from then on whatever becomes of brokers and learner. SIGTERM: not ready for serve.drain,
+    then no new connection, then the end. For example:
+
+    curl localhost:8080/v1/models/ctr:predict -d '{"instances": [{"site": "news", "ad": "a1"}]}'
+    """
+    from stream_learner.roles.scorer.serve.workers import serve as run
+
+    code = run(load_for_role(config, overrides), wait=not fail_without_brokers)
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
 def run(
     config: ConfigFile = None, overrides: Overrides = None, fail_without_brokers: FailWithoutBrokers = False
 ) -> None:
@@ -80,9 +96,9 @@ def run(
     The topics must be there: `stream-learner topics ensure` makes them. A signal (^C, SIGTERM) ends it with everything
     kept, and the next start goes on from there. With telemetry.http_port it serves /metrics, /healthz and /readyz.
     """
-    from stream_learner.operations import commands
+    from stream_learner.operations import run as roles
 
-    commands.run(load_for_role(config, overrides), wait=not fail_without_brokers)
+    roles.run(load_for_role(config, overrides), wait=not fail_without_brokers)
 
 
 @app.command()
@@ -102,9 +118,9 @@ def join(
     session.timeout.ms to come back to them; with --leave, which is for one that will not come back, the others have
     them at once.
     """
-    from stream_learner.operations import commands
+    from stream_learner.operations import run as roles
 
-    commands.join(load_for_role(config, overrides), leave=leave, wait=not fail_without_brokers)
+    roles.join(load_for_role(config, overrides), leave=leave, wait=not fail_without_brokers)
 
 
 @app.command()
@@ -123,9 +139,9 @@ def learn(
     follows with a learner.state_dir of its own, and takes over when the first one ends, is killed, or is silent for
     learner.lease_timeout. Two with --standby and no other: one of them leads.
     """
-    from stream_learner.operations import commands
+    from stream_learner.operations import run as roles
 
-    commands.learn(load_for_role(config, overrides), standby=standby, wait=not fail_without_brokers)
+    roles.learn(load_for_role(config, overrides), standby=standby, wait=not fail_without_brokers)
 
 
 @app.command()
@@ -206,7 +222,7 @@ def topics_ensure(
     from stream_learner.operations.topics import ensure_topics
 
     rows = ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
-    print_rows(rows, title="topics", as_json=as_json)
+    print_table(rows, title="topics", as_json=as_json)
     left = [f"{row['topic']} ({row['setting']})" for row in rows if not row["done"]]
     if left:
         raise TopicsDiffer(f"not as it should be: {', '.join(left)}")

@@ -95,10 +95,11 @@ def _fold_with(optimizer: Optimizer | None) -> None:
 
 def _table_growth(ncols: int) -> None:
     """Compile what a weight table runs only when one of its sub-tables is full."""
+    from stream_learner.core.model.table.rows import StateRows
     from stream_learner.core.model.table.table import WeightTable
 
     keys = np.arange(1, 4097, dtype=np.uint64) << np.uint64(40)
-    WeightTable(ncols).load(keys, np.ones((len(keys), ncols)), np.zeros(len(keys), np.int64))
+    WeightTable(ncols).load(StateRows(keys, np.ones((len(keys), ncols)), np.zeros(len(keys), np.int64)))
 
 
 def _replica() -> None:

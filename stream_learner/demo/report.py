@@ -1,8 +1,4 @@
-"""What a demo came to: as one object for a program, as a page for a person.
-
-In: an ending. Out: plain data, text.
-This file must never round or leave out what does not add up.
-"""
+"""The report of a demo: one object for a program, one page for a person. Nothing is rounded until it adds up."""
 
 from __future__ import annotations
 
@@ -13,69 +9,70 @@ from typing import Any
 
 from stream_learner.core.log.balance import balance_lines
 from stream_learner.demo.scoreboard import Score
-from stream_learner.demo.site import Ending, Moment
+from stream_learner.demo.system import DemoResult, DemoStatus
 from stream_learner.wording import count_of
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a demo ran. `bootstrap` None is the embedded broker; `config_file` is kept only on a cluster."""
+class DemoLocation:
+    """The model and the cluster of a demo. `bootstrap` None is the embedded broker; `config_file` is kept only on a
+    cluster."""
 
     model: str
     bootstrap: str | None
     config_file: str
 
 
-def balance(moment: Moment) -> dict[str, dict[str, int]]:
-    """What became of every record sent: of both inputs `read` is the sum of all the others.
+def balance(status: DemoStatus) -> dict[str, dict[str, int]]:
+    """The outcome of every record sent: for both inputs `read` is the sum of all other counts.
 
-    What no mark counts yet waits in the topics; it is in `read` and `waiting`.
+    Records that no mark counts yet wait in the topics; they are in `read` and in `waiting`.
     """
-    impressions, clicks = moment.counts.impressions, moment.counts.clicks
+    impressions, clicks = status.counts.impressions, status.counts.clicks
     return {
         "impressions": {
-            "read": moment.sent_impressions,
+            "read": status.sent_impressions,
             "examples": impressions.examples,
             "duplicates": impressions.duplicates,
             "late": impressions.late,
             "sampled_out": impressions.sampled_out,
             "dead_lettered": impressions.dead,
-            "waiting": moment.sent_impressions - impressions.read,
+            "waiting": status.sent_impressions - impressions.read,
         },
         "clicks": {
-            "read": moment.sent_clicks,
+            "read": status.sent_clicks,
             "matched": clicks.matched,
             "duplicates": clicks.duplicates,
             "orphans": clicks.orphans,
             "late": clicks.late,
             "dead_lettered": clicks.dead,
-            "waiting": moment.sent_clicks - clicks.read + clicks.waiting,
+            "waiting": status.sent_clicks - clicks.read + clicks.waiting,
         },
     }
 
 
-def problems(ending: Ending) -> list[str]:
-    """Everything that does not add up, a line each; empty when the demo has kept its word."""
-    found = list(ending.problems)
-    for side, counts in balance(ending.moment).items():
+def problems(result: DemoResult) -> list[str]:
+    """Everything that does not add up, a line each; empty after a correct demo."""
+    found = list(result.problems)
+    for side, counts in balance(result.status).items():
         outcomes = sum(counts.values()) - counts["read"]
         if outcomes != counts["read"] or counts["waiting"] < 0:
             found.append(f"{counts['read']} {side} were read, {outcomes} are accounted for: {counts}")
     return found
 
 
-def as_object(ending: Ending, place: Place) -> dict[str, Any]:
-    """The object that `--json` prints; null where there is nothing to measure."""
-    moment, score = ending.moment, ending.moment.total
-    p50_ms, p99_ms = moment.freshness_ms or (None, None)
+def as_object(result: DemoResult, location: DemoLocation) -> dict[str, Any]:
+    """The object that `--json` prints; null for figures of nothing."""
+    status, score = result.status, result.status.total
+    p50_ms, p99_ms = status.freshness_ms or (None, None)
     return {
-        **balance(moment),
+        **balance(status),
         "model": {
-            "name": place.model,
-            "version": moment.version,
-            "features": moment.features,
-            "nonzero": moment.nonzero,
-            "digest": ending.digest,
+            "name": location.model,
+            "version": status.version,
+            "features": status.features,
+            "nonzero": status.nonzero,
+            "digest": result.digest,
         },
         "metrics": {
             "log_loss": score.log_loss,
@@ -85,47 +82,47 @@ def as_object(ending: Ending, place: Place) -> dict[str, Any]:
             "calibration": score.calibration,
         },
         "freshness_ms": {"p50": p50_ms, "p99": p99_ms},
-        "seconds": round(moment.seconds, 3),
+        "seconds": round(status.seconds, 3),
     }
 
 
-def as_text(ending: Ending, place: Place) -> str:
-    """The summary: how well it learned, the balance, what to do next."""
-    wrong = problems(ending)
+def as_text(result: DemoResult, location: DemoLocation) -> str:
+    """The summary: how well the model learned, the balance, and what to do next."""
+    wrong = problems(result)
     verdict = [f"NOT IN ORDER: {line}" for line in wrong] or [
         "Every record is accounted for, from the training log alone."
     ]
     lines = [
-        *_model_lines(ending, place),
+        *_model_lines(result, location),
         "",
         "The balance",
-        *balance_lines(balance(ending.moment)),
+        *balance_lines(balance(result.status)),
         *(f"  {line}" for line in verdict),
         "",
         "What to do next",
-        *(f"  {line}" for line in _next_lines(place)),
+        *(f"  {line}" for line in _next_lines(location)),
     ]
     return "\n".join(lines)
 
 
 def number(value: float | None, form: str = ".4f") -> str:
-    """A figure as text, a dash where there is none."""
+    """A figure as text; a dash without one."""
     return "–" if value is None or math.isnan(value) else format(value, form)
 
 
 def over_best(score: Score) -> str:
-    """How far the log-loss is from the best possible, "+2.1 %"."""
+    """The distance of the log-loss from the best possible, as "+2.1 %"."""
     return "–" if score.excess is None else f"{100 * score.excess:+.1f} %"
 
 
-def _model_lines(ending: Ending, place: Place) -> Iterator[str]:
-    moment, total, recent = ending.moment, ending.moment.total, ending.moment.recent
+def _model_lines(result: DemoResult, location: DemoLocation) -> Iterator[str]:
+    status, total, recent = result.status, result.status.total, result.status.recent
     yield (
-        f"stream-learner demo: {moment.seconds:.1f} s, {count_of(moment.sent_impressions, 'impression')}, "
-        f"{count_of(moment.sent_clicks, 'click')}, {count_of(moment.learned, 'example')} learned"
+        f"stream-learner demo: {status.seconds:.1f} s, {count_of(status.sent_impressions, 'impression')}, "
+        f"{count_of(status.sent_clicks, 'click')}, {count_of(status.learned, 'example')} learned"
     )
     yield ""
-    yield f"Model {place.model}"
+    yield f"Model {location.model}"
     if total.log_loss is None:
         yield "  nothing learned: the first examples come one window after the first impressions"
         return
@@ -139,28 +136,28 @@ def _model_lines(ending: Ending, place: Place) -> Iterator[str]:
     )
     yield f"  calibration         {number(total.calibration)}   predicted over observed clicks; 1 is best"
     yield f"  AUC                 {number(total.auc)}"
-    if moment.freshness_ms is not None:
-        p50_ms, p99_ms = moment.freshness_ms
+    if status.freshness_ms is not None:
+        p50_ms, p99_ms = status.freshness_ms
         yield f"  freshness           {p50_ms} ms, p99 {p99_ms} ms, from a window's close to the scorer"
     yield (
-        f"  version             {moment.version}, {count_of(moment.features, 'feature')}, {moment.nonzero:,} "
-        f"with a weight, digest {ending.digest}"
+        f"  version             {status.version}, {count_of(status.features, 'feature')}, {status.nonzero:,} "
+        f"with a weight, digest {result.digest}"
     )
 
 
-def _next_lines(place: Place) -> Iterator[str]:
-    if place.bootstrap is None:
+def _next_lines(location: DemoLocation) -> Iterator[str]:
+    if location.bootstrap is None:
         yield "the same on your Kafka:   stream-learner demo --bootstrap-servers HOST:PORT"
         yield "your own events:          name your topics in configs/minimal.yaml, then"
         yield "                          stream-learner topics ensure -c configs/minimal.yaml"
         yield "                          stream-learner run -c configs/minimal.yaml"
         return
-    yield f"look into the model:      stream-learner inspect weights -c {place.config_file}"
-    yield f"predict:                  stream-learner score -c {place.config_file} EVENTS.jsonl"
-    yield f"delete what it made:      {delete_command(place)}"
+    yield f"look into the model:      stream-learner inspect weights -c {location.config_file}"
+    yield f"predict:                  stream-learner score -c {location.config_file} EVENTS.jsonl"
+    yield f"delete what it made:      {delete_command(location)}"
 
 
-def delete_command(place: Place) -> str:
+def delete_command(location: DemoLocation) -> str:
     """The command that deletes a demo's topics from a cluster."""
-    pattern = place.model.replace(".", "\\.") + "\\..*"
-    return f"kafka-topics.sh --bootstrap-server {place.bootstrap} --delete --topic '{pattern}'"
+    pattern = location.model.replace(".", "\\.") + "\\..*"
+    return f"kafka-topics.sh --bootstrap-server {location.bootstrap} --delete --topic '{pattern}'"

@@ -1,11 +1,8 @@
-"""The demo from beginning to end.
-
-In: options. Out: a view while it runs, a summary or one JSON object, an exit code.
-This file must never write anything but that object to stdout when JSON is asked for.
+"""The demo from beginning to end. With `--json` nothing but the object is written to stdout.
 
 1. Start the embedded broker, or name a cluster's topics; make the configuration.
-2. Compile the kernels, with a message where that takes time.
-3. Start the site; show it until the time is over or a signal comes.
+2. Compile the kernels, with a message if that takes time.
+3. Start the system; show it until the time is over or a signal comes.
 4. Stop it in the order of the data; report; fail if anything does not add up.
 """
 
@@ -27,8 +24,8 @@ from stream_learner.adapters.kafka import EmbeddedBroker
 from stream_learner.config import Config
 from stream_learner.core.warmup import FIRST_TIME_S, compile_kernels, is_compiled
 from stream_learner.demo.plan import CONFIG_FILE, DemoPlan, make_config
-from stream_learner.demo.report import Place, as_object, as_text, delete_command, problems
-from stream_learner.demo.site import Ending, Site
+from stream_learner.demo.report import DemoLocation, as_object, as_text, delete_command, problems
+from stream_learner.demo.system import DemoResult, DemoSystem
 from stream_learner.demo.view import View, make_console, make_view, quiet_logs
 from stream_learner.errors import BrokenInvariant
 from stream_learner.roles.common.lifecycle import Stopping
@@ -48,7 +45,7 @@ def run_demo(
     partitions: int = 4,
     overrides: Sequence[str] = (),
 ) -> int:
-    """Run a demo for `duration_s` seconds; the exit code: 0, or 128 + a signal that ended it early.
+    """Run a demo for `duration_s` seconds. Returns the exit code: 0, or 128 + the signal that ended it early.
 
     rate: impressions a second. window_s: the join window. overrides: settings of the model as `a.b=value`.
     Raises ConfigError, what a role raises, and BrokenInvariant when a record is not accounted for.
@@ -57,19 +54,19 @@ def run_demo(
     console = make_console(stderr=as_json)
     quiet_logs()
     # Step 1: start the embedded broker, or name a cluster's topics; make the configuration.
-    with _place(plan) as (place, config, broker):
+    with _location(plan) as (location, config, broker):
         # Step 2: compile the kernels.
         _compile(console)
         stopping = Stopping().listen()
-        with _mentioning_topics(place, console), Site(plan, config, broker) as site:
-            # Step 3: start the site; show it.
-            site.start()
-            with make_view(console, place.model, plan.duration_s) as view:
-                _watch(site, view, stopping, plan.duration_s)
+        with _mentioning_topics(location, console), DemoSystem(plan, config, broker) as system:
+            # Step 3: start the system; show it.
+            system.start()
+            with make_view(console, location.model, plan.duration_s) as view:
+                _watch(system, view, stopping, plan.duration_s)
             # Step 4: stop it; report.
-            ending = site.finish()
-    _report(ending, place, console, as_json)
-    wrong = problems(ending)
+            result = system.finish()
+    _report(result, location, console, as_json)
+    wrong = problems(result)
     if wrong:
         raise BrokenInvariant("; ".join(wrong))
     return 0 if stopping.signal is None else 128 + stopping.signal
@@ -85,8 +82,8 @@ def _compile(console: Console) -> None:
 
 
 @contextmanager
-def _place(plan: DemoPlan) -> Iterator[tuple[Place, Config, EmbeddedBroker | None]]:
-    """Step 1: a directory, a broker and a configuration. The directory is kept after a good end on a cluster."""
+def _location(plan: DemoPlan) -> Iterator[tuple[DemoLocation, Config, EmbeddedBroker | None]]:
+    """Step 1: make a directory, a broker and a configuration. After success on a cluster the directory is kept."""
     with ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="stream-learner-demo-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -94,38 +91,38 @@ def _place(plan: DemoPlan) -> Iterator[tuple[Place, Config, EmbeddedBroker | Non
         model = MODEL if broker else f"{MODEL}-{uuid.uuid4().hex[:8]}"
         bootstrap = broker.bootstrap if broker else plan.bootstrap_servers or ""
         config = make_config(plan, model, bootstrap, directory)
-        yield Place(config.model, plan.bootstrap_servers, str(directory / CONFIG_FILE)), config, broker
+        yield DemoLocation(config.model, plan.bootstrap_servers, str(directory / CONFIG_FILE)), config, broker
         if broker is None:
             stack.pop_all()
 
 
 @contextmanager
-def _mentioning_topics(place: Place, console: Console) -> Iterator[None]:
-    """On a cluster, say what is made there; when it ends badly, how to delete it (the summary says so otherwise)."""
-    if place.bootstrap is None:
+def _mentioning_topics(location: DemoLocation, console: Console) -> Iterator[None]:
+    """On a cluster, print what is made there; after a failure, how to delete it. (After success the report says so.)"""
+    if location.bootstrap is None:
         yield
         return
-    console.print(f"Making topics {place.model}.* on {place.bootstrap}.")
+    console.print(f"Making topics {location.model}.* on {location.bootstrap}.")
     try:
         yield
     except BaseException:
-        console.print(f"To delete what was made: {delete_command(place)}", soft_wrap=True)
+        console.print(f"To delete what was made: {delete_command(location)}", soft_wrap=True)
         raise
 
 
-def _watch(site: Site, view: View, stopping: Stopping, duration_s: float) -> None:
-    """Step 3: show what goes on until the time is over or a signal comes. Raises what a role raised."""
+def _watch(system: DemoSystem, view: View, stopping: Stopping, duration_s: float) -> None:
+    """Step 3: show the system until the time is over or a signal comes. Raises the error of a role that failed."""
     until_s = time.monotonic() + duration_s
     while not stopping.is_set() and (left_s := until_s - time.monotonic()) > 0:
-        site.check()
-        view.show(site.moment())
+        system.check()
+        view.show(system.status())
         stopping.wait(min(FRAME_S, left_s))
-    view.show(site.moment())
+    view.show(system.status())
 
 
-def _report(ending: Ending, place: Place, console: Console, as_json: bool) -> None:
+def _report(result: DemoResult, location: DemoLocation, console: Console, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(as_object(ending, place)) + "\n")
+        sys.stdout.write(json.dumps(as_object(result, location)) + "\n")
         sys.stdout.flush()
     else:
-        console.print(as_text(ending, place), soft_wrap=True)
+        console.print(as_text(result, location), soft_wrap=True)

@@ -1,7 +1,6 @@
-"""What a person sees while the demo runs: a live page on a terminal, a line every few seconds elsewhere.
+"""Shows the demo while it runs: a live page on a terminal, else a line every few seconds.
 
-In: moments, notes. Out: text on the console that was given.
-This file must never write to any other stream, nor hold anything up: showing a moment takes milliseconds.
+Showing a status takes milliseconds, so that the demo is not held up.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rich.text import Text
 
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.demo.report import balance, number, over_best
-from stream_learner.demo.site import Moment
+from stream_learner.demo.system import DemoStatus
 from stream_learner.wording import count_of
 
 LINE_EVERY_S = 5.0
@@ -32,10 +31,10 @@ class View(Protocol):
     """Shows a running demo. Use as a context manager."""
 
     def note(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a text that stays."""
 
-    def show(self, moment: Moment) -> None:
-        """Show a moment, if it is time to."""
+    def show(self, status: DemoStatus) -> None:
+        """Show a status, if it is time to."""
 
     def __enter__(self) -> View: ...
 
@@ -45,41 +44,41 @@ class View(Protocol):
 
 
 def make_console(*, stderr: bool) -> Console:
-    """A console on stdout or stderr that neither wraps nor colours where that is no terminal."""
+    """A console on stdout or stderr; without wrapping and colours if that is no terminal."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, soft_wrap=not stream.isatty(), markup=False, emoji=False, highlight=False)
 
 
 def make_view(console: Console, model: str, duration_s: float) -> View:
-    """The view that suits the console."""
+    """The view for this console: live on a terminal, else plain."""
     return LiveView(console, model, duration_s) if console.is_terminal else PlainView(console)
 
 
 class Rates:
-    """Impressions, clicks and examples a second, between one moment and another some seconds before."""
+    """Computes impressions, clicks and examples a second over the last few seconds."""
 
     def __init__(self, over_s: float = 3.0) -> None:
         self._over_s = over_s
-        self._moments: list[Moment] = []
+        self._statuses: list[DemoStatus] = []
 
-    def add(self, moment: Moment) -> tuple[float, float, float]:
-        """The rates up to this moment."""
-        self._moments.append(moment)
-        while len(self._moments) > 2 and moment.seconds - self._moments[1].seconds >= self._over_s:
-            del self._moments[0]
-        first = self._moments[0]
-        seconds = max(moment.seconds - first.seconds, 1e-3)
-        if first is moment:
+    def add(self, status: DemoStatus) -> tuple[float, float, float]:
+        """Add a status. Returns the rates up to it."""
+        self._statuses.append(status)
+        while len(self._statuses) > 2 and status.seconds - self._statuses[1].seconds >= self._over_s:
+            del self._statuses[0]
+        first = self._statuses[0]
+        seconds = max(status.seconds - first.seconds, 1e-3)
+        if first is status:
             return 0.0, 0.0, 0.0
         return (
-            (moment.sent_impressions - first.sent_impressions) / seconds,
-            (moment.sent_clicks - first.sent_clicks) / seconds,
-            (moment.learned - first.learned) / seconds,
+            (status.sent_impressions - first.sent_impressions) / seconds,
+            (status.sent_clicks - first.sent_clicks) / seconds,
+            (status.learned - first.learned) / seconds,
         )
 
 
 class PlainView:
-    """A line every few seconds."""
+    """Prints a line every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -87,15 +86,15 @@ class PlainView:
         self._next_s = LINE_EVERY_S
 
     def note(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a text that stays."""
         self._console.print(text)
 
-    def show(self, moment: Moment) -> None:
+    def show(self, status: DemoStatus) -> None:
         """Print a line, if it is time to."""
-        rates = self._rates.add(moment)
-        if moment.seconds >= self._next_s:
-            self._next_s = moment.seconds + LINE_EVERY_S
-            self._console.print(line(moment, rates))
+        rates = self._rates.add(status)
+        if status.seconds >= self._next_s:
+            self._next_s = status.seconds + LINE_EVERY_S
+            self._console.print(line(status, rates))
 
     def __enter__(self) -> PlainView:
         return self
@@ -105,7 +104,7 @@ class PlainView:
 
 
 class LiveView:
-    """A page that is drawn anew several times a second; logs appear above it."""
+    """Draws a page again several times a second; logs appear above it."""
 
     def __init__(self, console: Console, model: str, duration_s: float) -> None:
         self._console = console
@@ -115,12 +114,12 @@ class LiveView:
         self._live = Live(console=console, auto_refresh=False)
 
     def note(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a text that stays."""
         self._console.print(text)
 
-    def show(self, moment: Moment) -> None:
+    def show(self, status: DemoStatus) -> None:
         """Draw the page."""
-        self._live.update(page(moment, self._rates.add(moment), self._model, self._duration_s), refresh=True)
+        self._live.update(page(status, self._rates.add(status), self._model, self._duration_s), refresh=True)
 
     def __enter__(self) -> LiveView:
         self._live.start()
@@ -133,57 +132,58 @@ class LiveView:
 
 
 def quiet_logs() -> None:
-    """Log warnings and errors only, for people, to what is stderr now: the live page puts itself in between."""
+    """Log only warnings and errors, for people, to the present stderr, which the live page replaces while it is
+    shown."""
     configure_logging(log_format="console", log_level="warning")
 
 
-def line(moment: Moment, rates: tuple[float, float, float]) -> str:
-    """A moment on one line."""
-    counts, recent = balance(moment), moment.recent
-    fresh = "–" if moment.freshness_ms is None else "{} ms (p99 {})".format(*moment.freshness_ms)
+def line(status: DemoStatus, rates: tuple[float, float, float]) -> str:
+    """A status as one line."""
+    counts, recent = balance(status), status.recent
+    fresh = "–" if status.freshness_ms is None else "{} ms (p99 {})".format(*status.freshness_ms)
     return (
-        f"{moment.seconds:4.0f} s  {rates[0]:,.0f} impressions/s, {rates[1]:,.0f} clicks/s"
+        f"{status.seconds:4.0f} s  {rates[0]:,.0f} impressions/s, {rates[1]:,.0f} clicks/s"
         f" | joined {counts['impressions']['examples']:,}, waiting {counts['impressions']['waiting']:,}"
         f" | log-loss {number(recent.log_loss)} (best {number(recent.best_log_loss)}, {over_best(recent)})"
         f", NE {number(recent.normalized_entropy, '.3f')} (best {number(recent.best_normalized_entropy, '.3f')})"
         f", calibration {number(recent.calibration, '.3f')}"
-        f" | fresh {fresh} | {count_of(moment.features, 'feature')}, version {moment.version}"
+        f" | fresh {fresh} | {count_of(status.features, 'feature')}, version {status.version}"
     )
 
 
-def page(moment: Moment, rates: tuple[float, float, float], model: str, duration_s: float) -> RenderableType:
-    """A moment as a page."""
+def page(status: DemoStatus, rates: tuple[float, float, float], model: str, duration_s: float) -> RenderableType:
+    """A status as a page."""
     title = f"stream-learner demo · {model}"
     body = Group(
-        _progress(moment, duration_s),
+        _progress(status, duration_s),
         Text(),
-        _flow(moment, rates),
+        _flow(status, rates),
         Text(),
-        _learning(moment),
+        _learning(status),
         Text(),
-        _curve(moment.curve),
-        _state(moment),
+        _curve(status.curve),
+        _state(status),
     )
     return Panel(body, title=title, title_align="left", border_style="cyan", width=WIDTH, padding=(0, 1))
 
 
-def _progress(moment: Moment, duration_s: float) -> RenderableType:
+def _progress(status: DemoStatus, duration_s: float) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
-    seconds = min(moment.seconds, duration_s)
+    seconds = min(status.seconds, duration_s)
     grid.add_row(ProgressBar(total=duration_s, completed=seconds, width=56), f"{seconds:.0f} s of {duration_s:g} s")
     return grid
 
 
-def _flow(moment: Moment, rates: tuple[float, float, float]) -> Table:
-    """What came in and what became of it; `joined` are examples, and clicks that count for one."""
-    counts = balance(moment)
+def _flow(status: DemoStatus, rates: tuple[float, float, float]) -> Table:
+    """The inputs and their outcomes. `joined`: impressions that became examples, and clicks that matched one."""
+    counts = balance(status)
     impressions, clicks = counts["impressions"], counts["clicks"]
     table = _table("", "per s", "sent", "joined", "duplicates", "orphans", "late", "dead", "waiting")
     of_impressions = ("read", "examples", "duplicates", None, "late", "dead_lettered", "waiting")
     of_clicks = ("read", "matched", "duplicates", "orphans", "late", "dead_lettered", "waiting")
     table.add_row("impressions", f"{rates[0]:,.0f}", *_cells(impressions, of_impressions))
     table.add_row("clicks", f"{rates[1]:,.0f}", *_cells(clicks, of_clicks))
-    table.add_row("learned", f"{rates[2]:,.0f}", "", f"{moment.learned:,}")
+    table.add_row("learned", f"{rates[2]:,.0f}", "", f"{status.learned:,}")
     return table
 
 
@@ -191,8 +191,8 @@ def _cells(counts: dict[str, int], names: tuple[str | None, ...]) -> list[str]:
     return ["" if name is None else f"{counts[name]:,}" for name in names]
 
 
-def _learning(moment: Moment) -> Table:
-    total, recent = moment.total, moment.recent
+def _learning(status: DemoStatus) -> Table:
+    total, recent = status.total, status.recent
     table = _table("", "log-loss", "best", "over best", "NE", "best", "calibration", "AUC")
     for name, score, auc in (
         (f"last {recent.examples:,}", recent, ""),
@@ -212,12 +212,12 @@ def _learning(moment: Moment) -> Table:
 
 
 def _curve(curve: list[float]) -> Text:
-    """The excess over the best possible, falling as it learns."""
+    """The excess over the best possible, which falls as the model learns."""
     return Text.assemble(("over best  ", "dim"), (bars(curve[-CURVE_CHARACTERS:]) or "–", "green"))
 
 
 def bars(values: list[float]) -> str:
-    """Values as a row of bars, the largest full; what lies below 0 is the lowest bar.
+    """Values as a line of bars, the largest full; a value below 0 is the lowest bar.
 
     >>> bars([0.4, 0.2, 0.0, -0.1])
     '█▅▁▁'
@@ -229,12 +229,12 @@ def bars(values: list[float]) -> str:
     return "".join(BARS[round(max(value, 0.0) / top * steps)] for value in values)
 
 
-def _state(moment: Moment) -> Text:
-    fresh = "–" if moment.freshness_ms is None else "p50 {} ms, p99 {} ms".format(*moment.freshness_ms)
-    version = f"{moment.version}" if moment.version >= 0 else "–"
+def _state(status: DemoStatus) -> Text:
+    fresh = "–" if status.freshness_ms is None else "p50 {} ms, p99 {} ms".format(*status.freshness_ms)
+    version = f"{status.version}" if status.version >= 0 else "–"
     return Text.assemble(
         *(("freshness  ", "dim"), (fresh, "bold"), ("  from a window's close to the scorer\n", "dim")),
-        *(("model      ", "dim"), f"{count_of(moment.features, 'feature')}, {moment.nonzero:,} with a weight"),
+        *(("model      ", "dim"), f"{count_of(status.features, 'feature')}, {status.nonzero:,} with a weight"),
         *(("   version  ", "dim"), version),
     )
 

@@ -1,11 +1,8 @@
-"""Examples to models: blocks are read ahead, parsed by several threads, and folded in their order.
-
-In: a source of blocks, what reads each block, trials. Out: trials that have made all their passes.
-This file must never let a trial see examples out of order, or a line twice in a pass.
+"""Leads examples to trials: blocks are read ahead, parsed by several threads, and taken by every trial in their order.
 
 1. The source hands out blocks in order.
-2. Each reading of a block (a format and its options) is parsed by a thread of a pool, up to `AHEAD` blocks ahead.
-3. Block after block, in order: bad lines are counted, and all trials take their portion, side by side.
+2. For each group of trials a thread of a pool parses the block, up to `AHEAD` blocks ahead.
+3. Block after block, in order: bad lines are counted, and all trials take their examples, side by side.
 4. When all trials have taken a block, its predictions are written, and the next one follows.
 """
 
@@ -21,45 +18,46 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from stream_learner.errors import BadInput
-from stream_learner.evaluate.portions import Portion
-from stream_learner.evaluate.trial import Trial
+from stream_learner.evaluate.example_block import ExampleBlock
+from stream_learner.evaluate.models import Trial
 from stream_learner.wording import count_of
 
 AHEAD: Final = 2
-"""Blocks parsed ahead, besides one in each thread."""
+"""How many blocks are parsed ahead, in addition to one in each thread."""
 
 
 class Reader(Protocol):
-    """Turns blocks into portions. One thread at a time."""
+    """Parses blocks of the source. One thread at a time."""
 
-    def __call__(self, block: Any) -> Portion:
+    def __call__(self, block: Any) -> ExampleBlock:
         """The examples of a block."""
         ...
 
 
 class Source(Protocol):
-    """Where blocks come from."""
+    """A source of blocks: files, or a training log."""
 
     def blocks(self) -> Iterator[Any]:
-        """All blocks once, in order; may be called again for a further pass."""
+        """All blocks, in order; called again for each further pass."""
         ...
 
     @property
     def bytes_read(self) -> int:
-        """Bytes taken from files or topics so far, in this pass, compressed as they are."""
+        """Bytes read from files or topics in this pass so far, before decompression."""
         ...
 
     @property
     def bytes_total(self) -> int | None:
-        """Bytes of a pass, None where nobody knows."""
+        """The bytes of one pass; None if that is not known."""
         ...
 
 
 @dataclass(slots=True)
-class Feed:
-    """Trials that want blocks read in the same way. make_reader: called once for each thread.
+class TrialGroup:
+    """Trials that share a way of reading blocks, so that each block is parsed once for all of them.
 
-    examples: of the first pass, once that has ended.
+    make_reader: called once for each thread. examples: the number of the first pass, once it has ended. free: readers
+    that no thread uses at the moment.
     """
 
     make_reader: Callable[[], Reader]
@@ -69,11 +67,11 @@ class Feed:
 
     @property
     def wanted(self) -> list[Trial]:
-        """Trials that make a further pass."""
+        """The trials that make another pass."""
         return [trial for trial in self.trials if not trial.done]
 
-    def read(self, block: Any) -> Portion:
-        """The examples of a block, by a reader that no other thread uses."""
+    def read(self, block: Any) -> ExampleBlock:
+        """Parse a block with a reader that no other thread uses."""
         try:
             reader = self.free.get_nowait()
         except queue.Empty:
@@ -85,8 +83,8 @@ class Feed:
 
 
 @dataclass(slots=True)
-class Counts:
-    """What has been read. skipped: bad lines of the first pass; examples: over all passes."""
+class ReadCounts:
+    """Sums of what has been read. skipped: bad lines of the first pass. examples: of all passes together."""
 
     passes: int = 0
     examples: int = 0
@@ -99,95 +97,98 @@ class Pipeline:
     def __init__(
         self,
         source: Source,
-        feeds: Sequence[Feed],
+        groups: Sequence[TrialGroup],
         *,
         skip_bad: int = 0,
-        on_block: Callable[[Counts], None] = lambda counts: None,
-        on_taken: Callable[[Sequence[Portion]], None] = lambda portions: None,
+        on_block: Callable[[ReadCounts], None] = lambda counts: None,
+        on_taken: Callable[[Sequence[ExampleBlock]], None] = lambda example_blocks: None,
         threads: int | None = None,
     ) -> None:
-        """on_block: told after each block. on_taken: gets the portions of a block of the first pass, one a feed.
-
-        skip_bad: bad lines to leave out before it is an error. threads: that parse; by default one a core, at most 4.
+        """on_block: called after each block. on_taken: called in the first pass with the examples of a block as each
+        group has parsed them. skip_bad: how many bad lines may be left out. threads: how many parse; by default one
+        for each core, at most 4.
         """
-        self.counts = Counts()
+        self.counts = ReadCounts()
         self._source = source
-        self._feeds = feeds
+        self._feeds = groups
         self._skip_bad = skip_bad
         self._on_block = on_block
         self._on_taken = on_taken
         cores = len(os.sched_getaffinity(0))
         self._parsers = threads or min(4, cores)
-        self._learners = min(cores, sum(len(feed.trials) for feed in feeds))
+        self._learners = min(cores, sum(len(group.trials) for group in groups))
 
     def run(self) -> None:
-        """Make passes until no trial wants another. Raises BadInput for one bad line more than are to be skipped."""
+        """Make passes until no trial wants another. Raises BadInput for one bad line more than `skip_bad`."""
         with ExitStack() as stack:
             pools = [ThreadPoolExecutor(n, thread_name_prefix="evaluate") for n in (self._parsers, self._learners)]
             for pool in pools:
                 stack.callback(pool.shutdown, cancel_futures=True)
-            while feeds := [feed for feed in self._feeds if feed.wanted]:
-                self._pass(feeds, *pools)
+            while groups := [group for group in self._feeds if group.wanted]:
+                self._pass(groups, *pools)
 
-    def _pass(self, feeds: list[Feed], parsers: ThreadPoolExecutor, learners: ThreadPoolExecutor) -> None:
-        """One pass over all blocks."""
-        trials = [(feed.wanted, index) for index, feed in enumerate(feeds)]
-        examples = [0] * len(feeds)
-        for portions in self._portions(feeds, parsers):
-            self._count_faults(portions)
-            work = [learners.submit(trial.take, portions[index]) for wanted, index in trials for trial in wanted]
+    def _pass(self, groups: list[TrialGroup], parsers: ThreadPoolExecutor, learners: ThreadPoolExecutor) -> None:
+        """Make one pass over all blocks."""
+        trials = [(group.wanted, index) for index, group in enumerate(groups)]
+        examples = [0] * len(groups)
+        for example_blocks in self._example_blocks(groups, parsers):
+            self._count_faults(example_blocks)
+            work = [learners.submit(trial.take, example_blocks[index]) for wanted, index in trials for trial in wanted]
             for taken in work:
                 taken.result()
-            examples = [count + len(portion) for count, portion in zip(examples, portions, strict=True)]
-            self.counts.examples += len(portions[0])
+            examples = [
+                count + len(example_block) for count, example_block in zip(examples, example_blocks, strict=True)
+            ]
+            self.counts.examples += len(example_blocks[0])
             if self.counts.passes == 0:
-                self._on_taken(portions)
+                self._on_taken(example_blocks)
             self._on_block(self.counts)
-        for feed, count in zip(feeds, examples, strict=True):
-            _check_count(feed, count, self.counts.passes)
+        for group, count in zip(groups, examples, strict=True):
+            _check_count(group, count, self.counts.passes)
         for wanted, _ in trials:
             for trial in wanted:
                 trial.end_pass()
         self.counts.passes += 1
 
-    def _portions(self, feeds: list[Feed], parsers: ThreadPoolExecutor) -> Iterator[list[Portion]]:
-        """The portions of each block, one a feed, block after block; others are being parsed meanwhile."""
-        waiting: deque[list[Future[Portion]]] = deque()
+    def _example_blocks(self, groups: list[TrialGroup], parsers: ThreadPoolExecutor) -> Iterator[list[ExampleBlock]]:
+        """For each block in order, its examples as each group has parsed them; further blocks are parsed meanwhile."""
+        waiting: deque[list[Future[ExampleBlock]]] = deque()
         for block in self._source.blocks():
-            waiting.append([parsers.submit(feed.read, block) for feed in feeds])
+            waiting.append([parsers.submit(group.read, block) for group in groups])
             if len(waiting) > self._parsers + AHEAD:
                 yield [parsed.result() for parsed in waiting.popleft()]
         while waiting:
             yield [parsed.result() for parsed in waiting.popleft()]
 
-    def _count_faults(self, portions: list[Portion]) -> None:
-        """Bad lines count once, in the first pass, however many readings find them."""
+    def _count_faults(self, example_blocks: list[ExampleBlock]) -> None:
+        """Count bad lines: in the first pass only, and a line once even if several groups find it bad."""
         if self.counts.passes:
             return
-        worst = max(portions, key=lambda portion: len(portion.faults))
+        worst = max(example_blocks, key=lambda example_block: len(example_block.faults))
         room = self._skip_bad - self.counts.skipped
         self.counts.skipped += len(worst.faults)
         if len(worst.faults) > room:
             raise bad_line(worst, room, self._skip_bad)
 
 
-def _check_count(feed: Feed, examples: int, passes: int) -> None:
-    """Raise BadInput where a pass had not as many examples as the first one."""
-    if feed.examples is None:
-        feed.examples = examples
-    if examples != feed.examples:
+def _check_count(group: TrialGroup, examples: int, passes: int) -> None:
+    """Raise BadInput if a pass had another number of examples than the first one."""
+    if group.examples is None:
+        group.examples = examples
+    if examples != group.examples:
         raise BadInput(
-            f"the data changed while they were read: {count_of(feed.examples, 'example')} in the first pass, "
+            f"the data changed while they were read: {count_of(group.examples, 'example')} in the first pass, "
             f"{examples:,} in pass {passes + 1}",
             action="Evaluate a copy that nobody writes to; of a training log, what retention does not take meanwhile.",
         )
 
 
-def bad_line(portion: Portion, place: int, skipped: int) -> BadInput:
-    """The error that names the bad line at a place of a portion, one too many after those that were skipped."""
-    fault = portion.faults[place]
+def bad_line(example_block: ExampleBlock, place: int, skipped: int) -> BadInput:
+    """The error for the bad line at an index of the faults of a block, after `skipped` bad lines were left out."""
+    fault = example_block.faults[place]
     before = f" ({count_of(skipped, 'bad line')} before it {'was' if skipped == 1 else 'were'} skipped)"
     return BadInput(
-        f"{portion.file} line {fault.line} column {fault.column}: expected {fault.expected}{before if skipped else ''}",
+        f"{example_block.file} line {fault.line} column {fault.column}: expected {fault.expected}"
+        f"{before if skipped else ''}",
         action="Correct the line, or let so many bad lines be skipped and counted with --skip-bad N.",
     )

@@ -17,7 +17,7 @@ from stream_learner import errors
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.cli import app, main
 from stream_learner.cli.options import seconds
-from stream_learner.cli.output import print_error, print_fields, print_rows
+from stream_learner.cli.output import print_error, print_fields, print_table
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 MINIMAL = str(CONFIGS / "minimal.yaml")
@@ -220,19 +220,19 @@ def test_durations_of_options_may_lack_a_unit() -> None:
 def test_rows_are_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     """The same rows for a person and for a program."""
     rows = [{"feature": "site=news", "weight": 0.125}, {"feature": "ad=[b]x[/b]", "weight": None}]
-    print_rows(rows, title="weights")
+    print_table(rows, title="weights")
     table = capsys.readouterr().out
     assert table == "weights\nfeature      weight\nsite=news    0.125\nad=[b]x[/b]\n"
-    print_rows(rows, as_json=True)
+    print_table(rows, as_json=True)
     assert json.loads(capsys.readouterr().out) == rows
-    print_rows([], title="weights")
+    print_table([], title="weights")
     assert capsys.readouterr().out == "weights: nothing\n"
 
 
 def test_rows_in_a_pipe_are_neither_cut_nor_boxed(capsys: pytest.CaptureFixture[str]) -> None:
     """However long a cell is: one line for each row, whole, in plain characters, columns one below the other."""
     rows = [{"check": "order", "that": "x" * 300, "failures": 0}, {"check": "balance", "that": "y", "failures": 12}]
-    print_rows(rows)
+    print_table(rows)
     head, *lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [["order", "x" * 300, "0"], ["balance", "y", "12"]]
     assert [line.index(cell) for line, cell in zip(lines, ("0", "12"), strict=True)] == [head.index("failures")] * 2
@@ -243,7 +243,7 @@ def test_rows_on_a_terminal_are_a_table(capsys: pytest.CaptureFixture[str], monk
     """With lines around it, and no wider than the terminal."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    print_rows([{"check": "order", "that": "word " * 40}], title="checks")
+    print_table([{"check": "order", "that": "word " * 40}], title="checks")
     lines = capsys.readouterr().out.splitlines()
     assert "checks" in lines[0]
     assert lines[1].startswith("┏") and max(len(line) for line in lines if line[0] in "┏┡└") == 60

@@ -20,7 +20,7 @@ from stream_learner.errors import ConfigError, NotReady, PartitionCountsDiffer, 
 from stream_learner.operations.topics import control_plan
 from stream_learner.roles.control import watch as control_watch
 from stream_learner.roles.control.topic import ControlTopic
-from stream_learner.roles.scorer import choice
+from stream_learner.roles.scorer import served_model
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published, p_click
 from tests.cli_e2e.scraped import values_of
@@ -96,13 +96,13 @@ def family(make_world: MakeWorld) -> Iterator[Family]:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked for again after seconds is looked for again at once."""
     monkeypatch.setattr(control_watch, "AGAIN_S", 0.1)
-    monkeypatch.setattr(choice, "AGAIN_S", 0.1)
+    monkeypatch.setattr(served_model, "AGAIN_S", 0.1)
     monkeypatch.setitem(TopicWatch.__init__.__kwdefaults__, "period_s", 0.1)
 
 
 def holds(scorer: Scorer, version: int) -> bool:
     """Whether all of a version has been read, be it served or not."""
-    following = scorer._serving._reader
+    following = scorer._replica._reader
     with following._feeding:
         shards = [shard.versions() for shard in following.replica._followers]
     return all(any(known.version == version for known in shard) for shard in shards)
@@ -110,7 +110,7 @@ def holds(scorer: Scorer, version: int) -> bool:
 
 def obeys(scorer: Scorer, version: int | None) -> bool:
     """Whether a pin of the control topic to this version has arrived."""
-    pin = scorer._serving.pinned
+    pin = scorer._replica.pinned
     return pin is not None and pin.version == version
 
 

@@ -144,8 +144,8 @@ def test_a_copy_of_features_that_are_not_known_is_not_served(make_world: MakeWor
     odd = Published(world, {"key_rule": 3})
     odd.publish(5, WEIGHTS)
     with Scorer(world.settings.bootstrap, world.model) as scorer:
-        wait_until(lambda: scorer._choice.current is not None and scorer._choice.current.replica.served is not None)
-        reader = scorer._choice.current._reader  # type: ignore[union-attr]
+        wait_until(lambda: scorer._served.current is not None and scorer._served.current.replica.served is not None)
+        reader = scorer._served.current._reader  # type: ignore[union-attr]
         version = reader.whole_version()  # type: ignore[union-attr]
         assert version is not None
         copy_of(odd, tmp_path)._write(version, 0)

@@ -150,9 +150,9 @@ def test_a_role_without_standard_streams_runs_as_others_do(nowhere: World) -> No
 
 FIRST_OF_TWO = """
 import time
-from stream_learner.roles.common import starting
-starting.end = lambda: time.sleep(600)
-with starting.starting():
+from stream_learner.roles.common import startup
+startup.end = lambda: time.sleep(600)
+with startup.starting():
     print("listening", flush=True)
     time.sleep(600)
 """

@@ -24,13 +24,12 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.config import load_config
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts
 from stream_learner.core.model.progress import entropy
-from stream_learner.demo.audit import Counts
+from stream_learner.demo.audit import MarkCounts
 from stream_learner.demo.freshness import Freshness
 from stream_learner.demo.plan import DemoPlan, make_config, make_traffic
-from stream_learner.demo.report import Place, as_object, as_text, balance, problems
+from stream_learner.demo.report import DemoLocation, as_object, as_text, balance, problems
 from stream_learner.demo.scoreboard import Score, Scoreboard
-from stream_learner.demo.site import Ending, Moment
-from stream_learner.demo.tasks import Task
+from stream_learner.demo.system import DemoResult, DemoStatus, DemoThread
 from stream_learner.demo.view import Rates, bars, line, make_view, page
 from stream_learner.errors import ConfigError
 from stream_learner.traffic import BestPossible
@@ -40,12 +39,12 @@ PROJECT = Path(__file__).resolve().parents[2]
 FIRST_START_S = 240
 """Compiling the kernels on a busy machine included."""
 
-COUNTS = Counts(
+COUNTS = MarkCounts(
     ImpressionCounts(read=900, examples=880, positives=90, duplicates=12, sampled_out=0, dead=5, late=3),
     ClickCounts(read=100, matched=60, duplicates=4, orphans=6, late=3, dead=2, waiting=25),
 )
 SCORE = Score(880, 0.3, 0.28, 0.9, 0.84, 1.01, 0.8)
-MOMENT = Moment(
+MOMENT = DemoStatus(
     seconds=12.5,
     sent_impressions=1_000,
     sent_clicks=110,
@@ -61,7 +60,7 @@ MOMENT = Moment(
 )
 EMPTY = replace(
     MOMENT,
-    counts=Counts(ImpressionCounts(), ClickCounts()),
+    counts=MarkCounts(ImpressionCounts(), ClickCounts()),
     sent_impressions=0,
     sent_clicks=0,
     learned=0,
@@ -71,7 +70,7 @@ EMPTY = replace(
     curve=[],
     freshness_ms=None,
 )
-HERE = Place("demo", None, "demo.yaml")
+HERE = DemoLocation("demo", None, "demo.yaml")
 
 
 def command(*options: str) -> list[str]:
@@ -274,27 +273,27 @@ def test_a_model_that_has_learned_nothing_has_no_figures() -> None:
 
 
 def test_the_balance_counts_what_no_mark_has_seen_as_waiting() -> None:
-    """Sent and not yet in a mark is read and waiting, so both sums are complete at any moment."""
+    """Sent and not yet in a mark is read and waiting, so both sums are complete at any status."""
     counts = balance(MOMENT)
     assert counts["impressions"]["read"] == 1_000
     assert counts["impressions"]["waiting"] == 100
     assert counts["clicks"]["waiting"] == 25 + 10
-    assert problems(Ending(MOMENT, "0" * 16, [])) == []
+    assert problems(DemoResult(MOMENT, "0" * 16, [])) == []
 
 
 def test_what_does_not_add_up_is_said() -> None:
     """One record too few or too many on either side is a problem, in the summary too."""
     lost = replace(MOMENT, counts=replace(COUNTS, clicks=replace(COUNTS.clicks, matched=59)))
-    ending = Ending(lost, "0" * 16, [])
-    assert len(problems(ending)) == 1
-    assert "NOT IN ORDER: 110 clicks were read, 109 are accounted for" in as_text(ending, HERE)
+    result = DemoResult(lost, "0" * 16, [])
+    assert len(problems(result)) == 1
+    assert "NOT IN ORDER: 110 clicks were read, 109 are accounted for" in as_text(result, HERE)
     invented = replace(MOMENT, sent_impressions=899)
-    assert len(problems(Ending(invented, "0" * 16, []))) == 1
+    assert len(problems(DemoResult(invented, "0" * 16, []))) == 1
 
 
 def test_the_object_is_plain_json_even_before_anything_was_learned() -> None:
     """What cannot be measured is null, never NaN."""
-    found = json.loads(json.dumps(as_object(Ending(EMPTY, "0" * 16, []), HERE), allow_nan=False))
+    found = json.loads(json.dumps(as_object(DemoResult(EMPTY, "0" * 16, []), HERE), allow_nan=False))
     assert found["metrics"]["log_loss"] is None
     assert found["freshness_ms"] == {"p50": None, "p99": None}
     assert found["model"]["version"] == -1
@@ -302,18 +301,18 @@ def test_the_object_is_plain_json_even_before_anything_was_learned() -> None:
 
 def test_the_summary_says_what_to_do_next() -> None:
     """Here it leads to one's own Kafka; on a cluster to the model, and to deleting what was made."""
-    ending = Ending(MOMENT, "00ff00ff00ff00ff", [])
-    here = as_text(ending, HERE)
+    result = DemoResult(MOMENT, "00ff00ff00ff00ff", [])
+    here = as_text(result, HERE)
     assert "--bootstrap-servers" in here
     assert "00ff00ff00ff00ff" in here
-    there = as_text(ending, Place("demo-1a2b", "kafka:9092", "somewhere/demo.yaml"))
+    there = as_text(result, DemoLocation("demo-1a2b", "kafka:9092", "somewhere/demo.yaml"))
     assert "inspect weights -c somewhere/demo.yaml" in there
     assert "kafka-topics.sh --bootstrap-server kafka:9092 --delete --topic 'demo-1a2b\\..*'" in there
 
 
-def rendered(moment: Moment) -> str:
+def rendered(status: DemoStatus) -> str:
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
-    console.print(page(moment, (1_999.6, 250.0, 1_990.0), "demo", 60.0))
+    console.print(page(status, (1_999.6, 250.0, 1_990.0), "demo", 60.0))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -346,7 +345,7 @@ def test_off_a_terminal_a_line_comes_every_few_seconds() -> None:
 
 
 def test_on_a_terminal_the_page_is_drawn_again_and_again() -> None:
-    """Each moment replaces the one before, and the cursor comes back at the end."""
+    """Each status replaces the one before, and the cursor comes back at the end."""
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with make_view(console, "demo", 60.0) as view:
         for second in range(3):
@@ -379,7 +378,7 @@ def test_a_task_keeps_the_error_that_ended_it() -> None:
     def fail(_: object) -> None:
         raise ValueError("broken")
 
-    task = Task("failing", fail).start()
+    task = DemoThread("failing", fail).start()
     task.stop()
     assert isinstance(task.failure, ValueError)
     task.stop()

@@ -18,12 +18,19 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from stream_learner.adapters.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader, Place, TopicPlan
+from stream_learner.adapters.kafka import (
+    READ_UNCOMMITTED,
+    Admin,
+    KafkaSettings,
+    PartitionReader,
+    TopicAndPartition,
+    TopicPlan,
+)
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.core.log.marks import Mark
 from stream_learner.errors import BrokerUnreachable, RetryLater
-from stream_learner.roles.common.last_published import LastPublished, last_published
+from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.common.lifecycle import Role, Stopping, run_role
 from stream_learner.roles.joiner.role import JoinerRole
 from stream_learner.roles.learner.role import LearnerRole
@@ -94,7 +101,7 @@ class Site:
         wait_until(lambda: self._have_leaders(places), "every partition has a leader")
         return [plan.name for plan in plans]
 
-    def _have_leaders(self, places: list[Place]) -> bool:
+    def _have_leaders(self, places: list[TopicAndPartition]) -> bool:
         known, _ = self.admin.offsets.high_watermarks_known(places)
         return len(known) == len(places)
 
@@ -271,13 +278,13 @@ def wait_until(true: Callable[[], object], what: str, patience_s: float = PATIEN
     waiting.wait_until(holds, what, patience_s=patience_s, look_s=LOOK_S)
 
 
-def wait_published(site: Site, config: Config, version: int) -> LastPublished:
+def wait_published(site: Site, config: Config, version: int) -> LastPublication:
     """What is published of a model, once each shard has this version last: a commit shows a moment after its answer."""
-    found: list[LastPublished] = []
+    found: list[LastPublication] = []
 
     def seen() -> bool:
         topic, shards = config.snapshots_topic, config.snapshots.shards
-        found[:] = [last_published(site.settings, site.admin.offsets, topic, shards)]
+        found[:] = [read_last_publication(site.settings, site.admin.offsets, topic, shards)]
         return found[0].latest == found[0].complete_up_to == version
 
     wait_until(seen, f"version {version} of {config.model} is visible")

@@ -24,7 +24,7 @@ from stream_learner.core.snapshots.records import (
 )
 from stream_learner.errors import AuditFailed, AuditIncomplete, ConfigError, NotFound
 from stream_learner.operations.audit import findings as checks
-from stream_learner.operations.audit.request import Range, Request
+from stream_learner.operations.audit.request import AuditRequest, Range
 from stream_learner.operations.audit.run import audit, verdict
 from tests.e2e.audited import Model, copy_topic
 from tests.e2e.conftest import MakeSite
@@ -37,9 +37,9 @@ from tests.scenarios import scenario
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
 PARTITIONS = 2
-REPLAY = Request(replay=True)
-ZERO = Request(Range(), (0,))
-ZERO_REPLAY = Request(Range(), (0,), replay=True)
+REPLAY = AuditRequest(replay=True)
+ZERO = AuditRequest(Range(), (0,))
+ZERO_REPLAY = AuditRequest(Range(), (0,), replay=True)
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,8 @@ def test_a_sound_model_passes_and_its_figures_are_right(site: Site) -> None:
 @pytest.mark.parametrize("replay", [False, True], ids=["", "replayed"])
 def test_ranges_that_adjoin_add_up_to_the_whole(replay: bool, site: Site) -> None:
     """By ticks in the middle of the log, and by offsets of one partition; each begins after a mark that is accepted."""
-    whole = audit(site.config, Request())
-    parts = [audit(site.config, Request(wanted, replay=replay)) for wanted in split(middle_tick(site))]
+    whole = audit(site.config, AuditRequest())
+    parts = [audit(site.config, AuditRequest(wanted, replay=replay)) for wanted in split(middle_tick(site))]
     assert not any(failed(part) for part in parts)
     for name in ("marks", "examples", "positives", "records", "ignored_marks"):
         sums = [sum(part["partitions"][p][name] for part in parts) for p in range(PARTITIONS)]
@@ -128,7 +128,7 @@ def test_ranges_that_adjoin_add_up_to_the_whole(replay: bool, site: Site) -> Non
         assert parts_sum == whole["balance"]["impressions"][name]
     at = whole["partitions"][1]["records"] // 2
     halves = [Range(until_offset=at), Range(from_offset=at)]
-    rows = [audit(site.config, Request(half, (1,), replay))["partitions"][0] for half in halves]
+    rows = [audit(site.config, AuditRequest(half, (1,), replay))["partitions"][0] for half in halves]
     assert sum(row["examples"] for row in rows) == whole["partitions"][1]["examples"]
 
 
@@ -290,7 +290,7 @@ def test_committed_offsets_may_lag_and_not_lead(site: Site) -> None:
     offsets = [TopicPartition(site.impressions, 0, last.next_impression - 3)]
     offsets.append(TopicPartition(site.clicks, 0, last.click_cursor + 1))
     site.plain_admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[group].result()
-    found = audit(site.changed(join={"group": group}), Request())
+    found = audit(site.changed(join={"group": group}), AuditRequest())
     assert failed(found) == {checks.COMMITTED}
     assert found["partitions"][0]["committed_lag"] == {"impressions": 3, "clicks": -1}
     assert found["partitions"][1]["committed_lag"] == {"impressions": None, "clicks": None}
@@ -301,7 +301,7 @@ def test_damage_of_the_snapshots_is_found(name: str, site: Site) -> None:
     """Without a replay: each shard says it by itself, or two of them contradict each other."""
     edit, words = SNAPSHOTS[name]
     copy = copy_topic(site, site.config.snapshots_topic, site.config.snapshots.shards, edit)
-    found = audit(site.changed(topics={"snapshots": copy}), Request())
+    found = audit(site.changed(topics={"snapshots": copy}), AuditRequest())
     assert failed(found) == {checks.SNAPSHOTS}
     assert words in json.dumps(found["findings"])
 
@@ -320,7 +320,7 @@ def test_a_version_of_another_publisher_is_found_by_folding_again(site: Site) ->
 
     copy = copy_topic(site, site.config.snapshots_topic, site.config.snapshots.shards, foreign)
     config = site.changed(topics={"snapshots": copy})
-    assert failed(audit(config, Request())) == set()
+    assert failed(audit(config, AuditRequest())) == set()
     found = audit(config, REPLAY)
     assert failed(found) == {checks.DIGESTS_AGAIN}
     assert found["folded"]["digest"] != found["published"]["digest"]
@@ -331,7 +331,7 @@ def test_damage_of_the_copied_checkpoint_is_found(name: str, site: Site) -> None
     """Without a replay: a copy that could not be restored, or that is not of this model at a tick of its log."""
     edit, words = COPIES[name]
     copy = copy_topic(site, site.config.checkpoints_topic, site.config.snapshots.shards, edit)
-    found = audit(site.changed(topics={"checkpoints": copy}), Request())
+    found = audit(site.changed(topics={"checkpoints": copy}), AuditRequest())
     assert failed(found) == {checks.COPIED_CHECKPOINT}
     assert words in json.dumps(found["findings"])
     assert {finding["topic"] for finding in found["findings"]} == {copy}
@@ -342,7 +342,7 @@ def test_a_copy_that_was_not_folded_from_the_log_is_found_by_folding_again(site:
 
     copy = copy_topic(site, site.config.checkpoints_topic, site.config.snapshots.shards, foreign_digest)
     config = site.changed(topics={"checkpoints": copy})
-    assert failed(audit(config, Request())) == set()
+    assert failed(audit(config, AuditRequest())) == set()
     found = audit(config, REPLAY)
     assert failed(found) == {checks.COPIED_CHECKPOINT}
     assert "was copied with digest" in json.dumps(found["findings"])
@@ -373,7 +373,7 @@ def test_dead_letters_that_are_missing_or_foreign_are_found(damage: str, words: 
         return [(key, value)]
 
     copy = copy_topic(site, site.config.dead_letters_topic, PARTITIONS, edit)
-    found = audit(site.changed(topics={"dead_letters": copy}), Request())
+    found = audit(site.changed(topics={"dead_letters": copy}), AuditRequest())
     assert failed(found) == {checks.DEAD_LETTERS}
     assert words in json.dumps(found["findings"])
 
@@ -389,17 +389,17 @@ def test_what_is_trimmed_is_not_checked_and_that_is_no_success(make_site: MakeSi
     marks = site.log(0).marks
     middle = marks[len(marks) // 2]
     delete_before(site, site.clicks, 0, middle.first_click)
-    assert verdict(audit(site.config, Request())) is None
+    assert verdict(audit(site.config, AuditRequest())) is None
     found = audit(site.config, REPLAY)
     assert isinstance(verdict(found), AuditIncomplete)
     assert found["checks"][checks.EXAMPLES_AGAIN]["status"] == checks.NOT_CHECKED
     assert 0 < found["checks"][checks.EXAMPLES_AGAIN]["checked"] < len(marks)
     (why,) = found["checks"][checks.EXAMPLES_AGAIN]["not_checked"]
     assert why.startswith("partition 0: ticks 0 to ")
-    later = audit(site.config, Request(Range(from_tick=marks[-3].first_tick), replay=True))
+    later = audit(site.config, AuditRequest(Range(from_tick=marks[-3].first_tick), replay=True))
     assert verdict(later) is None
     delete_before(site, site.config.examples_topic, 0, 5)
-    found = audit(site.config, Request(Range(from_tick=0), replay=True))
+    found = audit(site.config, AuditRequest(Range(from_tick=0), replay=True))
     assert "has lost its beginning" in found["checks"][checks.DIGESTS_AGAIN]["not_checked"][0]
     assert "the log begins with tick" in found["checks"][checks.ORDER]["not_checked"][0]
     assert failed(found) == set()
@@ -413,7 +413,7 @@ def test_impressions_lost_before_any_tick_took_them_are_found(make_site: MakeSit
         wait_until(lambda: site.marks_seen() > 3, "some ticks")
     last = site.log(0).marks[-1]
     delete_before(site, site.impressions, 0, last.next_impression + 2)
-    found = audit(site.config, Request())
+    found = audit(site.config, AuditRequest())
     assert {checks.POSITIONS, checks.RESUME_POINTS} <= failed(found)
     assert "2 impressions that no tick has taken are gone" in json.dumps(found["findings"])
 
@@ -490,7 +490,7 @@ def test_the_page_names_every_check_exit_code_and_field(site: Site) -> None:
     in_findings = PAGE.split("## Findings")[1].split("## What was not checked")[0]
     assert all(f"`{name}`" in in_findings for name in checks.MEANINGS)
     assert {str(kind.exit_code) for kind in (AuditFailed, AuditIncomplete)} <= set(rows)
-    found = audit(site.config, Request(Range(), (0,)))
+    found = audit(site.config, AuditRequest(Range(), (0,)))
     report = PAGE.split("## The report as JSON")[1]
     names = [*found, *found["partitions"][0], *found["checks"][checks.ORDER], *found["published"], *found["copied"]]
     assert not [name for name in names if f"`{name}`" not in report]

@@ -16,7 +16,7 @@ from stream_learner.core.control.records import Publication
 from stream_learner.errors import ConfigError, RetryLater
 from stream_learner.operations.backfill import run as backfill
 from stream_learner.operations.backfill.plan import Span, last_tick, make_plan
-from stream_learner.operations.backfill.progress import Moment
+from stream_learner.operations.backfill.progress import BackfillStatus
 from stream_learner.operations.backfill.result import as_object
 from stream_learner.operations.backfill.run import Backfill
 from stream_learner.operations.topics import control_plan
@@ -122,7 +122,7 @@ def test_a_paused_model_is_waited_for_and_the_page_says_how_it_goes_on(live: Liv
     plan = make_plan(config, names[0], span, from_log=live.model, variants={names[1]: config})
     said: list[str] = []
 
-    def show(moment: Moment) -> None:
+    def show(moment: BackfillStatus) -> None:
         assert moment.seconds < patience(), "it waits, and does not say for what"
         if "resume" in moment.waits and not said:
             said.append(moment.waits)
@@ -187,7 +187,7 @@ def test_the_rate_is_kept(live: Live) -> None:
     """All partitions together: by the backfill's own clock, no stretch of it reads more than the rate says."""
     rate = 1_500
     plan = make_plan(live.site.config, live.name("rate"), Span(until_ms=live.until_ms), max_rate=rate)
-    moments: list[Moment] = []
+    moments: list[BackfillStatus] = []
     with Backfill(plan) as work:
         result = work.run(Stopping(), moments.append)
     assert result is not None and result.models[0].model["digest"] == live.digest
@@ -205,7 +205,7 @@ def test_without_an_end_it_catches_up_and_stays(live: Live) -> None:
     stopping = Stopping()
     lasts = []
 
-    def show(moment: Moment) -> None:
+    def show(moment: BackfillStatus) -> None:
         lasts.append(moment.examples)
         if moment.examples == sum(len(part.examples) for part in live.joined) and len(lasts) > 3:
             stopping.set()

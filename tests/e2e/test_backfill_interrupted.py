@@ -13,7 +13,7 @@ import pytest
 from stream_learner.config.values import format_start
 from stream_learner.operations.backfill import joiners as further_joiners
 from stream_learner.operations.backfill.plan import Span, make_plan
-from stream_learner.operations.backfill.progress import Moment
+from stream_learner.operations.backfill.progress import BackfillStatus
 from stream_learner.operations.backfill.run import Backfill
 from stream_learner.roles.common.lifecycle import Stopping
 from tests.cli_e2e.commands import Command, run_side_by_side, started
@@ -114,7 +114,7 @@ def test_a_joiner_that_is_killed_is_started_again(live: Live, monkeypatch: pytes
     plan = make_plan(live.site.config, live.name("killed"), Span(until_ms=live.until_ms), joiners=2, max_rate=RATE // 2)
     killed: list[int] = []
 
-    def kill_one(moment: Moment) -> None:
+    def kill_one(moment: BackfillStatus) -> None:
         further = [p for p in children_of(os.getpid()) if alive(p) and "backfill.joiners" in words_of(p)]
         if not killed and further and moment.impressions > 300:
             killed.append(further[0])

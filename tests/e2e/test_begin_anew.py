@@ -24,12 +24,11 @@ from stream_learner.errors import (
     TopicRecreated,
 )
 from stream_learner.operations.audit import findings as checks
-from stream_learner.operations.audit.request import Request
+from stream_learner.operations.audit.request import AuditRequest
 from stream_learner.operations.audit.run import audit
-from stream_learner.operations.begin_anew import LAST, WRITTEN, begin_anew, overtaken
-from stream_learner.operations.begin_anew import Request as AnewRequest
+from stream_learner.operations.begin_anew import LAST, WRITTEN, BeginAnewRequest, begin_anew, overtaken
 from stream_learner.operations.inspect_log import inspect_tick
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 from tests.cli_e2e.commands import answer_of
 from tests.e2e.checks import balance_of
 from tests.e2e.conftest import MakeSite
@@ -39,7 +38,7 @@ from tests.e2e.training_log import plain_examples
 from tests.e2e.variants import delete_before
 from tests.scenarios import scenario
 
-WRITE = AnewRequest(write=True)
+WRITE = BeginAnewRequest(write=True)
 HALF = 0.5
 
 
@@ -70,7 +69,7 @@ def goes_on(site: Site, config: Config) -> None:
 
 def version(site: Site) -> int:
     c = site.config
-    return last_published(site.settings, site.admin.offsets, c.snapshots_topic, c.snapshots.shards).latest
+    return read_last_publication(site.settings, site.admin.offsets, c.snapshots_topic, c.snapshots.shards).latest
 
 
 def labels(site: Site) -> Counter[tuple[int, float]]:
@@ -84,7 +83,7 @@ def expected_labels(site: Site) -> Counter[tuple[int, float]]:
 
 def assert_sound(site: Site, config: Config, **replayed: Any) -> dict[str, Any]:
     """An audit finds nothing, in the report of each partition it has the tick with which the log begins anew."""
-    found = audit(config, Request(**replayed))
+    found = audit(config, AuditRequest(**replayed))
     assert found["sound"], found["findings"]
     anew = [[m.last_tick for m in marks if m.begins_anew] for marks in site.marks()]
     assert [row["begins_anew"] for row in found["partitions"]] == anew
@@ -237,7 +236,7 @@ def test_an_input_made_anew_needs_a_start(joined: Site) -> None:
         begin_anew(joined.config, WRITE)
     assert "--from earliest" in refused.value.action
     last = [marks[-1] for marks in joined.marks()]
-    found = begin_anew(joined.config, AnewRequest("earliest", write=True))
+    found = begin_anew(joined.config, BeginAnewRequest("earliest", write=True))
     assert [row["clicks_lost"] for row in found["partitions"]] == [None, None]
     assert [row["clicks_from"] for row in found["partitions"]] == [0, 0]
     assert all(
@@ -261,7 +260,7 @@ def test_what_cannot_be_gone_on_with_is_refused(joined: Site) -> None:
         wait_until(lambda: joined.shared_by(1), "the joiner has its partitions")
         with pytest.raises(JoinersRun, match=f"the group {joined.config.group} has 1 member"):
             begin_anew(joined.config, WRITE)
-        assert begin_anew(joined.config, AnewRequest())["written"] is False
+        assert begin_anew(joined.config, BeginAnewRequest())["written"] is False
     assert not any(mark.begins_anew for marks in joined.marks() for mark in marks)
     assert all(now >= then for now, then in zip(joined.ends(topic, 2), ends, strict=True))
     remake(joined, joined.clicks, partitions=3)
@@ -279,8 +278,8 @@ def test_one_partition_begins_anew_alone_and_after_its_log_lost_its_beginning(jo
     failure_of(joined.joiner(), LogTrimmed)
     wait_until(lambda: joined.members() == [], "the joiner has left its group")
     with pytest.raises(InputsChanged, match="holds no resume point any more"):
-        begin_anew(joined.config, AnewRequest(LAST, (0,), write=True))
-    found = begin_anew(joined.config, AnewRequest("latest", (0,), write=True))
+        begin_anew(joined.config, BeginAnewRequest(LAST, (0,), write=True))
+    found = begin_anew(joined.config, BeginAnewRequest("latest", (0,), write=True))
     assert [row["partition"] for row in found["partitions"]] == [0]
     assert joined.log(0).marks[-1].begins_anew
     assert not any(mark.begins_anew for mark in joined.log(1).marks)

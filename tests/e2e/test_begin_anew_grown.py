@@ -18,10 +18,9 @@ from stream_learner.config import Config
 from stream_learner.core.log.marks import GENESIS, Mark
 from stream_learner.errors import ConfigError, InputsChanged, PartitionCountsDiffer
 from stream_learner.operations import begin_anew as command
-from stream_learner.operations.audit.request import Request
+from stream_learner.operations.audit.request import AuditRequest
 from stream_learner.operations.audit.run import audit
-from stream_learner.operations.begin_anew import BEGUN, LAST, OVERTAKEN, WRITTEN, begin_anew
-from stream_learner.operations.begin_anew import Request as AnewRequest
+from stream_learner.operations.begin_anew import BEGUN, LAST, OVERTAKEN, WRITTEN, BeginAnewRequest, begin_anew
 from stream_learner.roles.learner.role import LearnerRole
 from tests.cli_e2e.commands import answer_of
 from tests.e2e.checks import balance_of
@@ -129,7 +128,7 @@ def assert_labels_since(site: Site, rows: list[dict[str, Any]], old: Scenario) -
 
 def assert_sound(site: Site) -> None:
     """An audit finds nothing, with everything made again."""
-    found = audit(site.config, Request(replay=True))
+    found = audit(site.config, AuditRequest(replay=True))
     assert found["sound"] and found["complete"], found
     assert balance_of(site).problems == []
     assert found["balance"] == balance_of(site).to_dict()
@@ -151,12 +150,12 @@ def test_a_log_goes_on_with_more_partitions_and_every_learner_has_the_same_diges
         path = str(joined.write_config())
         for where in (LAST, "earliest"):
             with pytest.raises(InputsChanged, match=r"partition 0, 1, 2, 3 must begin anew") as refused:
-                begin_anew(joined.config, AnewRequest(where, write=True))
+                begin_anew(joined.config, BeginAnewRequest(where, write=True))
             assert "--from MOMENT" in refused.value.action
         with pytest.raises(ConfigError, match="must begin anew"):
-            begin_anew(joined.config, AnewRequest(MOMENT_MS, (0,), write=True))
+            begin_anew(joined.config, BeginAnewRequest(MOMENT_MS, (0,), write=True))
         assert "nothing was written" in answer_of("begin-anew", "-c", path, "--from", iso(MOMENT_MS)).out
-        rows = begin_anew(joined.config, AnewRequest(MOMENT_MS, write=True))["partitions"]
+        rows = begin_anew(joined.config, BeginAnewRequest(MOMENT_MS, write=True))["partitions"]
         assert [row["state"] for row in rows] == [WRITTEN] * AFTER
         assert [row["clicks_given_up"] for row in rows] == [*(m.counts.clicks.waiting for m in last), 0, 0]
         assert [row["impressions_lost"] for row in rows] == [
@@ -192,8 +191,8 @@ def test_a_copy_from_before_is_restored_and_goes_on(joined: Site) -> None:
         join_first(joined)
         wait_until(lambda: copied(learner) > 0, "a checkpoint is copied")
     grow_all(joined)
-    begin_anew(joined.config, AnewRequest(MOMENT_MS, write=True))
-    found = audit(joined.config, Request())
+    begin_anew(joined.config, BeginAnewRequest(MOMENT_MS, write=True))
+    found = audit(joined.config, AuditRequest())
     assert found["sound"], found["findings"]
     shutil.rmtree(joined.config.state_dir)
     restored = joined.learner()
@@ -226,13 +225,13 @@ def test_a_crash_between_marks_is_gone_on_with(written: int, joined: Site, monke
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(command._BeginAnew, "_write", dies)
-        begin_anew(joined.config, AnewRequest(MOMENT_MS, write=True))
+        begin_anew(joined.config, BeginAnewRequest(MOMENT_MS, write=True))
     error = failure_of(joined.joiner(), InputsChanged)
     assert "begin-anew --from MOMENT" in error.action
     nobody_joins(joined)
     learner = joined.learner()
     with running(learner):
-        again = begin_anew(joined.config, AnewRequest(MOMENT_MS, write=True))["partitions"]
+        again = begin_anew(joined.config, BeginAnewRequest(MOMENT_MS, write=True))["partitions"]
         assert [row["state"] for row in again] == [BEGUN] * written + [WRITTEN] * (AFTER - written)
         with running(joined.joiner()):
             joined.produce()
@@ -256,7 +255,7 @@ def test_no_added_partition_is_begun_after_another_joiner_was_faster(
 
     with monkeypatch.context() as patched:
         patched.setattr(command._BeginAnew, "_read_back", too_late)
-        rows = begin_anew(joined.config, AnewRequest(MOMENT_MS, write=True))["partitions"]
+        rows = begin_anew(joined.config, BeginAnewRequest(MOMENT_MS, write=True))["partitions"]
     assert [row["state"] for row in rows][:BEFORE] == [OVERTAKEN] * BEFORE
     assert joined.ends(joined.config.examples_topic, AFTER)[BEFORE:] == [0, 0]
 
@@ -273,7 +272,7 @@ def test_a_standby_that_lived_through_it_takes_over(make_site: MakeSite) -> None
             join_first(site)
             wait_until(lambda: min(leader.tick, second.tick) >= site.last_tick() > 0, "both have folded")
             grow_all(site)
-            begin_anew(site.config, AnewRequest(MOMENT_MS, write=True))
+            begin_anew(site.config, BeginAnewRequest(MOMENT_MS, write=True))
             with running(site.joiner()):
                 site.produce()
                 wait_until(site.closed, "every partition closed")
@@ -290,5 +289,5 @@ def test_topics_with_other_numbers_are_refused_with_the_way_on(joined: Site) -> 
     join_first(joined)
     grow(joined, joined.impressions, joined.clicks)
     with pytest.raises(PartitionCountsDiffer, match=f"{joined.config.examples_topic} has {BEFORE}") as refused:
-        begin_anew(joined.config, AnewRequest(MOMENT_MS, write=True))
+        begin_anew(joined.config, BeginAnewRequest(MOMENT_MS, write=True))
     assert f"--partitions {AFTER}" in refused.value.action

@@ -17,7 +17,7 @@ from stream_learner.core.log.marks import GENESIS, ImpressionCounts, TickCounts
 from stream_learner.core.log.rule_w import Attempt
 from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.errors import ConfigError, ModelsDiffer, NotFound, PartitionCountsDiffer
-from stream_learner.operations.diff.compare import compare_models
+from stream_learner.operations.diff.run import compare_models
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import COMPACTED, Site, running, wait_until
 from tests.e2e.variants import delete_before, joined_site, make_topics, role, run_until_done, variant

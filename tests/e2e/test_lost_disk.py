@@ -42,7 +42,7 @@ def first_half(site: Site) -> int:
 
 def copied(learner: LearnerRole) -> int:
     """The tick of the last complete copy."""
-    copies = learner.models[0]._copies
+    copies = learner.models[0].copies
     return -1 if copies is None else copies.tick
 
 
@@ -50,7 +50,7 @@ def second_half(site: Site, expected: list[loop.Joined]) -> list[Any]:
     """Learn the rest with a new learner: model and scorer equal the oracle's. What it logged."""
     learner = site.learner()
     with capture_logs() as logged, running(site.joiner(), learner):
-        wait_until(lambda: learner.models[0]._copies is not None, "the learner has started")
+        wait_until(lambda: learner.models[0].copies is not None, "the learner has started")
         site.produce(0.5, 1.0)
         wait_until(lambda: site.folded(learner), "every tick folded")
         model = expected_fold(expected, site.scenario.settings)

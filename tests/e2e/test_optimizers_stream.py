@@ -13,7 +13,7 @@ from stream_learner.core.machine.arithmetic import exp
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import sample_optimizer
 from stream_learner.core.warmup import compile_optimizer
-from stream_learner.operations.diff.compare import compare_models
+from stream_learner.operations.diff.run import compare_models
 from stream_learner.operations.inspect_model import inspect_feature, inspect_snapshot
 from stream_learner.roles.scorer.scorer import Scorer
 from tests.e2e.conftest import MakeSite

@@ -14,9 +14,10 @@ from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.core.control.records import ROLLBACK, Alias, Pin, Publication
 from stream_learner.errors import DamagedLog, NewerFormat, NotFound, PromotionRefused, TopicMissing
-from stream_learner.operations.promote.promotion import Outcome, Wish, promote, refusal, rollback
+from stream_learner.operations.promote.checks import Outcome, PromotionRequest
+from stream_learner.operations.promote.run import promote, refusal, rollback
 from stream_learner.operations.topics import control_plan
-from stream_learner.roles.common.last_published import last_published
+from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.control.topic import ControlTopic
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
@@ -45,12 +46,14 @@ class Models:
         return (self.site.end_tick + 2) * int(self.good.join.tick_ms)
 
     def promote(self, model: str, **options: Any) -> Outcome:
-        wish = Wish("ctr", model, "ann@host", **{k: options.pop(k) for k in ("forced", "dry_run") if k in options})
+        request = PromotionRequest(
+            "ctr", model, "ann@host", **{k: options.pop(k) for k in ("forced", "dry_run") if k in options}
+        )
         limits = {"max_lag_ms": 3_000, "tolerance": 0.01, **options}
-        return promote(self.good, wish, clock_ms=lambda: self.now_ms, **limits)
+        return promote(self.good, request, clock_ms=lambda: self.now_ms, **limits)
 
     def rollback(self, model: str = "", **options: Any) -> Outcome:
-        return rollback(self.good, Wish("ctr", model, "ann@host", ROLLBACK, **options))
+        return rollback(self.good, PromotionRequest("ctr", model, "ann@host", ROLLBACK, **options))
 
     @property
     def control(self) -> ControlTopic:
@@ -171,7 +174,7 @@ def test_a_record_that_cannot_be_used_stops_a_promotion(models: Models) -> None:
             models.promote(models.bad.model)
     elsewhere = models.good.model_copy(update={"topics": models.good.topics.model_copy(update={"control": "nowhere"})})
     with pytest.raises(TopicMissing, match="nowhere") as caught:
-        promote(elsewhere, Wish("ctr", "m", "ann"), max_lag_ms=1, tolerance=0.0)
+        promote(elsewhere, PromotionRequest("ctr", "m", "ann"), max_lag_ms=1, tolerance=0.0)
     assert "topics ensure" in caught.value.action
 
 
@@ -209,7 +212,7 @@ def test_publication_is_paused_and_resumed(make_site: MakeSite) -> None:
             site.produce(0.6, 1)
             wait_until(lambda: site.folded(again), "all is folded")
             topic, shards = config.snapshots_topic, config.snapshots.shards
-            assert last_published(site.settings, site.admin.offsets, topic, shards).latest == version
+            assert read_last_publication(site.settings, site.admin.offsets, topic, shards).latest == version
             pause(False)
             wait_until(lambda: scorer.version == site.end_tick, "the last version")
             assert not paused()

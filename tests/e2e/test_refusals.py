@@ -20,7 +20,7 @@ from stream_learner.errors import (
     TopicMissing,
     TopicRecreated,
 )
-from stream_learner.roles.common.last_published import LastPublished, last_published
+from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.learner.role import LearnerRole
 from tests import waiting
 from tests.e2e.checks import assert_balance, assert_log_equals
@@ -124,7 +124,7 @@ def test_a_model_is_not_published_with_features_that_its_examples_do_not_have(jo
 
     def version() -> int:
         topic, shards = other.snapshots_topic, other.snapshots.shards
-        return last_published(joined.settings, joined.admin.offsets, topic, shards).latest
+        return read_last_publication(joined.settings, joined.admin.offsets, topic, shards).latest
 
     def holds_back(learner: LearnerRole) -> None:
         with capture_logs() as logged, running(learner):
@@ -202,8 +202,8 @@ def test_a_model_keeps_the_rule_of_its_keys(make_site: MakeSite) -> None:
     with running(joined.joiner(old)):
         wait_until(lambda: all(log.marks for log in joined.logs()), "marks in every partition")
 
-    def published() -> LastPublished:
-        return last_published(joined.settings, joined.admin.offsets, old.snapshots_topic, old.snapshots.shards)
+    def published() -> LastPublication:
+        return read_last_publication(joined.settings, joined.admin.offsets, old.snapshots_topic, old.snapshots.shards)
 
     with running(joined.learner(old)):
         wait_until(lambda: published().is_whole, "a version")

@@ -13,7 +13,8 @@ import pytest
 
 from stream_learner.adapters.kafka import TopicPlan
 from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts
-from stream_learner.operations.promote.promotion import Wish, promote, rollback
+from stream_learner.operations.promote.checks import PromotionRequest
+from stream_learner.operations.promote.run import promote, rollback
 from tests.cli_e2e.published import Published, p_click
 from tests.cli_e2e.world import World
 from tests.kafka_broker.broker import delete_topics
@@ -112,18 +113,18 @@ def test_no_request_fails_and_none_is_answered_by_a_mixture(worlds: tuple[World,
             for model in (old, new):
                 model.publish(version)
 
-    promote(config, Wish("ctr", old.name, "test", forced=True), max_lag_ms=1, tolerance=1.0)
+    promote(config, PromotionRequest("ctr", old.name, "test", forced=True), max_lag_ms=1, tolerance=1.0)
     with serve_command(worlds[0], "serve.aliases=[ctr]") as (_, url):
         publishing = threading.Thread(target=publish)
         publishing.start()
         try:
             with Load(int(url.rpartition(":")[2]), "/v1/models/ctr:predict") as load:
                 wait_until(lambda: len(load.answers) > RATE and load.models() == {old.name})
-                promote(config, Wish("ctr", new.name, "test", forced=True), max_lag_ms=1, tolerance=1.0)
+                promote(config, PromotionRequest("ctr", new.name, "test", forced=True), max_lag_ms=1, tolerance=1.0)
                 wait_until(lambda: load.models() == {new.name})
                 there = len(load.answers)
                 wait_until(lambda: len(load.answers) > there + RATE)
-                rollback(config, Wish("ctr", "", "test"))
+                rollback(config, PromotionRequest("ctr", "", "test"))
                 wait_until(lambda: load.models() == {old.name})
                 back = len(load.answers)
                 wait_until(lambda: len(load.answers) > back + RATE)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from stream_learner.core.log.examples import ExampleBatch
+from stream_learner.evaluate.example_block import ExampleBlock, RecordMaker
 from stream_learner.evaluate.formats.base import Parsed
-from stream_learner.evaluate.portions import Portion, RecordMaker
 from tests.oracles.optimizers.base import Example
 
 DIMENSION = 12
@@ -47,11 +47,11 @@ def batch_of(examples: Sequence[Example]) -> ExampleBatch:
     )
 
 
-def portions_of(examples: Sequence[Example], size: int = 7) -> list[Portion]:
-    """Examples cut into portions."""
+def example_blocks_of(examples: Sequence[Example], size: int = 7) -> list[ExampleBlock]:
+    """Examples cut into blocks."""
     maker = RecordMaker()
     parts = [examples[start : start + size] for start in range(0, len(examples), size)]
-    return [Portion(maker.records(batch_of(part)), np.ones(len(part), np.bool_)) for part in parts]
+    return [ExampleBlock(maker.records(batch_of(part)), np.ones(len(part), np.bool_)) for part in parts]
 
 
 def parsed_of(examples: Sequence[Example], first_line: int = 1) -> Parsed:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import NewPartitions
 
 from stream_learner.adapters.kafka import Admin, TopicInfo
 from stream_learner.errors import InputsChanged, LogTrimmed, PartitionCountsDiffer, TopicMissing, TopicRecreated
-from stream_learner.roles.learner.model import ModelFold
+from stream_learner.roles.learner.model import LearnedModel
 from tests.e2e.processes import process_of
 from tests.e2e.site import Running, Site, failure_of, running, wait_until
 from tests.e2e.test_refusals import remake
@@ -59,13 +59,13 @@ def test_a_log_that_is_made_anew_while_a_learner_starts_stops_it(
 ) -> None:
     """Between the load of its state and its first turn: its positions are those of the log before."""
     site = make_site(scenario("plain", 1), learner={"copies": False})
-    begin = ModelFold.begin
+    begin = LearnedModel.begin
 
-    def begin_late(fold: ModelFold, admin: Admin) -> TopicInfo | None:
+    def begin_late(fold: LearnedModel, admin: Admin) -> TopicInfo | None:
         remake(site, site.config.examples_topic, 1)
         return begin(fold, admin)
 
-    monkeypatch.setattr(ModelFold, "begin", begin_late)
+    monkeypatch.setattr(LearnedModel, "begin", begin_late)
     assert site.config.examples_topic in str(failure_of(site.learner(), TopicRecreated))
 
 

@@ -12,7 +12,7 @@ from random import Random
 
 import numpy as np
 
-from fuzz.guard import Shelf, Side
+from fuzz.guard import GuardedBuffer, Side
 from fuzz.target import Target, Wrong
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of
@@ -57,10 +57,10 @@ class OverRead(_Planted):
 
     def __init__(self, corpus: Sequence[bytes]) -> None:
         super().__init__(corpus)
-        self._shelf = Shelf("end")
+        self._buffer = GuardedBuffer("end")
 
     def read(self, data: bytes, side: Side) -> None:
-        if sum_of_bytes(address_of(self._shelf.put(data)), len(data)) != sum(data):
+        if sum_of_bytes(address_of(self._buffer.put(data)), len(data)) != sum(data):
             raise Wrong("another sum")
 
 

@@ -18,16 +18,16 @@ from stream_learner.cli import main
 from stream_learner.config import Config
 from stream_learner.config.values import format_start
 from stream_learner.errors import NotAuthorised, StreamLearnerError, TopicMissing
-from stream_learner.operations.audit.request import Request
+from stream_learner.operations.audit.request import AuditRequest
 from stream_learner.operations.audit.run import audit
 from stream_learner.operations.backfill.plan import BackfillPlan, Span, make_plan
 from stream_learner.operations.backfill.result import Result
 from stream_learner.operations.backfill.run import Backfill
-from stream_learner.operations.begin_anew import Request as AnewRequest
-from stream_learner.operations.begin_anew import begin_anew
-from stream_learner.operations.diff.compare import compare_models
+from stream_learner.operations.begin_anew import BeginAnewRequest, begin_anew
+from stream_learner.operations.diff.run import compare_models
 from stream_learner.operations.promote import aliases
-from stream_learner.operations.promote.promotion import Outcome, Wish, promote, refusal, rollback
+from stream_learner.operations.promote.checks import Outcome, PromotionRequest
+from stream_learner.operations.promote.run import promote, refusal, rollback
 from stream_learner.operations.rights import NOT_ASKED, Right, rights_of
 from stream_learner.operations.topics import control_plan, plans
 from stream_learner.roles.common.lifecycle import Stopping
@@ -288,7 +288,7 @@ def served(live: Live, user: str) -> Config:
 @pytest.fixture
 def aliased(live: Live) -> Live:
     """An alias points at the model."""
-    wish = Wish(ALIAS, live.site.model, "test", forced=True)
+    wish = PromotionRequest(ALIAS, live.site.model, "test", forced=True)
     assert promote(live.config, wish, max_lag_ms=FOREVER_MS, tolerance=0.0).done
     return live
 
@@ -375,7 +375,7 @@ def test_promotion_refuses_without_any_one_of_its_rights(aliased: Live, secured:
     control = aliased.config.control_topic
     acts: list[Callable[[Config], object]] = [
         lambda config: promote(config, wish(aliased, forced=True), max_lag_ms=FOREVER_MS, tolerance=0.0),
-        lambda config: rollback(config, Wish(ALIAS, aliased.other.model, "test", forced=True)),
+        lambda config: rollback(config, PromotionRequest(ALIAS, aliased.other.model, "test", forced=True)),
         lambda config: aliases.set_paused(config, aliased.site.model, True, "test", ""),
         lambda config: aliases.set_paused(config, aliased.site.model, False, "test", ""),
         lambda config: aliases.set_pin(config, aliased.site.model, None, "test", ""),
@@ -402,9 +402,9 @@ def test_promotion_refuses_without_any_one_of_its_rights(aliased: Live, secured:
     assert_refused(secured, [lack_of(aliased, OPERATOR, rights, own, acts[-1])])
 
 
-def wish(live: Live, *, forced: bool = False) -> Wish:
+def wish(live: Live, *, forced: bool = False) -> PromotionRequest:
     """Point the alias at the other model."""
-    return Wish(ALIAS, live.other.model, "test", forced=forced)
+    return PromotionRequest(ALIAS, live.other.model, "test", forced=forced)
 
 
 def lack_of(live: Live, user: str, rights: Sequence[Right], right: Right, act: Callable[[Config], object]) -> Lack:
@@ -445,7 +445,7 @@ def test_audit_stops_without_any_one_of_its_rights(live: Live, secured: Secured)
     """Each topic that it reads, and the group."""
     rights = rights_of(live.config, "audit")
     lacks = [
-        lack_of(live, user, rights, right, lambda config: audit(config, Request(replay=True)))
+        lack_of(live, user, rights, right, lambda config: audit(config, AuditRequest(replay=True)))
         for user, right in zip(SPARE, rights, strict=False)
     ]
     assert_refused(secured, [lack for lack in lacks if lack.missing.operation != "Describe"])
@@ -475,4 +475,4 @@ def test_begin_anew_stops_without_any_one_of_its_rights(live: Live, secured: Sec
 
 def shown(config: Config, *, write: bool) -> object:
     """Nothing comes of writing for who may not."""
-    return begin_anew(config, AnewRequest(write=write))
+    return begin_anew(config, BeginAnewRequest(write=write))

@@ -8,13 +8,13 @@ from collections import Counter
 import pytest
 
 from simulation.__main__ import main
-from simulation.joining import World
+from simulation.joiners import World
 from simulation.kafka import Log
 from simulation.mutations import MUTATIONS, Mutation, applied, hunt
 from simulation.oracle import accepted_marks
 from simulation.process import LOG, Process
 from simulation.run import Outcome, kind_of, run_histories, run_history
-from stream_learner.adapters.kafka import Place
+from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.errors import LogTrimmed
 from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.partition import LOOK_AGAIN
@@ -144,7 +144,7 @@ class _ToldOldEnds(Process):
         super().__init__(world, 99)
         self.old_answers = answers
 
-    def stale_end(self, place: Place, end: int) -> int:
+    def stale_end(self, place: TopicAndPartition, end: int) -> int:
         """The beginning for the end, while old answers are left."""
         if place[0] != LOG or not self.old_answers:
             return end

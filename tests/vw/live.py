@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import vowpalwabbit
 
+from stream_learner.evaluate.example_block import ExampleBlock, RecordMaker
 from stream_learner.evaluate.formats.vw.parser import VwText
-from stream_learner.evaluate.holdout import BestPass
-from stream_learner.evaluate.portions import Portion, RecordMaker
+from stream_learner.evaluate.request import BestPass
 from stream_learner.evaluate.vw.command import parse_vw
 from stream_learner.evaluate.vw.model import VwTrial
 from tests.evaluate.vw.vw_commands import FLAGS
@@ -47,12 +47,12 @@ def ours(command: str, text: bytes, arithmetic: str) -> float:
     parsed_command = parse_vw(f"{command} --arithmetic {arithmetic}")
     parsed = VwText(parsed_command.reading).parse(text, 1)
     assert not parsed.faults, parsed.faults[:3]
-    portion = Portion(RecordMaker().records(parsed.batch), parsed.labelled, parsed=parsed)
+    block = ExampleBlock(RecordMaker().records(parsed.batch), parsed.labelled, parsed=parsed)
     trial = VwTrial(command, parsed_command, learn=not parsed_command.test)
     while not trial.done:
-        trial.take(portion)
+        trial.take(block)
         trial.end_pass()
-    loss = trial.row()["average_loss"]
+    loss = trial.figures()["average_loss"]
     return math.nan if loss is None else float(loss)
 
 

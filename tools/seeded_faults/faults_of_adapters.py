@@ -12,17 +12,9 @@ FAULTS = (
         file="stream_learner/adapters/rocksdb/store.py",
         old="""        while self.step():
             pass
-        store = self._store
-        durable = WriteOptions()
-        durable.sync = True
-        with explained(store._path):
-            store._db.write(self._last_batch, durable)
+        self._parts.write(self._last_batch, durable=True)
 """,
-        new="""        store = self._store
-        durable = WriteOptions()
-        durable.sync = True
-        with explained(store._path):
-            store._db.write(self._last_batch, durable)
+        new="""        self._parts.write(self._last_batch, durable=True)
         while self.step():
             pass
 """,
@@ -86,8 +78,8 @@ FAULTS = (
         area="Kafka: many partitions",
         harm="One partition that is missing stops the reading of another that is there.",
         file="stream_learner/adapters/kafka/reader_pool.py",
-        old="        if placed is not None:\n",
-        new="        if placed is None and False:\n",
+        old="        if named is not None:\n",
+        new="        if named is None and False:\n",
         tests=("tests/adapters/kafka/test_kafka_reader_pool.py",),
     ),
     Fault(
@@ -95,8 +87,8 @@ FAULTS = (
         area="Kafka: read_committed",
         harm="A scorer that starts beside an open transaction waits for an end that committed reading does not reach.",
         file="stream_learner/adapters/kafka/ends.py",
-        old="        return self._all(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)\n",
-        new="        return self._all(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)\n",
+        old="        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)\n",
+        new="        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)\n",
         tests=("tests/adapters/kafka/test_kafka_reader.py", "tests/adapters/kafka/test_kafka_topics.py"),
     ),
     Fault(

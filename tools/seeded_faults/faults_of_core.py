@@ -185,7 +185,7 @@ FAULTS = (
         file="stream_learner/core/model/losses.py",
         old="        return -y if y * p < 1.0 else 0.0\n",
         new="        return -y if y * p <= 1.0 else 0.0\n",
-        tests=("tests/core/model/test_losses*.py",),
+        tests=("tests/core/model/test_losses.py",),
     ),
     Fault(
         name="calibration-upside-down",
@@ -210,18 +210,18 @@ FAULTS = (
         area="weight table: growth",
         harm="When the table grows, rows forget when they changed last, and after a crash they are not published.",
         file="stream_learner/core/model/table/kernels.py",
-        old="        for c in range(2 + ncols):\n            store_i64(row + 8 * c, load_i64(old + 8 * c))\n",
-        new="        for c in range(1 + ncols):\n            store_i64(row + 8 * c, load_i64(old + 8 * c))\n",
-        tests=("tests/core/model/table/test_weights.py", "tests/core/model/table/test_weights_bounded.py"),
+        old="        _copy_row(old, row, size)\n",
+        new="        _copy_row(old, row, size - 8)\n",
+        tests=("tests/core/model/table/test_table.py", "tests/core/model/table/test_bounded.py"),
     ),
     Fault(
         name="unsaved-rows-leave-memory",
         area="weight table: eviction",
         harm="With learner.memory rows that are on no disk yet are dropped: what was learned is lost.",
-        file="stream_learner/core/model/table/eviction.py",
+        file="stream_learner/core/model/table/kernels.py",
         old="        if load_i64(row) != 0 and touched <= clean_tick:\n",
         new="        if load_i64(row) != 0 and touched >= clean_tick:\n",
-        tests=("tests/core/model/table/test_weights_bounded.py", "tests/core/model/test_learner_bounded.py"),
+        tests=("tests/core/model/table/test_bounded.py", "tests/core/model/test_learner_bounded.py"),
     ),
     Fault(
         name="zero-rows-have-a-digest",
@@ -231,9 +231,9 @@ FAULTS = (
         old="    return h if nonzero != _ZERO else _ZERO\n",
         new="    return h\n",
         tests=(
-            "tests/core/model/table/test_weights.py",
+            "tests/core/model/table/test_table.py",
             "tests/core/model/test_learner.py",
-            "tests/core/model/table/test_weights_bounded.py",
+            "tests/core/model/table/test_bounded.py",
         ),
     ),
     Fault(
@@ -283,7 +283,7 @@ FAULTS = (
         file="stream_learner/core/model/slices.py",
         old='    return sorted(slices, key=lambda row: int(row["start_ms"]))[:-1]\n',
         new='    return sorted(slices, key=lambda row: int(row["start_ms"]))\n',
-        tests=("tests/core/model/test_shared_slices.py", "tests/operations/promote/test_promotion_losses.py"),
+        tests=("tests/core/model/test_slices.py", "tests/operations/promote/test_promotion_losses.py"),
     ),
     Fault(
         name="csv-columns-from-zero",
@@ -292,7 +292,7 @@ FAULTS = (
         file="stream_learner/evaluate/formats/csv.py",
         old="    if text.isdecimal() and 1 <= int(text) <= len(names):\n        return int(text) - 1\n",
         new="    if text.isdecimal() and 0 <= int(text) < len(names):\n        return int(text)\n",
-        tests=("tests/evaluate/formats/test_text_csv.py", "tests/cli_e2e/test_evaluate.py"),
+        tests=("tests/evaluate/formats/test_csv.py", "tests/cli_e2e/test_evaluate.py"),
     ),
     Fault(
         name="scale-of-a-normalized-feature",
@@ -315,9 +315,9 @@ FAULTS = (
         old="        return keys if tick >= self._cold.tick else np.union1d(keys, self._cold.changed_after(tick))\n",
         new="        return keys\n",
         tests=(
-            "tests/core/model/table/test_weights_bounded.py",
+            "tests/core/model/table/test_bounded.py",
             "tests/core/model/test_learner_bounded.py",
-            "tests/roles/learner/test_cold_side.py",
+            "tests/roles/learner/test_row_index.py",
         ),
     ),
 )

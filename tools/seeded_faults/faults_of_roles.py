@@ -1,4 +1,4 @@
-"""Mistakes in `roles`: what joiner, learner, copier, scorer and server do next."""
+"""Mistakes in `roles`: what joiner, learner, scorer and server do next."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ FAULTS = (
         name="cut-letter-says-its-cut-length",
         area="dead letters",
         harm="Of a dead record that was cut, the header says how long the rest is, not how long it was.",
-        file="stream_learner/roles/joiner/partition.py",
+        file="stream_learner/roles/joiner/attempt_writer.py",
         old='            headers.append(("value_bytes", str(len(value))))\n'
-        "            value = value[: self._plan.letter_bytes]\n",
-        new="            value = value[: self._plan.letter_bytes]\n"
+        "            value = value[: plan.letter_bytes]\n",
+        new="            value = value[: plan.letter_bytes]\n"
         '            headers.append(("value_bytes", str(len(value))))\n',
         tests=("tests/e2e/test_bad_input.py",),
     ),
@@ -97,7 +97,7 @@ FAULTS = (
         name="torn-publication-is-not-seen",
         area="publication: version record",
         harm="What a torn publication has left is not seen, and its number is used again.",
-        file="stream_learner/roles/common/last_published.py",
+        file="stream_learner/roles/common/last_publication.py",
         old="torn = 0 if key == VERSION_KEY else max(torn, _number(value))",
         new="torn = max(torn, _number(value)) if key == VERSION_KEY else 0",
         tests=("tests/roles/learner/test_torn_publications.py", "tests/simulation/test_simulation.py"),
@@ -169,10 +169,10 @@ FAULTS = (
         name="role-that-waits-opens-twice",
         area="start without brokers",
         harm="A role that could not be opened is opened again, with what the first attempt left behind.",
-        file="stream_learner/operations/patient_role.py",
+        file="stream_learner/operations/run.py",
         old="                self._role = self._make()\n",
         new="                self._make()\n",
-        tests=("tests/operations/test_patient_role.py",),
+        tests=("tests/operations/test_run.py",),
     ),
     Fault(
         name="dead-loop-is-alive",
@@ -191,25 +191,34 @@ FAULTS = (
         name="learner-waits-for-the-lease",
         area="leadership",
         harm="A plain `learn` publishes nothing while a standby holds the lease, instead of taking its place.",
-        file="stream_learner/roles/learner/leadership.py",
+        file="stream_learner/roles/learner/election.py",
         old="        return self._lease.held or not self.standby\n",
         new="        return self._lease.held\n",
-        tests=("tests/roles/learner/test_leader*.py", "tests/e2e/test_standby.py"),
+        tests=(
+            "tests/roles/learner/test_election.py",
+            "tests/roles/learner/test_leaders.py",
+            "tests/e2e/test_standby.py",
+        ),
     ),
     Fault(
         name="woken-standby-goes-on",
         area="leadership",
         harm="A learner that slept through the end of its lease follows silently, and nobody learns of the take-over.",
-        file="stream_learner/roles/learner/leadership.py",
+        file="stream_learner/roles/learner/election.py",
         old="        if self.standby and self._woke_after_s and lease.elsewhere:\n",
         new="        if self.standby and self._woke_after_s and lease.held:\n",
-        tests=("tests/roles/learner/test_leader*.py", "tests/e2e/test_standby.py", "tests/faults/test_pauses.py"),
+        tests=(
+            "tests/roles/learner/test_election.py",
+            "tests/roles/learner/test_leaders.py",
+            "tests/e2e/test_standby.py",
+            "tests/faults/test_pauses.py",
+        ),
     ),
     Fault(
         name="note-after-the-head",
         area="copies of checkpoints",
         harm="A crash between the head of a copy and the note of it makes the next copy send everything again.",
-        file="stream_learner/roles/learner/copies/protocol.py",
+        file="stream_learner/roles/learner/copies/writer.py",
         old="""            self._note(copy)
             self._publisher.publish(
                 [*self._superseded(copy), Record(self.topic, HEAD_SHARD, HEAD_KEY, encode_copy(copy))]
@@ -221,8 +230,8 @@ FAULTS = (
             self._note(copy)
 """,
         tests=(
-            "tests/roles/learner/copies/test_copier_*.py",
-            "tests/roles/learner/copies/test_checkpoint_copies.py",
+            "tests/roles/learner/copies/test_writer.py",
+            "tests/roles/learner/copies/test_schedule.py",
             "tests/roles/learner/test_lost_state.py",
         ),
     ),
@@ -275,9 +284,9 @@ FAULTS = (
         name="added-partition-is-begun-as-new",
         area="more partitions",
         harm="A joiner fills an added partition with examples of ticks that a learner has folded.",
-        file="stream_learner/roles/joiner/partition.py",
-        old="        if count in (None, plan.partitions):\n",
-        new="        if count is None or count <= plan.partitions:\n",
+        file="stream_learner/roles/joiner/partition_state.py",
+        old="    if count in (None, plan.partitions):\n",
+        new="    if count is None or count <= plan.partitions:\n",
         tests=("tests/e2e/test_begin_anew_grown.py",),
     ),
     Fault(

@@ -1,1 +1,34 @@
-"""Predictions over HTTP: the V1 protocol of TensorFlow Serving and KServe, and the Open Inference Protocol (V2)."""
+"""HTTP: predictions by the V1 protocol (TensorFlow Serving, KServe) and the Open Inference Protocol (V2).
+
+The way of a request
+--------------------
+
+    socket
+      |    bytes
+    connection.py   uvicorn's parser, with a timer for each wait and a bound on the head and on what waits
+      |    ASGI scope and messages
+    gate.py         token (401), requests at once (503), deadline (408, 504), counting; every error becomes an answer
+      |
+    routes.py       the path picks a route: `PredictRoute` reads a body, `ReadRoute` does not
+      |    bodies.py reads the body up to `serve.max_body` (413), and decompresses it up to the same limit
+      |
+    executor.py     a small body is worked on in the event loop, a large one in a thread
+      |
+    v1.py, v2.py    JSON -> events -> `ServedModel.predict_json` or `predict_many` -> JSON
+      |
+    replies.py      status, headers and body as ASGI messages, back through the gate
+
+A step that cannot go on raises `Refused` (a status and a reason) or `NotReady`; the gate answers `{"error": reason}`,
+as both protocols ask. If the client goes away, `ClientGone` ends the request without an answer, and 499 is counted.
+Anything else is a bug: the client gets 500, the log gets the traceback, the others go on.
+
+One thread runs the event loop (`HttpThread` in `thread.py`). It never does long work, and never waits for a client
+without a timer. Threads of `RequestExecutor` predict large requests, and decompress bodies. A `ServedModel` may be
+called from any of them.
+
+`PredictionServer` (`server.py`) puts all this together, refreshes token and certificate when their files change
+(`token.py`, `tls.py`, `file_stamp.py`), and stops in this order: not ready, accept nothing more, answer what was asked,
+end. `models.py` says what a route needs of a model; the role scorer provides it. `openapi.json` describes every path;
+`openapi.py` fills in names and limits. `thread.py` also has `TelemetryServer`: `/metrics`, `/healthz` and `/readyz` of
+every role.
+"""

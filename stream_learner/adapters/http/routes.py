@@ -1,8 +1,4 @@
-"""The routes of both protocols.
-
-In: ASGI requests that the gate has let through. Out: responses. This file must never compute a prediction itself, nor
-hold the event loop with a large one.
-"""
+"""The routes of both protocols: from a path to the function that answers. Large predictions run in the executor."""
 
 from __future__ import annotations
 
@@ -16,9 +12,9 @@ from starlette.routing import Route, Router
 
 from stream_learner.adapters.http import v1, v2
 from stream_learner.adapters.http.bodies import Receive, compress, read_body, takes_gzip
-from stream_learner.adapters.http.executor import Workbench
+from stream_learner.adapters.http.executor import RequestExecutor
 from stream_learner.adapters.http.gate import Gate
-from stream_learner.adapters.http.models import Answers, Served, Shelf
+from stream_learner.adapters.http.models import Predictions, ServedModel, ServedModels
 from stream_learner.adapters.http.openapi import document
 from stream_learner.adapters.http.refused import RETRY_SOON, Headers
 from stream_learner.adapters.http.replies import Scope, Send, reply, reply_json
@@ -27,9 +23,9 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.metrics import Metrics
 
 GZIP_FROM_BYTES = 4 << 10
-"""A smaller response is not compressed."""
+"""Responses from this size on are compressed if the client accepts gzip."""
 
-Predict = Callable[[Served, bytes, int], tuple[bytes, Answers]]
+Predict = Callable[[ServedModel, bytes, int], tuple[bytes, Predictions]]
 Answer = Callable[[Scope, Send], Awaitable[None]]
 
 
@@ -44,7 +40,7 @@ class Limits:
 
 
 class _NameConvertor(StringConvertor):
-    """A part of a path that ends at a slash or a colon."""
+    """A part of a path, up to the next slash or colon."""
 
     regex = "[^/:]+"
 
@@ -52,41 +48,47 @@ class _NameConvertor(StringConvertor):
 register_url_convertor("name", _NameConvertor())
 
 
-class Predictions:
-    """The route of predictions, in one of the protocols."""
+class PredictRoute:
+    """A route that reads a body of events and answers with predictions, in one of the protocols."""
 
     def __init__(
-        self, protocol: str, predict: Predict, shelf: Shelf, metrics: Metrics, limits: Limits, bench: Workbench
+        self,
+        protocol: str,
+        predict: Predict,
+        models: ServedModels,
+        metrics: Metrics,
+        limits: Limits,
+        executor: RequestExecutor,
     ) -> None:
         self._protocol = protocol
         self._predict = predict
-        self._shelf = shelf
-        self._instances = {name: metrics.counter_of(names.SERVE_INSTANCES, name=name) for name in shelf.names}
+        self._models = models
+        self._instances = {name: metrics.counter_of(names.SERVE_INSTANCES, name=name) for name in models.names}
         self._limits = limits
-        self._bench = bench
+        self._executor = executor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        name, version = _asked_for(scope, self._shelf, self._protocol)
-        served = self._shelf.ready(name)
+        name, version = _asked_for(scope, self._models, self._protocol)
+        served = self._models.ready(name)
         headers = scope["headers"]
         limits = self._limits
-        body = await read_body(headers, receive, limits.body_bytes, self._bench.threads)
+        body = await read_body(headers, receive, limits.body_bytes, self._executor.threads)
         packed = takes_gzip(headers)
 
-        def work() -> tuple[bytes, Answers, bool]:
-            response, answers = self._predict(served, body, limits.instances)
-            v1.check_version(name, answers, version)
+        def work() -> tuple[bytes, Predictions, bool]:
+            response, predictions = self._predict(served, body, limits.instances)
+            v1.check_version(name, predictions, version)
             pack = packed and len(response) >= GZIP_FROM_BYTES
-            return compress(response) if pack else response, answers, pack
+            return compress(response) if pack else response, predictions, pack
 
-        response, answers, is_packed = await self._bench.do(len(body), work)
-        self._instances[name](float(len(answers.p_click)))
-        await reply(send, 200, response, _headers(answers, is_packed))
+        response, predictions, is_packed = await self._executor.do(len(body), work)
+        self._instances[name](float(len(predictions.p_click)))
+        await reply(send, 200, response, _headers(predictions, is_packed))
 
 
-class Question:
-    """A route that is answered from what is known, without reading a body."""
+class ReadRoute:
+    """A route that is answered without reading a body."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -97,25 +99,27 @@ class Question:
 
 
 def make_app(
-    shelf: Shelf, metrics: Metrics, token: Token | None, limits: Limits, bench: Workbench, version: str
+    models: ServedModels, metrics: Metrics, token: Token | None, limits: Limits, executor: RequestExecutor, version: str
 ) -> Gate:
-    """The ASGI application that serves the models on the shelf; `version` is this program's."""
+    """The ASGI application that serves the models; `version` is this program's."""
     routes = Router(
         [
-            *_prediction_routes(shelf, metrics, limits, bench),
-            *_v1_routes(shelf),
-            *_v2_routes(shelf, version),
-            *_probe_routes(shelf),
-            _get("/openapi.json", _constant(document(version, shelf.names, limits.instances, token is not None))),
+            *_prediction_routes(models, metrics, limits, executor),
+            *_v1_routes(models),
+            *_v2_routes(models, version),
+            *_probe_routes(models),
+            _get("/openapi.json", _constant(document(version, models.names, limits.instances, token is not None))),
         ],
         redirect_slashes=False,
     )
-    return Gate(routes, shelf, metrics, token, most=limits.requests, timeout_s=limits.request_s)
+    return Gate(routes, models, metrics, token, most=limits.requests, timeout_s=limits.request_s)
 
 
-def _prediction_routes(shelf: Shelf, metrics: Metrics, limits: Limits, bench: Workbench) -> list[Route]:
-    predict = Predictions("v1", v1.predict, shelf, metrics, limits, bench)
-    infer = Predictions("v2", v2.infer, shelf, metrics, limits, bench)
+def _prediction_routes(
+    models: ServedModels, metrics: Metrics, limits: Limits, executor: RequestExecutor
+) -> list[Route]:
+    predict = PredictRoute("v1", v1.predict, models, metrics, limits, executor)
+    infer = PredictRoute("v2", v2.infer, models, metrics, limits, executor)
     return [
         Route("/v1/models/{name:name}:predict", predict, methods=["POST"]),
         Route("/v1/models/{name:name}/versions/{version:name}:predict", predict, methods=["POST"]),
@@ -124,13 +128,13 @@ def _prediction_routes(shelf: Shelf, metrics: Metrics, limits: Limits, bench: Wo
     ]
 
 
-def _v1_routes(shelf: Shelf) -> list[Route]:
+def _v1_routes(models: ServedModels) -> list[Route]:
     async def listing(scope: Scope, send: Send) -> None:
-        await reply_json(send, 200, {"models": shelf.names})
+        await reply_json(send, 200, {"models": models.names})
 
     async def status(scope: Scope, send: Send) -> None:
-        name, version = _asked_for(scope, shelf, "other")
-        served = shelf.find(name)
+        name, version = _asked_for(scope, models, "other")
+        served = models.find(name)
         v1.check_served_version(name, served, version)
         code, found = v1.status(name, served)
         await reply_json(send, code, found, RETRY_SOON if code == 503 else ())
@@ -142,16 +146,16 @@ def _v1_routes(shelf: Shelf) -> list[Route]:
     ]
 
 
-def _v2_routes(shelf: Shelf, server_version: str) -> list[Route]:
+def _v2_routes(models: ServedModels, server_version: str) -> list[Route]:
     async def metadata(scope: Scope, send: Send) -> None:
-        name, version = _asked_for(scope, shelf, "other")
-        served = shelf.find(name)
+        name, version = _asked_for(scope, models, "other")
+        served = models.find(name)
         v1.check_served_version(name, served, version)
         await reply_json(send, 200, v2.metadata(name, served))
 
     async def ready(scope: Scope, send: Send) -> None:
-        name, version = _asked_for(scope, shelf, "other")
-        v1.check_served_version(name, shelf.ready(name), version)
+        name, version = _asked_for(scope, models, "other")
+        v1.check_served_version(name, models.ready(name), version)
         await reply_json(send, 200, {"name": name, "ready": True})
 
     return [
@@ -163,12 +167,12 @@ def _v2_routes(shelf: Shelf, server_version: str) -> list[Route]:
     ]
 
 
-def _probe_routes(shelf: Shelf) -> list[Route]:
+def _probe_routes(models: ServedModels) -> list[Route]:
     async def live(scope: Scope, send: Send) -> None:
         await reply_json(send, 200, {"live": True})
 
     async def ready(scope: Scope, send: Send) -> None:
-        reason = shelf.why_not_ready
+        reason = models.why_not_ready
         if reason:
             await reply_json(send, 503, {"ready": False, "error": reason}, RETRY_SOON)
         else:
@@ -183,7 +187,7 @@ def _probe_routes(shelf: Shelf) -> list[Route]:
 
 
 def _get(path: str, answer: Answer) -> Route:
-    return Route(path, Question(answer), methods=["GET"])
+    return Route(path, ReadRoute(answer), methods=["GET"])
 
 
 def _constant(value: Any) -> Answer:
@@ -195,27 +199,27 @@ def _constant(value: Any) -> Answer:
     return answer
 
 
-def _asked_for(scope: Scope, shelf: Shelf, protocol: str) -> tuple[str, str | None]:
-    """The name and the version in the path; noted in the scope for the metrics."""
+def _asked_for(scope: Scope, models: ServedModels, protocol: str) -> tuple[str, str | None]:
+    """The name and the version in the path. Stores protocol and name in the scope: the gate counts by them."""
     parameters = scope["path_params"]
     name: str = parameters["name"]
     scope["protocol"] = protocol
-    if shelf.has(name):
+    if models.has(name):
         scope["served"] = name
     return name, parameters.get("version")
 
 
-def _headers(answers: Answers, is_packed: bool) -> Headers:
-    freshness_ms = answers.freshness_ms
+def _headers(predictions: Predictions, is_packed: bool) -> Headers:
+    freshness_ms = predictions.freshness_ms
     headers = [
-        (b"stream-learner-model", answers.model.encode()),
-        (b"stream-learner-version", b"%d" % answers.version),
+        (b"stream-learner-model", predictions.model.encode()),
+        (b"stream-learner-version", b"%d" % predictions.version),
         (b"vary", b"accept-encoding"),
     ]
     if freshness_ms is not None:
         headers.append((b"stream-learner-freshness-ms", b"%d" % round(freshness_ms)))
-    if answers.version_age_s is not None:
-        headers.append((b"stream-learner-version-age", b"%d" % round(answers.version_age_s)))
+    if predictions.version_age_s is not None:
+        headers.append((b"stream-learner-version-age", b"%d" % round(predictions.version_age_s)))
     if is_packed:
         headers.append((b"content-encoding", b"gzip"))
     return tuple(headers)

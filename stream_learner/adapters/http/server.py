@@ -1,7 +1,6 @@
 """The server of predictions: a socket, an event loop in a thread of its own, and a stop that loses no request.
 
-In: the models to serve, settings. Out: answers, until closed. This file must never take the process's signals, and
-never close a connection that still waits for its answer.
+It leaves the process's signals alone, and closes no connection that waits for an answer.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import socket
 
 from stream_learner.adapters import open_files
 from stream_learner.adapters.http.connection import ConnectionLimits, connection_class
-from stream_learner.adapters.http.executor import Workbench
-from stream_learner.adapters.http.models import Shelf
+from stream_learner.adapters.http.executor import RequestExecutor
+from stream_learner.adapters.http.models import ServedModels
 from stream_learner.adapters.http.routes import Limits, make_app
 from stream_learner.adapters.http.thread import HttpThread, listen, server_config
 from stream_learner.adapters.http.tls import Certificate
@@ -24,15 +23,15 @@ from stream_learner.config.sections import Serve
 
 BACKLOG = 4096
 OTHER_FILES = 256
-"""Files that are kept for everything but clients: Kafka, telemetry, libraries."""
+"""Files left for everything but clients: Kafka, telemetry, libraries."""
 REFRESH_S = 1
 _CLOSE_S = 5.0
 
 
 def allow_connections(wanted: int) -> int:
-    """Raise this process's limit of open files as far as it may; how many clients may be connected at once.
+    """Raise this process's limit of open files. Returns how many clients may be connected at once.
 
-    wanted: the least that is of use.
+    wanted: with fewer, a warning is logged.
     """
     needed = wanted + OTHER_FILES - open_files.OTHERS
     open_files.expect(needed, "serve.max_concurrency clients, and connections to the brokers", get_logger("serve"))
@@ -43,17 +42,19 @@ def allow_connections(wanted: int) -> int:
 class PredictionServer:
     """Answers requests from `start` until `close`."""
 
-    def __init__(self, shelf: Shelf, metrics: Metrics, serve: Serve, listening: socket.socket, *, version: str) -> None:
+    def __init__(
+        self, models: ServedModels, metrics: Metrics, serve: Serve, listening: socket.socket, *, version: str
+    ) -> None:
         """version: this program's. Raises ConfigError for a token or a certificate that cannot be used."""
-        self._shelf = shelf
+        self._models = models
         self._request_s = serve.request_timeout_ms / 1000
         self._token = Token(serve.token) if serve.token is not None else None
         self._certificate = (
             Certificate(serve.tls_certificate, serve.tls_key) if serve.tls_certificate and serve.tls_key else None
         )
-        self._bench = Workbench()
+        self._executor = RequestExecutor()
         limits = Limits(serve.max_body_bytes, serve.max_instances, serve.max_concurrency, self._request_s)
-        self._app = make_app(shelf, metrics, self._token, limits, self._bench, version)
+        self._app = make_app(models, metrics, self._token, limits, self._executor, version)
         most = allow_connections(serve.max_concurrency)
         connections = ConnectionLimits(serve.keep_alive_ms / 1000, self._request_s, most)
         config = server_config(
@@ -83,14 +84,14 @@ class PredictionServer:
         self._thread.start()
 
     def drain(self) -> None:
-        """Not ready from now on, though everything is still answered; clients are asked to connect anew."""
-        self._shelf.draining = True
+        """Report "not ready" from now on, and ask clients to connect anew. Requests are still answered."""
+        self._models.draining = True
 
     def close(self) -> None:
-        """Accept no further connection, answer what has been asked, end."""
-        self._shelf.draining = True
+        """Accept no further connection, answer the requests that have come, end."""
+        self._models.draining = True
         self._thread.close(self._request_s + _CLOSE_S)
-        self._bench.close()
+        self._executor.close()
 
     async def _refresh(self) -> None:
         if self._token is not None:

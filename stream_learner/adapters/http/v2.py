@@ -1,13 +1,11 @@
-"""The Open Inference Protocol (V2), its REST form with JSON bodies.
-
-In: request bodies, models. Out: response bodies. This file must never claim in a model's metadata what it does not do.
+"""The Open Inference Protocol (V2), in its REST form with JSON bodies.
 
 | tensor | | |
 |---|---|---|
 | input `events` | BYTES [n] | each element an event as JSON text |
 | output `p_click` | FP64 [n] | the probability that it is clicked |
 
-`parameters` of a response hold the version's age: `freshness_ms` from the end of its tick, `version_age_s` from when it
+`parameters` of a response hold the version's age: `freshness_ms` since the end of its tick, `version_age_s` since it
 was applied.
 """
 
@@ -17,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from stream_learner.adapters.http.models import Answers, Served
+from stream_learner.adapters.http.models import Predictions, ServedModel
 from stream_learner.adapters.http.refused import Refused
 from stream_learner.adapters.http.v1 import check_count, check_instances, parse_object, whole_seconds
 
@@ -29,12 +27,12 @@ _TENSORS = {
 
 
 def server(version: str) -> dict[str, Any]:
-    """What this server is."""
+    """The metadata of this server."""
     return {"name": "stream-learner", "version": version, "extensions": []}
 
 
-def metadata(name: str, served: Served) -> dict[str, Any]:
-    """What a model takes and gives."""
+def metadata(name: str, served: ServedModel) -> dict[str, Any]:
+    """The metadata of a model: its inputs and outputs."""
     version = served.version
     return {
         "name": name,
@@ -45,25 +43,27 @@ def metadata(name: str, served: Served) -> dict[str, Any]:
     }
 
 
-def infer(served: Served, body: bytes, most: int) -> tuple[bytes, Answers]:
+def infer(served: ServedModel, body: bytes, most: int) -> tuple[bytes, Predictions]:
     """The response to an inference request of at most `most` events, and the predictions. Raises Refused (400)."""
     request = parse_object(body)
     request_id = request.get("id")
     if request_id is not None and not isinstance(request_id, str):
         raise Refused(400, "id must be a string")
     _check_outputs(request.get("outputs"))
-    answers = served.predict_many(_events(request.get("inputs"), most))
-    check_instances(answers, "event")
-    freshness_ms, age_s = answers.freshness_ms, whole_seconds(answers.version_age_s)
+    predictions = served.predict_many(_events(request.get("inputs"), most))
+    check_instances(predictions, "event")
+    freshness_ms, age_s = predictions.freshness_ms, whole_seconds(predictions.version_age_s)
     ages = {"freshness_ms": None if freshness_ms is None else round(freshness_ms), "version_age_s": age_s}
     response = {
-        "model_name": answers.model,
-        "model_version": str(answers.version),
+        "model_name": predictions.model,
+        "model_version": str(predictions.version),
         **({} if request_id is None else {"id": request_id}),
         "parameters": {name: age for name, age in ages.items() if age is not None},
-        "outputs": [{"name": OUTPUT, "datatype": "FP64", "shape": [len(answers.p_click)], "data": answers.p_click}],
+        "outputs": [
+            {"name": OUTPUT, "datatype": "FP64", "shape": [len(predictions.p_click)], "data": predictions.p_click}
+        ],
     }
-    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), answers
+    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), predictions
 
 
 def _check_outputs(outputs: Any) -> None:
@@ -77,7 +77,7 @@ def _check_outputs(outputs: Any) -> None:
 
 
 def _events(inputs: Any, most: int) -> list[str]:
-    """The elements of the one input tensor."""
+    """The elements of the one input tensor. Raises Refused (400)."""
     if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
         raise Refused(400, f"inputs must be a list of one tensor, {INPUT!r}")
     (tensor,) = inputs

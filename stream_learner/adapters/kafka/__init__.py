@@ -1,14 +1,87 @@
-"""Kafka: reading, appending, publishing, group membership, topics. The only user of confluent-kafka.
+"""Kafka, by way of confluent-kafka and librdkafka. No other package uses these libraries.
 
-In: settings, topics, offsets, records. Out: batches, delivery results, events, and errors that say what happens next.
-This package must never decide what is read or written when: that is the roles' business.
+The clients
+-----------
+
+A role holds several clients. Each does one thing:
+
+    object                  client of librdkafka       what it does
+    ----------------------  -------------------------  ----------------------------------------------------------
+    Membership              consumer in the group      learns which partitions are ours; reads no record
+    Lease                   consumer in its own group  learns whether this learner leads; reads no record
+    ReaderPool              consumer outside a group   reads many partitions of one topic, each from a given offset
+    PartitionReader         consumer outside a group   a pool of one partition
+    Appender                idempotent producer        appends in order, and tells the offset of each record
+    TransactionalPublisher  transactional producer     makes records of several partitions visible together
+    Admin                   admin client               describes topics, creates them, compares them with a plan
+    OffsetQueries           admin client               asks the leaders for ends, beginnings and offsets at a time
+
+Membership is apart from reading, so that a rebalance which gives a partition back does not interrupt its work.
+
+`KafkaSettings` holds the `kafka:` section and makes the properties of each kind of client (`settings.py`,
+`properties.py`). librdkafka reads certificates and passwords only when a client is made. When they have changed on
+disk, `credentials_version()` rises, and each object makes its client anew, or says that it must be made anew, at a
+moment when nothing is lost (`credentials.py`).
+
+Threads
+-------
+
+One thread uses an object, unless its docstring says "thread-safe": `KafkaSettings`, `Admin`, `OffsetQueries`,
+`Leaders`. librdkafka has threads of its own. They call none of our code: callbacks run inside `poll`, `consume` or
+`flush`, in the thread that calls. (Callbacks of admin clients run in `poll(0)`, which `Admin` and `OffsetQueries` call
+before and after a request.) `EndWatch` has the only thread of this package; it asks for the ends of partitions again
+and again.
+
+How partitions share a consumer
+-------------------------------
+
+    broker --> librdkafka's queue --ReaderPool.poll--> what is held, by partition --SharedReader.read--> RawBatch
+               all partitions mixed                    [7] records, end, records
+                                                       [8] records, error
+
+Each reader has its own position. Whoever reads one partition takes what lies at the head of the common queue, and the
+pool holds what belongs to the others. A partition that nobody reads would fill the memory of all. So when the pool
+holds too much, it takes the partitions with more than an equal share out of the consumer's assignment ("set aside"),
+and puts them back when most of what it holds of them is read. `reader_pool.py` says why that is not `pause` and
+`resume`.
+
+Leaders and offsets
+-------------------
+
+The leader of a partition answers what its offsets are. `list_offsets` of librdkafka can crash the process if it has to
+look for the leader itself. So `Leaders` has the topic described first, and nobody asks about a partition without a
+known leader; `leaders.py` tells the story. An answer holds as of a moment before the question: `EndWatch` keeps that
+moment with the answer (`asked_at_ms`), and never moves it forward without a new answer.
+
+What each error means
+---------------------
+
+`faults.py` turns each `KafkaError` into a class of `stream_learner.errors`, which says what happens next:
+
+    Kafka reports                                      raised                what happens next
+    -------------------------------------------------  --------------------  ------------------------------------
+    no connection, no answer in time                   BrokerUnreachable     the role waits and tries again
+    no leader, a rebalance, too few replicas, quotas   RetryLater            the role waits and tries again
+    a right is missing                                 NotAuthorised         stop: an operator grants it
+    credentials or a certificate are refused           AuthenticationFailed  stop
+    the topic or partition does not exist              TopicMissing          stop
+    the topic has another id than before               TopicRecreated        stop
+    the offset is not in the partition any more        LogTrimmed            stop, or `seek`
+    another process took the place of this one         Fenced                stop
+    a setting cannot work                              ConfigError           stop
+    anything that is not known to be retriable         Stop                  stop, with the code to look up
+
+librdkafka tells refused credentials only in its error callback; the call itself says that nobody answered. `Reports`
+keeps what the callback said, and `instead_of` puts it in the place of the vaguer error.
+
+Read `settings.py` and `faults.py` first, then the file of the object that you need.
 """
 
 from stream_learner.adapters.kafka.admin import NO_TOPIC_ID, Admin, Difference, TopicInfo, TopicPlan
 from stream_learner.adapters.kafka.appender import Appender, Delivery
 from stream_learner.adapters.kafka.ends import BEYOND_END, End, EndWatch, OffsetQueries
 from stream_learner.adapters.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked
-from stream_learner.adapters.kafka.leaders import Place
+from stream_learner.adapters.kafka.leaders import TopicAndPartition
 from stream_learner.adapters.kafka.lease import Lease, holder_of
 from stream_learner.adapters.kafka.mock_broker import EmbeddedBroker
 from stream_learner.adapters.kafka.publisher import Record, TransactionalPublisher
@@ -41,13 +114,13 @@ __all__ = [
     "Membership",
     "OffsetQueries",
     "PartitionReader",
-    "Place",
     "RawBatch",
     "Reader",
     "ReaderPool",
     "ReaderPools",
     "Record",
     "Revoked",
+    "TopicAndPartition",
     "TopicInfo",
     "TopicPlan",
     "TopicWatch",

@@ -1,8 +1,7 @@
-"""Where partitions begin and end, and what a consumer group has committed, asked of the brokers.
+"""Asks the brokers where partitions begin and end, and what a consumer group has committed.
 
-In: topics and partitions, a clock; a group's name. Out: offsets, each as of a moment before it was asked for; offsets
-of the group with their metadata, the number of its members. This file must never answer from a client's cache, never
-move an answer's time forward without a new answer, and never join a group or commit.
+An answer never comes from a client's cache, and keeps the time of its question: `EndWatch` moves that time forward only
+with a new answer. Nothing here joins a group or commits.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from stream_learner.adapters.kafka.client_log import log
-from stream_learner.adapters.kafka.clients import Answers, answered, new_client
-from stream_learner.adapters.kafka.faults import Doing, Reports, fault, kafka_error
-from stream_learner.adapters.kafka.leaders import Leaders, Place
+from stream_learner.adapters.kafka.clients import PendingAnswers, answered, new_client
+from stream_learner.adapters.kafka.faults import Operation, Reports, fault, kafka_error
+from stream_learner.adapters.kafka.leaders import Leaders, TopicAndPartition
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import BrokenInvariant, RetryLater, Stop, StreamLearnerError
 
@@ -34,15 +33,13 @@ BEYOND_END = -1
 class OffsetQueries:
     """Asks the leaders for offsets of many partitions at once (1-2 ms for 16 on an idle cluster); thread-safe.
 
-    Each question first lets librdkafka hand over its log lines, which would pile up otherwise.
-
     Every method raises BrokerUnreachable, RetryLater or NotAuthorised for the first partition without an answer;
-    `high_watermarks_known` leaves those out instead. A partition without a leader and one that does not exist look
-    alike here, RetryLater: `Admin.require` and `TopicWatch` tell them apart.
+    `high_watermarks_known` returns these errors instead. A partition without a leader and one that does not exist both
+    give RetryLater here; `Admin.require` and `TopicWatch` tell them apart.
 
-    After a partition's leader has changed librdkafka (2.16) goes on asking by what it knew, and is refused each time;
-    after a failure `Leaders` therefore has its topic described anew, which makes it look.
-    describes: whether the brokers describe topics. Those of the mock cluster do not; it looks for leaders by itself.
+    After a partition's leader has changed, librdkafka (2.16) goes on asking the old one and is refused each time. So
+    after a failure `Leaders` has the topic described anew, which makes librdkafka learn the new leader.
+    describes: whether the brokers describe topics. The mock cluster does not; librdkafka finds its leaders itself.
     """
 
     def __init__(
@@ -55,7 +52,7 @@ class OffsetQueries:
         self._settings = settings
         self._timeout_s = request_timeout_s
         self._describes = describes
-        self._reports = Reports(self._doing())
+        self._reports = Reports(self._operation())
         self._connect()
 
     def _connect(self) -> None:
@@ -63,89 +60,97 @@ class OffsetQueries:
         client = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
         self._leaders = Leaders(client, self._timeout_s)
 
-    def high_watermarks(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The offset behind the last replicated record, transaction markers and open transactions included."""
-        return self._all(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+    def high_watermarks(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """The offset after the last replicated record, transaction markers and open transactions included."""
+        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
-    def last_stable_offsets(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The offset of the first record of an open transaction, or the high watermark when none is open."""
-        return self._all(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+    def last_stable_offsets(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """The offset of the first record of an open transaction, or the high watermark if none is open."""
+        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
-    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The first offset still held; equal to the high watermark when the partition is empty."""
-        return self._all(places, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+    def earliest(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """The first offset that the partition still has; equal to the high watermark if the partition is empty."""
+        return self._all(partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
-    def at_time(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
-        """The first offset whose record time is at or after `time_ms`; `BEYOND_END` where there is none."""
-        return self._all(places, OffsetSpec.for_timestamp(time_ms), IsolationLevel.READ_UNCOMMITTED)
+    def at_time(self, partitions: Iterable[TopicAndPartition], time_ms: int) -> dict[TopicAndPartition, int]:
+        """The first offset whose record time is at or after `time_ms`; `BEYOND_END` if there is none."""
+        return self._all(partitions, OffsetSpec.for_timestamp(time_ms), IsolationLevel.READ_UNCOMMITTED)
 
-    def first_times(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The time of the first record still held that has one, ms; -1 where there is none."""
-        answers = self._ask(places, OffsetSpec.for_timestamp(0), IsolationLevel.READ_UNCOMMITTED)
-        found = {place: self._answer(place, answer) for place, answer in answers.items()}
-        return {place: info.timestamp if info.offset >= 0 else -1 for place, info in found.items()}
+    def first_times(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """The time in ms of the first record, of those still there, that has a time; -1 if there is none."""
+        answers = self._ask(partitions, OffsetSpec.for_timestamp(0), IsolationLevel.READ_UNCOMMITTED)
+        found = {partition: self._answer(partition, answer) for partition, answer in answers.items()}
+        return {partition: info.timestamp if info.offset >= 0 else -1 for partition, info in found.items()}
 
     def high_watermarks_known(
-        self, places: Iterable[Place]
-    ) -> tuple[dict[Place, int], dict[Place, StreamLearnerError]]:
-        """As `high_watermarks`, with the error for each partition for which no answer came in time."""
-        known: dict[Place, int] = {}
-        failed: dict[Place, StreamLearnerError] = {}
-        for place, answer in self._ask(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED).items():
+        self, partitions: Iterable[TopicAndPartition]
+    ) -> tuple[dict[TopicAndPartition, int], dict[TopicAndPartition, StreamLearnerError]]:
+        """The high watermarks that are known, and the error for each partition without an answer in time."""
+        known: dict[TopicAndPartition, int] = {}
+        failed: dict[TopicAndPartition, StreamLearnerError] = {}
+        for partition, answer in self._ask(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED).items():
             try:
-                known[place] = self._offset(place, answer)
+                known[partition] = self._offset(partition, answer)
             except StreamLearnerError as error:
-                failed[place] = error
+                failed[partition] = error
         return known, failed
 
-    def _all(self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
-        return {place: self._offset(place, answer) for place, answer in self._ask(places, spec, isolation).items()}
+    def _all(
+        self, partitions: Iterable[TopicAndPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[TopicAndPartition, int]:
+        return {
+            partition: self._offset(partition, answer)
+            for partition, answer in self._ask(partitions, spec, isolation).items()
+        }
 
-    def _offset(self, place: Place, answer: Future[ListOffsetsResultInfo]) -> int:
-        return self._answer(place, answer).offset
+    def _offset(self, partition: TopicAndPartition, answer: Future[ListOffsetsResultInfo]) -> int:
+        return self._answer(partition, answer).offset
 
-    def _answer(self, place: Place, answer: Future[ListOffsetsResultInfo]) -> ListOffsetsResultInfo:
-        """An answer, waited for. An offset that is none, as when the connection broke under the question, is none."""
+    def _answer(self, partition: TopicAndPartition, answer: Future[ListOffsetsResultInfo]) -> ListOffsetsResultInfo:
+        """Wait for an answer.
+
+        Raises RetryLater if it has no valid offset, for example because the connection broke.
+        """
         try:
             found = answered(answer, self._timeout_s)
         except KafkaException as error:
-            self._leaders.failed(place, error)
-            raise self._fault(error, place) from error
+            self._leaders.failed(partition, error)
+            raise self._fault(error, partition) from error
         if found.offset < BEYOND_END:
-            self._leaders.failed(place)
-            raise RetryLater(f"{self._doing(place)}: no answer")
+            self._leaders.failed(partition)
+            raise RetryLater(f"{self._operation(partition)}: no answer")
         return found
 
     def _ask(
-        self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> Answers[Place, ListOffsetsResultInfo]:
+        self, partitions: Iterable[TopicAndPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> PendingAnswers[TopicAndPartition, ListOffsetsResultInfo]:
         if self._settings.credentials_version() != self._credentials:
             self._connect()
         leaders = self._leaders
-        leaders.client.poll(0)
-        asked = list(dict.fromkeys(places))
+        leaders.client.poll(0)  # takes librdkafka's log lines, which would pile up
+        asked = list(dict.fromkeys(partitions))
         missing = leaders.missing(asked) if self._describes() else {}
-        request = {TopicPartition(*place): spec for place in asked if place not in missing}
-        answers: Answers[Place, ListOffsetsResultInfo] = Answers(
+        request = {TopicPartition(*partition): spec for partition in asked if partition not in missing}
+        answers: PendingAnswers[TopicAndPartition, ListOffsetsResultInfo] = PendingAnswers(
             leaders.client, lambda client: self._list(client, request, isolation)
         )
-        answers.update((place, _failed(reason)) for place, reason in missing.items())
+        answers.update((partition, _failed(reason)) for partition, reason in missing.items())
         return answers
 
     def _list(
         self, client: AdminClient, request: dict[TopicPartition, OffsetSpec], isolation: IsolationLevel
-    ) -> dict[Place, Future[ListOffsetsResultInfo]]:
+    ) -> dict[TopicAndPartition, Future[ListOffsetsResultInfo]]:
         if not request:
             return {}
         answers = client.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout_s)
-        return {(place.topic, place.partition): answer for place, answer in answers.items()}
+        return {(partition.topic, partition.partition): answer for partition, answer in answers.items()}
 
-    def _fault(self, error: KafkaException, place: Place) -> StreamLearnerError:
+    def _fault(self, error: KafkaException, partition: TopicAndPartition) -> StreamLearnerError:
         self._leaders.client.poll(0)
-        return self._reports.instead_of(fault(error, self._doing(place)))
+        return self._reports.instead_of(fault(error, self._operation(partition)))
 
-    def _doing(self, place: Place = ("", -1)) -> Doing:
-        return self._settings.doing("ask for offsets of", *place, right="Describe")
+    def _operation(self, partition: TopicAndPartition = ("", -1)) -> Operation:
+        return self._settings.operation("ask for offsets of", *partition, right="Describe")
 
 
 def _failed(reason: KafkaException) -> Future[ListOffsetsResultInfo]:
@@ -155,7 +160,7 @@ def _failed(reason: KafkaException) -> Future[ListOffsetsResultInfo]:
 
 
 class End(NamedTuple):
-    """An answer: the high watermark was at least this at `asked_at_ms`, and at most this when the answer was given."""
+    """The end of a partition. All records that were visible at `asked_at_ms` lie before `high_watermark`."""
 
     asked_at_ms: int
     high_watermark: int
@@ -164,35 +169,35 @@ class End(NamedTuple):
 class EndWatch:
     """Keeps asking for the ends of some partitions, in a thread of its own.
 
-    `snapshot` is replaced as a whole and never changed in place. A partition for which no answer comes keeps its old
-    entry, with its old time: whoever goes by it then stands still, as it must.
-    `clock_ms` is read before each question and only there. `check` tells of errors that will not pass by themselves,
-    and of a defect that ended the thread: without answers a partition would stand still for good.
+    `snapshot` is replaced as a whole and never changed in place. A partition without a new answer keeps its old entry
+    with its old time, so a reader that goes by that time stands still. `clock_ms` is read before each question and
+    nowhere else. `check` raises errors that will not pass by themselves, and a defect that has ended the thread: a
+    partition would stand still for good.
     """
 
     def __init__(
         self,
         queries: OffsetQueries,
         clock_ms: Callable[[], int],
-        places: Iterable[Place] = (),
+        partitions: Iterable[TopicAndPartition] = (),
         *,
         period_s: float = 0.2,
     ) -> None:
         self._queries = queries
         self._clock_ms = clock_ms
         self._period_s = period_s
-        self._places: frozenset[Place] = frozenset(places)
+        self._partitions: frozenset[TopicAndPartition] = frozenset(partitions)
         self._asking = threading.Lock()
         self._wake = threading.Event()
         self._stopped = False
         self._stops: list[StreamLearnerError] = []
         self._defect: BrokenInvariant | None = None
         self._thread: threading.Thread | None = None
-        self.snapshot: Mapping[Place, End] = MappingProxyType({})
+        self.snapshot: Mapping[TopicAndPartition, End] = MappingProxyType({})
 
-    def watch(self, places: Iterable[Place]) -> None:
-        """Watch these partitions from now on; entries of others disappear with the next question."""
-        self._places = frozenset(places)
+    def watch(self, partitions: Iterable[TopicAndPartition]) -> None:
+        """Watch these partitions from now on. Entries of other partitions disappear with the next question."""
+        self._partitions = frozenset(partitions)
         self._wake.set()
 
     def start(self) -> EndWatch:
@@ -201,22 +206,22 @@ class EndWatch:
         self._thread.start()
         return self
 
-    def ask(self) -> Mapping[Place, End]:
+    def ask(self) -> Mapping[TopicAndPartition, End]:
         """Ask now, in the calling thread, and return the new snapshot."""
         with self._asking:
-            places = self._places
+            partitions = self._partitions
             asked_at_ms = self._clock_ms()
-            known, failed = self._queries.high_watermarks_known(places)
+            known, failed = self._queries.high_watermarks_known(partitions)
             self._stops = [error for error in failed.values() if isinstance(error, Stop)]
-            fresh = {place: End(asked_at_ms, offset) for place, offset in known.items()}
-            kept = {place: end for place, end in self.snapshot.items() if place in places}
+            fresh = {partition: End(asked_at_ms, offset) for partition, offset in known.items()}
+            kept = {partition: end for partition, end in self.snapshot.items() if partition in partitions}
             self.snapshot = MappingProxyType({**kept, **fresh})
             return self.snapshot
 
     def check(self) -> None:
-        """Raise what the last question found and a person must see to, such as NotAuthorised.
+        """Raise an error of the last question that needs a person, such as NotAuthorised.
 
-        Raises BrokenInvariant if the thread that asks has ended by an error of the program.
+        Raises BrokenInvariant if an error of the program has ended the thread.
         """
         if self._defect is not None:
             raise self._defect
@@ -252,38 +257,40 @@ class EndWatch:
 
 
 class CommittedOffset(NamedTuple):
-    """An offset that a group has committed for a partition, and the text stored with it."""
+    """The offset that a group has committed for a partition, and the text stored with it."""
 
     offset: int
     metadata: str
 
 
-def committed_offsets(settings: KafkaSettings, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
-    """What the group of the settings has committed; partitions without anything are left out.
+def committed_offsets(
+    settings: KafkaSettings, partitions: Iterable[TopicAndPartition]
+) -> dict[TopicAndPartition, CommittedOffset]:
+    """Ask for the committed offsets of the settings' group. Partitions without a committed offset are left out.
 
     Raises BrokerUnreachable, RetryLater, NotAuthorised.
     """
-    doing = settings.doing("look up committed offsets", group=settings.group, right="Describe")
-    reports = Reports(doing)
+    operation = settings.operation("look up committed offsets", group=settings.group, right="Describe")
+    reports = Reports(operation)
     admin = new_client(AdminClient, settings.admin(error_cb=reports))
-    asked = ConsumerGroupTopicPartitions(settings.group, [TopicPartition(*place) for place in places])
+    asked = ConsumerGroupTopicPartitions(settings.group, [TopicPartition(*partition) for partition in partitions])
     try:
         answers = admin.list_consumer_group_offsets([asked], request_timeout=REQUEST_TIMEOUT_S)
         found = answered(answers[settings.group], REQUEST_TIMEOUT_S).topic_partitions
     except KafkaException as error:
         admin.poll(0)
-        raise reports.instead_of(fault(error, doing)) from error
+        raise reports.instead_of(fault(error, operation)) from error
     return {
-        (place.topic, place.partition): CommittedOffset(place.offset, place.metadata or "")
-        for place in found
-        if place.offset >= 0
+        (partition.topic, partition.partition): CommittedOffset(partition.offset, partition.metadata or "")
+        for partition in found
+        if partition.offset >= 0
     }
 
 
 def group_members(settings: KafkaSettings) -> int:
     """How many members the group of the settings has. Raises BrokerUnreachable, RetryLater, NotAuthorised."""
-    doing = settings.doing("look up members", group=settings.group, right="Describe")
-    reports = Reports(doing)
+    operation = settings.operation("look up members", group=settings.group, right="Describe")
+    reports = Reports(operation)
     admin = new_client(AdminClient, settings.admin(error_cb=reports))
     answers = admin.describe_consumer_groups([settings.group], request_timeout=REQUEST_TIMEOUT_S)
     try:
@@ -293,4 +300,4 @@ def group_members(settings: KafkaSettings) -> int:
         if reported is not None and reported.code() == KafkaError.GROUP_ID_NOT_FOUND:
             return 0
         admin.poll(0)
-        raise reports.instead_of(fault(error, doing)) from error
+        raise reports.instead_of(fault(error, operation)) from error

@@ -1,8 +1,7 @@
-"""What librdkafka reports, as errors that say what happens next.
+"""Turns what librdkafka reports into errors that say what happens next.
 
-In: a `KafkaError` and what was being done, to what. Out: one of the classes of `stream_learner.errors`.
-This file must never raise by itself, and never treat an unknown code as harmless: what is not known to be
-retriable stops.
+The package's docstring has the table of them. An unknown code is never taken as harmless: what is not known to be
+retriable stops. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -116,23 +115,26 @@ CONFIGURATION = {
 
 TOKEN = "Failed to acquire SASL OAUTHBEARER token"
 TOKEN_DENIED = ("invalid_", "unauthorized", "access_denied", "unsupported_", "forbidden")
-"""Words of a provider that will not give a token (RFC 6749, section 5.2); anything else may pass."""
+"""Words of a provider that refuses to give a token (RFC 6749, section 5.2). Any other failure may pass."""
 TOKEN_SHOWN = "SASL OAUTHBEARER"
 TOKEN_REFUSED = "invalid_token"
 TOKEN_OUTLIVED = ("not valid in current SASL state", TOKEN_REFUSED)
-"""Words of a broker about a token whose life was over, or nearly: it takes no second authentication within a second."""
+"""Words of a broker about a token that has expired or nearly: it allows no second authentication within a second."""
 LOCAL = "Local: "
-"""In front of what the client found, not a broker: a connection that broke while it said who we are, or a request on
-one that was refused. Why it was refused is reported besides."""
+"""Begins the words of an error that the client found, not a broker.
+
+A connection broke during authentication, or a request was made on a connection that had been refused. The reason of the
+refusal comes in another report.
+"""
 OLD_TOKEN = "None, if it passes; else let tokens live for longer, and see that the listener wants SASL."
 
 
 @dataclass(frozen=True)
-class Doing:
-    """What was being done when Kafka reported an error: the words of the message.
+class Operation:
+    """The operation during which Kafka reported an error; it gives the error's message its words.
 
-    `what` continues "could not": for example "read". `principal` is who the brokers see. `explain` may know more about
-    a connection that failed; it is given librdkafka's words.
+    what: continues "could not", for example "read". right: the right that it needs. principal: who the brokers see.
+    explain: may tell more about a connection that failed; it is given librdkafka's words.
     """
 
     what: str
@@ -154,7 +156,7 @@ class Doing:
 
 
 def kafka_error(caught: object) -> KafkaError | None:
-    """The `KafkaError` in what was caught: itself, or the argument of a `KafkaException`; else None."""
+    """The `KafkaError` that was caught: itself, or the argument of a `KafkaException`; else None."""
     if isinstance(caught, KafkaError):
         return caught
     if isinstance(caught, KafkaException) and caught.args and isinstance(caught.args[0], KafkaError):
@@ -162,29 +164,29 @@ def kafka_error(caught: object) -> KafkaError | None:
     return None
 
 
-def fault(caught: object, doing: Doing) -> StreamLearnerError:
-    """The error to raise for a `KafkaError`, a `KafkaException`, or what a client raised in their place.
+def fault(caught: object, operation: Operation) -> StreamLearnerError:
+    """The error to raise for a `KafkaError`, a `KafkaException`, or anything else that a client raised.
 
-    librdkafka's fatal errors of a group or of a publisher mean that a twin took over: Fenced.
+    A fatal error of a group member or a publisher means that another process took its place: Fenced.
     """
     error = kafka_error(caught)
     if error is None:
-        return Stop(f"{doing}: the Kafka client failed: {caught}", action="Report this with the log.")
-    text = f"{doing}: {error.str()} ({error.name()})"
-    return _certain(error, doing, text) or _by_retriability(error, text)
+        return Stop(f"{operation}: the Kafka client failed: {caught}", action="Report this with the log.")
+    text = f"{operation}: {error.str()} ({error.name()})"
+    return _certain(error, operation, text) or _by_retriability(error, text)
 
 
-def _certain(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError | None:
-    """The error for a code that says by itself what happens next."""
+def _certain(error: KafkaError, operation: Operation, text: str) -> StreamLearnerError | None:
+    """The error for a code that says by itself what happens next; None for any other."""
     code = error.code()
     if code in RIGHTS:
-        return _not_authorised(code, doing, text)
+        return _not_authorised(code, operation, text)
     if code in CREDENTIALS or refuses_certificate(error):
-        return _refused_credentials(error, doing, text)
+        return _refused_credentials(error, operation, text)
     if code == E._SSL:
         return BrokerUnreachable(text)
     if code == E._FATAL:
-        return _fatal(error, doing, text)
+        return _fatal(error, operation, text)
     table: list[tuple[set[int], type[StreamLearnerError]]] = [
         (FENCED, Fenced),
         (UNREACHABLE, BrokerUnreachable),
@@ -198,15 +200,15 @@ def _certain(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError |
     if code in TOO_LARGE:
         return Stop(text, action="Raise `max.message.bytes` of the topic, and `message.max.bytes` under `kafka:`.")
     kind = next((kind for codes, kind in table if code in codes), None)
-    if kind is BrokerUnreachable and doing.bootstrap:
-        text = f"{text}; brokers asked: {doing.bootstrap}"
+    if kind is BrokerUnreachable and operation.bootstrap:
+        text = f"{text}; brokers asked: {operation.bootstrap}"
     return kind(text) if kind is not None else None
 
 
 def refuses_certificate(error: KafkaError) -> bool:
-    """Whether an error is about certificates or versions of TLS, and not a connection that merely broke.
+    """Whether an error is about certificates or versions of TLS, and not only about a broken connection.
 
-    Under TLS 1.3 a broker refuses a certificate when the handshake is over: for librdkafka the connection broke then.
+    Under TLS 1.3 a broker refuses a certificate after the handshake; librdkafka reports that as a broken connection.
     """
     text = error.str().lower()
     if error.code() == E._TRANSPORT:
@@ -215,41 +217,50 @@ def refuses_certificate(error: KafkaError) -> bool:
     return error.code() == E._SSL and any(word in text for word in words)
 
 
-def _refused_credentials(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError:
-    """AuthenticationFailed, with who was refused and why; a provider of tokens that only does not answer will again."""
+def _refused_credentials(error: KafkaError, operation: Operation, text: str) -> StreamLearnerError:
+    """AuthenticationFailed, with who was refused and why; BrokerUnreachable if it may pass by itself.
+
+    For example, a provider of tokens may not answer now.
+    """
     words = error.str()
     if TOKEN in words and not any(word in words for word in TOKEN_DENIED):
         return BrokerUnreachable(
-            f"{text}; no token for {doing.principal}", action="Check kafka.sasl.oauthbearer.token.endpoint.url."
+            f"{text}; no token for {operation.principal}", action="Check kafka.sasl.oauthbearer.token.endpoint.url."
         )
     if TOKEN_SHOWN in words and any(word in words for word in TOKEN_OUTLIVED):
-        return BrokerUnreachable(f"{text}; the token of {doing.principal} was too old", action=OLD_TOKEN)
+        return BrokerUnreachable(f"{text}; the token of {operation.principal} was too old", action=OLD_TOKEN)
     if LOCAL in words:
         return BrokerUnreachable(text)
     if not refuses_certificate(error):
-        return AuthenticationFailed(f"{text}; the brokers do not accept {doing.principal}")
-    why = doing.explain(words)
+        return AuthenticationFailed(f"{text}; the brokers do not accept {operation.principal}")
+    why = operation.explain(words)
     return AuthenticationFailed(f"{text}; {why}" if why else text)
 
 
-def _fatal(error: KafkaError, doing: Doing, text: str) -> StreamLearnerError:
-    """A client's own final state, whose cause is only in its words. For a member or publisher mostly a twin."""
+def _fatal(error: KafkaError, operation: Operation, text: str) -> StreamLearnerError:
+    """The error for a client that has failed for good.
+
+    The cause is only in its words; mostly another process took over.
+    """
     if "authorization failed" in error.str().lower():
-        return NotAuthorised(f"{text}; {doing.principal} lacks the right: {doing.right or doing.what}")
-    if doing.group or doing.transactional_id or "fenced" in error.str().lower():
+        return NotAuthorised(f"{text}; {operation.principal} lacks the right: {operation.right or operation.what}")
+    if operation.group or operation.transactional_id or "fenced" in error.str().lower():
         return Fenced(text)
     return RetryLater(f"{text}; the client must be made anew")
 
 
-def _not_authorised(code: int, doing: Doing, text: str) -> NotAuthorised:
-    """An idempotent producer needs a right to write anything: the cluster refuses one that may write nothing."""
+def _not_authorised(code: int, operation: Operation, text: str) -> NotAuthorised:
+    """NotAuthorised, with the right that is missing.
+
+    The cluster refuses an idempotent producer that may not write to any topic.
+    """
     kind = RIGHTS[code]
-    if kind == "cluster" and doing.right == "Write":
-        where = f"topic {doing.topic}" if doing.topic else "any of its topics"
-        return NotAuthorised(f"{text}; {doing.principal} lacks the right: Write on {where}")
-    names = {"topic": doing.topic, "group": doing.group, "transactional id": doing.transactional_id}
-    right = f"{doing.right or doing.what} on {kind} {names.get(kind, '')}".rstrip()
-    return NotAuthorised(f"{text}; {doing.principal} lacks the right: {right}")
+    if kind == "cluster" and operation.right == "Write":
+        where = f"topic {operation.topic}" if operation.topic else "any of its topics"
+        return NotAuthorised(f"{text}; {operation.principal} lacks the right: Write on {where}")
+    names = {"topic": operation.topic, "group": operation.group, "transactional id": operation.transactional_id}
+    right = f"{operation.right or operation.what} on {kind} {names.get(kind, '')}".rstrip()
+    return NotAuthorised(f"{text}; {operation.principal} lacks the right: {right}")
 
 
 def _by_retriability(error: KafkaError, text: str) -> StreamLearnerError:
@@ -259,39 +270,39 @@ def _by_retriability(error: KafkaError, text: str) -> StreamLearnerError:
 
 
 class Reports:
-    """What a client says beside its answers: the callback for errors of librdkafka.
+    """The callback for errors that librdkafka reports apart from the results of calls.
 
-    Wrong credentials show only here; the calls themselves say that nobody answered.
+    Wrong credentials are reported only here; the calls themselves say that no broker answered.
     """
 
-    def __init__(self, doing: Doing) -> None:
-        self._doing = doing
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
         self._stop: StreamLearnerError | None = None
         self._no_token: StreamLearnerError | None = None
 
-    def __call__(self, error: KafkaError, doing: Doing | None = None) -> None:
-        """Take a report; those that pass by themselves are forgotten."""
+    def __call__(self, error: KafkaError, operation: Operation | None = None) -> None:
+        """Keep a report, unless it may pass by itself."""
         if self._stop is not None:
             return
-        found = fault(error, doing or self._doing)
+        found = fault(error, operation or self._operation)
         if isinstance(found, (AuthenticationFailed, NotAuthorised)):
             self._stop = found
         elif error.code() in CREDENTIALS:
             self._no_token = found
 
     def take(self) -> StreamLearnerError | None:
-        """A report that a person must see to, once; None if there is none."""
+        """A report that needs a person, once; None if there is none."""
         stop, self._stop = self._stop, None
         return stop
 
     def at_last(self, found: StreamLearnerError) -> StreamLearnerError:
-        """As `instead_of`, when no more attempts are made: a token that was refused to the end is not just too old."""
+        """As `instead_of`, after the last attempt: a token that is still refused then is not merely too old."""
         cause = self.instead_of(found)
         refused = isinstance(cause, BrokerUnreachable) and TOKEN_REFUSED in cause.message
         return AuthenticationFailed(cause.message) if refused else cause
 
     def instead_of(self, found: StreamLearnerError) -> StreamLearnerError:
-        """The reported cause of an error that says only that nobody answered; else the error itself."""
+        """The reported cause, if `found` says only that no broker answered; else `found` itself."""
         if not isinstance(found, RetryLater):
             return found
         return self.take() or (self._no_token if isinstance(found, BrokerUnreachable) else None) or found

@@ -1,7 +1,4 @@
-"""Where the pieces of a checkpoint lie in the database, and their bytes.
-
-In: plans of checkpoints. Out: keys, and what makes the value of each.
-This file must never touch the database.
+"""The keys of a checkpoint's pieces, and what a checkpoint writes under each.
 
     shard     "p" <sequence u64> "d" <part u32>              a part of the delta
     shard     "p" <sequence u64> "p" <prefix u64> <bits u8>  a page
@@ -9,13 +6,15 @@ This file must never touch the database.
     default   "head"                                         head record
     default   "identity"                                     whose state this is, JSON
 
-Numbers in keys are big-endian, so that a family read in order is read in the order it was written.
+Numbers in keys are big-endian, so the keys of a column family are in the order in which they were written. The
+package's docstring says what pages, deltas and sequences are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from stream_learner.core.snapshots.pages import PagePlan, PageState, Prefix
 from stream_learner.core.snapshots.records import (
@@ -32,8 +31,28 @@ PIECE_BYTES = 1 << 20
 HEAD, VERSION, IDENTITY = b"head", b"version", b"identity"
 PIECES, PIECES_END = b"p", b"q"
 
-Piece = tuple[int, bytes, int, Callable[[], bytes]]
-"""A value to write: its shard, its key, about how many bytes, and what makes them."""
+
+class Piece(NamedTuple):
+    """A value that a checkpoint writes: its shard, its key, about how many bytes it has, and what encodes it."""
+
+    shard: int
+    key: bytes
+    size_bytes: int
+    encode: Callable[[], bytes]
+
+
+class StoredPiece(NamedTuple):
+    """A piece that a committed checkpoint consists of: the sequence it was written with, its shard, key and kind."""
+
+    sequence: int
+    shard: int
+    key: bytes
+    kind: type[DeltaRecord | PageRecord]
+
+    @property
+    def order(self) -> tuple[int, int, bytes]:
+        """Sorts pieces by the time they were written."""
+        return self[:3]
 
 
 def u64(number: int) -> bytes:
@@ -51,7 +70,7 @@ def page_key(sequence: int, prefix: Prefix) -> bytes:
 
 
 def key_of(record: DeltaRecord | PageRecord) -> bytes:
-    """Key of the piece that a record is."""
+    """The key of the piece that holds a record."""
     if isinstance(record, PageRecord):
         return page_key(record.stamp.sequence, record.prefix)
     return _delta_key(record.stamp.sequence, record.part)
@@ -64,7 +83,7 @@ def pieces_of(state: PageState) -> set[bytes]:
 
 
 def delta_keys(state: PageState) -> Iterator[tuple[int, bytes]]:
-    """Sequence and key of every part of a delta that a state needs, in the order they were written."""
+    """Sequence and key of every part of a delta that a state needs, in the order of writing."""
     ring = len(state.slot_parts)
     for sequence in range(max(1, state.sequence - ring + 1), state.sequence + 1):
         for part in range(int(state.slot_parts[sequence % ring])):
@@ -72,14 +91,14 @@ def delta_keys(state: PageState) -> Iterator[tuple[int, bytes]]:
 
 
 def plan_pieces(plan: PagePlan[StateRows], stamp: Stamp) -> Iterator[Piece]:
-    """What a checkpoint writes to a shard before its head."""
+    """The pieces that a checkpoint writes to a shard before its head."""
     sequence, parts = plan.sequence, len(plan.parts)
     for part, rows in enumerate(plan.parts):
         make = partial(encode_delta, stamp, part, parts, rows)
-        yield stamp.shard, _delta_key(sequence, part), _value_bytes(rows), make
+        yield Piece(stamp.shard, _delta_key(sequence, part), _value_bytes(rows), make)
     for prefix, rows in plan.pages:
         make = partial(encode_page, stamp, prefix, rows)
-        yield stamp.shard, page_key(sequence, prefix), _value_bytes(rows), make
+        yield Piece(stamp.shard, page_key(sequence, prefix), _value_bytes(rows), make)
 
 
 def _value_bytes(rows: StateRows) -> int:

@@ -1,13 +1,8 @@
 """Checkpoints of the learner's state in RocksDB.
 
-In: the rows changed since the last checkpoint, a function that gives the rows below a key prefix, a head
-(positions, tick, scalars). Out: after a restart, exactly the rows and the head of the last committed checkpoint.
-This file must never let a checkpoint count before all of it is on disk, or keep a second copy of the state in memory.
-
-A checkpoint consists of pages and deltas, planned and encoded as those of the snapshots (`core/snapshots/pages.py`,
-`core/snapshots/records.py`), with all state columns. A column family per shard; the default one for what belongs to
-all.
-`adapters/rocksdb/layout.py` says where each lies.
+After a restart a store gives back exactly the rows and the head (positions, tick, scalars) of the last committed
+checkpoint. The package's docstring explains pages, deltas, sequences, and what makes a checkpoint count. No second copy
+of the state is kept in memory.
 
   Step 1. `begin` plans: what the checkpoint consists of is fixed, and referred to until it is written. Beside an index
           of rows it writes the pages at once, each under a key with the new sequence: their rows come from disk.
@@ -35,11 +30,11 @@ from numpy.typing import NDArray
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from stream_learner.adapters.record_errors import error_in_state
-from stream_learner.adapters.rocksdb.copy import StoreParts
 from stream_learner.adapters.rocksdb.database import (
     MIB,
     ROWS_FAMILY,
     Database,
+    StoreParts,
     explained,
     family_name,
     holds,
@@ -53,6 +48,7 @@ from stream_learner.adapters.rocksdb.layout import (
     PIECES_END,
     VERSION,
     Piece,
+    StoredPiece,
     delta_keys,
     key_of,
     page_key,
@@ -60,7 +56,7 @@ from stream_learner.adapters.rocksdb.layout import (
     plan_pieces,
     u64,
 )
-from stream_learner.adapters.rocksdb.row_index import NOTE, Note, RowIndex
+from stream_learner.adapters.rocksdb.row_index import NOTE, CheckpointId, RowIndex
 from stream_learner.core.errors import RecordError
 from stream_learner.core.snapshots.pages import PagePlan, PagePlanner, PagePolicy, PageState, Prefix, shard_prefix
 from stream_learner.core.snapshots.records import (
@@ -81,17 +77,20 @@ from stream_learner.errors import NewerFormat, StateDamaged, StateOfAnotherModel
 STORE_FORMAT = 1
 POLICY = PagePolicy(page_bytes=512 * 1024, part_bytes=960 * 1024, ring=64, delta_share=1.0, lean=True)
 ROWS_POLICY = replace(POLICY, ring=1024, lean=False, part_bytes=240 * 1024)
-"""For a model larger than memory: pages are read for a checkpoint, so each writes a small share of them. Deltas are
-views of the rows changed: leaving out the few that pages hold would cost a copy of all. Their parts are small, for
-RocksDB holds one of every file that it merges."""
+"""The policy for a model larger than memory.
+
+A checkpoint reads the pages that it writes from disk, so it writes a small share of them. Deltas are views of the rows
+changed; not lean, because leaving out the few rows that pages hold would cost a copy of all rows. Their parts are
+small, because RocksDB holds one part of every file that it merges.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The last checkpoint: its version (a tick), digest, head as it was given, and its rows.
 
-    `rows` can be gone through once, before anything is written: blocks of rows, rising by key from the first row of the
-    first block to the last of the last (so each key once). Going through them raises StateDamaged.
+    `rows` can be iterated once, before anything is written: blocks of rows. Keys rise from the first row of the first
+    block to the last row of the last, so each key comes once. Iterating raises StateDamaged.
     """
 
     version: int
@@ -101,21 +100,26 @@ class Loaded:
 
 
 class CheckpointStore:
-    """The checkpoints of one model. For one thread at a time."""
+    """The checkpoints of one model. One thread at a time may use it."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any], ncols: int, database: Database, shards: int) -> None:
         """Use `open`."""
-        self._path, self._identity, self._ncols = path, dict(identity), ncols
-        self._database, self._db = database, database.db
-        db = self._db
-        self._families = [db.get_column_family(family_name(shard)) for shard in range(shards)]
-        self._handles = [db.get_column_family_handle(family_name(shard)) for shard in range(shards)]
+        db, names = database.db, [family_name(shard) for shard in range(shards)]
+        self._database, self._ncols = database, ncols
+        self.parts = StoreParts(
+            path,
+            dict(identity),
+            db,
+            [db.get_column_family(name) for name in names],
+            [db.get_column_family_handle(name) for name in names],
+        )
+        """Lent to the writer of a checkpoint and to copies; of no use after `close`."""
         self._planners: list[PagePlanner[StateRows]] = []
         self._versions: list[VersionRecord] = []
         self._head: HeadRecord | None = None
         self._unfinished = True
         self.rows: RowIndex | None = None
-        """The index of single rows, where the store was opened with one."""
+        """The index of single rows; None if the store was opened without."""
         if database.rows is not None:
             family, rows_bytes = db.get_column_family(ROWS_FAMILY), database.cache_bytes
             self.rows = RowIndex(path, db, family, database.rows, ncols, rows_bytes)
@@ -136,27 +140,27 @@ class CheckpointStore:
     ) -> CheckpointStore:
         """Open the state directory, or make it.
 
-        identity: JSON values that must be those the state was made with (model name, optimizer, topics). shards, ncols:
-        the same. memory_bytes: bound of RocksDB's write buffers; its block cache is small besides. rows_bytes: keep the
-        index `rows`, with this bound for write buffers and block cache together. policy: `POLICY` or, with that index,
-        `ROWS_POLICY` unless given; a state made with a larger ring keeps it. piece_bytes: bound of a page or part,
-        where that of the policy is larger; what was written before keeps its size until it is written anew. rising:
-        what of the identity is a number that may have risen since the state was made.
+        identity: JSON values that must equal those the state was made with (model name, optimizer, topics). shards,
+        ncols: must equal those of the state too. memory_bytes: bound of RocksDB's write buffers; its block cache is
+        small. rows_bytes: if given, keep the index `rows`, and bound write buffers and block cache together. policy:
+        by default `POLICY`, or `ROWS_POLICY` with that index; a state made with a larger ring keeps its ring.
+        piece_bytes: bound of a page or part, if smaller than the policy's; pieces written before keep their size until
+        they are written anew. rising: names in the identity whose number may have risen since the state was made.
         Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
         """
-        place = Path(path)
+        directory = Path(path)
         whole = {**identity, "shards": shards, "ncols": ncols, "store_format": STORE_FORMAT}
         whole = orjson.loads(orjson.dumps(whole))
         policy = policy or (POLICY if rows_bytes is None else ROWS_POLICY)
         if piece_bytes is not None:
             smaller = {name: min(getattr(policy, name), piece_bytes) for name in ("page_bytes", "part_bytes")}
             policy = replace(policy, **smaller)
-        with explained(place):
-            place.mkdir(parents=True, exist_ok=True)
-            database = open_database(place, shards, memory_bytes, rows_bytes)
+        with explained(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            database = open_database(directory, shards, memory_bytes, rows_bytes)
             try:
-                theirs = _check_identity(place, database.db, whole, rising)
-                store = cls(place, theirs, ncols, database, shards)
+                theirs = _check_identity(directory, database.db, whole, rising)
+                store = cls(directory, theirs, ncols, database, shards)
                 store._recover(policy)
             except BaseException:
                 database.db.close()
@@ -164,7 +168,7 @@ class CheckpointStore:
         return store
 
     def load(self) -> Loaded | None:
-        """The last checkpoint that was committed, None in a new directory."""
+        """The last committed checkpoint; None in a new directory."""
         if self._head is None:
             return None
         version = self._versions[0]
@@ -176,51 +180,53 @@ class CheckpointStore:
         return self._database.memory()
 
     @property
-    def last(self) -> Note:
+    def last(self) -> CheckpointId:
         """Sequence and tick of the last committed checkpoint."""
-        return Note(0, -1) if self._head is None else Note(self._head.stamp.sequence, self._head.stamp.version)
+        return (
+            CheckpointId(0, -1)
+            if self._head is None
+            else CheckpointId(self._head.stamp.sequence, self._head.stamp.version)
+        )
 
-    def pieces_after(self, sequence: int) -> Iterator[tuple[Note, StateRows]]:
-        """The pages and deltas of the last checkpoint that were written after that of a sequence, oldest first.
+    def pieces_after(self, sequence: int) -> Iterator[tuple[CheckpointId, StateRows]]:
+        """The pages and deltas of the last checkpoint with a higher sequence than this, oldest first.
 
-        They hold every row that changed after it, whatever else.
+        They hold every row that changed after the checkpoint of that sequence, and others too.
         """
-        for written, shard, key, kind in sorted(self._places(), key=lambda place: place[:3]):
-            if written > sequence:
-                yield self._piece(written, shard, key, kind)
+        for piece in sorted(self._stored_pieces(), key=lambda piece: piece.order):
+            if piece.sequence > sequence:
+                yield self._read_piece(piece)
 
     def changed_after(self, tick: int) -> NDArray[np.uint64]:
-        """Keys of all rows of the last checkpoint that were touched after a tick, each once, rising."""
+        """The keys of all rows of the last checkpoint that were touched after a tick, each once, ordered."""
         found = [np.empty(0, np.uint64)]
-        with explained(self._path):
-            for written, shard, key, kind in sorted(self._places(), key=lambda place: place[:3], reverse=True):
-                note, rows = self._piece(written, shard, key, kind)
-                if note.tick <= tick:
+        with explained(self.parts.path):
+            for piece in sorted(self._stored_pieces(), key=lambda piece: piece.order, reverse=True):
+                written, rows = self._read_piece(piece)
+                if written.tick <= tick:
                     break
                 found.append(rows.keys[rows.touched > tick])
         return np.unique(np.concatenate(found))
 
-    def _places(self) -> Iterator[tuple[int, int, bytes, type[DeltaRecord | PageRecord]]]:
-        """Sequence, shard, key and kind of the pieces that the last checkpoint is made of."""
+    def _stored_pieces(self) -> Iterator[StoredPiece]:
+        """The pieces that the last checkpoint consists of."""
         for shard, version in enumerate(self._versions):
             for sequence, key in delta_keys(version.state):
-                yield sequence, shard, key, DeltaRecord
+                yield StoredPiece(sequence, shard, key, DeltaRecord)
             for prefix, sequence in version.state.pages:
-                yield sequence, shard, page_key(sequence, prefix), PageRecord
+                yield StoredPiece(sequence, shard, page_key(sequence, prefix), PageRecord)
 
-    def _piece(
-        self, sequence: int, shard: int, key: bytes, kind: type[DeltaRecord | PageRecord]
-    ) -> tuple[Note, StateRows]:
-        stamp = self._versions[shard].stamp._replace(sequence=sequence)
-        record = self._record(self._families[shard], key, kind, stamp)
-        return Note(sequence, record.stamp.version), record.rows
+    def _read_piece(self, piece: StoredPiece) -> tuple[CheckpointId, StateRows]:
+        stamp = self._versions[piece.shard].stamp._replace(sequence=piece.sequence)
+        record = self._record(self.parts.families[piece.shard], piece.key, piece.kind, stamp)
+        return CheckpointId(piece.sequence, record.stamp.version), record.rows
 
     def drop_rows(self) -> None:
-        """Delete an index of single rows that an earlier process has left, where this one keeps none."""
+        """Delete the index of single rows that an earlier process has left, if this process keeps none."""
         if self._database.leftover:
-            with explained(self._path):
-                self._db.delete(NOTE)
-                self._db.drop_column_family(ROWS_FAMILY)
+            with explained(self.parts.path):
+                self.parts.db.delete(NOTE)
+                self.parts.db.drop_column_family(ROWS_FAMILY)
 
     def begin(
         self,
@@ -231,14 +237,14 @@ class CheckpointStore:
         digest: int,
         head: Mapping[str, Any],
     ) -> CheckpointWriter:
-        """Begin the next checkpoint; a writer begun before and not committed must not be used any more.
+        """Begin the next checkpoint. An earlier writer that was not committed must not be used any more.
 
-        changed: all rows changed since the last committed checkpoint (the first time: any), sorted by key, each key
-        once, with their columns now. rows_of: all rows with a prefix, sorted by key, as of now; called here only.
-        The arrays of both must not change before the commit. head: JSON values, given back as they are.
-        Raises ValueError for a head that JSON cannot keep; DiskFull, with an index of rows.
+        changed: all rows changed since the last committed checkpoint (before the first one: any rows), sorted by key,
+        each key once, with their present columns. rows_of: gives all rows with a prefix, sorted by key, as of now; it
+        is called only within this call. The arrays of both must not change before the commit. head: JSON values, given
+        back as they are by `load`. Raises ValueError for a head that JSON cannot hold; DiskFull, with an index of rows.
         """
-        with explained(self._path):
+        with explained(self.parts.path):
             if self._unfinished:
                 self._delete_unfinished()
             self._unfinished = True
@@ -252,39 +258,40 @@ class CheckpointStore:
         batch = WriteBatch(raw_mode=True)
         batch.put(HEAD, encode_head(stamps[0], {"head": dict(head)}))
         for shard, (plan, stamp) in enumerate(zip(plans, stamps, strict=True)):
-            batch.put(VERSION, encode_version(stamp, digest, 0, plan.state), self._handles[shard])
+            batch.put(VERSION, encode_version(stamp, digest, 0, plan.state), self.parts.handles[shard])
             for key in pieces_of(self._planners[shard].state) - pieces_of(plan.state):
-                batch.delete(key, self._handles[shard])
+                batch.delete(key, self.parts.handles[shard])
         pieces = [piece for plan, stamp in zip(plans, stamps, strict=True) for piece in plan_pieces(plan, stamp)]
-        return CheckpointWriter(self, deque(pieces), batch, plans)
+        return CheckpointWriter(self.parts, deque(pieces), batch, lambda: self._committed(plans))
+
+    def _committed(self, plans: list[PagePlan[StateRows]]) -> None:
+        """Go on from a checkpoint that is on disk now."""
+        for planner, plan in zip(self._planners, plans, strict=True):
+            planner.commit(plan)
+        self._unfinished = False
+        self._read_head()
 
     def _page_writer(self, shard: int, version: int) -> Callable[[int, Prefix, StateRows], None] | None:
-        """What writes a page as soon as it is planned; None where the rows of pages are in memory anyhow."""
+        """A function that writes a page as soon as it is planned; None if the rows of pages are in memory anyhow."""
         if self.rows is None:
             return None
 
         def write(sequence: int, prefix: Prefix, rows: StateRows) -> None:
             batch = WriteBatch(raw_mode=True)
             stamp = Stamp(shard, len(self._planners), sequence, 0, version)
-            batch.put(page_key(sequence, prefix), encode_page(stamp, prefix, rows), self._handles[shard])
-            with explained(self._path):
-                self._db.write(batch)
+            batch.put(page_key(sequence, prefix), encode_page(stamp, prefix, rows), self.parts.handles[shard])
+            self.parts.write(batch)
 
         return write
 
-    @property
-    def parts(self) -> StoreParts:
-        """What it is made of, for copies of it; of no use after `close`."""
-        return StoreParts(self._path, self._identity, self._db, self._families, self._handles)
-
     def close(self) -> None:
-        """Let go of the directory. Raises StateDamaged, DiskFull: what counts is whole on disk all the same."""
+        """Close the database. Raises StateDamaged, DiskFull; the last checkpoint is whole on disk even then."""
         if self.rows is not None:
             self.rows.close()
-        self._families.clear()
-        self._handles.clear()
-        with explained(self._path):
-            self._db.close()
+        self.parts.families.clear()
+        self.parts.handles.clear()
+        with explained(self.parts.path):
+            self.parts.db.close()
 
     def __enter__(self) -> CheckpointStore:
         return self
@@ -293,23 +300,23 @@ class CheckpointStore:
         self.close()
 
     def _read_head(self) -> None:
-        head = self._db.get(HEAD)
+        head = self.parts.db.get(HEAD)
         if head is None:
             return
         self._head = _expect(HeadRecord, self._decode(HEAD, head))
         if not _is_head(self._head.content):
-            raise StateDamaged(f"{self._path}: the head of the checkpoint says nothing that can be used")
+            raise StateDamaged(f"{self.parts.path}: the head of the checkpoint says nothing that can be used")
         self._versions = [
-            _expect(VersionRecord, self._decode(VERSION, family.get(VERSION) or b"")) for family in self._families
+            _expect(VersionRecord, self._decode(VERSION, family.get(VERSION) or b"")) for family in self.parts.families
         ]
         for shard, version in enumerate(self._versions):
             if version.stamp != self._head.stamp._replace(shard=shard):
-                raise StateDamaged(f"{self._path}: shard {shard} is not of the checkpoint of the head")
+                raise StateDamaged(f"{self.parts.path}: shard {shard} is not of the checkpoint of the head")
 
     def _recover(self, policy: PagePolicy) -> None:
-        """Read what the last head says, and delete what is newer than it."""
+        """Go on from the last head, and delete pieces that are newer than it."""
         self._read_head()
-        shards = len(self._families)
+        shards = len(self.parts.families)
         ring = max([policy.ring, *(len(version.state.slot_parts) for version in self._versions)])
         policy = replace(policy, ring=ring)
         states: Sequence[PageState | None] = [_with_ring(v.state, ring) for v in self._versions] or [None] * shards
@@ -319,20 +326,20 @@ class CheckpointStore:
     def _delete_unfinished(self) -> None:
         sequence = u64(self._planners[0].state.sequence + 1)
         batch = WriteBatch(raw_mode=True)
-        for family, handle in zip(self._families, self._handles, strict=True):
+        for family, handle in zip(self.parts.families, self.parts.handles, strict=True):
             if holds(family, PIECES + sequence, PIECES_END):
                 batch.delete_range(PIECES + sequence, PIECES_END, handle)
         if len(batch):
-            self._db.write(batch)
+            self.parts.db.write(batch)
         self._unfinished = False
 
     def _load_rows(self) -> Iterator[StateRows]:
-        with explained(self._path):
-            for family, version in zip(self._families, self._versions, strict=True):
+        with explained(self.parts.path):
+            for family, version in zip(self.parts.families, self._versions, strict=True):
                 yield from self._load_shard(family, version)
 
     def _load_shard(self, family: Rdict, version: VersionRecord) -> Iterator[StateRows]:
-        """The pages in the order of their keys, each with the changes since it was written."""
+        """The rows of a shard: its pages in the order of keys, each with the changes since it was written."""
         state, stamp = version.state, version.stamp
         firsts = np.array([prefix.bits for prefix, _ in state.pages], np.uint64)
         written = np.array([sequence for _, sequence in state.pages], np.int64)
@@ -352,57 +359,46 @@ class CheckpointStore:
         return rows
 
     def _record(self, family: Rdict, key: bytes, kind: type[DeltaRecord | PageRecord], stamp: Stamp) -> Any:
-        """One piece, which must be there, and be what its key says."""
+        """The record of one piece. Raises StateDamaged if it is missing, or is not what its key says."""
         value = family.get(key)
         if value is None:
-            raise StateDamaged(f"{self._path}: piece {key.hex()} of the checkpoint is missing")
+            raise StateDamaged(f"{self.parts.path}: piece {key.hex()} of the checkpoint is missing")
         record = _expect(kind, self._decode(None, value))
         rows = record.rows
         whose = (record.stamp.shard, record.stamp.sequence, rows.ncols)
         whole = whose == (stamp.shard, stamp.sequence, self._ncols) and key_of(record) == key
         if not isinstance(rows, StateRows) or not whole:
-            raise StateDamaged(f"{self._path}: piece {key.hex()} holds rows of another place")
+            raise StateDamaged(f"{self.parts.path}: piece {key.hex()} holds rows of another place")
         return record
 
     def _decode(self, key: bytes | None, value: bytes) -> Record:
         try:
             return decode(key, value)
         except RecordError as error:
-            raise error_in_state(error, self._path) from error
+            raise error_in_state(error, self.parts.path) from error
 
 
 class CheckpointWriter:
-    """A checkpoint being written. Dropped before `commit`, it never was."""
+    """A checkpoint being written. One that is dropped before `commit` leaves nothing that counts."""
 
     def __init__(
-        self,
-        store: CheckpointStore,
-        pieces: deque[Piece],
-        last_batch: WriteBatch,
-        plans: list[PagePlan[StateRows]],
+        self, parts: StoreParts, pieces: deque[Piece], last_batch: WriteBatch, committed: Callable[[], None]
     ) -> None:
-        """Use `CheckpointStore.begin`."""
-        self._store, self._pieces, self._last_batch, self._plans = store, pieces, last_batch, plans
-
-    @property
-    def steps_left(self) -> int:
-        """Values not written yet, an upper bound of the steps."""
-        return len(self._pieces)
+        """Use `CheckpointStore.begin`. committed: called once the checkpoint is on disk."""
+        self._parts, self._pieces, self._last_batch, self._committed = parts, pieces, last_batch, committed
 
     def step(self) -> bool:
         """Write up to 1 MiB (always one value at least); false once there is nothing left but to commit.
 
         Raises DiskFull.
         """
-        store, size = self._store, 0
-        batch = WriteBatch(raw_mode=True)
-        while self._pieces and (not size or size + self._pieces[0][2] <= PIECE_BYTES):
-            shard, key, value_bytes, make = self._pieces.popleft()
-            batch.put(key, make(), store._handles[shard])
-            size += value_bytes
-        if size:
-            with explained(store._path):
-                store._db.write(batch)
+        batch, size_bytes = WriteBatch(raw_mode=True), 0
+        while self._pieces and (not size_bytes or size_bytes + self._pieces[0].size_bytes <= PIECE_BYTES):
+            piece = self._pieces.popleft()
+            batch.put(piece.key, piece.encode(), self._parts.handles[piece.shard])
+            size_bytes += piece.size_bytes
+        if size_bytes:
+            self._parts.write(batch)
         return bool(self._pieces)
 
     def commit(self) -> None:
@@ -412,19 +408,12 @@ class CheckpointWriter:
         """
         while self.step():
             pass
-        store = self._store
-        durable = WriteOptions()
-        durable.sync = True
-        with explained(store._path):
-            store._db.write(self._last_batch, durable)
-        for planner, plan in zip(store._planners, self._plans, strict=True):
-            planner.commit(plan)
-        store._unfinished = False
-        store._read_head()
+        self._parts.write(self._last_batch, durable=True)
+        self._committed()
 
 
 def _check_identity(path: Path, db: Rdict, identity: Mapping[str, Any], rising: frozenset[str]) -> Mapping[str, Any]:
-    """Note whose state this is in a new directory; compare in any other. Returns what is noted."""
+    """Store the identity in a new directory, compare it in any other. Returns the identity that is stored."""
     found = db.get(IDENTITY)
     if found is None:
         durable = WriteOptions()
@@ -442,7 +431,7 @@ def _check_identity(path: Path, db: Rdict, identity: Mapping[str, Any], rising: 
 
 
 def differing_identity(theirs: Mapping[str, Any], mine: Mapping[str, Any], rising: frozenset[str]) -> list[str]:
-    """In what a state is another one's. rising: numbers that may be smaller there.
+    """The names in which two identities differ. rising: names whose number may be smaller in `theirs`.
 
     >>> differing_identity({"model": "m", "partitions": 2}, {"model": "m", "partitions": 4}, frozenset({"partitions"}))
     []
@@ -458,7 +447,10 @@ def differing_identity(theirs: Mapping[str, Any], mine: Mapping[str, Any], risin
 
 
 def _with_ring(state: PageState, ring: int) -> PageState:
-    """The same with a ring at least as large. Keys of deltas do not depend on it, so none has to be written again."""
+    """A state with a ring of another size, at least as large.
+
+    No delta is written again: keys do not depend on the ring.
+    """
     held, last = state.slot_parts, state.sequence
     numbers = np.arange(max(0, last - len(held) + 1), last + 1)
     slot_parts = np.zeros(ring, np.int64)
@@ -467,7 +459,7 @@ def _with_ring(state: PageState, ring: int) -> PageState:
 
 
 def _is_head(content: Mapping[str, Any]) -> bool:
-    """Whether a head record holds what `begin` has put into it."""
+    """Whether a head record has the form that `begin` gives it."""
     return isinstance(content.get("head"), dict)
 
 

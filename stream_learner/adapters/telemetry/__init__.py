@@ -1,1 +1,7 @@
-"""Metrics and logs."""
+"""Telemetry: metrics and logs of a process.
+
+`metric_names.py` declares every metric; `docs/metrics.md` is made from it. `metrics.py` holds the values of one
+process, writes them as Prometheus text, and merges the texts of several processes. `logs.py` sends every log and every
+warning of Python to stderr, as events with fields. `adapters/http/thread.py` serves the metrics. Roles and operations
+call all three.
+"""

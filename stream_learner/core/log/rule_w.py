@@ -23,6 +23,10 @@ from stream_learner.core.log.examples import MAX_BYTES, ExampleBatch, encode_exa
 from stream_learner.core.log.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts, detach_codes, encode_mark
 from stream_learner.core.log.rule_r import RuleR
 
+MAX_OUTSTANDING = 64
+"""Records appended and not acknowledged, at most, before the next tick is made. So an attempt that loses leaves no more
+than this behind."""
+
 
 class Ack(Enum):
     """Whether an acknowledged offset is the expected one, or a foreign one."""

@@ -1,8 +1,4 @@
-"""Rows of a model, sorted by key: what pages and deltas are made of.
-
-In: arrays. Out: the same arrays cut, filtered, measured. Two kinds: `WeightRows` for scorers, `StateRows` for learners.
-This file must never change an array that it was given.
-"""
+"""Rows of a model, sorted by key, as pages and deltas hold them: `WeightRows` for scorers, `StateRows` for learners."""
 
 from __future__ import annotations
 
@@ -12,6 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from stream_learner.core.model.table.rows import StateRows, joined
+
+__all__ = ["AnyRows", "Rows", "StateRows", "WeightRows", "last_of_each_key", "row_bytes", "rows_between"]
 
 KEY_BYTES = 8
 WEIGHT_BYTES = 4
@@ -39,7 +39,7 @@ class WeightRows:
         return WeightRows(self.keys[start:stop], self.weights[start:stop])
 
     def where(self, mask: NDArray[np.bool_]) -> WeightRows:
-        """The rows whose place in `mask` bool[r] is true."""
+        """The rows for which `mask` bool[r] is true."""
         return WeightRows(self.keys[mask], self.weights[mask])
 
     def of_page(self) -> WeightRows:
@@ -48,45 +48,12 @@ class WeightRows:
         return self if kept.all() else self.where(kept)
 
 
-@dataclass(frozen=True, slots=True)
-class StateRows:
-    """Optimizer state of a checkpoint: keys u64[r], rising; columns f64[r, ncols]; touched i64[r], a tick or -1."""
-
-    keys: NDArray[np.uint64]
-    columns: NDArray[np.float64]
-    touched: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    @property
-    def ncols(self) -> int:
-        """Number of state columns, at least 1."""
-        return int(self.columns.shape[1])
-
-    def part(self, start: int, stop: int) -> StateRows:
-        """Rows start to stop - 1, as views."""
-        return StateRows(self.keys[start:stop], self.columns[start:stop], self.touched[start:stop])
-
-    def where(self, mask: NDArray[np.bool_]) -> StateRows:
-        """The rows whose place in `mask` bool[r] is true."""
-        return StateRows(self.keys[mask], self.columns[mask], self.touched[mask])
-
-    def of_page(self) -> StateRows:
-        """The rows that a page holds: those that ever changed.
-
-        One whose columns are all zero again stays, with its tick: scorers may not have been told yet.
-        """
-        kept = self.touched >= 0
-        return self if kept.all() else self.where(kept)
-
-
 Rows = TypeVar("Rows", WeightRows, StateRows)
 AnyRows = WeightRows | StateRows
 
 
 def row_bytes(ncols: int) -> int:
-    """Bytes of one row in a record: with its weight if `ncols` is 0, else with its state columns."""
+    """Bytes of one row in a page or delta: with its weight if `ncols` is 0, else with its tick and state columns."""
     return KEY_BYTES + (TOUCHED_BYTES + COLUMN_BYTES * ncols if ncols else WEIGHT_BYTES)
 
 
@@ -98,9 +65,7 @@ def rows_between(rows: Rows, first: int, last: int) -> Rows:
 
 
 def last_of_each_key(blocks: Sequence[StateRows]) -> StateRows:
-    """One block, rising by key, with the last row of every key in blocks given oldest first. At least one block."""
-    newest_first = blocks[::-1]
-    keys, place = np.unique(np.concatenate([block.keys for block in newest_first]), return_index=True)
-    columns = np.concatenate([block.columns for block in newest_first])
-    touched = np.concatenate([block.touched for block in newest_first])
-    return StateRows(keys, columns[place], touched[place])
+    """The last row of every key in one or more blocks, given oldest first; rising by key."""
+    newest_first = joined(blocks[::-1])
+    keys, first = np.unique(newest_first.keys, return_index=True)
+    return StateRows(keys, newest_first.columns[first], newest_first.touched[first])

@@ -1,8 +1,4 @@
-"""What every reader of example files hands out, whatever the format.
-
-In: nothing. Out: the types of a parsed block of lines.
-This file must never open a file, or know a format.
-"""
+"""The types of a parsed block of lines, the same for every format."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """CSV text: cells of named columns, one example a line (RFC 4180, but no newlines inside quotes).
 
-In: whole lines, and what the columns are. Out: examples.
-This file must never guess what a column means: it is the label, the weight, left out, or a feature by its name.
+A column is the label, the weight, left out, or a feature by its name. Nothing is guessed from its cells.
 
 | a cell | becomes |
 |---|---|
@@ -11,10 +10,12 @@ This file must never guess what a column means: it is the label, the weight, lef
 
 `N` is the name of the column, as `feature_keys` writes it.
 
-Crosses and bias are those of the specification; so the features are those that the joiner makes of the JSON object
-with the same fields, where text that looks like a number is written as one. A number has a sign, a point and an
-exponent, or not; blanks around it are left out. Text keeps its blanks. Equal keys of a line are summed; a sum of 0 is
-no feature.
+Crosses and bias are those of the specification. The features are therefore the ones that the joiner makes of a JSON
+object with the same fields, in which text that looks like a number is written as a number. A number may have a sign, a
+point and an exponent; blanks around it are ignored. Text keeps its blanks. The values of equal keys of a line are
+summed; a sum of 0 is no feature.
+
+The kernel never reads behind the newline that ends a line: every search stops at it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,43 @@ import numpy as np
 
 from stream_learner.core.events.fast import layout as ctx
 from stream_learner.core.events.fast.fields import FieldMemory
+from stream_learner.core.events.fast.finish import emit, finish_row, start_row
+from stream_learner.core.events.fast.layout import (
+    CTX_MAX_VALUE_BYTES,
+    CTX_TEXT,
+    FAIL,
+    ROW_NUMBER,
+    ROW_SLOT,
+    TAKE_CATEGORY,
+)
+from stream_learner.core.events.fast.strings import category_key
+from stream_learner.core.events.fast.values import take_number
 from stream_learner.core.events.feature_spec import FeatureSpec, covered
 from stream_learner.core.events.plan import Plan
+from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of
-from stream_learner.evaluate.formats import csv_kernel as cells
-from stream_learner.evaluate.formats import work_layout as lay
+from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, store_byte
+from stream_learner.evaluate.formats import kernel_state as lay
 from stream_learner.evaluate.formats.base import Parsed
-from stream_learner.evaluate.formats.line_work import LineWork
+from stream_learner.evaluate.formats.kernel_parser import KernelParser
+from stream_learner.evaluate.formats.kernel_state import (
+    KEPT,
+    NEWLINE,
+    PASSED_OVER,
+    RETURN,
+    SPACE,
+    STOPPED,
+    TAB,
+    State,
+    ends_line,
+    find_either,
+    has_room,
+    keep,
+    next_line,
+    note_fault,
+    read_decimal,
+    settle,
+)
 
 
 def csv_names(line: bytes, separator: str = ",", quote: str | None = '"') -> tuple[str, ...]:
@@ -67,12 +98,12 @@ def check_names(names: Sequence[str]) -> None:
             raise ValueError(f"column {place} has the name of column {names.index(name) + 1}, {name!r}")
 
 
-def column_place(names: Sequence[str], wanted: str | int) -> int:
-    """The place, from 0, of the column of a name, or of a number from 1 where no name is that.
+def column_index(names: Sequence[str], wanted: str | int) -> int:
+    """The index, from 0, of the column with this name; if there is none, of the column with this number from 1.
 
     Raises ValueError naming the nearest name.
 
-    >>> column_place(["label", "site"], "site"), column_place(["label", "site"], "1")
+    >>> column_index(["label", "site"], "site"), column_index(["label", "site"], "1")
     (1, 0)
     """
     text = str(wanted)
@@ -84,15 +115,15 @@ def column_place(names: Sequence[str], wanted: str | int) -> int:
 
 
 def _hint(name: str, names: Sequence[str]) -> str:
-    """What may have been meant."""
+    """The nearest name, or all names, for the message of an error."""
     near = difflib.get_close_matches(name, names, 1)
     return f"; the nearest is {near[0]!r}" if near else f"; there are {', '.join(map(repr, names[:10]))}"
 
 
 def check_spec(names: Sequence[str], features: FeatureSpec, *, nested: bool = False) -> None:
-    """Raise ValueError where the specification names what is no column nor above one (`user` for `user.age`).
+    """Raise ValueError if the specification names neither a column nor a prefix of one (`user` of `user.age`).
 
-    nested: columns may hold others, so that a name below one may be there too.
+    nested: columns may hold fields, so that `user.age` may be a field of the column `user`.
     """
     used = [*features.include, *features.exclude, *features.fields, *features.categorical]
     for name in [*used, *(name for cross in features.crosses for name in cross)]:
@@ -115,10 +146,11 @@ class CsvText:
         separator: str = ",",
         quote: str | None = '"',
     ) -> None:
-        """columns: their names, in order. header: line 1 has the names and is left out. label, weight: by name, or
-        by place from 1; where the label is None or a cell empty there is nothing to learn, and an empty weight is 1.
+        """columns: their names, in order. header: line 1 has the names and is left out. label, weight: columns by name,
+        or by number from 1. Without a label column, or with an empty label cell, there is nothing to learn; an empty
+        weight is 1.
 
-        Raises ValueError for names, places or characters that cannot be.
+        Raises ValueError for names, numbers or characters that cannot be used.
         """
         check_names(columns)
         _check_characters(separator, quote)
@@ -129,11 +161,11 @@ class CsvText:
         self._columns = columns
         self._header = header
         self._table = _table(memory, columns, roles, spec)
-        self._work = LineWork(memory, _expected(len(columns), spec))
-        self._work.set(lay.COLUMNS, address_of(self._table))
-        self._work.set(lay.COLUMN_COUNT, len(columns))
-        self._work.set(lay.SEPARATOR, ord(separator))
-        self._work.set(lay.QUOTE, -1 if quote is None else ord(quote))
+        self._work = KernelParser(memory, _expected(len(columns), spec))
+        self._work.state.columns = address_of(self._table)
+        self._work.state.column_count = len(columns)
+        self._work.state.separator = ord(separator)
+        self._work.state.quote = -1 if quote is None else ord(quote)
 
     def parse(self, text: bytes | memoryview, first_line: int) -> Parsed:
         """The examples of whole lines, the first of which has number `first_line`."""
@@ -141,7 +173,7 @@ class CsvText:
             view = memoryview(text)
             behind = bytes(view).find(b"\n") + 1
             text, first_line = view[behind or len(view) :], 2
-        return self._work.run(cells.csv_lines, text, first_line)
+        return self._work.run(csv_lines, text, first_line)
 
 
 def _check_characters(separator: str, quote: str | None) -> None:
@@ -153,11 +185,11 @@ def _check_characters(separator: str, quote: str | None) -> None:
 
 
 def _roles(columns: Sequence[str], label: str | int | None, weight: str | int | None) -> dict[int, int]:
-    """What columns are, by place, that are no features."""
+    """Label and weight: the kind of column by its index."""
     roles: dict[int, int] = {}
-    for kind, wanted in ((cells.LABEL, label), (cells.WEIGHT, weight)):
+    for kind, wanted in ((LABEL, label), (WEIGHT, weight)):
         if wanted is not None:
-            place = column_place(columns, wanted)
+            place = column_index(columns, wanted)
             if place in roles:
                 raise ValueError(f"column {columns[place]!r} cannot be label and weight")
             roles[place] = kind
@@ -165,25 +197,220 @@ def _roles(columns: Sequence[str], label: str | int | None, weight: str | int | 
 
 
 def _table(memory: FieldMemory, columns: Sequence[str], roles: dict[int, int], spec: FeatureSpec) -> np.ndarray:
-    """Kind and address of the row of each column, i64[columns, 2]."""
+    """For each column its kind, and the address of what the decoder knows of the field: i64[columns, 2]."""
     offsets = [memory.column(name) for name in columns]
     rows = memory.get(ctx.CTX_ROWS)
     table = np.empty((len(columns), 2), np.int64)
     for place, (name, offset) in enumerate(zip(columns, offsets, strict=True)):
-        feature = cells.FEATURE if spec.takes(name) else cells.IGNORED
+        feature = FEATURE if spec.takes(name) else IGNORED
         table[place] = roles.get(place, feature), rows + offset
     return table
 
 
 def _expected(columns: int, spec: FeatureSpec) -> dict[int, str]:
     return {
-        cells.BAD_LABEL: "a finite number as label, or true or false",
-        cells.BAD_WEIGHT: "a finite number of 0 or more as weight",
-        cells.INFINITE: "a finite number, or the column listed as categorical",
-        cells.TOO_LONG: f"a text of at most {spec.max_value_bytes:,} bytes",
-        cells.TOO_MANY: f"at most {spec.max_features:,} features, crosses among them, with finite values",
-        cells.UNCLOSED: "a closing quote on the same line",
-        cells.BEHIND_QUOTE: "a separator or the end of the line behind the closing quote",
-        cells.FEW_CELLS: f"{columns:,} cells, but the line ends here",
-        cells.MANY_CELLS: f"{columns:,} cells, but there are more from here on",
+        BAD_LABEL: "a finite number as label, or true or false",
+        BAD_WEIGHT: "a finite number of 0 or more as weight",
+        INFINITE: "a finite number, or the column listed as categorical",
+        TOO_LONG: f"a text of at most {spec.max_value_bytes:,} bytes",
+        TOO_MANY: f"at most {spec.max_features:,} features, crosses among them, with finite values",
+        UNCLOSED: "a closing quote on the same line",
+        BEHIND_QUOTE: "a separator or the end of the line behind the closing quote",
+        FEW_CELLS: f"{columns:,} cells, but the line ends here",
+        MANY_CELLS: f"{columns:,} cells, but there are more from here on",
     }
+
+
+# Kinds of columns: the first of the two words of a column in the table.
+IGNORED, FEATURE, LABEL, WEIGHT = 0, 1, 2, 3
+
+# Faults.
+BAD_LABEL, BAD_WEIGHT, INFINITE, TOO_LONG, TOO_MANY = -1, -2, -3, -4, -5
+UNCLOSED, BEHIND_QUOTE, FEW_CELLS, MANY_CELLS = -6, -7, -8, -9
+
+_TRUE = np.uint64(int.from_bytes(b"true", "little"))
+_FALSE = np.uint64(int.from_bytes(b"false", "little"))
+_SMALL_4 = np.uint64(0x20202020)
+_SMALL_5 = np.uint64(0x2020202020)
+_BYTES_4 = np.uint64(0xFFFFFFFF)
+_BYTES_5 = np.uint64(0xFFFFFFFFFF)
+
+
+@kernel
+def _number(state: State, text: int, stop: int):  # type: ignore[no-untyped-def]
+    """Read [text, stop) as a number, without the blanks around it: (result, value).
+
+    The result is KEPT; PASSED_OVER if it is no number; STOPPED if its value must be decided by Python first.
+    """
+    at = text
+    while at < stop and (load_byte(at) == SPACE or load_byte(at) == TAB):
+        at += 1
+    behind, value, certain = read_decimal(at)
+    if behind < 0:
+        return PASSED_OVER, 0.0
+    end = behind
+    while end < stop and (load_byte(end) == SPACE or load_byte(end) == TAB):
+        end += 1
+    if end != stop:
+        return PASSED_OVER, 0.0
+    if not certain:
+        value, known = settle(state, at, behind)
+        if not known:
+            return STOPPED, 0.0
+    return KEPT, value
+
+
+@inlined
+def _may_be_number(byte):  # type: ignore[no-untyped-def]
+    """Whether a number can begin with this byte: a digit, a sign, a point, a blank."""
+    return (byte >= 0x2B and byte <= 0x39 and byte != 0x2C and byte != 0x2F) or byte == SPACE or byte == TAB
+
+
+@inlined
+def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped-def]
+    """Add the feature of a cell that is not empty. Returns KEPT, STOPPED or a fault."""
+    if load_int(row + ROW_NUMBER) != TAKE_CATEGORY and _may_be_number(load_byte(text)):
+        answer, value = _number(state, text, text + length)
+        if answer == STOPPED:
+            return STOPPED
+        if answer == KEPT:
+            if not np.isfinite(value):
+                return INFINITE
+            return KEPT if take_number(context, row, value) else TOO_MANY
+    if length > load_int(context + CTX_MAX_VALUE_BYTES):
+        return TOO_LONG
+    key = category_key(context, row, text, length, True)
+    return KEPT if emit(context, load_int(row + ROW_SLOT), key, 1.0) else TOO_MANY
+
+
+@kernel
+def _read_label(state: State, text: int, length: int):  # type: ignore[no-untyped-def]
+    """The label in a cell that is not empty, `true` and `false` among them: (KEPT, STOPPED or a fault, label)."""
+    word = load_word(text)
+    if length == 4 and (word & _BYTES_4) | _SMALL_4 == _TRUE:
+        return KEPT, 1.0
+    if length == 5 and (word & _BYTES_5) | _SMALL_5 == _FALSE:
+        return KEPT, 0.0
+    answer, label = _number(state, text, text + length)
+    if answer == PASSED_OVER or not np.isfinite(label):
+        return BAD_LABEL, np.nan
+    return answer, label
+
+
+@kernel
+def _read_weight(state: State, text: int, length: int):  # type: ignore[no-untyped-def]
+    """The weight in a cell that is not empty: (KEPT, STOPPED or a fault, weight)."""
+    answer, weight = _number(state, text, text + length)
+    if answer == PASSED_OVER or not np.isfinite(weight) or weight < 0.0:
+        return BAD_WEIGHT, 0.0
+    return answer, abs(weight)
+
+
+@kernel
+def _undouble(context: int, text: int, quote: int):  # type: ignore[no-untyped-def]
+    """Write a quoted text, with each doubled quote as one, into scratch memory: (its address, length, end in the line).
+
+    A text that is too long is cut one byte behind the limit. The end is FAIL if there is no closing quote.
+    """
+    out = load_int(context + CTX_TEXT)
+    most = load_int(context + CTX_MAX_VALUE_BYTES)
+    length = 0
+    while True:
+        byte = load_byte(text)
+        if byte == quote:
+            text += 1
+            if load_byte(text) != quote:
+                break
+        elif byte == NEWLINE:
+            return out, length, FAIL
+        if length <= most:
+            store_byte(out + length, byte)
+            length += 1
+        text += 1
+    store_byte(out + length, NEWLINE)
+    return out, length, text
+
+
+@kernel
+def _quoted_cell(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+    """Read the quoted cell at an address: (address of its text, length, address behind its closing quote).
+
+    If it is faulty: (address of the fault, fault, FAIL).
+    """
+    quote = state.quote
+    text = at + 1
+    close = find_either(text, quote, NEWLINE)
+    if load_byte(close) == NEWLINE:
+        return at, UNCLOSED, FAIL
+    length = close - text
+    behind = close + 1
+    if load_byte(behind) == quote:
+        text, length, behind = _undouble(context, text, quote)
+        if behind < 0:
+            return at, UNCLOSED, FAIL
+    if ends_line(behind):
+        behind += load_byte(behind) == RETURN
+    elif load_byte(behind) != state.separator:
+        return behind, BEHIND_QUOTE, FAIL
+    return text, length, behind
+
+
+@kernel
+def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+    """Read the line at an address: (address it was read to, KEPT, PASSED_OVER, STOPPED or a fault)."""
+    if ends_line(at):
+        return at, PASSED_OVER
+    columns, count = state.columns, state.column_count
+    separator, quote = state.separator, state.quote
+    label, labelled, weight, answer = np.nan, False, 1.0, KEPT
+    start_row(context)
+    behind = at - 1
+    for column in range(count):
+        if column > 0 and load_byte(behind) == NEWLINE:
+            return behind, FEW_CELLS
+        at = behind + 1
+        if load_byte(at) == quote:
+            text, length, behind = _quoted_cell(context, state, at)
+            if behind < 0:
+                return text, length
+        else:
+            text, behind = at, find_either(at, separator, NEWLINE)
+            length = behind - text
+            if load_byte(behind) == NEWLINE and length > 0 and load_byte(behind - 1) == RETURN:
+                length -= 1
+        if length == 0:
+            continue
+        kind = load_int(columns + 16 * column)
+        if kind == FEATURE:
+            answer = _take_feature(context, state, load_int(columns + 16 * column + 8), text, length)
+        elif kind == LABEL:
+            answer, label = _read_label(state, text, length)
+            labelled = True
+        elif kind == WEIGHT:
+            answer, weight = _read_weight(state, text, length)
+        if answer != KEPT:
+            return at, answer
+    if load_byte(behind) != NEWLINE:
+        return behind, MANY_CELLS
+    if not finish_row(context):
+        return state.at, TOO_MANY
+    keep(context, state, label, weight, labelled)
+    return behind, KEPT
+
+
+@kernel
+def csv_lines(context: int, state: State) -> int:
+    """Read lines until all are read, room is short, or a number must be decided. Returns which: DONE, NO_ROOM,
+    IN_DOUBT."""
+    end = state.end
+    at = state.at
+    while at < end:
+        if not has_room(context, state):
+            return lay.NO_ROOM
+        behind, answer = _line(context, state, at)
+        if answer == STOPPED:
+            return lay.IN_DOUBT
+        if answer < 0:
+            note_fault(state, behind, answer)
+        at = next_line(state, behind)
+    return lay.DONE

@@ -1,10 +1,9 @@
-"""JSON lines: an object a line, whose fields become features exactly as the joiner makes them.
+"""JSON lines: one object a line, whose fields become features exactly as the joiner makes them.
 
-In: whole lines, and which fields are label and weight. Out: examples; no key differs from those of a training log.
-This file must never decode JSON in a way of its own: features, label and weight all come from the decoder of events.
+Features, label and weight are all read by the decoder of events, so that no key differs from those of a training log.
 
-The label is a finite number, `true`, `false`, or one of the texts "0", "1" and "-1"; null or absent, there is nothing
-to learn. The weight is a finite number of 0 or more, and 1 where it is null or absent. Empty lines are passed over.
+The label is a finite number, `true`, `false`, or one of the texts "0", "1" and "-1"; if it is null or absent, there is
+nothing to learn. The weight is a finite number of 0 or more; if it is null or absent, it is 1. Empty lines are skipped.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class JsonLines:
         )
 
     def _fault(self, line: bytes, number: int, status: int, bad_label: bool) -> Fault:
-        """Why a line is left out, and where in it if that can be told."""
+        """The fault of a line, with its column where that is known, else column 1."""
         reason = Reason(status)
         if reason is Reason.NOT_JSON:
             return Fault(number, _not_json_at(line), "JSON")
@@ -97,10 +96,10 @@ class JsonLines:
 
 
 class _NumberField:
-    """One field of the lines as a number, read by the decoder of events as if it were their only feature.
+    """One field of the lines as a number, read by the decoder of events as if it were the only feature.
 
-    The missing indicator tells the number 0, which is no feature, from no number; and since one feature is allowed, a
-    list of two is refused.
+    A value of 0 gives no feature; so does an absent field, but that has the missing indicator. At most one feature is
+    allowed, so that a list of two numbers is refused.
     """
 
     def __init__(self, name: str | None, expected: str, texts: Mapping[str, float]) -> None:
@@ -119,7 +118,7 @@ class _NumberField:
     def read(
         self, data: NDArray[np.uint8], bounds: NDArray[np.int64], default: float
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """The numbers f64[n], `default` where there is none, and bool[n]: there is something else."""
+        """The numbers f64[n], `default` where the field is absent; and bool[n]: the field holds something else."""
         n = len(bounds) - 1
         if self._name is None:
             return np.full(n, default), np.zeros(n, bool)
@@ -144,7 +143,7 @@ class _NumberField:
 
 
 def _line_bounds(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Where each line begins and the last one ends, i64[n+1], and which lines hold nothing but a carriage return."""
+    """The begin of each line and the end of the last, i64[n+1]; and bool[n]: the line is empty but for its end."""
     ends = np.flatnonzero(data == 0x0A) + 1
     if len(data) and (not len(ends) or ends[-1] < len(data)):
         ends = np.append(ends, len(data))
@@ -158,7 +157,7 @@ def _line_bounds(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
 def _chosen(
     found: Columns, good: NDArray[np.bool_], label: NDArray[np.float64], weight: NDArray[np.float64], first_line: int
 ) -> ExampleBatch:
-    """The rows that are good, as a batch."""
+    """The good examples, as a batch."""
     row_len = np.diff(found.row_start)
     row_start = np.zeros(int(good.sum()) + 1, np.int64)
     np.cumsum(row_len[good], out=row_start[1:])

@@ -1,12 +1,12 @@
 """LIBSVM text, also called SVMlight: `label index:value index:value … # comment`, one example a line.
 
-In: whole lines. Out: examples; key `XXH64(index)`, the index's decimal digits being the feature's name.
-This file must never renumber indices: whether they begin at 0 or at 1, they count as written.
+A feature's name is its index in decimal digits, as written: key `XXH64(index)`. Indices are not renumbered, whether
+they begin at 0 or at 1.
 
-- The label is a number. A line that begins with `index:value` has none: there is nothing to learn from it.
-- Blanks are spaces and tabs. What follows `#` is a comment; empty lines are passed over.
-- `qid:…`, which groups examples for ranking, says nothing of the example itself and is passed over.
-- Indices may come in any order; those of a line that repeat are summed. A value of 0 is no feature.
+- The label is a number. A line that begins with `index:value` has no label: there is nothing to learn from it.
+- Blanks are spaces and tabs. What follows `#` is a comment; empty lines are skipped.
+- `qid:…`, which groups examples for ranking, is ignored.
+- Indices may come in any order; the values of equal indices of a line are summed. A value of 0 is no feature.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from stream_learner.core.log.examples import MAX_FEATURES
 from stream_learner.core.machine.hashing import BIAS_KEY
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.words import inlined, load_byte, load_int, load_word, store_int
-from stream_learner.evaluate.formats import work_layout as lay
+from stream_learner.evaluate.formats import kernel_state as lay
 from stream_learner.evaluate.formats.base import Parsed
-from stream_learner.evaluate.formats.line_work import LineWork
-from stream_learner.evaluate.formats.work_layout import (
+from stream_learner.evaluate.formats.kernel_parser import KernelParser
+from stream_learner.evaluate.formats.kernel_state import (
     KEPT,
     PASSED_OVER,
     STOPPED,
+    State,
     ends_line,
     has_room,
     keep,
@@ -66,7 +67,7 @@ def _ends_token(at):  # type: ignore[no-untyped-def]
 
 @inlined
 def _number(state, at):  # type: ignore[no-untyped-def]
-    """A whole token that is a number: (address behind; FAIL, or STOPPED as the second, value)."""
+    """Read a whole token as a number: (address behind it, KEPT, value); if it is none, (FAIL, KEPT or STOPPED, 0)."""
     behind, value, certain = read_decimal(at)
     if behind < 0 or not _ends_token(behind):
         return FAIL, KEPT, 0.0
@@ -79,7 +80,8 @@ def _number(state, at):  # type: ignore[no-untyped-def]
 
 @inlined
 def _index(at):  # type: ignore[no-untyped-def]
-    """The index at an address: (address of its first digit that counts, address of its `:` or FAIL, its number)."""
+    """Read the index at an address: (address of its first digit without leading zeros, of its `:` or FAIL, its
+    number)."""
     count, index = leading_digits(load_word(at))
     behind = at + count
     if count == 8:
@@ -92,8 +94,8 @@ def _index(at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _label(state: int, at: int):  # type: ignore[no-untyped-def]
-    """The label at an address: (address behind it, what the line is so far, label, whether there is one)."""
+def _label(state: State, at: int):  # type: ignore[no-untyped-def]
+    """Read the label at an address: (address behind it, KEPT, STOPPED or a fault, label, whether there is one)."""
     _, colon, _ = _index(at)
     if colon >= 0:
         return at, KEPT, np.nan, False
@@ -106,9 +108,9 @@ def _label(state: int, at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _features(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
-    """All features from an address on: (address where they end, what the line is, whether indices rise)."""
-    names = load_int(context + CTX_ROWS) + load_int(state + lay.COLUMNS)
+def _features(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+    """Read all features from an address on: (address behind, KEPT, STOPPED or a fault, whether the indices rise)."""
+    names = load_int(context + CTX_ROWS) + state.columns
     most = load_int(context + CTX_MAX_FEATURES)
     rising, before, any_yet = True, np.uint64(0), False
     while True:
@@ -137,8 +139,8 @@ def _features(context: int, state: int, at: int):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _line(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
-    """The line at an address: (address it was read to, what it was)."""
+def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+    """Read the line at an address: (address it was read to, KEPT, PASSED_OVER, STOPPED or a fault)."""
     at = skip_blanks(at)
     if load_byte(at) == _COMMENT or ends_line(at):
         return at, PASSED_OVER
@@ -161,10 +163,11 @@ def _line(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def libsvm_lines(context: int, state: int) -> int:
-    """Take lines until the end, or until there is no room or a number in doubt; says which."""
-    end = load_int(state + lay.END)
-    at = load_int(state + lay.AT)
+def libsvm_lines(context: int, state: State) -> int:
+    """Read lines until all are read, room is short, or a number must be decided. Returns which: DONE, NO_ROOM,
+    IN_DOUBT."""
+    end = state.end
+    at = state.at
     while at < end:
         if not has_room(context, state):
             return lay.NO_ROOM
@@ -184,8 +187,8 @@ class LibsvmText:
         """bias: add the constant feature to every example, key `XXH64("")`."""
         memory = FieldMemory(Plan({}, FeatureSpec(bias=bias, max_features=MAX_FEATURES_LIMIT)))
         memory.set(CTX_MAX_FEATURES, MAX_FEATURES - 1)
-        self._work = LineWork(memory, _EXPECTED)
-        self._work.set(lay.COLUMNS, memory.unnamed())
+        self._work = KernelParser(memory, _EXPECTED)
+        self._work.state.columns = memory.unnamed()
 
     def parse(self, text: bytes | memoryview, first_line: int) -> Parsed:
         """The examples of whole lines, the first of which has number `first_line`."""

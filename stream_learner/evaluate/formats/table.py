@@ -1,16 +1,13 @@
-"""Tables whose columns have types, such as Parquet's, as examples: the same features as the joiner makes of JSON.
-
-In: for each column numbers or texts, with the places where its rows begin. Out: examples.
-This file must never know where a table came from.
+"""Tables whose columns have types, such as Parquet's, as examples with the same features as the joiner makes of JSON.
 
 | a column of | becomes, for each of its values |
 |---|---|
 | numbers | key `XXH64("N")`, value the number, or its logarithm or bucket, as the specification says |
-| texts | key `XXH64("N=text")`, value 1; so do whole numbers of a categorical column |
+| texts | key `XXH64("N=text")`, value 1; whole numbers of a categorical column likewise |
 
 `N` is the name of the column, as `feature_keys` writes it.
 
-A row may have several values of a column, or none; then it has its missing indicator, if that is asked for.
+A row may have several values of a column, or none; a row without one gets the missing indicator, if that is asked for.
 """
 
 from __future__ import annotations
@@ -33,10 +30,10 @@ from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of
 from stream_learner.core.machine.words import load_float, load_int, load_word, store_int
-from stream_learner.evaluate.formats import work_layout as lay
+from stream_learner.evaluate.formats import kernel_state as lay
 from stream_learner.evaluate.formats.base import Parsed
-from stream_learner.evaluate.formats.line_work import LineWork
-from stream_learner.evaluate.formats.work_layout import has_room, keep, note_fault
+from stream_learner.evaluate.formats.kernel_parser import KernelParser
+from stream_learner.evaluate.formats.kernel_state import State, has_room, keep, note_fault
 
 _PADDING = np.zeros(ctx.PADDING, np.uint8)
 _WORDS = 7
@@ -45,10 +42,10 @@ _BAD_LABEL, _BAD_WEIGHT, _INFINITE, _TOO_LONG, _TOO_MANY = -1, -2, -3, -4, -5
 
 
 class Features(NamedTuple):
-    """The features of one column, row after row.
+    """The features of one column, table row after table row.
 
-    place: the column's, from 1, for faults. row: where `FieldMemory` knows it. row_start i64[n+1]. keys u64[k] (0: the
-    text is too long) and values f64[k], or one for all.
+    place: the column's number from 1, for faults. row: the offset of the field in `FieldMemory`. row_start i64[n+1].
+    keys u64[k] (0: the text is too long) and values f64[k]; either may be one for all.
     """
 
     place: int
@@ -67,9 +64,9 @@ def _log_of(values: NDArray[np.float64]) -> None:
 
 @kernel
 def _text_keys(context: int, row: int, data: int, bounds: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
-    """Key of each text [bounds[i], bounds[i+1]) behind `data`, with 64 bytes to read on both sides.
+    """Hash each text data + [bounds[i], bounds[i+1]) to its key. 64 bytes on both sides of the texts can be read.
 
-    A text too long for the specification gets some key.
+    Of a text that is too long only the beginning is hashed; the caller replaces its key.
     """
     most = load_int(context + ctx.CTX_MAX_VALUE_BYTES)
     for i in range(len(keys)):
@@ -78,9 +75,9 @@ def _text_keys(context: int, row: int, data: int, bounds: NDArray[np.int64], key
 
 
 @kernel
-def _row(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
-    """One row: (place of the column it was read to, KEPT or a fault)."""
-    table, count = load_int(state + lay.COLUMNS), load_int(state + lay.COLUMN_COUNT)
+def _row(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+    """Read one table row: (number of the column it was read to, KEPT or a fault)."""
+    table, count = state.columns, state.column_count
     start_row(context)
     for column in range(count):
         words = table + 8 * _WORDS * column
@@ -101,11 +98,11 @@ def _row(context: int, state: int, at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def table_rows(context: int, state: int) -> int:
-    """Take rows until the end, or until there is no room; says which."""
-    labels, weights = load_int(state + lay.LABELS_IN), load_int(state + lay.WEIGHTS_IN)
-    for at in range(load_int(state + lay.AT), load_int(state + lay.END)):
-        store_int(state + lay.AT, at)
+def table_rows(context: int, state: State) -> int:
+    """Read table rows until all are read, or room is short. Returns which: DONE or NO_ROOM."""
+    labels, weights = state.labels_in, state.weights_in
+    for at in range(state.at, state.end):
+        state.at = at
         if not has_room(context, state):
             return lay.NO_ROOM
         label, weight = load_float(labels + 8 * at), load_float(weights + 8 * at)
@@ -118,7 +115,7 @@ def table_rows(context: int, state: int) -> int:
             note_fault(state, at + place - 1, answer)
         else:
             keep(context, state, label, abs(weight), not np.isnan(label))
-        store_int(state + lay.LINE, load_int(state + lay.LINE) + 1)
+        state.line = state.line + 1
     return lay.DONE
 
 
@@ -131,7 +128,7 @@ class TableRows:
         self._plan = Plan({}, features, tuple(roles))
         self._memory = FieldMemory(self._plan)
         self._offsets: dict[str, int] = {}
-        self._work = LineWork(self._memory, _expected(features))
+        self._work = KernelParser(self._memory, _expected(features))
 
     def takes(self, name: str) -> bool:
         """Whether the column of this name, or one below it, may give features."""
@@ -190,21 +187,22 @@ class TableRows:
         rows = self._memory.get(ctx.CTX_ROWS)
         table = np.array([_words(column, rows) for column in columns], np.int64).reshape(len(columns), _WORDS)
         label, weight = np.ascontiguousarray(label, np.float64), np.ascontiguousarray(weight, np.float64)
-        self._work.set(lay.COLUMNS, address_of(table) if len(columns) else 0)
-        self._work.set(lay.COLUMN_COUNT, len(columns))
-        self._work.set(lay.LABELS_IN, address_of(label))
-        self._work.set(lay.WEIGHTS_IN, address_of(weight))
+        self._work.state.columns = address_of(table) if len(columns) else 0
+        self._work.state.column_count = len(columns)
+        self._work.state.labels_in = address_of(label)
+        self._work.state.weights_in = address_of(weight)
         return self._work.run_rows(table_rows, len(label), first_row)
 
     def _row(self, name: str) -> int:
-        """The offset of a column's row, made when it is first asked for."""
+        """The offset of a column's field in `FieldMemory`, made at the first call."""
         if name not in self._offsets:
             self._offsets[name] = self._memory.column(name)
         return self._offsets[name]
 
 
 def _words(column: Features, rows: int) -> tuple[int, ...]:
-    """A column as the kernel reads it: place, row, row starts, keys and their stride, values and their stride."""
+    """A column as the kernel reads it: number, address of its field, row starts, keys, their stride, values, their
+    stride."""
     strides = [0 if len(array) == 1 else 8 for array in (column.keys, column.values)]
     keys, values = address_of(column.keys), address_of(column.values)
     return column.place, rows + column.row, address_of(column.row_start), keys, strides[0], values, strides[1]

@@ -1,7 +1,6 @@
-"""What a Vowpal Wabbit command line asks for: `--adaptive -l 0.3 --loss_function hinge -q ab`.
+"""The meaning of a Vowpal Wabbit command line: `--adaptive -l 0.3 --loss_function hinge -q ab`.
 
-In: the text of a command line. Out: a `VwCommand`, with the tool's defaults and what its flags imply.
-This file must never let a flag pass that is not supported, or open a file.
+VW's defaults apply, and what its flags imply. A flag that is not supported is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from stream_learner.core.model.optimizers import FtrlProximal, Optimizer
 from stream_learner.core.model.optimizers.scale_free import CoinBetting, Pistol
 from stream_learner.core.model.optimizers.vw import VwDescent
 from stream_learner.evaluate.formats.vw.parser import VwTextOptions
-from stream_learner.evaluate.holdout import PATIENCE, PERIOD, PassPlan
-from stream_learner.evaluate.vw.flags import Given
+from stream_learner.evaluate.request import PATIENCE, PERIOD, PassPlan
+from stream_learner.evaluate.vw.flags import GivenFlags
 from stream_learner.evaluate.vw.float32.settings import LOSSES, VwSettings
 
 ARITHMETICS: Final = ("float64", "vw")
@@ -27,10 +26,10 @@ _LETTERS: Final = {2: "quadratic", 3: "cubic"}
 
 @dataclass(frozen=True, slots=True)
 class VwCommand:
-    """A command line.
+    """A command line of Vowpal Wabbit.
 
-    text: as written. settings: the updates. reading: how VW text becomes features. plan: passes and holdout. test:
-    nothing is learned. files: what it names. arithmetic: `float64`, or `vw` for the tool's float32.
+    text: as written. settings: the updates. reading: how VW text becomes features. plan: passes and holdout. test: True
+    to learn nothing. files: the files it names. arithmetic: `float64`, or `vw` for VW's float32.
     """
 
     text: str
@@ -43,7 +42,7 @@ class VwCommand:
 
     @property
     def loss(self) -> Loss:
-        """The loss of the learner."""
+        """The loss that is learned by."""
         return make_loss_of(self.settings)
 
     def optimizer(self) -> Optimizer:
@@ -80,7 +79,7 @@ def parse_vw(command: str) -> VwCommand:
     Raises ConfigError for a flag that is not supported, with the nearest one that is, and for values and combinations
     that are not allowed.
     """
-    given = Given(command)
+    given = GivenFlags(command)
     arithmetic = given.text("arithmetic", ARITHMETICS[0])
     if arithmetic not in ARITHMETICS:
         raise given.error(f"--arithmetic is {' or '.join(ARITHMETICS)}, not {arithmetic!r}")
@@ -104,7 +103,7 @@ def parse_vw(command: str) -> VwCommand:
     return found
 
 
-def _settings(given: Given) -> VwSettings:
+def _settings(given: GivenFlags) -> VwSettings:
     kinds = [kind for kind in _OTHERS if given.has(kind)]
     parts = [part for part in _PARTS if given.has(part)]
     if len(kinds) > 1 or (kinds and parts):
@@ -141,8 +140,8 @@ def _settings(given: Given) -> VwSettings:
     )
 
 
-def _reading(given: Given, arithmetic: str) -> VwTextOptions:
-    """How text is read. FTRL-Proximal in float64 sums the values of a feature that an example has twice."""
+def _reading(given: GivenFlags, arithmetic: str) -> VwTextOptions:
+    """The options of parsing text. FTRL-Proximal in float64 sums the values of a feature that an example has twice."""
     words: dict[str, list[str]] = {"quadratic": list(given.all("quadratic")), "cubic": list(given.all("cubic"))}
     for word in given.all("interactions"):
         if len(word) not in _LETTERS:
@@ -167,7 +166,7 @@ def _reading(given: Given, arithmetic: str) -> VwTextOptions:
     )
 
 
-def _plan(given: Given) -> PassPlan:
+def _plan(given: GivenFlags) -> PassPlan:
     return PassPlan(
         given.count("passes", 1),
         given.has("holdout_off"),

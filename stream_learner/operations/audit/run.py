@@ -3,8 +3,8 @@
 In: a configuration, what to audit. Out: everything that was checked and found, as plain values.
 This file must never write anything, commit an offset, or become a member of a group.
 
-1. Ask what was copied last and what the group has committed, then where the log ends, then where the inputs end: so a
-   sound model passes while its roles go on.
+1. Ask what was copied last and what the group has committed, then where the log ends, then where the inputs end. In
+   this order a sound model passes while its roles run on.
 2. Read each partition of the training log once, and check every tick; with `replay`, make it again from the inputs.
 3. Read the dead letters, and compare them with what the marks count.
 4. Read the snapshots.
@@ -18,30 +18,26 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from stream_learner.adapters.kafka import Admin, KafkaSettings, Place
+from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicAndPartition
 from stream_learner.adapters.kafka.ends import committed_offsets
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead
 from stream_learner.errors import AuditFailed, AuditIncomplete, NotFound, StreamLearnerError
 from stream_learner.operations.audit.copy_check import CopyCheck, CopyPosition, digest_of, positions_of
 from stream_learner.operations.audit.dead_letters import check_dead_letters, expected_letters
-from stream_learner.operations.audit.digests_again import DigestsAgain, check_digests
+from stream_learner.operations.audit.digests_again import DigestsAgain, Known, check_digests
 from stream_learner.operations.audit.examples_again import AgainPlan, ExamplesAgain
 from stream_learner.operations.audit.findings import (
-    EXAMPLES_AGAIN,
     FAILS,
-    HOLDS,
     NOT_CHECKED,
     ORDER,
-    POSITIVES,
-    Finding,
     Findings,
 )
 from stream_learner.operations.audit.inputs_check import InputChecks, InputTopics
 from stream_learner.operations.audit.log_walk import LogWalk
-from stream_learner.operations.audit.mark_checks import MarkChecks, Stretch, Sums
-from stream_learner.operations.audit.positives import bounds
-from stream_learner.operations.audit.request import AuditedPartition, Request
+from stream_learner.operations.audit.mark_checks import MarkChecks, Sums
+from stream_learner.operations.audit.positives import check_positives
+from stream_learner.operations.audit.request import AuditedPartition, AuditRequest
 from stream_learner.operations.audit.snapshots_check import Published, check_snapshots
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
@@ -52,8 +48,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What is being read, how many records of how many (None where that is not known), and what was found so far."""
+class AuditStatus:
+    """The topic that is read, the records read and to read (None if that is not known), and the number of findings."""
 
     what: str
     done: int
@@ -61,11 +57,11 @@ class Moment:
     findings: int
 
 
-Show = Callable[[Moment], None]
+Show = Callable[[AuditStatus], None]
 
 
 class _Progress:
-    """Counts records of one phase after the other, and shows every thousandth."""
+    """Counts the records of one phase after the other, and shows the status at every thousandth."""
 
     EVERY = 1000
 
@@ -75,7 +71,7 @@ class _Progress:
         self._what, self._done, self._of = "", 0, None
 
     def begin(self, what: str, of: int | None) -> None:
-        """What is read from now on."""
+        """Begin to count the records of the next phase."""
         self._what, self._done, self._of = what, 0, of  # type: ignore[assignment]
         self._tell()
 
@@ -86,19 +82,19 @@ class _Progress:
             self._tell()
 
     def _tell(self) -> None:
-        self._show(Moment(self._what, self._done, self._of, self._findings.total))
+        self._show(AuditStatus(self._what, self._done, self._of, self._findings.total))
 
 
-def audit(config: Config, request: Request, show: Show = lambda moment: None) -> dict[str, Any]:
-    """Audit a model; the report as `--json` prints it.
+def audit(config: Config, request: AuditRequest, show: Show = lambda status: None) -> dict[str, Any]:
+    """Audit a model, and return the report as `--json` prints it.
 
-    Raises TopicMissing, NotFound for a partition that there is not, BrokerUnreachable, NotAuthorised.
+    Raises TopicMissing, NotFound for a partition that does not exist, BrokerUnreachable, NotAuthorised.
     """
     return _Audit(config, request, show).run()
 
 
 class _Audit:
-    def __init__(self, config: Config, request: Request, show: Show) -> None:
+    def __init__(self, config: Config, request: AuditRequest, show: Show) -> None:
         self._config = config
         self._request = request
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)
@@ -154,9 +150,9 @@ class _Audit:
             self._progress.begin(f"folding {log.name}", sum(ends.values()) - sum(earliest.values()))
             until = self._request.range.until_tick
             fold = check_digests(
-                config, self._settings, self._admin, (published, copy), findings, until, self._progress
+                config, self._settings, self._admin, Known(published, copy), findings, until, self._progress
             )
-        self._check_positives()
+        check_positives(config, self._sums, findings, replay=self._request.replay)
         return self._report(published, copy, fold)
 
     def _partitions(self, there: int) -> list[int]:
@@ -166,7 +162,7 @@ class _Audit:
             raise NotFound(f"{self._config.examples_topic} has no partition {missing[0]}; it has {there}")
         return wanted
 
-    def _check_partition(self, place: Place, earliest: int, end: int, topics: InputTopics) -> None:
+    def _check_partition(self, place: TopicAndPartition, earliest: int, end: int, topics: InputTopics) -> None:
         """Step 2, for one partition."""
         audited = AuditedPartition(self._settings, *place, self._request.range, self._findings, progress=self._progress)
         marks, inputs = MarkChecks(audited, topics.spec), InputChecks(audited, topics)
@@ -196,7 +192,7 @@ class _Audit:
         positions = {} if self._copy is None else positions_of(self._copy)
         if self._copy is None or not positions:
             return None
-        # One that the log was given after the copy was made is not in it: nothing of it may be missing.
+        # A partition that was added after the copy was made has no position: the learner begins at its beginning.
         position = positions.get(place.partition, LOG_BEGINNING)
         return CopyPosition(place, self._config.checkpoints_topic, self._copy.tick, position)
 
@@ -217,7 +213,7 @@ class _Audit:
         return ExamplesAgain(place, AgainPlan(plan, topics, self._start(topics, place.partition)))
 
     def _start(self, topics: InputTopics, partition: int) -> tuple[int, int] | None:
-        """Where the log was begun, where nothing is trimmed and the configuration does not say `latest`."""
+        """The offsets at which the log was begun; None if inputs are trimmed or `join.start` is `latest`."""
         both = (topics.impressions, topics.clicks)
         where = self._config.join.start
         if where == "latest" or any(topics.range_of(topic, partition)[0] > 0 for topic in both):
@@ -230,7 +226,7 @@ class _Audit:
         return impressions, clicks
 
     def _note_coverage(self, place: AuditedPartition, sums: Sums, *, reaches_end: bool) -> None:
-        """What was asked for and is not in the log."""
+        """Report what was asked for and is not in the log."""
         wanted = self._request.range
         if sums.first is None or sums.last is None:
             if wanted != type(wanted)():
@@ -241,35 +237,6 @@ class _Audit:
             place.leave_out(ORDER, f"the log begins with tick {first}")
         if wanted.until_tick is not None and last < wanted.until_tick and reaches_end:
             place.leave_out(ORDER, f"the log ends with tick {last}")
-
-    def _check_positives(self) -> None:
-        """Where the examples were all made again, that has shown more than any bound could."""
-        findings = self._findings
-        if self._request.replay and findings.status(EXAMPLES_AGAIN) == HOLDS:
-            findings.held(POSITIVES, sum(sums.positives for sums in self._sums.values()))
-            return
-        for partition, sums in self._sums.items():
-            if len(sums.balances) == 1 and not sums.other_rules:
-                for stretch in sums.stretches:
-                    self._check_positives_of(partition, stretch)
-
-    def _check_positives_of(self, partition: int, stretch: Stretch) -> None:
-        config, findings, clicks = self._config, self._findings, stretch.balance.clicks
-        if stretch.last is None:
-            return
-        found = bounds(
-            clicks.matched,
-            stretch.opening,
-            stretch.last,
-            ids_repeat=config.join.dedupe_ms == 0,
-            clicks_have_values=config.input.clicks.value is not None,
-        )
-        findings.held(POSITIVES, stretch.positives)
-        least, most = found.fewest or 0, found.most
-        if stretch.positives < least or (most is not None and stretch.positives > most):
-            between = f"{least} or more" if most is None else f"{least} to {most}"
-            what = f"{count_of(stretch.positives, 'positive')}; by the clicks that matched there are {between}"
-            findings.fail(Finding(POSITIVES, what, config.examples_topic, partition, tick=stretch.last.last_tick))
 
     def _report(self, published: Published, copy: CopyHead | None, fold: DigestsAgain | None) -> dict[str, Any]:
         config, replayed = self._config, self._request.replay
@@ -297,7 +264,7 @@ class _Audit:
 
 
 def _row(partition: int, sums: Sums, walk: LogWalk, lag: dict[str, int | None]) -> dict[str, Any]:
-    """What was read of a partition."""
+    """The row of a partition in the report."""
     return {
         "partition": partition,
         "from_tick": None if sums.first is None else sums.first.first_tick,
@@ -319,7 +286,7 @@ def _row(partition: int, sums: Sums, walk: LogWalk, lag: dict[str, int | None]) 
 
 
 def _total(sums: dict[int, Sums]) -> dict[str, dict[str, int]]:
-    """The balance of all partitions, with the names of `Balance.to_dict`."""
+    """The balances of all partitions added up, in the form of `Balance.to_dict`."""
     total: dict[str, dict[str, int]] = {}
     for balance in (balance for of in sums.values() for balance in of.balances):
         for side, counts in balance.to_dict().items():
@@ -330,7 +297,7 @@ def _total(sums: dict[int, Sums]) -> dict[str, dict[str, int]]:
 
 
 def verdict(found: dict[str, Any]) -> StreamLearnerError | None:
-    """The error to end with: AuditFailed before AuditIncomplete; None where everything asked for holds."""
+    """The error to end with: AuditFailed before AuditIncomplete; None if everything asked for holds."""
     by_status: dict[str, list[str]] = {}
     for name, check in found["checks"].items():
         by_status.setdefault(check["status"], []).append(name.replace("_", " "))

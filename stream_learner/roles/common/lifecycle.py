@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Protocol
 
 from stream_learner.adapters.telemetry.logs import Logger, get_logger
-from stream_learner.roles.common import starting
+from stream_learner.roles.common import startup
 
 IDLE_S = 0.004
 """How long a loop rests after a turn in which nothing was done."""
@@ -209,12 +209,12 @@ def _wait_for(threads: Sequence[threading.Thread], opened: Sequence[threading.Ev
             continue
         until_s = until_s or time.monotonic() + OPENING_S
         if time.monotonic() > until_s and not any(each.is_set() for each in opened):
-            starting.end()
+            startup.end()
 
 
 def end_where_starting(stopping: Stopping, started: Callable[[], bool], *, say: bool = True) -> None:
     """From now on, a process that is told to stop and has not started ends, whatever it waits for; `say` as of
-    `starting.end`.
+    `startup.end`.
 
     For what waits in the main thread; `run_roles` sees to it by itself.
     """
@@ -224,7 +224,7 @@ def end_where_starting(stopping: Stopping, started: Callable[[], bool], *, say: 
             pass
         time.sleep(OPENING_S)
         if not started():
-            starting.end(say=say)
+            startup.end(say=say)
 
     threading.Thread(target=watch, name="starting-watch", daemon=True).start()
 
@@ -246,7 +246,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Outage:
+class BrokerOutage:
     """One role's view of the brokers. Used by one thread; `since_s` may be asked from any.
 
     since_s: when it began, by the monotonic clock; None while brokers answer.

@@ -25,9 +25,9 @@ from stream_learner.adapters.kafka import (
     KafkaSettings,
     OffsetQueries,
     PartitionReader,
-    Place,
     RawBatch,
     Reader,
+    TopicAndPartition,
 )
 from stream_learner.adapters.record_errors import error_in_topic
 from stream_learner.core.errors import RecordError
@@ -72,7 +72,7 @@ def records(reader: Reader, end: int) -> Iterator[tuple[int, bytes | None]]:
                 yield offset, value
 
 
-def marks(place: Place, found: RawRecords, *, skip_damaged: bool = False) -> Iterator[tuple[int, Mark]]:
+def marks(place: TopicAndPartition, found: RawRecords, *, skip_damaged: bool = False) -> Iterator[tuple[int, Mark]]:
     """The marks among records of a partition, accepted or not, with their offsets.
 
     Raises DamagedLog and NewerFormat, unless what cannot be used is to be skipped.
@@ -87,7 +87,7 @@ def marks(place: Place, found: RawRecords, *, skip_damaged: bool = False) -> Ite
                 raise error_in_topic(error, *place, offset) from error
 
 
-def accepted(rule: RuleR, place: Place, found: RawRecords) -> Iterator[AcceptedTick]:
+def accepted(rule: RuleR, place: TopicAndPartition, found: RawRecords) -> Iterator[AcceptedTick]:
     """The ticks that records of a partition complete by rule R. Raises LogTrimmed, DamagedLog, NewerFormat."""
     for offset, value in found:
         try:

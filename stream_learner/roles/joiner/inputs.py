@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stream_learner.adapters.kafka import End, KafkaSettings, PartitionReader, Place, RawBatch, Reader
+from stream_learner.adapters.kafka import End, KafkaSettings, PartitionReader, RawBatch, Reader, TopicAndPartition
 from stream_learner.core.events.decoders import ClickDecoder, Clicks, ImpressionDecoder, Impressions
 from stream_learner.core.events.reasons import Reason
 from stream_learner.core.join.state import JoinState
@@ -223,7 +223,7 @@ class Inputs:
         if clock is not None:
             clock.note(events.time_ms[events.status == 0], log_time_ms, self._plan.clock_ms())
 
-    def idle_ms(self, ends: Mapping[Place, End]) -> tuple[int | None, int | None]:
+    def idle_ms(self, ends: Mapping[TopicAndPartition, End]) -> tuple[int | None, int | None]:
         """Progress by the wall clock at the end of clicks and of impressions; None where the end is not reached.
 
         None for clicks too while they are silent and the join is held.
@@ -245,7 +245,9 @@ class Inputs:
             clock.let_go(silence.ended_ms)
         return silence.held
 
-    def _at_end(self, ends: Mapping[Place, End], topic: str, position: int, clock: PartitionClock | None) -> int | None:
+    def _at_end(
+        self, ends: Mapping[TopicAndPartition, End], topic: str, position: int, clock: PartitionClock | None
+    ) -> int | None:
         end = ends.get((topic, self._partition))
         if clock is None or end is None or position < end.high_watermark:
             return None

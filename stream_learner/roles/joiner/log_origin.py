@@ -1,21 +1,19 @@
-"""With how many partitions a training log began.
-
-In: a training log. Out: what its first mark in sight says of that.
-This file must never take a log that was given partitions for one that began with them, as long as it still has its
-beginning.
+"""The number of partitions that a training log began with, as its first mark in sight tells it.
 
 A partition without a mark is begun as new only where the log began with as many partitions as there are: an example of
 a partition that was added must not belong to a tick that may be folded already. Partitions are added behind the others,
-so the first partition that has a mark has been there longest, and its first mark tells. What retention has taken tells
-nothing: where a partition was then begun that should not have been, the learner stops (`roles.learner.log_follower`).
+so the first partition that has a mark has been there longest, and its first mark tells. Where retention has taken that
+mark nothing tells, and a partition may be begun that should not have been; the learner then stops
+(`roles.learner.log_follower`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 
 from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
-from stream_learner.roles.common.log_reader import READ_RECORDS, marks, records_of
+from stream_learner.core.log.marks import Mark
+from stream_learner.roles.common.log_reader import marks, pieces
 
 WAIT_S = 0.05
 
@@ -39,8 +37,8 @@ class LogOrigin:
         self._known: int | None = None
 
     def find(self) -> Generator[bool, None, int | None]:
-        """Yields True after every piece of work; returns with how many partitions the log began, None where it has not
-        begun or nothing tells.
+        """Yields True after every piece of work; returns the number of partitions that the log began with, None where
+        it has not begun or nothing tells.
 
         Raises DamagedLog, NewerFormat, LogTrimmed, BrokerUnreachable, RetryLater.
         """
@@ -53,32 +51,30 @@ class LogOrigin:
                     break
         return self._known
 
-    def _first_count(self, partition: int, start: int, end: int) -> Generator[bool, None, int | None]:
-        """How many partitions the first resume point of one names, None where it has none."""
-        found = None
-        if start < end:
-            with self._new_reader(
-                self._settings, self._topic, partition, start, isolation=READ_UNCOMMITTED, name="log-origin"
-            ) as reader:
-                while found is None and reader.position < end:
-                    found = self._read(reader)
-                    yield True
-        return found
+    def wait(self) -> int | None:
+        """What `find` returns in the end; for whoever has nothing else to do meanwhile."""
+        steps = self.find()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: int | None = end.value
+                return found
 
-    def _read(self, reader: Reader) -> int | None:
-        """The count that the first resume point of the records that come next names; None where they have none."""
-        batch = reader.read(READ_RECORDS, WAIT_S)
-        for _, mark in marks((self._topic, reader.partition), records_of(batch)):
-            if mark.resume is not None:
-                return mark.resume.partitions
+    def _first_count(self, partition: int, start: int, end: int) -> Generator[bool, None, int | None]:
+        """The number of partitions in the first resume point of a partition, None where it has none."""
+        if start >= end:
+            return None
+        with self._new_reader(
+            self._settings, self._topic, partition, start, isolation=READ_UNCOMMITTED, name="log-origin"
+        ) as reader:
+            for piece in pieces(reader, end, wait_s=WAIT_S):
+                count = _count_in(mark for _, mark in marks((self._topic, partition), piece))
+                yield True
+                if count is not None:
+                    return count
         return None
 
 
-def drained(steps: Generator[bool, None, int | None]) -> int | None:
-    """What `LogOrigin.find` returns in the end."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: int | None = end.value
-            return found
+def _count_in(found: Iterable[Mark]) -> int | None:
+    return next((mark.resume.partitions for mark in found if mark.resume is not None), None)

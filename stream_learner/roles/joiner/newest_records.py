@@ -19,7 +19,7 @@ NEWEST_RECORDS = 200
 MOST_PARTITIONS = 16
 
 
-def right_again(
+def first_good_offsets(
     plan: InputPlan, queries: OffsetQueries, topic: str, partitions: int, partition: int, position: int
 ) -> Generator[bool, None, dict[int, int] | None]:
     """By partition, the offset from which on the records are right; None where they are not, or too few to tell.

@@ -36,14 +36,14 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
-from stream_learner.roles.common.lifecycle import Outage, wall_clock_ms
+from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
-from stream_learner.roles.joiner.beginning import Start
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
-from stream_learner.roles.joiner.partition import MAX_LETTER_BYTES, PartitionJoiner, PartitionPlan
+from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_clock import ClockRule
+from stream_learner.roles.joiner.partition_plan import MAX_LETTER_BYTES, PartitionPlan
 from stream_learner.roles.joiner.report import (
     AheadWatch,
     OrphanShare,
@@ -55,6 +55,7 @@ from stream_learner.roles.joiner.report import (
 )
 from stream_learner.roles.joiner.resume_age import resume_within_s
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
+from stream_learner.roles.joiner.start_offsets import StartRule
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class JoinerRole:
         self._turns = 0
         self._retry_s = 0.0
         self._committed_at_s = 0.0
-        self._outage = Outage(self._log, "group_unreachable", "group_reachable")
+        self._outage = BrokerOutage(self._log, "group_unreachable", "group_reachable")
         self._stuck = 0.0
 
     def _silence_watch(self) -> SilenceWatch | None:
@@ -217,7 +218,7 @@ class JoinerRole:
             spec=config.join_spec(),
             log_topic=log.name,
             dead_letters_topic=config.dead_letters_topic,
-            start=Start(admin.offsets, config.join.start),
+            start=StartRule(admin.offsets, config.join.start),
             origin=LogOrigin(self._settings, admin.offsets, log.name, log.partitions),
             impression_topic_id=impressions.id or NO_TOPIC_ID,
             click_topic_id=clicks.id or NO_TOPIC_ID,
@@ -283,7 +284,7 @@ class JoinerRole:
             self._renew_appender(error)
             return True
         for delivery in deliveries:
-            delivery.tag[0].deliver(delivery)
+            delivery.tag.deliver(delivery)
         return bool(deliveries)
 
     def _renew_appender(self, error: RetryLater) -> None:
@@ -456,7 +457,7 @@ class JoinerRole:
         assert self._appender is not None
         with suppress(RetryLater):
             for delivery in self._appender.flush(FLUSH_S):
-                delivery.tag[0].deliver(delivery)
+                delivery.tag.deliver(delivery)
         for joiner in self.partitions.values():
             joiner.settle()
         self._commit()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
-from stream_learner.adapters.kafka import End, Place
+from stream_learner.adapters.kafka import End, TopicAndPartition
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.roles.joiner.click_silence import Arrived, ClickSilence, Usual
 
@@ -27,9 +27,9 @@ class Arrivals:
         self._topics = impressions_topic, clicks_topic
         self._before: dict[int, tuple[End, End]] = {}
         self._at_ms = -1
-        self._seen: Mapping[Place, End] = {}
+        self._seen: Mapping[TopicAndPartition, End] = {}
 
-    def look(self, ends: Mapping[Place, End]) -> Arrived | None:
+    def look(self, ends: Mapping[TopicAndPartition, End]) -> Arrived | None:
         """What came since the last look; None if nothing was asked since, and the ends are the same object."""
         if not ends or ends is self._seen:
             return None
@@ -51,7 +51,7 @@ class Arrivals:
             clicks += came[1]
         return Arrived(at_ms, impressions, clicks)
 
-    def _pairs(self, ends: Mapping[Place, End]) -> dict[int, tuple[End, End]]:
+    def _pairs(self, ends: Mapping[TopicAndPartition, End]) -> dict[int, tuple[End, End]]:
         impressions, clicks = self._topics
         return {
             partition: (end, ends[clicks, partition])
@@ -76,7 +76,7 @@ class SilenceWatch:
         """Whether no tick may be closed by the wall clock."""
         return self._silence.held
 
-    def look(self, ends: Mapping[Place, End]) -> None:
+    def look(self, ends: Mapping[TopicAndPartition, End]) -> None:
         """Take what has come since the last look."""
         came = self._arrivals.look(ends)
         if came is None:

@@ -1,7 +1,4 @@
-"""What the learner's progress looks like as metrics.
-
-In: the learner, the log it follows, the time. Out: counters and gauges. This file must never change the learner.
-"""
+"""Puts a learner's progress into the metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.model.fold import Learner
 from stream_learner.roles.learner.log_follower import LogFollower
-from stream_learner.roles.learner.row_index import ColdSide
+from stream_learner.roles.learner.row_index import RowIndexFollower
 
 _SLICE_FIGURES = (
     (names.LEARNER_LOG_LOSS, "log_loss"),
@@ -21,7 +18,7 @@ _COUNTED = ("examples", "refused", "read_bytes", "ignored", "missed", "fetched",
 
 
 class LearnerReport:
-    """Puts a learner's figures into the metrics; remembers what it has counted already."""
+    """The metrics of one learner. It remembers what it has counted already: counters take differences."""
 
     def __init__(self, metrics: Metrics, tick_ms: int) -> None:
         self._metrics = metrics
@@ -29,22 +26,22 @@ class LearnerReport:
         self._counted = dict.fromkeys(_COUNTED, 0)
 
     def begin(self, learner: Learner) -> None:
-        """Leave out what the learner had folded before this process: counters are of the process."""
+        """Leave out what the learner folded before this process: counters are of the process."""
         self._counted.update(examples=learner.examples, refused=learner.refused)
 
-    def update_cold(self, cold: ColdSide | None) -> None:
-        """Report what of the model is not in memory."""
+    def update_row_index(self, row_index: RowIndexFollower | None) -> None:
+        """Report how much of the model is in memory, and the index of the rest."""
         gauges = self._metrics.set
-        gauges(names.LEARNER_MEMORY_BYTES, 0 if cold is None else cold.budget.total_bytes)
-        if cold is None:
+        gauges(names.LEARNER_MEMORY_BYTES, 0 if row_index is None else row_index.budget.total_bytes)
+        if row_index is None:
             return
-        gauges(names.LEARNER_MEMORY_ROWS, cold.table.resident)
-        gauges(names.LEARNER_INDEX_TICK, cold.index_tick)
-        for part, size in cold.memory.items():
+        gauges(names.LEARNER_MEMORY_ROWS, row_index.table.resident)
+        gauges(names.LEARNER_INDEX_TICK, row_index.index_tick)
+        for part, size in row_index.memory.items():
             gauges(names.LEARNER_ROCKSDB_BYTES, size, part=part)
-        self._count(names.LEARNER_ROWS_MISSED, "missed", cold.table.missed)
-        self._count(names.LEARNER_ROWS_FETCHED, "fetched", cold.table.fetched)
-        self._count(names.LEARNER_ROWS_EVICTED, "evicted", cold.table.evicted)
+        self._count(names.LEARNER_ROWS_MISSED, "missed", row_index.table.missed)
+        self._count(names.LEARNER_ROWS_FETCHED, "fetched", row_index.table.fetched)
+        self._count(names.LEARNER_ROWS_EVICTED, "evicted", row_index.table.evicted)
 
     def update(self, learner: Learner, log: LogFollower, tick: int, now_ms: int) -> None:
         """Report the state after `tick`."""
@@ -64,7 +61,7 @@ class LearnerReport:
         self._report_slice(learner)
 
     def _report_slice(self, learner: Learner) -> None:
-        """The last whole slice; the first one while it is not whole."""
+        """Report the last whole slice of the progressive metrics; the first slice while it is not whole."""
         slices = learner.progress.slices()
         if not slices:
             return

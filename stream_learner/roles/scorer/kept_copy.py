@@ -1,11 +1,11 @@
-"""The last whole version of a scorer, kept on disk for a start without brokers.
+"""A copy on disk of the last whole version, with which a scorer can start while no broker answers.
 
-In: a directory, the model that is served. Out: a file in it, exchanged whole; at the next start, the version in it.
-This file must never serve what is damaged, or of another model, nor make anyone who predicts wait.
+In: a directory, the model that is served. Out: a file in it, replaced as a whole; at the next start, the version in it.
+This file must never hand out a version that is damaged or of another model, nor make a thread that predicts wait.
 
-1. Take the version served: records wait for as long as copying its rows in memory takes.
-2. Write it to a temporary file and have that on disk.
-3. Put it in the place of the copy before.
+1. Copy the rows of the version served, in memory; records of the topic wait for so long.
+2. Write them to a temporary file, and sync it.
+3. Rename the file to that of the copy before.
 
 | a crash after | leaves                               | the next scorer                        |
 |---------------|--------------------------------------|----------------------------------------|
@@ -13,7 +13,7 @@ This file must never serve what is damaged, or of another model, nor make anyone
 | step 2        | the copy before, and a temporary file | begins with it; the file is overwritten |
 | step 3        | the new copy                         | begins with it                         |
 
-Several processes may share a directory: one of them writes at a time, and none writes what another has just written.
+Several processes may share a directory: one of them writes at a time, and none writes soon after another.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from stream_learner.errors import ConfigError
 from stream_learner.roles.scorer.replica import KeptVersion, ModelReplica
 
 LOOK_S = 0.5
+"""Time between two looks for a version that is not copied yet."""
 STOP_S = 2.0
-"""How long `stop` waits for a copy that is being written; without its end the copy before counts."""
+"""How long `stop` waits for a copy that is being written; if it is not finished, the copy before stays."""
 
 
 class KeptCopy:
-    """The copy of one model's, or one alias's, last whole version."""
+    """The copy for one model, or for one alias."""
 
     def __init__(
         self, folder: Path, name: str, log: Logger, metrics: Metrics, *, is_alias: bool, every_ms: int
     ) -> None:
-        """every_ms: time between two copies, at least. Raises ConfigError where the directory cannot be made."""
+        """every_ms: time between two copies, at least. Raises ConfigError if the directory cannot be made."""
         self._path = folder / f"{'alias' if is_alias else 'model'}-{name}.copy"
         self._model = None if is_alias else name
         self._log = log
@@ -63,9 +64,9 @@ class KeptCopy:
             ) from error
 
     def load(self) -> tuple[str, KeptVersion] | None:
-        """The model and the version of the copy, None where there is none that can be served.
+        """The model and the version of the copy, None if there is no copy that can be served.
 
-        A damaged one is set aside, in the place of one that was before.
+        A damaged copy is renamed to `.damaged`, which replaces one renamed before.
         """
         try:
             with self._path.open("rb") as file:
@@ -88,12 +89,12 @@ class KeptCopy:
         return model, KeptVersion(copy.replica, _age_s(copy))
 
     def start(self, current: Callable[[], ModelReplica | None]) -> None:
-        """Keep what is served; `current` is asked now and then."""
+        """Begin to copy what is served; `current` returns it, and is called every `LOOK_S`."""
         self._thread = threading.Thread(target=self._run, args=(current,), name="copy-keeper", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Keep no further."""
+        """Make no further copy."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(STOP_S)
@@ -114,11 +115,11 @@ class KeptCopy:
             wait_s = self._every_s if replica is not None and self._keep(replica) else LOOK_S
 
     def _keep(self, replica: ModelReplica) -> bool:
-        """Whether the next time to look is a while later: something was kept, or could not be."""
+        """Copy what is served, if it is new. Whether a copy was tried: then the next look is `every_ms` later."""
         served = replica.replica.served
         if served is None or (replica.model, served.version, served.digest) == self._kept:
             return False
-        # Step 1: take it.
+        # Step 1: copy the rows.
         version, age_s = replica.whole_version(), replica.version_age_s
         if version is None:
             return False
@@ -139,13 +140,13 @@ class KeptCopy:
     def _write(self, version: WholeVersion, applied_ms: int) -> None:
         temporary = self._path.with_suffix(".tmp")
         try:
-            # Step 2: a temporary file, on disk.
+            # Step 2: write a temporary file, and sync it.
             with temporary.open("wb") as file:
                 for piece in encode_copy(version, applied_ms):
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-            # Step 3: in the place of the one before.
+            # Step 3: rename it.
             temporary.replace(self._path)
         except OSError:
             with suppress(OSError):
@@ -157,7 +158,7 @@ class KeptCopy:
 
     @contextmanager
     def _writing(self) -> Iterator[bool]:
-        """Whether this process may write now: no other one does, or has just done so."""
+        """Whether this process may write now: no other one is writing, or wrote within half of `every_ms`."""
         with self._path.with_suffix(".lock").open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,7 +168,7 @@ class KeptCopy:
             yield self._kept is not None or not self._is_new()
 
     def _is_new(self) -> bool:
-        """Whether there is a copy that was written a moment ago, by whomever."""
+        """Whether any process wrote a copy within half of `every_ms`."""
         try:
             return time.time() - self._path.stat().st_mtime < self._every_s / 2
         except OSError:
@@ -175,12 +176,12 @@ class KeptCopy:
 
 
 def _age_s(copy: Copy) -> float:
-    """How long ago the version of a copy was applied; a clock that was set back makes it no younger than new."""
+    """How long ago the version of a copy was applied, seconds; 0 if the clock was set back before that."""
     return max(time.time() - copy.applied_ms / 1000, 0.0)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the names in a directory on disk."""
+    """Sync a directory, so that a rename in it survives a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

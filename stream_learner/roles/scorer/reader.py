@@ -1,8 +1,8 @@
 """Follows `<model>.snapshots` into a replica, in a thread of its own.
 
 In: the snapshot topic, a pin. Out: a `Replica` that is kept current, and a call for every version served.
-This file must never make a thread that predicts wait, and never end because of a record that cannot be used: it is
-passed over, counted and named in the log, and the replica keeps its last whole version until it has another.
+This file must never make a thread that predicts wait, nor end because of a record that cannot be used. It passes over
+such a record, counts it and names it in the log; the replica keeps its last whole version until it has another.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from stream_learner.core.snapshots.records import MODEL_KEY, ModelRecord, decode
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.replica_copy import WholeVersion
 from stream_learner.errors import BrokenInvariant, BrokerUnreachable, NewerFormat, RetryLater, StreamLearnerError
-from stream_learner.roles.common.lifecycle import Outage
+from stream_learner.roles.common.lifecycle import BrokerOutage
 
 READ_RECORDS = 500
 FETCHED_BYTES = 32 << 20
-"""What may be fetched ahead, all shards together."""
+"""Limit of what is fetched ahead, over all shards."""
 IDLE_S = 0.02
-"""How long the reader rests when nothing came; it takes the interpreter from threads that predict when it looks."""
+"""How long the reader rests when nothing came. Each look takes the interpreter lock from threads that predict."""
 GRACE_S = 0.0005
+"""How long the replica waits between two looks for readers of the bank that it wants to write to."""
 SAY_EVERY_S = 1.0
-"""Of records that cannot be used, one is named in the log so often; the others are counted."""
+"""Least time between two log lines that name a record that cannot be used; all of them are counted."""
 
 
 def _nobody(version: int) -> None:
-    """Is told of versions, and does nothing."""
+    """Ignore the version."""
 
 
 def _any_model(content: Mapping[str, Any]) -> None:
-    """Finds nothing wrong with a model record."""
+    """Accept the model record."""
 
 
 def _count_nothing() -> None:
-    """Is told of records that cannot be used, and does nothing."""
+    """Ignore the record that cannot be used."""
 
 
 class SnapshotReader:
@@ -56,9 +57,10 @@ class SnapshotReader:
         check_model: Callable[[Mapping[str, Any]], object] = _any_model,
         on_unusable: Callable[[], None] = _count_nothing,
     ) -> None:
-        """on_version: called in the reader's thread with every new version, once it is served; what it raises for the
-        first ends the reader. check_model: called with the content of every model record after the first version;
-        raises NewerFormat for one that cannot be used. on_unusable: called for every record that cannot be.
+        """on_version: is called in the reader's thread with every new version, once it is served; an error that it
+        raises for the first version ends the reader. check_model: is called with the content of every model record
+        after the first version; raises NewerFormat for one that cannot be used. on_unusable: is called for every
+        record that cannot be used.
 
         Raises TopicMissing, BrokerUnreachable, NotAuthorised.
         """
@@ -81,7 +83,7 @@ class SnapshotReader:
         self._readers = [pool.open(shard, starts[place]) for shard, place in enumerate(places)]
         self.replica = Replica([ends[place] for place in places], topic=topic, pause=lambda: time.sleep(GRACE_S))
         self.failure: StreamLearnerError | None = None
-        self.outage = Outage(log, "snapshots_unreachable", "snapshots_reachable")
+        self.outage = BrokerOutage(log, "snapshots_unreachable", "snapshots_reachable")
         self._hold = False
         self._feeding = threading.Lock()
         """Held while records are taken in, so that a pin is never set in the middle of a new version."""
@@ -94,7 +96,7 @@ class SnapshotReader:
         return self
 
     def stop(self) -> None:
-        """End the thread and give the consumer back; the replica goes on answering."""
+        """End the thread and close the consumer; the replica goes on answering."""
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -102,7 +104,8 @@ class SnapshotReader:
     def pin(self, version: int | None = None) -> None:
         """Serve no version after `version`; None holds the one served now, or the first that will be.
 
-        Versions go on being read and kept. A replica that is past `version` stays where it is.
+        The reader goes on, and the replica keeps what it has not applied. A replica that is past `version` stays at the
+        version it serves.
         """
         with self._feeding:
             served = self.replica.version
@@ -110,12 +113,12 @@ class SnapshotReader:
             self.replica.last_version = served if version is None and served >= 0 else version
 
     def unpin(self) -> None:
-        """Serve the last version again, and those to come."""
+        """Serve the last version, and later ones as they come."""
         with self._feeding:
             self._hold, self.replica.last_version = False, None
 
     def whole_version(self) -> WholeVersion | None:
-        """All of the version served, None before the first; records wait meanwhile, and nobody who predicts does."""
+        """All rows of the version served, None before the first. Records wait meanwhile, predictions do not."""
         with self._feeding:
             served = self.replica.served
             return None if served is None else WholeVersion(served, self.replica.shards, *self.replica.all_rows())
@@ -135,12 +138,13 @@ class SnapshotReader:
                     self._stop.wait(IDLE_S)
         except StreamLearnerError as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001 -- a bug; whoever predicts must learn that nothing new will come
+        except Exception as error:  # noqa: BLE001 -- a bug; callers must learn that nothing new will come
             self._fail(BrokenInvariant(f"following {self._topic} failed: {type(error).__name__}: {error}"), error)
         finally:
             for reader in self._readers:
                 reader.close()
-            # It holds who holds us: the weights would stay until Python's collector of cycles comes by, hours later.
+            # These refer to the object that refers to this one. The weights would stay in memory until Python collects
+            # cycles, which may be hours later.
             self._on_version, self._check_model, self._on_unusable = _nobody, _any_model, _count_nothing
 
     def _fail(self, failure: StreamLearnerError, cause: Exception | None = None) -> None:
@@ -148,7 +152,7 @@ class SnapshotReader:
         self._log.error("snapshot_reader_stopped", reason=str(failure), action=failure.action, exc_info=cause)
 
     def _read(self, shard: int) -> bool:
-        """Read one partition once; whether anything came."""
+        """Read one partition once. Whether anything came."""
         reader = self._readers[shard]
         try:
             batch = reader.read(READ_RECORDS)
@@ -176,7 +180,7 @@ class SnapshotReader:
             return None
 
     def _check(self, value: bytes, where: Where) -> None:
-        """Raise NewerVersion for a model record that nothing could be predicted with: its version is not begun."""
+        """Raise NewerVersion for a model record that this program cannot predict with: its version is not applied."""
         record = decode(MODEL_KEY, value, where)
         try:
             self._check_model(record.content if isinstance(record, ModelRecord) else {})
@@ -184,7 +188,7 @@ class SnapshotReader:
             raise NewerVersion(str(error), where) from error
 
     def _pass_over(self, error: RecordError) -> None:
-        """A record that cannot be used: counted, and named in the log if none was a moment ago."""
+        """Count a record that cannot be used; name it in the log if none was named within `SAY_EVERY_S`."""
         self._on_unusable()
         self._unusable += 1
         now_s = time.monotonic()
@@ -199,7 +203,7 @@ class SnapshotReader:
             self._unusable, self._said_s = 0, now_s
 
     def _noted(self, version: int | None) -> int | None:
-        """A version that is served from now on; the first one is the last where the pin says so."""
+        """Return `version`. If a pin holds the first version, no later one is served than this."""
         if version is not None and self._hold:
             self._hold, self.replica.last_version = False, version
         return version

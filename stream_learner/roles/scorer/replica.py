@@ -1,8 +1,8 @@
 """One model as a scorer follows it: its replica, and how events become its features.
 
-In: events, hashed features, a pin. Out: predictions of one version; whether there is one, how old it is, and what keeps
-a newer one away.
-This file must never know of aliases, nor lock where it predicts, nor give up a whole version for want of another.
+In: events, hashed features, a pin. Out: predictions of one version; whether there is a version, how old it is, and why
+no newer one comes. The package's docstring has its states as a table.
+This file must never know of aliases, take a lock to predict, nor give up a whole version before it has another.
 
 1. Begin with the copy that was kept on disk, if one is given, else read the snapshot topic until a version is whole.
 2. Serve it. Later versions take its place as they become whole.
@@ -33,11 +33,11 @@ from stream_learner.errors import NewerFormat, NotReady, StreamLearnerError
 from stream_learner.roles.scorer.reader import SnapshotReader
 
 LOOK_S = 0.5
-"""How often it is looked whether the version is stale, and whether the reader has ended."""
+"""Time between two looks whether the version is stale, and whether the reader has ended."""
 AGAIN_S, LONGEST_AGAIN_S = 5.0, 60.0
-"""How long after a reader has ended, or could not be begun, the next one is tried; each time twice as long."""
+"""Time from the end of a reader, or from a failed start, to the next attempt; it doubles with each failure."""
 STOP_S = 2.0
-"""How long `stop` waits for a question to brokers that do not answer."""
+"""How long `stop` waits for a request to brokers that do not answer."""
 
 
 class BadEvent(ValueError):
@@ -49,7 +49,7 @@ class BadEvent(ValueError):
 
 
 class Prediction(NamedTuple):
-    """A click probability, the version (a tick) that it is of, and the model."""
+    """A click probability, and the version (a tick) and model that it was made with."""
 
     p_click: float
     version: int
@@ -60,9 +60,9 @@ class Prediction(NamedTuple):
 class Predictions:
     """Predictions of n events, all of one version of one model.
 
-    p_click f64[n], NaN where the event cannot be scored; status u8[n], a `Reason`, 0 for OK. freshness_ms: age of that
-    version when they were made, from the end of its tick by the wall clock; None where it is not known. version_age_s:
-    how long ago it was applied, seconds, by this scorer or the one that kept the copy it began with.
+    p_click f64[n], NaN for an event that cannot be scored; status u8[n], a `Reason`, 0 for OK. freshness_ms: age of the
+    version when they were made, from the end of its tick by the wall clock; None if it is not known. version_age_s: how
+    long ago the version was applied, seconds, by this scorer or by the one that wrote the copy it began with.
     """
 
     p_click: NDArray[np.float64]
@@ -89,7 +89,7 @@ class _Encoding:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """What is served: a replica with a whole version, and how events become its features."""
+    """A replica with a whole version, and how events become its features."""
 
     replica: Replica
     encoding: _Encoding
@@ -118,11 +118,11 @@ class ModelReplica:
         on_unusable: Callable[[], None] = lambda: None,
         kept: KeptVersion | None = None,
     ) -> None:
-        """on_version: called in the reader's thread with every version, once it is served. on_unusable: called for
-        every record of the topic that cannot be used. kept: a version to serve until the topic has been read.
+        """on_version: is called in the reader's thread with every version, once it is served. on_unusable: is called
+        for every record of the topic that cannot be used. kept: a version to serve until the topic has been read.
 
-        Raises TopicMissing, BrokerUnreachable, NotAuthorised; with `kept` it does not ask the brokers yet, and raises
-        NewerFormat if events cannot be encoded for it.
+        Raises TopicMissing, BrokerUnreachable, NotAuthorised. With `kept` it asks no broker yet, and raises NewerFormat
+        if this program cannot encode events for that version.
         """
         self.model = model
         self._settings = settings
@@ -136,19 +136,19 @@ class ModelReplica:
         self._excused_at_s = self._began_s = time.monotonic()
         self._applied_s = self._began_s
         self.loaded_s: float | None = None
-        """How long the first version took, None before it."""
+        """Seconds from the start to the first version, None before it."""
         self.pinned: Pin | None = None
-        """The pin of the control topic that it obeys."""
+        """The pin of the control topic that holds it; None for none."""
         self._whole: _Whole | None = None
         self._kept = kept.replica if kept is not None else None
         self._reader: SnapshotReader | None = None
         self._failure: StreamLearnerError | None = None
         """Why the last reader could not be begun."""
         self._held: tuple[int | None] | None = None
-        """The version that a pin holds, None for no pin; the reader has it too."""
+        """The argument of `pin`, None for no pin. A reader that is begun later is pinned with it."""
         self._stale = False
         self._changing = threading.RLock()
-        """Held while the reader is exchanged or pinned; never where it is predicted."""
+        """Held while the reader is exchanged or pinned, never by a thread that predicts."""
         self._stop = threading.Event()
         self._tending = threading.Thread(target=self._tend, name="replica-tender", daemon=True)
         if kept is None:
@@ -164,7 +164,7 @@ class ModelReplica:
         return self
 
     def stop(self) -> None:
-        """Stop following; predictions go on being made with the last version."""
+        """Stop following. Predictions go on, with the last version."""
         self._stop.set()
         if self._tending.is_alive() and self._tending is not threading.current_thread():
             self._tending.join(STOP_S)
@@ -172,21 +172,21 @@ class ModelReplica:
             self._reader.stop()
 
     def pin(self, version: int | None) -> None:
-        """Serve no version after this one; None holds the one served now, or the first that will be."""
+        """Serve no version after this one; None holds the one served now, or the first one to come."""
         with self._changing:
             self._held = (version,)
             if self._reader is not None:
                 self._pin_reader(self._reader)
 
     def unpin(self) -> None:
-        """Serve the last version again, and those to come."""
+        """Serve the last version, and later ones as they come."""
         with self._changing:
             self._held = None
             if self._reader is not None:
                 self._reader.unpin()
 
     def excuse(self) -> None:
-        """Nothing new is expected up to now: count staleness from here."""
+        """Count staleness from now: no new version was expected until now."""
         self._excused_at_s = time.monotonic()
 
     @property
@@ -194,36 +194,36 @@ class ModelReplica:
         """The weights."""
         if self._whole is not None:
             return self._whole.replica
-        assert self._reader is not None  # without a whole version there is one from the beginning
+        assert self._reader is not None  # without `kept` there is a reader from the start
         return self._reader.replica
 
     def whole_version(self) -> WholeVersion | None:
-        """All of the version served, as `SnapshotReader.whole_version`; None where that is not the reader's."""
+        """All rows of the version served (`SnapshotReader.whole_version`); None if it is not the reader's."""
         whole, reader = self._whole, self._reader
         return reader.whole_version() if reader is not None and whole and whole.replica is reader.replica else None
 
     @property
     def is_from_copy(self) -> bool:
-        """Whether what is served was given to it, and not read from the topic."""
+        """Whether the version served is that of a copy, not read from the topic."""
         whole, kept = self._whole, self._kept
         return whole is not None and kept is not None and whole.replica is kept
 
     @property
     def failure(self) -> StreamLearnerError | None:
-        """What ended the following, None while it goes on."""
+        """The error that ended the reader, None while it runs."""
         reader = self._reader
         return reader.failure if reader is not None else self._failure
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the first whole version, "" if there is one; and "" for ever after, but for `stop`."""
+        """Why there is no whole version yet. Once there is one, "" until `stop`."""
         if self._stop.is_set():
             return "the scorer was closed"
         return "" if self._whole is not None else self.trouble or "the model record is not read yet"
 
     @property
     def trouble(self) -> str:
-        """Why later versions cannot be applied as things are, "" if they can."""
+        """Why later versions cannot be applied at present, "" if they can."""
         reader, failure = self._reader, self.failure
         if failure is not None:
             return str(failure)
@@ -237,7 +237,7 @@ class ModelReplica:
 
     @property
     def why_stale(self) -> str:
-        """Since when nothing new has come, though it should, and why; "" where the version is not stale."""
+        """How long ago the last version was applied, and why none came since; "" if the version is not stale."""
         if self._whole is None or not self._quiet_for(self._stale_after_ms):
             return ""
         trouble = self.trouble
@@ -245,7 +245,7 @@ class ModelReplica:
 
     @property
     def why_not_current(self) -> str:
-        """What is missing before it serves the last version of its topic, and that is not stale; "" if nothing."""
+        """Why it does not serve the last version of its topic, or serves a stale one; "" if neither."""
         whole, reader = self._whole, self._reader
         if self.why_not_ready:
             return self.why_not_ready
@@ -256,7 +256,7 @@ class ModelReplica:
 
     @property
     def why_refused(self) -> str:
-        """Why nothing is predicted: there is no version yet, or it is too old to be used at all; "" if it is."""
+        """Why predicting raises NotReady: no version yet, or `refuse_after_ms` has passed; "" if it does not."""
         if self._whole is None:
             return self.why_not_ready
         if self._quiet_for(self._refuse_after_ms):
@@ -289,7 +289,7 @@ class ModelReplica:
         return self._predict_rows(whole, self._encoder(whole).encode(events))
 
     def predict_json(self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
-        """Many events back to back, as `Scorer.predict_json`."""
+        """Many events in one buffer; see `Scorer.predict_json` for the arguments."""
         whole = self._usable()
         return self._predict_rows(whole, self._encoder(whole).encode_json(data, bounds))
 
@@ -299,7 +299,7 @@ class ModelReplica:
         return self._predictions(whole, p_click, rows.status, version)
 
     def predict_hashed(self, keys: ArrayLike, values: ArrayLike, row_start: ArrayLike) -> Predictions:
-        """Hashed features, as `Scorer.predict_hashed`."""
+        """Hashed features; see `Scorer.predict_hashed` for the arguments."""
         whole = self._usable()
         p_click, version = whole.replica.predict(
             np.asarray(keys, np.uint64), np.asarray(values, np.float64), np.asarray(row_start, np.int64)
@@ -312,7 +312,7 @@ class ModelReplica:
         return Predictions(p_click, status, version, self.model, _age_ms(version, whole.encoding), self._age_s())
 
     def _encoder(self, whole: _Whole) -> FeatureEncoder:
-        """This thread's encoder for what is served."""
+        """The encoder of the calling thread for this version."""
         encoding = whole.encoding
         if getattr(self._local, "encoding", None) is not encoding:
             self._local.encoder = FeatureEncoder(encoding.spec, encoding.ignored)
@@ -321,7 +321,7 @@ class ModelReplica:
         return encoder
 
     def _usable(self) -> _Whole:
-        """What is served, one reference: a call that has begun with it ends with it. Raises NotReady."""
+        """The version to predict with, as one reference: a call ends with what it began with. Raises NotReady."""
         whole = self._whole
         if whole is None:
             raise NotReady(f"model {self.model} has no version yet: {self.why_not_ready}")
@@ -333,18 +333,18 @@ class ModelReplica:
         return time.monotonic() - self._applied_s
 
     def _quiet_for(self, limit_ms: int | None) -> bool:
-        """Whether for longer than this nothing has come that should have."""
+        """Whether no version was applied for longer than this, though one was expected."""
         quiet_s = time.monotonic() - max(self._applied_s, self._excused_at_s)
         return limit_ms is not None and quiet_s * 1000 > limit_ms
 
     def _begin_with(self, kept: KeptVersion) -> None:
-        """Step 1, from a copy."""
+        """Take step 1 with a copy."""
         self._whole = _Whole(kept.replica, self._encoding_of(kept.replica.model))
         self._applied_s = self._excused_at_s = self._began_s - kept.age_s
         self.loaded_s = 0.0
 
     def _new_reader(self) -> SnapshotReader:
-        """A reader of the topic from its beginning. Raises TopicMissing, BrokerUnreachable, NotAuthorised."""
+        """Make a reader of the topic, from its beginning. Raises TopicMissing, BrokerUnreachable, NotAuthorised."""
         reader = SnapshotReader(
             self._settings,
             self._topic,
@@ -356,7 +356,7 @@ class ModelReplica:
         return reader
 
     def _pin_reader(self, reader: SnapshotReader) -> None:
-        """Pin it as `pin` was told. What is held may be served by another replica than the reader's."""
+        """Pin a reader as `pin` was told. The version held may be served by another replica than the reader's."""
         assert self._held is not None
         (version,), whole = self._held, self._whole
         if version is None and whole is not None and whole.replica is not reader.replica:
@@ -364,7 +364,7 @@ class ModelReplica:
         reader.pin(version)
 
     def _tend(self) -> None:
-        """Step 3, and what is to be said of staleness."""
+        """Take step 3 when the reader has ended; log when the version becomes stale."""
         again_s, pause_s, said = time.monotonic(), AGAIN_S, ""
         while not self._stop.wait(LOOK_S):
             self._tell_staleness()
@@ -396,7 +396,7 @@ class ModelReplica:
             self._log.info("snapshots_followed_again", topic=self._topic)
 
     def _tell_staleness(self) -> None:
-        """Once when the version has become stale, once when it is not any more."""
+        """Log once that the version has become stale, and once that it no longer is."""
         reason = self.why_stale
         if bool(reason) == self._stale:
             return
@@ -408,7 +408,7 @@ class ModelReplica:
             self._log.info("version_fresh", version=version)
 
     def _encoding_of(self, content: Mapping[str, Any]) -> _Encoding:
-        """How events are encoded by a model record. Raises NewerFormat for what this program does not know."""
+        """How events are encoded for a model record. Raises NewerFormat if this program cannot make its features."""
         try:
             inputs = content["inputs"]
             spec = FeatureSpec.from_dict(content["features"])
@@ -419,7 +419,7 @@ class ModelReplica:
             raise NewerFormat(f"model {self.model} has features that this program cannot make: {error}") from error
 
     def _note(self, replica: Replica, version: int) -> None:
-        """In the reader's thread: a version of its replica is whole."""
+        """Serve a version that has become whole. Called in the reader's thread."""
         model, whole = replica.model, self._whole
         known = whole.encoding if whole is not None and whole.replica is replica else None
         if known is None or (known.features, known.inputs) != (model["features"], model["inputs"]):
@@ -434,5 +434,5 @@ class ModelReplica:
 
 
 def _age_ms(version: int, encoding: _Encoding) -> float:
-    """How long ago the tick of a version ended, by the wall clock."""
+    """How long ago the tick of a version ended, in ms of the wall clock."""
     return time.time() * 1000 - (version + 1) * encoding.tick_ms

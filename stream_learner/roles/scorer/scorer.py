@@ -1,9 +1,8 @@
-"""The scorer: predictions from a replica that follows a model, or the model that an alias points at.
+"""The class that predicts: follows one model, or the model that an alias points at.
 
 In: events as JSON or dictionaries, or hashed features. Out: click probabilities, each with the version and the model
 that made it.
-This file must never answer from a mixture of versions or models, nor leave one that can be served for one that cannot,
-nor stop answering because nothing new comes.
+This file must never answer from a mixture of versions or models, nor stop answering because no new version comes.
 
     with Scorer("localhost:9092", model="ctr") as scorer:
         scorer.wait_ready()
@@ -32,9 +31,9 @@ from stream_learner.core.events.features import Event
 from stream_learner.errors import AuthenticationFailed, ConfigError, NewerFormat, NotAuthorised, NotReady, Stop
 from stream_learner.roles.control.topic import require_control
 from stream_learner.roles.control.watch import ControlWatch
-from stream_learner.roles.scorer.choice import ModelChoice
 from stream_learner.roles.scorer.kept_copy import KeptCopy
 from stream_learner.roles.scorer.replica import BadEvent, KeptVersion, ModelReplica, Prediction, Predictions
+from stream_learner.roles.scorer.served_model import ServedModel
 
 __all__ = ["BadEvent", "Prediction", "Predictions", "Scorer"]
 
@@ -76,13 +75,13 @@ class Scorer:
         """bootstrap_servers: "host:port[,host:port]". model: its name; or alias: that of an alias. kafka: further
         options of librdkafka.
 
-        topic: the model's snapshot topic, where it is not `<model>.snapshots`. control_topic: where aliases, pins and
-        pauses are. stale_after_ms: a version that was applied longer ago is stale, unless the model is paused or
-        pinned, which the log, the metrics and `why_stale` say; None never asks. refuse_after_ms: with one that was
-        applied longer ago predicting raises NotReady; None never does. state_dir: where a copy of the last version is
-        kept, at most every copy_every_ms, and served at the start until the topic has been read. on_version: called
-        with every new version, in the thread that applies it: it must be quick; what it raises is logged. metrics:
-        where to count; by default nowhere that is seen. Raises ConfigError.
+        topic: the model's snapshot topic, if it is not `<model>.snapshots`. control_topic: the topic of aliases, pins
+        and pauses. stale_after_ms: a version that was applied longer ago is stale, unless the model is paused or
+        pinned; the log, the metrics and `why_stale` say so; None for no limit. refuse_after_ms: if the version was
+        applied longer ago, predicting raises NotReady; None for no limit. state_dir: directory of a copy of the last
+        version, written at most every copy_every_ms, and served at the start until the topic has been read. on_version:
+        is called with every new version, in the thread that applies it; it must be quick, and errors that it raises are
+        logged. metrics: where to count; by default nobody sees them. Raises ConfigError.
         """
         if bool(model) == bool(alias):
             raise ConfigError(
@@ -111,7 +110,7 @@ class Scorer:
         self._metrics.inc(names.SCORER_UNUSABLE, 0.0)
         self._log = get_library_logger("scorer", **{"alias": alias} if alias else {"model": model})
         self._watch = ControlWatch(self._settings, control_topic, self._log, on_look=self._follow)
-        self._choice = self._new_choice()
+        self._served = self._new_served_model()
         self._copy = self._new_copy(Path(state_dir), copy_every_ms) if state_dir is not None else None
         self._started = False
         self._closed = False
@@ -123,11 +122,11 @@ class Scorer:
     def start(self) -> Scorer:
         """Connect and begin to follow, once.
 
-        With a copy in `state_dir` it serves that at once, without asking a broker. Without one it raises TopicMissing,
-        NotAuthorised, AuthenticationFailed; RetryLater, of which BrokerUnreachable is one, where the brokers cannot
-        answer now, as while leaders change. RuntimeError when called again.
-        With an alias also TopicMissing where there is no control topic; an alias that points at no model yet, or at
-        one that cannot be loaded, is no error: `why_not_ready` says so.
+        With a copy in `state_dir` it serves the copy at once, without asking a broker. Without one it raises
+        TopicMissing, NotAuthorised, AuthenticationFailed, and RetryLater (BrokerUnreachable is one) if the brokers
+        cannot answer now, for example while leaders change. With an alias it also raises TopicMissing if there is no
+        control topic. An alias that points at no model yet, or at one that cannot be loaded, is no error:
+        `why_not_ready` says so. Raises RuntimeError when called again.
         """
         if self._started:
             raise RuntimeError("a scorer is started once: make another one")
@@ -135,12 +134,12 @@ class Scorer:
         if kept is None and self._alias:
             require_control(Admin(self._settings), self._watch.topic)
         else:
-            self._choice.begin(kept or self._replica_of(self.name))
+            self._served.begin(kept or self._replica_of(self.name))
         self._started = True
         _STARTED.add(self)
         self._watch.start()
         if self._copy is not None:
-            self._copy.start(lambda: self._choice.current)
+            self._copy.start(lambda: self._served.current)
         if self._alias and kept is None:
             self._watch.wait_settled(SETTLE_S)
         return self
@@ -151,7 +150,7 @@ class Scorer:
         if self._copy is not None:
             self._copy.stop()
         self._watch.stop()
-        self._choice.close()
+        self._served.close()
 
     def __enter__(self) -> Scorer:
         return self.start()
@@ -160,14 +159,14 @@ class Scorer:
         self.close()
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Wait until `ready`. Raises NotReady, with the reason, when it takes longer; and what stopped the reader."""
+        """Wait until `ready`. Raises NotReady, with the reason, after `timeout_s`; and what ended the reader."""
         until = time.monotonic() + timeout_s
         if not self._started:
             raise NotReady(NOT_STARTED)
         while not self.ready:
             if self._forked:
                 raise NotReady(FORKED)
-            current = self._choice.current
+            current = self._served.current
             failure = current.failure if current is not None else self._control_refused
             if failure is not None:
                 raise failure
@@ -182,12 +181,12 @@ class Scorer:
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing, "" if nothing."""
+        """Why it is not ready, "" if it is."""
         if not self._started:
             return NOT_STARTED
         if self._forked:
             return FORKED
-        current = self._choice.current
+        current = self._served.current
         if current is not None:
             return current.why_not_ready
         if self._closed:
@@ -198,147 +197,147 @@ class Scorer:
 
     @property
     def why_stale(self) -> str:
-        """Since when nothing new has come, though it should, and why; "" where the version is not stale."""
-        current = self._choice.current
+        """How long ago the last version was applied, and why none came since; "" if the version is not stale."""
+        current = self._served.current
         return current.why_stale if current is not None else ""
 
     @property
     def trouble(self) -> str:
-        """Why later versions of the model served cannot be applied as things are, "" if they can."""
-        current = self._choice.current
+        """Why later versions of the model served cannot be applied at present, "" if they can."""
+        current = self._served.current
         return current.trouble if current is not None else self.why_not_ready
 
     @property
     def why_refused(self) -> str:
         """Why predicting raises NotReady: there is no version, or `refuse_after_ms` has passed; "" if it does not."""
-        current = self._choice.current
+        current = self._served.current
         return current.why_refused if current is not None and self._started else self.why_not_ready
 
     @property
     def is_from_copy(self) -> bool:
-        """Whether the version served is that of `state_dir`: the topic has not been read yet."""
-        current = self._choice.current
+        """Whether the version served is the copy in `state_dir`: the topic has not been read yet."""
+        current = self._served.current
         return current is not None and current.is_from_copy
 
     @property
     def _control_refused(self) -> Stop | None:
-        """Why an alias cannot be followed until a person has acted."""
+        """The error for which an alias cannot be followed until a person has acted, None if there is none."""
         problem = self._watch.problem
         return problem if self._alias and isinstance(problem, NotAuthorised | AuthenticationFailed) else None
 
     @property
     def pending(self) -> str:
-        """Why what the alias points at is not what is served, "" if it is; the scorer may be ready all the same."""
-        return self._choice.pending
+        """Why the model that the alias points at is not served, "" if it is. The scorer may be ready all the same."""
+        return self._served.pending
 
     @property
     def model(self) -> str:
-        """The model that is served, "" where an alias points at none yet."""
-        current = self._choice.current
+        """The model that is served, "" if an alias points at none yet."""
+        current = self._served.current
         return current.model if current is not None else "" if self._alias else self.name
 
     @property
     def version(self) -> int:
         """The version served, a tick; -1 before the first."""
-        current = self._choice.current
+        current = self._served.current
         return current.replica.version if current is not None else -1
 
     @property
     def freshness_ms(self) -> float | None:
         """Age of the version served: the wall clock minus the end of its tick; None before the first."""
-        current = self._choice.current
+        current = self._served.current
         return current.freshness_ms if current is not None else None
 
     @property
     def version_age_s(self) -> float | None:
-        """How long ago the version served was applied, by this scorer or the one that kept the copy; None before it."""
-        current = self._choice.current
+        """Seconds since this scorer, or the one that wrote the copy, applied the version; None before the first."""
+        current = self._served.current
         return current.version_age_s if current is not None else None
 
     @property
     def description(self) -> dict[str, Any]:
-        """What the model says of itself: features, optimizer, progressive metrics, digest; empty before the first."""
-        return self._serving.replica.model
+        """The content of the model record: features, optimizer, progressive metrics, digest; empty before the first."""
+        return self._replica.replica.model
 
     @property
     def weights(self) -> int:
-        """Weights held."""
-        return self._serving.replica.rows
+        """Number of weights held."""
+        return self._replica.replica.rows
 
     def weight(self, key: int) -> float:
-        """The weight of a hashed feature in the version served, 0.0 if it has none, and before the first version."""
-        replica = self._serving.replica
+        """The weight of a hashed feature in the version served; 0.0 if it has none, or before the first version."""
+        replica = self._replica.replica
         return replica.weight(key) if replica.served is not None else 0.0
 
     def largest_weights(self, count: int) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
         """Keys and weights of the `count` largest weights by magnitude, largest first."""
-        return self._serving.replica.largest_weights(count)
+        return self._replica.replica.largest_weights(count)
 
     def predict(self, event: Event) -> Prediction:
-        """The probability that this event is clicked. Raises BadEvent for what is no event, NotReady before the first
+        """The probability that this event is clicked. Raises BadEvent if it cannot be scored, NotReady before the first
         version."""
-        return (self._choice.current or self._serving).predict(event)
+        return (self._served.current or self._replica).predict(event)
 
     def predict_many(self, events: Sequence[Event]) -> Predictions:
         """The probabilities for many events, all of one version. Raises NotReady before the first version."""
-        return (self._choice.current or self._serving).predict_many(events)
+        return (self._served.current or self._replica).predict_many(events)
 
     def predict_json(self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
         """The probabilities for the n events data[bounds[i]:bounds[i+1]], each as JSON, bounds i64[n+1].
 
-        As `predict_many`, without an object for each event. Raises NotReady before the first version, ValueError if
+        Makes no object for each event, unlike `predict_many`. Raises NotReady before the first version, ValueError if
         the bounds do not rise from 0 or more to len(data) or less.
         """
-        return (self._choice.current or self._serving).predict_json(data, bounds)
+        return (self._served.current or self._replica).predict_json(data, bounds)
 
     def predict_hashed(self, keys: ArrayLike, values: ArrayLike, row_start: ArrayLike) -> Predictions:
         """The probabilities for events given as hashed features.
 
         keys u64[m], values f64[m], row_start i64[n+1]: event i has the features row_start[i] to row_start[i+1] - 1.
-        Give the bias too. Raises NotReady before the first version, ValueError for arrays that do not fit together.
+        The bias must be among them. Raises NotReady before the first version, ValueError for arrays that do not fit.
         """
-        return (self._choice.current or self._serving).predict_hashed(keys, values, row_start)
+        return (self._served.current or self._replica).predict_hashed(keys, values, row_start)
 
     def pin(self, version: int | None = None) -> None:
         """Stay with the model served, and serve no version of it after this one; None holds the one served now.
 
-        A scorer that is past the version stays where it is. Wins over pins of the control topic until `unpin`.
-        Raises NotReady where there is no model yet.
+        A scorer that is past the version stays at the version it serves. Wins over pins of the control topic until
+        `unpin`. Raises NotReady if there is no model yet.
         """
-        self._serving  # noqa: B018 -- raises where there is none
-        self._choice.pin(version)
+        self._replica  # noqa: B018 -- raises NotReady if there is none
+        self._served.pin(version)
 
     def unpin(self) -> None:
         """Follow again what the control topic says, its pins included, from the last version on."""
-        self._choice.unpin()
+        self._served.unpin()
 
     @property
     def _what(self) -> str:
         return f"alias {self._alias}" if self._alias else f"model {self.name}"
 
     @property
-    def _serving(self) -> ModelReplica:
-        current = self._choice.current
+    def _replica(self) -> ModelReplica:
+        current = self._served.current
         if current is None:
             raise NotReady(f"{self._what} has no version yet: {self.why_not_ready}" if self._started else NOT_STARTED)
         return current
 
     def _follow(self) -> None:
-        """After every look at the control topic, in its thread."""
+        """Obey the control topic. Called in its thread, after every look."""
         try:
-            self._choice.obey(self._watch.state, is_read=self._watch.is_read)
-        except Exception:  # noqa: BLE001 -- whatever it is, what is served goes on being served
+            self._served.obey(self._watch.state, is_read=self._watch.is_read)
+        except Exception:  # noqa: BLE001 -- the model served must go on being served
             self._log.error("following_failed", exc_info=True)
 
-    def _new_choice(self) -> ModelChoice:
-        return ModelChoice(
+    def _new_served_model(self) -> ServedModel:
+        return ServedModel(
             self.name, is_alias=bool(self._alias), make=self._replica_of, on_served=self._on_served, log=self._log
         )
 
     def _leave_behind(self) -> None:
-        """In a forked process: serve nothing, and never touch the clients, whose threads are in the other process."""
-        _OF_THE_PARENT.append((self._choice, self._watch))
-        self._choice = self._new_choice()
+        """Serve nothing in a forked process. Its clients must not be touched: their threads are in the parent."""
+        _OF_THE_PARENT.append((self._served, self._watch))
+        self._served = self._new_served_model()
         self._forked = True
 
     def _new_copy(self, folder: Path, every_ms: int) -> KeptCopy:
@@ -347,7 +346,7 @@ class Scorer:
         return KeptCopy(folder, self.name, self._log, self._metrics, is_alias=bool(self._alias), every_ms=every_ms)
 
     def _kept_replica(self) -> ModelReplica | None:
-        """The model of the copy, None where there is none that can be served."""
+        """The replica that begins with the copy, None if there is no copy that can be served."""
         found = self._copy.load() if self._copy is not None else None
         if found is None:
             return None
@@ -376,7 +375,7 @@ class Scorer:
         )
 
     def _on_served(self, replica: ModelReplica, before: ModelReplica | None) -> None:
-        """Another model is served from now on."""
+        """Count that another model is served from now on."""
         if before is not None:
             self._metrics.forget(names.SCORER_MODEL_INFO, served_model=before.model)
             self._metrics.inc(names.SCORER_SWITCHES)
@@ -385,13 +384,13 @@ class Scorer:
             self._report(replica, replica.replica.version)
 
     def _on_version(self, replica: ModelReplica, version: int) -> None:
-        """In the thread of a replica's reader: it has a new version."""
+        """Count a new version. Called in the thread of the replica's reader."""
         self._metrics.inc(names.SCORER_APPLIED)
-        if replica is self._choice.current:
+        if replica is self._served.current:
             self._report(replica, version)
 
     def _report(self, replica: ModelReplica, version: int) -> None:
-        """A version is served: once for each, though two threads may find it at the same time."""
+        """Report a version that is served: once, though two threads may come with it at the same time."""
         with self._reporting:
             if self._reported == (replica, version):
                 return
@@ -404,13 +403,13 @@ class Scorer:
         if self._notify is not None:
             try:
                 self._notify(version)
-            except Exception:  # noqa: BLE001 -- the caller's own, which must not end the following
+            except Exception:  # noqa: BLE001 -- the caller's function must not end the reader
                 self._log.error("on_version_failed", version=version, exc_info=True)
 
 
 _STARTED: weakref.WeakSet[Scorer] = weakref.WeakSet()
 _OF_THE_PARENT: list[object] = []
-"""Kept for as long as a forked process lives: to destroy a client of Kafka is to wait for its threads."""
+"""Never freed in a forked process: freeing a client of Kafka waits for its threads, which are not there."""
 
 
 def _after_fork() -> None:

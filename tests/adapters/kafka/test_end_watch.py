@@ -1,4 +1,4 @@
-"""The watch over the ends of partitions: what becomes of a defect in its thread."""
+"""A defect in the thread that watches the ends of partitions is raised by `check`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.waiting import wait_until
 
 def test_a_defect_in_the_thread_that_asks_stops_whoever_relies_on_it() -> None:
     queries = OffsetQueries(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}))
-    watch = EndWatch(queries, clock_ms=lambda: 1 // 0, places=[("clicks", 0)], period_s=0.01).start()
+    watch = EndWatch(queries, clock_ms=lambda: 1 // 0, partitions=[("clicks", 0)], period_s=0.01).start()
     try:
         wait_until(lambda: not any(thread.name == "end-watch" for thread in threading.enumerate()), "the thread ended")
         with pytest.raises(BrokenInvariant, match="asking for the ends failed: ZeroDivisionError") as raised:

@@ -1,4 +1,4 @@
-"""What a role does next is in the class of its error: which one each code of Kafka becomes."""
+"""Each code of Kafka becomes the class of error that says what a role does next."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from stream_learner import errors
-from stream_learner.adapters.kafka.faults import Doing, fault
+from stream_learner.adapters.kafka.faults import Operation, fault
 
-DOING = Doing("publish", "ctr.snapshots", transactional_id="ctr.publisher", right="Write")
+DOING = Operation("publish", "ctr.snapshots", transactional_id="ctr.publisher", right="Write")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ DOING = Doing("publish", "ctr.snapshots", transactional_id="ctr.publisher", righ
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
 def test_a_code_says_what_happens_next(kind: type[errors.StreamLearnerError], codes: tuple[str, ...]) -> None:
-    """The message has what was being done, and the code's name."""
+    """The message names the operation and the code."""
     for name in codes:
         found = fault(KafkaError(getattr(KafkaError, name)), DOING)
         assert type(found) is kind, name

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from stream_learner.adapters.kafka import KafkaSettings
-from stream_learner.adapters.kafka.client_log import Seldom
-from stream_learner.adapters.kafka.faults import Doing, Reports, fault
+from stream_learner.adapters.kafka.client_log import RepeatFilter
+from stream_learner.adapters.kafka.faults import Operation, Reports, fault
 from stream_learner.adapters.kafka.properties import CONSUMER_ONLY, FIXED, OURS, PRODUCER_ONLY
 from stream_learner.errors import (
     AssignmentRefused,
@@ -142,9 +142,9 @@ CODES = [
 @pytest.mark.parametrize(("code", "kind"), CODES)
 def test_codes_say_what_happens_next(code: int, kind: type[StreamLearnerError]) -> None:
     """Each code maps to one class, alike for the error and its exception; topic and code are in the message."""
-    doing = Doing("read", "clicks", 3)
+    operation = Operation("read", "clicks", 3)
     for caught in (KafkaError(code), KafkaException(KafkaError(code))):
-        error = fault(caught, doing)
+        error = fault(caught, operation)
         assert type(error) is kind
         assert error.message.startswith("could not read clicks partition 3: ")
         assert KafkaError(code).name() in error.message
@@ -166,13 +166,13 @@ def test_codes_say_what_happens_next(code: int, kind: type[StreamLearnerError]) 
 )
 def test_only_credentials_that_a_person_must_change_stop(words: str, kind: type[StreamLearnerError]) -> None:
     """A provider of tokens that is away, a token that was just too old, a connection that broke: they pass."""
-    assert type(fault(KafkaError(KafkaError._AUTHENTICATION, words), Doing("read", "clicks"))) is kind
+    assert type(fault(KafkaError(KafkaError._AUTHENTICATION, words), Operation("read", "clicks"))) is kind
 
 
 def test_a_token_that_is_refused_to_the_end_is_no_matter_of_age() -> None:
     """While attempts are made it may pass; with the last one it is AuthenticationFailed."""
     words = 'SASL OAUTHBEARER authentication failed: {"status":"invalid_token"}'
-    reports = Reports(Doing("reach the cluster"))
+    reports = Reports(Operation("reach the cluster"))
     reports(KafkaError(KafkaError._AUTHENTICATION, words))
     nobody = BrokerUnreachable("nobody answered")
     assert type(reports.instead_of(nobody)) is BrokerUnreachable
@@ -181,42 +181,42 @@ def test_a_token_that_is_refused_to_the_end_is_no_matter_of_age() -> None:
 
 def test_rights_are_named() -> None:
     """Who lacks which right on what is in the message."""
-    doing = Doing("read", "clicks", 3, group="g", right="Read", principal="alice")
-    topic = fault(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), doing)
-    group = fault(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), doing)
+    operation = Operation("read", "clicks", 3, group="g", right="Read", principal="alice")
+    topic = fault(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), operation)
+    group = fault(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), operation)
     assert "alice lacks the right: Read on topic clicks" in str(topic)
     assert "alice lacks the right: Read on group g" in str(group)
 
 
 def test_tls_errors_about_certificates_stop_and_broken_connections_do_not() -> None:
     """A broker that goes away in the handshake is not a wrong certificate."""
-    doing = Doing("read")
+    operation = Operation("read")
     bad = KafkaError(KafkaError._SSL, "SSL handshake failed: certificate verify failed")
     broken = KafkaError(KafkaError._SSL, "SSL handshake failed: Disconnected")
-    assert type(fault(bad, doing)) is AuthenticationFailed
-    assert type(fault(broken, doing)) is BrokerUnreachable
+    assert type(fault(bad, operation)) is AuthenticationFailed
+    assert type(fault(broken, operation)) is BrokerUnreachable
 
 
 def test_a_fatal_error_of_a_member_is_a_twin_and_of_an_appender_a_new_start() -> None:
     """librdkafka's `_FATAL` hides its cause in words: fenced members stop, producers are made anew, rights are said."""
     fatal = KafkaError(KafkaError._FATAL, "Fatal consumer error: Broker: Static consumer fenced by other consumer")
-    assert type(fault(fatal, Doing("join", group="g"))) is Fenced
+    assert type(fault(fatal, Operation("join", group="g"))) is Fenced
     sequence = KafkaError(KafkaError._FATAL, "Fatal error: Broker: Broker received an out of order sequence number")
-    assert type(fault(sequence, Doing("append"))) is RetryLater
+    assert type(fault(sequence, Operation("append"))) is RetryLater
     rights = KafkaError(KafkaError._FATAL, "Fatal error: Broker: Cluster authorization failed")
-    assert type(fault(rights, Doing("append"))) is NotAuthorised
+    assert type(fault(rights, Operation("append"))) is NotAuthorised
 
 
 def test_what_is_no_kafka_error_stops_with_its_text() -> None:
     """A SystemError out of a callback, as fatal producers raise, does not pass as something to retry."""
-    error = fault(SystemError("returned a result with an exception set"), Doing("append"))
+    error = fault(SystemError("returned a result with an exception set"), Operation("append"))
     assert type(error) is Stop
     assert "with an exception set" in str(error)
 
 
 def test_reports_replace_only_errors_that_say_nothing() -> None:
     """Refused credentials explain why nobody answered, once; other errors keep their own words."""
-    reports = Reports(Doing("ask"))
+    reports = Reports(Operation("ask"))
     silence, missing = BrokerUnreachable("no answer"), TopicMissing("gone")
     assert reports.instead_of(silence) is silence
     reports(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
@@ -229,7 +229,7 @@ def test_reports_replace_only_errors_that_say_nothing() -> None:
 def test_repeated_lines_come_once_in_a_while() -> None:
     """Of each kind of trouble one line a period; lines of other kinds pass."""
     now_s = [0.0]
-    seldom = Seldom(30.0, lambda: now_s[0])
+    seldom = RepeatFilter(30.0, lambda: now_s[0])
 
     def shown(text: str) -> bool:
         return seldom.filter(logging.LogRecord("x", logging.ERROR, "f", 1, text, None, None))

@@ -21,7 +21,7 @@ from stream_learner.adapters.kafka import (
     EndWatch,
     KafkaSettings,
     OffsetQueries,
-    Place,
+    TopicAndPartition,
     TopicPlan,
     TopicWatch,
 )
@@ -162,8 +162,8 @@ def test_an_answer_without_an_offset_is_none(admin: Admin, topics: MakeTopic) ->
 
         broken = True
 
-        def _ask(self, *question: Any) -> dict[Place, Any]:
-            answers: dict[Place, Any] = super()._ask(*question)
+        def _ask(self, *question: Any) -> dict[TopicAndPartition, Any]:
+            answers: dict[TopicAndPartition, Any] = super()._ask(*question)
             if self.broken:
                 answers[topic, 1] = Future()
                 answers[topic, 1].set_result(SimpleNamespace(offset=OFFSET_INVALID))
@@ -203,7 +203,9 @@ def test_end_watch_keeps_the_old_answer_with_its_old_time(admin: Admin, topics: 
 
         mute = False
 
-        def high_watermarks_known(self, places: Iterable[Place]) -> tuple[dict[Place, int], dict[Place, Any]]:
+        def high_watermarks_known(
+            self, places: Iterable[TopicAndPartition]
+        ) -> tuple[dict[TopicAndPartition, int], dict[TopicAndPartition, Any]]:
             return ({}, {}) if self.mute else admin.offsets.high_watermarks_known(places)
 
     topic = topics("mute", 2)
@@ -238,7 +240,9 @@ def test_end_watch_tells_what_will_not_pass_by_itself() -> None:
         def __init__(self) -> None:
             self.failed = dict(errors)
 
-        def high_watermarks_known(self, places: object) -> tuple[dict[Place, int], dict[Place, Any]]:
+        def high_watermarks_known(
+            self, places: object
+        ) -> tuple[dict[TopicAndPartition, int], dict[TopicAndPartition, Any]]:
             return {}, self.failed
 
     queries = Failing()

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from rocksdict import Rdict
 
 from stream_learner.adapters.rocksdb import row_index as store_rows
-from stream_learner.adapters.rocksdb.row_index import ColdStore, IndexWriter, Note, RowIndex
+from stream_learner.adapters.rocksdb.row_index import CheckpointId, ColdStore, IndexWriter, RowIndex
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.core.model.table.bounded import BoundedWeightTable
+from stream_learner.core.model.table.rows import joined
 from stream_learner.core.model.table.table import WeightTable
 from stream_learner.core.snapshots.pages import PagePolicy, Prefix
 from stream_learner.core.snapshots.rows import StateRows
-from tests.core.model.table.test_weights import change, load
-from tests.core.model.table.test_weights_bounded import LIMIT_ROWS, POOL, limit_bytes
+from tests.core.model.table.test_bounded import LIMIT_ROWS, POOL, limit_bytes
+from tests.core.model.table.test_table import all_rows, assert_same, change, load
 
 SMALL = PagePolicy(page_bytes=4096, part_bytes=4096, ring=8, delta_share=0.7, lean=True)
 MIB = 1 << 20
@@ -44,7 +44,7 @@ class World:
         self.store = open_store(self.path)
         assert self.store.rows is not None
         self.index: RowIndex = self.store.rows
-        self.index.bring_up(self.store.pieces_after(self.index.note.sequence), self.store.last)
+        self.index.bring_up(self.store.pieces_after(self.index.checkpoint.sequence), self.store.last)
         cold = ColdStore(self.index, self.store.changed_after)
         self.bounded = BoundedWeightTable(2, cold, limit_bytes=limit_bytes(2), most_changed=2000)
         self.writer = IndexWriter(self.index)
@@ -66,13 +66,9 @@ class World:
     def write_checkpoint(self, *, crash: str = "") -> None:
         """A checkpoint, with folds while it is written; `crash` names the step after which nothing more happens."""
         self.writer.wait()
-        changed = StateRows(*self.bounded.take_changed_for_checkpoint(self.tick))
+        changed = self.bounded.take_changed_for_checkpoint(self.tick)
         self.plain.take_changed_for_checkpoint(self.tick)
-        state = {
-            int(key): (tuple(columns.tolist()), int(touched))
-            for part in self.plain.items()
-            for key, columns, touched in zip(*part, strict=True)
-        }
+        state = all_rows(self.plain)
         writer = self.store.begin(changed, self.rows_of, version=self.tick, digest=0, head={"tick": self.tick})
         taken = (state, self.tick, max(0, self.tick - 3))
         self.fold(100)
@@ -90,11 +86,11 @@ class World:
         if crash == "all rows":
             self.index.write(changed)
             return
-        self.writer.begin(changed, Note(*self.store.last))
+        self.writer.begin(changed, CheckpointId(*self.store.last))
         self.fold(100)
 
     def rows_of(self, prefix: Prefix) -> StateRows:
-        return StateRows(*self.bounded.rows_with_prefix(prefix.number, prefix.nbits))
+        return self.bounded.rows_with_prefix(prefix.number, prefix.nbits)
 
     def stop(self) -> None:
         self.evicted += self.bounded.evicted
@@ -110,8 +106,7 @@ class World:
             (self.bounded.rows_with_prefix(5, 3), self.plain.rows_with_prefix(5, 3)),
             *((t.take_changed_for_publication(self.tick) for t in (self.bounded, self.plain)),),
         ):
-            for a, b in zip(mine, theirs, strict=True):
-                np.testing.assert_array_equal(a, b)
+            assert_same(theirs, mine)
 
 
 def test_a_bounded_table_over_rocksdb_is_the_table_without_a_bound(
@@ -179,10 +174,10 @@ def test_a_failed_write_is_said_once_and_tried_again(tmp_path: Path) -> None:
     world.write_checkpoint()
     with pytest.raises(Exception, match="rows-new"):
         world.writer.wait()
-    assert world.index.note == Note(0, -1)
+    assert world.index.checkpoint == CheckpointId(0, -1)
     (tmp_path / "rows-new").unlink()
     world.writer.wait()
-    assert world.index.note == world.store.last
+    assert world.index.checkpoint == world.store.last
     world.compare()
     world.stop()
 
@@ -225,12 +220,7 @@ def test_a_checkpoint_holds_one_page_at_a_time(tmp_path: Path) -> None:
             writer.commit()
             loaded = store.load()
             assert loaded is not None
-            written.append(StateRows(*(np.concatenate(part) for part in zip(*map(_arrays, loaded.rows), strict=True))))
+            written.append(joined(loaded.rows))
     assert len(written[0]) == 60_000
-    for ours, theirs in zip(*map(_arrays, written), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_same(*written)
     assert peaks[0] < 8 * policy.page_bytes and peaks[1] > 16 * policy.page_bytes
-
-
-def _arrays(rows: StateRows) -> tuple[NDArray[Any], ...]:
-    return rows.keys, rows.columns, rows.touched

@@ -1,4 +1,4 @@
-"""What a checkpoint that was given up has written: it is gone from the disk, not only left out."""
+"""The pieces of a checkpoint that was given up are deleted from the disk, not only ignored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stream_learner.adapters.rocksdb.layout import pieces_of
+from stream_learner.adapters.rocksdb.copy import HeldCheckpoint
 from stream_learner.adapters.rocksdb.store import CheckpointStore, CheckpointWriter
 from stream_learner.core.snapshots.pages import PagePolicy
 from stream_learner.core.snapshots.rows import StateRows, rows_between
@@ -34,12 +34,13 @@ def begin(store: CheckpointStore, count: int, tick: int) -> CheckpointWriter:
 
 def on_disk(store: CheckpointStore) -> set[tuple[int, bytes]]:
     """Shard and key of every piece there is."""
-    return {(shard, key) for shard, of in enumerate(store._families) for key, _ in of.items() if key[:1] == b"p"}
+    return {(shard, key) for shard, of in enumerate(store.parts.families) for key, _ in of.items() if key[:1] == b"p"}
 
 
 def named(store: CheckpointStore) -> set[tuple[int, bytes]]:
     """Shard and key of every piece that the last checkpoint consists of."""
-    return {(shard, key) for shard, planner in enumerate(store._planners) for key in pieces_of(planner.state)}
+    with HeldCheckpoint(store) as held:
+        return set(held.pieces)
 
 
 def give_up(store: CheckpointStore, tick: int) -> None:
@@ -51,7 +52,7 @@ def give_up(store: CheckpointStore, tick: int) -> None:
 
 
 def test_the_next_start_deletes_them(tmp_path: Path) -> None:
-    """Of a checkpoint that a crash cut short nothing is left."""
+    """After a crash in the middle of a checkpoint, the next open leaves none of its pieces."""
     with store_in(tmp_path) as store:
         begin(store, 20, 1).commit()
         give_up(store, 2)
@@ -60,7 +61,7 @@ def test_the_next_start_deletes_them(tmp_path: Path) -> None:
 
 
 def test_the_next_checkpoint_deletes_them(tmp_path: Path) -> None:
-    """One that is smaller than the one given up leaves none of its pieces behind."""
+    """A smaller checkpoint after one that was given up deletes all pieces of that one."""
     with store_in(tmp_path) as store:
         begin(store, 20, 1).commit()
         give_up(store, 2)

@@ -226,7 +226,7 @@ def test_a_time_too_far_ahead_of_the_record_is_refused() -> None:
         ("true", None),
     ],
 )
-def test_weights(written: str, weight: float | None) -> None:
+def test_table(written: str, weight: float | None) -> None:
     """Finite numbers of 0 and more; null and absent are 1."""
     raw = b'{"id":"x","w":%s}' % written.encode()
     got = impressions(EventSpec(weight="w"), b'{"id":"x"}', raw)

@@ -182,11 +182,11 @@ EVICTS = """
 from numba.core import event
 from stream_learner.core.warmup import compile_parts, parts_of
 from tests.core.model import test_learner_bounded
-from tests.core.model.table import test_weights_bounded
+from tests.core.model.table import test_bounded
 
 compile_parts(parts_of(["learner"]))
 with event.install_recorder("numba:compile") as seen:
-    test_weights_bounded.test_the_rows_touched_longest_ago_leave_first()
+    test_bounded.test_the_rows_touched_longest_ago_leave_first()
     test_learner_bounded.test_a_learner_goes_on_from_the_cold_side_with_no_row_in_memory()
 print(*sorted({str(e.data["dispatcher"]) for _, e in seen.buffer}), sep="\\n", end="")
 """

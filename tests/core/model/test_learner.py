@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_learner.core.log.dictionary import MAX_KEYS
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.machine.memory import address_of
 from stream_learner.core.model import digest as digests
-from stream_learner.core.model.fold import LARGEST_DICTIONARY, Learner
+from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal, make_optimizer
 from tests.core.model.example_records import Example, as_record, random_examples
 from tests.core.model.fold_oracle import Ftrl
@@ -135,7 +136,7 @@ def test_a_restored_learner_goes_on_with_the_same_bits() -> None:
     learner, straight = folded(examples[:120], 30, PARAMETERS[2]), folded(examples, 200, PARAMETERS[2])
     restored = a_learner(PARAMETERS[2])
     for rows in learner.table.items():
-        restored.table.load(*rows)
+        restored.table.load(rows)
     restored.restore(json.loads(json.dumps(learner.state_scalars())))
     restored.fold(as_record(examples[120:]), 0)
     assert restored.state_scalars() == straight.state_scalars()
@@ -180,7 +181,7 @@ def test_the_digest_is_of_the_optimizers_scalars_too() -> None:
     assert state["scalars"][2:] and learner.digest() == learner.digest_full() == expected
     other = Learner(make_optimizer({"name": "ogd"}))
     for part in learner.table.items():
-        other.table.load(*part)
+        other.table.load(part)
     with pytest.raises(ValueError, match="digest"):
         other.restore({**state, "scalars": [*state["scalars"][:2], (999.0).hex(), *state["scalars"][3:]]})
 
@@ -209,7 +210,7 @@ def with_columns(**columns: Any) -> Callable[[ExampleRecord], ExampleRecord]:
         with_columns(values=np.array([2.0, 3.0])),
         with_columns(label=np.array([1.0])),
         with_columns(log_time_ms=np.array([1])),
-        with_columns(keys=np.arange(1, LARGEST_DICTIONARY + 2, dtype=np.uint64)),
+        with_columns(keys=np.arange(1, MAX_KEYS + 2, dtype=np.uint64)),
     ],
 )
 def test_a_record_whose_columns_disagree_is_refused_before_anything_changes(

@@ -6,10 +6,9 @@ import pytest
 
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import sample_optimizer
-from stream_learner.core.model.table.bounded import BoundedWeightTable
-from stream_learner.core.model.table.budget import MemoryBudget
+from stream_learner.core.model.table.bounded import BoundedWeightTable, MemoryBudget
 from tests.core.model.example_records import as_record, random_examples
-from tests.core.model.table.test_weights_bounded import DictRows, limit_bytes
+from tests.core.model.table.test_bounded import DictRows, limit_bytes
 
 
 @pytest.mark.parametrize("name", ["ftrl_proximal", "adagrad", "averaged", "coin"])

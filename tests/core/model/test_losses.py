@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_learner.core.model import losses
-from stream_learner.core.model.losses import DEFAULT_OPTIONS, LOSSES, Loss, make_loss
+from stream_learner.core.model.losses import DEFAULT_OPTIONS, HINGE, LOSSES, QUANTILE, Loss, make_loss
 from tests.core.model.optimizers.optimizer_help import LOSS_NAMES, OPTIONS, in_domain, oracle_loss
 from tests.oracles.optimizers.problems import off_kinks
 
@@ -23,6 +23,7 @@ LABELS = {
     "hellinger": (0.0, 1.0),
     "poisson": (0.0, 1.0, 2.5, 7.0),
 }
+TAU = OPTIONS["quantile"]["tau"]
 NUMBERS = (-2.5, -1.0, 0.0, 0.3, 4.0)
 
 
@@ -165,3 +166,18 @@ def test_nothing_overflows_at_the_ends() -> None:
         for p in (-1e6, 1e6):
             for function in (losses.loss_value, losses.slope):
                 assert np.isfinite(function(loss.code, loss.option, p, 1.0))
+
+
+@pytest.mark.parametrize("y", [-1.0, 1.0])
+def test_an_example_exactly_on_the_margin_is_right(y: float) -> None:
+    """Hinge: the slope is -y below the margin, and 0 from it on."""
+    assert losses.slope(HINGE, 0.0, y, y) == oracle_loss("hinge").slope(y, y) == 0.0
+    assert losses.slope(HINGE, 0.0, y * (1.0 - 2.0**-53), y) == -y
+
+
+@pytest.mark.parametrize("y", [-2.5, 0.0, 4.0])
+def test_a_quantile_that_is_met_exactly_stays(y: float) -> None:
+    """Quantile: the slope is 0 at the label, -tau below it and 1 - tau above it."""
+    assert losses.slope(QUANTILE, TAU, y, y) == oracle_loss("quantile").slope(y, y) == 0.0
+    assert losses.slope(QUANTILE, TAU, y - 1.0, y) == -TAU
+    assert losses.slope(QUANTILE, TAU, y + 1.0, y) == 1.0 - TAU

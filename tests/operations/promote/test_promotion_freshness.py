@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stream_learner.config import Config
-from stream_learner.operations.promote.promotion import Outcome, Wish, _Judge
+from stream_learner.operations.promote.checks import Outcome, PromotionChecks, PromotionRequest
 
 CONFIG = Config.model_validate(
     {
@@ -39,10 +39,10 @@ def model(name: str, behind_ms: int) -> dict[str, Any]:
 )
 def test_either_measure_is_enough(behind_ms: int, current_behind_ms: int | None, passed: bool) -> None:
     """Traffic that has paused makes both old; then the new model may still take the old one's place."""
-    outcome = Outcome(Wish("a", "new", "ann"), "old")
+    outcome = Outcome(PromotionRequest("a", "new", "ann"), "old")
     current = None if current_behind_ms is None else model("old", current_behind_ms)
-    judge = _Judge(CONFIG, None, lambda: NOW_MS)  # type: ignore[arg-type]
-    judge.fresh(outcome, model("new", behind_ms), current, MOST_MS)
+    checks = PromotionChecks(CONFIG, None, lambda: NOW_MS)  # type: ignore[arg-type]
+    checks.fresh(outcome, model("new", behind_ms), current, MOST_MS)
     (check,) = outcome.checks
     assert (check.name, check.passed) == ("fresh", passed)
     assert ("at most 1m (--max-lag)" in check.detail) == (not passed)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stream_learner.config import Config
-from stream_learner.operations.promote.promotion import Outcome, Wish, _Judge
+from stream_learner.operations.promote.checks import Outcome, PromotionChecks, PromotionRequest
 
 CONFIG = Config.model_validate(
     {
@@ -24,9 +24,9 @@ SLICES = [
 
 def judged(candidate: dict[str, Any] | None, current: dict[str, Any] | None) -> tuple[bool | None, str]:
     """The check of two models with equal figures, that learn by these losses; None: as logistic is written."""
-    outcome = Outcome(Wish("a", "new", "ann"), "old")
+    outcome = Outcome(PromotionRequest("a", "new", "ann"), "old")
     models = [{"slices": SLICES, **({"loss": loss} if loss else {})} for loss in (candidate, current)]
-    _Judge(CONFIG, None, lambda: 0).not_worse(outcome, *models, 0.01)  # type: ignore[arg-type]
+    PromotionChecks(CONFIG, None, lambda: 0).not_worse(outcome, *models, 0.01)  # type: ignore[arg-type]
     (check,) = outcome.checks
     return check.passed, check.detail
 

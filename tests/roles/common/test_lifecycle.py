@@ -233,7 +233,7 @@ from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.roles.scorer.serve import workers
 
 class Hangs:
-    def __init__(self, config, listening, stopping):
+    def __init__(self, config, listening, stopping, *, wait):
         self.stopping = stopping
 
     def run(self, address):

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import pytest
 
-from stream_learner.adapters.kafka import Appender, EmbeddedBroker, KafkaSettings, OffsetQueries
+from stream_learner.adapters.kafka import Admin, Appender, EmbeddedBroker, KafkaSettings
 from stream_learner.core.log.marks import GENESIS, ImpressionCounts, Mark, MarkId, ResumePoint, TickCounts, encode_mark
 from stream_learner.core.log.rule_w import Attempt
 from stream_learner.errors import InputsChanged
-from stream_learner.roles.joiner.log_origin import LogOrigin, drained
+from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING, LogFollower, LogPosition
 from tests.adapters.kafka.kafka_help import until
 from tests.core.log.log_world import examples_of
@@ -113,8 +113,8 @@ class Log:
         return min(mark.last_tick for mark in self.last[:partitions])
 
     def began_with(self) -> int | None:
-        queries = OffsetQueries(self.settings)
-        return drained(LogOrigin(self.settings, queries, self.topic, AFTER).find())
+        queries = Admin(self.settings).offsets
+        return LogOrigin(self.settings, queries, self.topic, AFTER).wait()
 
 
 def point(partitions: int) -> ResumePoint:

@@ -1,4 +1,4 @@
-"""What tests of roles share: models that are kept in a state directory, on a real Kafka."""
+"""Models that are kept in a state directory, on a real Kafka."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream_learner.roles.learner import checkpoints
-from stream_learner.roles.learner.copies import protocol
+from stream_learner.roles.learner.copies import writer
 from tests.kafka_broker.broker import delete_topics
 from tests.roles.learner.kept_model import COMPACTED, Kept, MakeKept, SmallStore
 
@@ -18,7 +18,7 @@ from tests.roles.learner.kept_model import COMPACTED, Kept, MakeKept, SmallStore
 def make_kept(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeKept]:
     """`make_kept(learner={...})` makes a model in a folder of its own, of many pieces in many transactions."""
     monkeypatch.setattr(checkpoints, "CheckpointStore", SmallStore)
-    monkeypatch.setattr(protocol, "TRANSACTION_BYTES", 2_000)
+    monkeypatch.setattr(writer, "TRANSACTION_BYTES", 2_000)
     made: list[Kept] = []
 
     def make(topic_configs: dict[str, str] | None = None, **changes: Any) -> Kept:

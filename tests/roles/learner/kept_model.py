@@ -1,7 +1,7 @@
 """A model that is kept in a state directory and copied to a topic, without a joiner: folded from given examples.
 
-In: a bootstrap address, a folder. Out: learners at any tick, with checkpoints, copiers, restorations; the digest that
-an undisturbed learner has at every tick. This file must never let a learner see anything but its own state and topics.
+`Kept` makes the topics, starts learners and restores them. `Started` is a learner that folds, writes checkpoints and
+copies them. `undisturbed` gives the digests of a learner to which nothing happens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, PartitionReader, TopicPlan
-from stream_learner.adapters.rocksdb.copy import places_of
+from stream_learner.adapters.rocksdb.copy import piece_ids_of
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
@@ -24,7 +24,7 @@ from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.checkpoint_copy import HEAD_KEY, decode_copy, piece_key
 from stream_learner.core.snapshots.pages import PagePolicy
 from stream_learner.roles.learner.checkpoints import Checkpoints
-from stream_learner.roles.learner.copies.protocol import Copier
+from stream_learner.roles.learner.copies.writer import CopyWriter
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 from stream_learner.roles.learner.recovery import Recovery
 from tests.adapters.kafka.kafka_help import VisiblePublisher
@@ -123,7 +123,7 @@ class Kept:
         held = self.in_topic()
         head = decode_copy(held[0, HEAD_KEY])
         pieces = {(shard, key) for shard, key in held if key.startswith(b"piece/")}
-        assert pieces == {(shard, piece_key(head.lineage, key)) for shard, key in places_of(head)}
+        assert pieces == {(shard, piece_key(head.lineage, key)) for shard, key in piece_ids_of(head)}
 
 
 class Started:
@@ -132,7 +132,7 @@ class Started:
     def __init__(self, model: Kept, checkpoints: Checkpoints, positions: object) -> None:
         self.model, self.checkpoints, self.positions = model, checkpoints, positions
         self.tick = checkpoints.tick
-        self._copiers: list[Copier] = []
+        self._writers: list[CopyWriter] = []
 
     @property
     def learner(self) -> Learner:
@@ -155,10 +155,10 @@ class Started:
         self.checkpoints.finish()
         return self
 
-    def copier(self, publisher: Callable[..., Any] = VisiblePublisher, **options: Any) -> Copier:
-        """A copier that has begun; closed with the learner."""
+    def copy_writer(self, publisher: Callable[..., Any] = VisiblePublisher, **options: Any) -> CopyWriter:
+        """A writer of copies that has begun; it is closed with the learner."""
         model = self.model
-        copier = Copier(
+        writer = CopyWriter(
             model.settings,
             model.admin,
             self.checkpoints.store,
@@ -166,13 +166,13 @@ class Started:
             new_publisher=partial(publisher, model.settings, model.config.copier_id),
             **options,
         )
-        self._copiers.append(copier)
-        copier.begin()
-        return copier
+        self._writers.append(writer)
+        writer.begin()
+        return writer
 
     def close(self) -> None:
-        for copier in self._copiers:
-            copier.close()
+        for writer in self._writers:
+            writer.close()
         self.checkpoints.close()
 
 

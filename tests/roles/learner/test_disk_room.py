@@ -1,4 +1,4 @@
-"""When a learner must not write: too little room, or a disk that refuses."""
+"""A learner does not write when its disk has too little room, or has refused a write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.errors import DiskFull
-from stream_learner.roles.common.lifecycle import Outage
+from stream_learner.roles.common.lifecycle import BrokerOutage
 from stream_learner.roles.learner.state_dir import AGAIN_S, LOOK_S, DiskRoom
 
 FLOOR_BYTES = 100 << 20
@@ -36,7 +36,7 @@ class Disk:
 
 
 def test_below_the_floor_nothing_is_written_and_it_is_said_once() -> None:
-    """Until there is room again, which is said too."""
+    """When there is room again it is said too."""
     disk = Disk()
     with capture_logs() as lines:
         assert disk.room.may_write() and disk.room.reason == ""
@@ -49,7 +49,7 @@ def test_below_the_floor_nothing_is_written_and_it_is_said_once() -> None:
 
 
 def test_a_refusal_lasts_until_a_checkpoint_is_written() -> None:
-    """Free bytes alone do not take it back: the attempt does."""
+    """Free bytes alone do not end it."""
     disk = Disk()
     with capture_logs() as lines:
         for _ in range(3):
@@ -63,7 +63,7 @@ def test_a_refusal_lasts_until_a_checkpoint_is_written() -> None:
 
 
 def test_what_rocksdb_does_not_recover_from_ends_the_learner() -> None:
-    """A quota: the process must begin anew."""
+    """After a quota was reached, the process must begin anew."""
     with pytest.raises(DiskFull):
         Disk().room.refused(DiskFull("s: Disk quota exceeded"))
 
@@ -71,7 +71,7 @@ def test_what_rocksdb_does_not_recover_from_ends_the_learner() -> None:
 def test_an_outage_is_said_at_its_beginning_and_its_end_only() -> None:
     """However often it is reported; an answer from before the last report ends nothing."""
     now_s = [10.0]
-    outage = Outage(get_logger("test"), "away", "back", clock_s=lambda: now_s[0])
+    outage = BrokerOutage(get_logger("test"), "away", "back", clock_s=lambda: now_s[0])
     with capture_logs() as lines:
         assert outage.since_s is None
         for _ in range(100):

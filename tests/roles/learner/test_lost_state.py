@@ -1,5 +1,7 @@
-"""Copies of checkpoints on a real Kafka and a real RocksDB: whatever is killed or lost, the digest of the undisturbed
-learner, or a clear stop."""
+"""Copies of checkpoints on a real Kafka and a real RocksDB.
+
+Whatever is killed or lost, the next learner has the digest of an undisturbed one, or stops with a clear message.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ COPIES = 10
 
 
 def test_a_copy_restores_the_bits_of_its_tick_and_the_fold_goes_on_from_them(make_kept: MakeKept) -> None:
-    """At every tick; and what is sent is little more than what the checkpoints wrote."""
+    """At every tick. Little more is sent than the checkpoints wrote."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     sent = []
     with kept.started() as learner:
-        copies = learner.copier()
+        copies = learner.copy_writer()
         for tick in range(COPIES):
             copied = learner.fold_to(tick).checkpoint() and copies.copy()
             assert copied is not None and copied.tick == tick
@@ -49,7 +51,7 @@ class Killed(Exception):
 
 
 def killed_after(transactions: int, *, outcome: bool) -> Callable[..., Any]:
-    """A publisher whose process is killed at a transaction: before it, or (`outcome`) after it has committed."""
+    """A publisher whose process is killed before a transaction, or after it has committed if `outcome` says so."""
 
     class Publisher(VisiblePublisher):
         left = transactions
@@ -71,12 +73,12 @@ def killed_after(transactions: int, *, outcome: bool) -> Callable[..., Any]:
     return Publisher
 
 
-def test_a_copier_killed_at_any_step_leaves_a_complete_copy(make_kept: MakeKept) -> None:
-    """Within every transaction, and behind the last: the copy before or this one. The next leaves nothing over."""
+def test_a_copy_writer_killed_at_any_step_leaves_a_complete_copy(make_kept: MakeKept) -> None:
+    """Killed in any transaction or after the last, it leaves the copy before or this one. The next one cleans up."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     with kept.started() as learner:
-        learner.fold_to(0).checkpoint().copier().copy()
+        learner.fold_to(0).checkpoint().copy_writer().copy()
     for at in range(TICKS // 4 - 1):
         if not killed(kept, digests, 4 * at, killed_after(at, outcome=False)):
             break
@@ -85,9 +87,9 @@ def test_a_copier_killed_at_any_step_leaves_a_complete_copy(make_kept: MakeKept)
 
 
 def killed(kept: Kept, digests: dict[int, str], tick: int, publisher: Callable[..., Any]) -> bool:
-    """Whether a copier is killed that goes on from the copy of `tick`; and what the next one makes of it."""
+    """Kill a copy writer that goes on from the copy of `tick`, and check the next one; False if it was not killed."""
     with kept.started() as learner:
-        copies = learner.copier(publisher)
+        copies = learner.copy_writer(publisher)
         learner.fold_to(tick + 3).checkpoint()
         try:
             copies.copy()
@@ -96,7 +98,7 @@ def killed(kept: Kept, digests: dict[int, str], tick: int, publisher: Callable[.
             found = True
         learner.fold_to(tick + 4).checkpoint()
     with kept.started() as learner:
-        again = learner.copier()
+        again = learner.copy_writer()
         # What is there before anything else is copied: the transaction that was open is aborted by now.
         left = (tick, digests[tick]) if found else (tick + 3, digests[tick + 3])
         assert kept.restored() == left
@@ -107,14 +109,14 @@ def killed(kept: Kept, digests: dict[int, str], tick: int, publisher: Callable[.
 
 
 def test_a_disk_put_back_to_an_earlier_day_is_never_mixed_with_its_former_copies(make_kept: MakeKept) -> None:
-    """It goes on otherwise than before, under the same numbers of checkpoints: the copy is of what it has now."""
+    """It folds other ticks than before under the same numbers of checkpoints; the copy is of its state now."""
     kept = make_kept()
     backup = kept.folder / "backup"
     with kept.started() as learner:
-        learner.fold_to(3).checkpoint().copier().copy()
+        learner.fold_to(3).checkpoint().copy_writer().copy()
     shutil.copytree(kept.path, backup)
     with kept.started() as learner:
-        copies = learner.copier()
+        copies = learner.copy_writer()
         for tick in range(4, 12):
             learner.fold_to(tick).checkpoint()
             copies.copy()
@@ -123,13 +125,13 @@ def test_a_disk_put_back_to_an_earlier_day_is_never_mixed_with_its_former_copies
     with kept.started() as learner:
         for tick in range(4, 15):
             learner.fold_to(tick, seed=2).checkpoint()
-        learner.copier().copy()
+        learner.copy_writer().copy()
         assert kept.restored() == (14, learner.digest)
     kept.assert_nothing_left_over()
 
 
 def test_of_two_that_copy_the_later_one_goes_on_and_the_other_stops(make_kept: MakeKept) -> None:
-    """Even between two transactions of the former: what it has sent counts for nothing."""
+    """Even between two transactions of the former, whose pieces then count for nothing."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     other = kept.folder / "other"
@@ -140,21 +142,21 @@ def test_of_two_that_copy_the_later_one_goes_on_and_the_other_stops(make_kept: M
 
         def take_over(size_bytes: int) -> bool:
             if not taken_over:
-                later.copier().copy()
+                later.copy_writer().copy()
             taken_over.append(True)
             return True
 
         with pytest.raises(Fenced):
-            former.copier(before_sending=take_over).copy()
+            former.copy_writer(before_sending=take_over).copy()
         assert taken_over
         assert kept.restored() == (8, digests[8])
 
 
 def test_pieces_that_are_gone_are_noticed(make_kept: MakeKept) -> None:
-    """A head without its pieces is no copy: it is said, and the log is folded from its beginning, if it has one."""
+    """A head without its pieces is no copy. That is logged, and the log is folded from its beginning, if it has one."""
     kept = make_kept()
     with kept.started() as learner:
-        learner.fold_to(5).checkpoint().copier().copy()
+        learner.fold_to(5).checkpoint().copy_writer().copy()
     held = kept.in_topic()
     place = next((shard, key) for shard, key in held if key.startswith(b"piece/"))
     publisher = VisiblePublisher(kept.settings, f"{kept.config.model}-somebody")
@@ -186,10 +188,10 @@ def compacted_away(kept: Kept, place: tuple[int, bytes]) -> None:
 
 
 def test_a_damaged_piece_in_the_topic_is_never_loaded(make_kept: MakeKept) -> None:
-    """Its checksum is wrong: what was restored is set aside, and the log is folded from its beginning."""
+    """Its checksum is wrong, so the restored state is quarantined, and the log is folded from its beginning."""
     kept = make_kept()
     with kept.started() as learner:
-        learner.fold_to(5).checkpoint().copier().copy()
+        learner.fold_to(5).checkpoint().copy_writer().copy()
     shard, key = next((shard, key) for shard, key in kept.in_topic() if key.startswith(b"piece/"))
     value = bytearray(kept.in_topic()[shard, key])
     value[-1] ^= 1
@@ -207,7 +209,7 @@ def test_copies_of_another_optimizer_are_refused(make_kept: MakeKept) -> None:
     """With an empty disk and with a full one; nothing is overwritten."""
     kept = make_kept()
     with kept.started() as learner:
-        learner.fold_to(5).checkpoint().copier().copy()
+        learner.fold_to(5).checkpoint().copy_writer().copy()
     head = kept.in_topic()
     kept.config = kept.config.with_values({("learner", "optimizer", "alpha"): 0.123})
     with pytest.raises(StateOfAnotherModel, match="alpha"):
@@ -216,7 +218,7 @@ def test_copies_of_another_optimizer_are_refused(make_kept: MakeKept) -> None:
         {("learner", "state_dir"): str(kept.folder / "b"), ("learner", "copies"): False}
     )
     with kept.started() as learner, pytest.raises(StateOfAnotherModel, match="alpha"):
-        learner.fold_to(2).checkpoint().copier()
+        learner.fold_to(2).checkpoint().copy_writer()
     assert kept.in_topic() == head
 
 
@@ -224,7 +226,7 @@ def test_copies_with_positions_of_another_training_log_are_refused(make_kept: Ma
     """The log was deleted and made anew: its offsets mean something else."""
     kept = make_kept()
     with kept.started() as learner:
-        learner.fold_to(5).checkpoint().copier().copy()
+        learner.fold_to(5).checkpoint().copy_writer().copy()
     delete_topics(kept.settings.bootstrap, kept.topics[:1])
     kept.make_topics(COMPACTED)
     with pytest.raises(TopicRecreated, match="checkpoints"):
@@ -256,7 +258,7 @@ def delete_before(kept: Kept, offset: int) -> None:
 
 
 def test_a_directory_that_the_log_has_left_behind_is_replaced_by_the_copy(make_kept: MakeKept) -> None:
-    """As when a backup of an earlier day is put back. Where the copy is left behind too, nothing is touched."""
+    """As after a backup of an earlier day was put back. If the log has left the copy behind too, nothing is touched."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     publisher = VisiblePublisher(kept.settings, f"{kept.config.model}-log")
@@ -271,7 +273,7 @@ def test_a_directory_that_the_log_has_left_behind_is_replaced_by_the_copy(make_k
         shutil.copytree(kept.path, path)
     with kept.started() as learner:
         checkpoint_at(learner.fold_to(8), 6)
-        learner.copier().copy()
+        learner.copy_writer().copy()
     for trimmed, tick, warned in ((2, 3, []), (6, 8, ["state_left_behind"])):
         delete_before(kept, trimmed)
         with capture_logs() as logged, kept.started(backup) as learner:
@@ -292,7 +294,7 @@ def checkpoint_at(learner: Started, offset: int) -> None:
 
 
 def test_a_topic_made_anew_while_a_copy_is_sent_is_filled_again(make_kept: MakeKept) -> None:
-    """The pieces that went to the one before do not count: what is restored is whole, at any moment."""
+    """Pieces that went to the topic before do not count: at any moment, what is restored is whole."""
     kept, said = make_kept(), []
     digests = undisturbed(kept.config)
 
@@ -305,7 +307,7 @@ def test_a_topic_made_anew_while_a_copy_is_sent_is_filled_again(make_kept: MakeK
 
     made = [True]
     with kept.started() as learner:
-        copies = learner.copier(before_sending=make_anew, topic_made_anew=lambda: said.append("anew"))
+        copies = learner.copy_writer(before_sending=make_anew, topic_made_anew=lambda: said.append("anew"))
         learner.fold_to(9).checkpoint()
         copies.copy()
         made.clear()
@@ -326,7 +328,7 @@ def test_a_topic_made_anew_is_filled_again(make_kept: MakeKept) -> None:
     kept = make_kept()
     digests = undisturbed(kept.config)
     with kept.started() as learner:
-        copies = learner.copier()
+        copies = learner.copy_writer()
         learner.fold_to(9).checkpoint()
         copies.copy()
         delete_topics(kept.settings.bootstrap, kept.topics[1:])

@@ -1,4 +1,4 @@
-"""A publication of which one shard has lost everything: the next one makes up for it."""
+"""If one shard loses all of a publication, the next publication makes up for it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.core.snapshots.pages import PagePolicy
 from stream_learner.core.snapshots.records import MODEL_KEY, VERSION_KEY, ModelRecord, VersionRecord, decode
 from stream_learner.core.snapshots.replica import Replica
-from stream_learner.roles.common.last_published import LastPublished
+from stream_learner.roles.common.last_publication import LastPublication
 from stream_learner.roles.learner.publication import Publication
 from tests.core.model.example_records import Example, as_record
 
 SHARDS = 2
 CONTENT = {"name": "m", "tick_ms": 1, "features": {}, "inputs": {}, "metrics": {}}
-NOTHING = LastPublished((None,) * SHARDS, None)
+NOTHING = LastPublication((None,) * SHARDS, None)
 LOW, HIGH = range(1, 30), range(1 << 63, (1 << 63) + 30)
 """Keys of the first shard, and of the second."""
 Entry = tuple[int, bytes, bytes | None]
 
 
 class Writes:
-    """In the place of a transactional publisher: keeps what is written to the shards that have a broker."""
+    """Stands in for a transactional publisher: keeps what is written to the shards that have a broker."""
 
     outdated = False
     transactional_id = "m.publisher"
@@ -43,7 +43,7 @@ class Writes:
         """Nothing is open."""
 
 
-def publication(learner: Learner, kept: list[Entry], last: LastPublished, shards: Iterable[int]) -> Publication:
+def publication(learner: Learner, kept: list[Entry], last: LastPublication, shards: Iterable[int]) -> Publication:
     """A publisher that goes on from `last`, and whose records arrive in these shards only."""
     one = Publication(
         cast(KafkaSettings, None),
@@ -60,7 +60,7 @@ def publication(learner: Learner, kept: list[Entry], last: LastPublished, shards
     return one
 
 
-def last_in(kept: list[Entry]) -> LastPublished:
+def last_in(kept: list[Entry]) -> LastPublication:
     """The last version record of each shard, and the last model record."""
     versions: dict[int, VersionRecord] = {}
     model = None
@@ -70,7 +70,7 @@ def last_in(kept: list[Entry]) -> LastPublished:
             versions[shard] = record
         elif isinstance(record, ModelRecord):
             model = record
-    return LastPublished(tuple(versions.get(shard) for shard in range(SHARDS)), model)
+    return LastPublication(tuple(versions.get(shard) for shard in range(SHARDS)), model)
 
 
 def test_rows_that_a_shard_has_missed_are_published_with_the_next_version() -> None:

@@ -1,10 +1,7 @@
-"""What a line's namespaces become inside kernels: groups by letter, n-grams, constant, interactions, sums of repeats.
+"""Arranges the features of a line in VW's order: groups by letter, n-grams, constant, interactions, sums of repeats.
 
-In: the state, with a line's features and the segments of its namespaces. Out: its features as the batch has them.
-This file must never write beyond the room there is: a line that needs more is read again.
-
-Order, as VW has it: namespaces by the first occurrence of their letter, each with its n-grams; the constant;
-interactions.
+Namespaces come in the order of the first occurrence of their letter, each followed by its n-grams; then the constant;
+then interactions. A line that does not fit into the room there is is read again after the room has grown.
 """
 
 from __future__ import annotations
@@ -26,8 +23,11 @@ from stream_learner.core.machine.words import (
 from stream_learner.evaluate.formats.vw.layout import (
     CONSTANT_KEY,
     CONSTANT_VALUE,
+    CROSS_COUNT,
     CROSSES,
+    END_COUNT,
     ENDS,
+    GRAM_COUNT,
     GRAM_WIDTH,
     GRAMS,
     HASHING,
@@ -35,13 +35,10 @@ from stream_learner.evaluate.formats.vw.layout import (
     LETTERS,
     MASK,
     MAX_FEATURES,
-    N_CROSSES,
-    N_ENDS,
-    N_GRAMS,
-    N_SEGMENTS,
     REPEATS,
     ROOM,
     SEEN,
+    SEGMENT_COUNT,
     SEGMENTS,
     SINGLE,
     SPARE_KEYS,
@@ -53,7 +50,7 @@ from stream_learner.evaluate.formats.vw.layout import (
 from stream_learner.evaluate.formats.vw.names import cross_three, cross_two, gram_key
 
 FULL = -1
-"""In place of the place behind the features: there is no room for more."""
+"""Returned instead of the index behind the last feature: there is no room for more."""
 
 _1 = np.uint64(1)
 _INDEX_BITS = np.uint64(16)
@@ -78,12 +75,13 @@ def _product(state: int, x: float, z: float) -> float:
 
 @kernel
 def unseen_letters(state: int) -> bool:
-    """Whether a wildcard has yet to learn of a namespace of this line. Only printable letters are its business."""
+    """Whether wildcards must be expanded again, because the line has a printable letter that is new. Marks it as
+    seen."""
     seen = load_int(state + SEEN)
     if seen == 0:
         return False
     found = False
-    for i in range(load_int(state + N_SEGMENTS)):
+    for i in range(load_int(state + SEGMENT_COUNT)):
         letter = load_int(load_int(state + SEGMENTS) + 24 * i)
         if _FIRST_WILD <= letter <= _LAST_WILD and load_byte(seen + letter) == 0:
             store_byte(seen + letter, 1)
@@ -93,12 +91,12 @@ def unseen_letters(state: int) -> bool:
 
 @kernel
 def arrange(state: int, first: int, m: int, again: bool) -> int:
-    """All that follows once the features from place `first` to `m` are read: the place behind the last, or FULL."""
+    """Arrange the features read into [first, m). Returns the index behind the last feature, or FULL."""
     limit = min(load_int(state + ROOM), first + MAX_FEATURES)
-    if again or load_int(state + N_GRAMS) > 0:
+    if again or load_int(state + GRAM_COUNT) > 0:
         m = _regroup(state, first, m, limit)
     elif load_int(state + ENDS) != 0:
-        for i in range(load_int(state + N_SEGMENTS)):
+        for i in range(load_int(state + SEGMENT_COUNT)):
             _end_namespace(state, load_int(load_int(state + SEGMENTS) + 24 * i + 16))
     if m == FULL:
         return FULL
@@ -109,7 +107,7 @@ def arrange(state: int, first: int, m: int, again: bool) -> int:
         _put(state, m, load_word(state + CONSTANT_KEY), constant)
         m += 1
         _end_namespace(state, m)
-    if load_int(state + N_CROSSES) > 0:
+    if load_int(state + CROSS_COUNT) > 0:
         before = m
         m = _add_crosses(state, m, limit)
         if m == FULL:
@@ -124,14 +122,14 @@ def arrange(state: int, first: int, m: int, again: bool) -> int:
 @inlined
 def _end_namespace(state: int, m: int) -> None:
     if load_int(state + ENDS) != 0:
-        n = load_int(state + N_ENDS)
+        n = load_int(state + END_COUNT)
         store_int(load_int(state + ENDS) + 8 * n, m)
-        store_int(state + N_ENDS, n + 1)
+        store_int(state + END_COUNT, n + 1)
 
 
 @kernel
 def _regroup(state: int, first: int, m: int, limit: int) -> int:
-    """Bring the segments of each letter together, with the n-grams of each behind them."""
+    """Bring the segments of each letter together, and add the n-grams of each letter behind them."""
     keys = load_int(state + KEYS)
     values = load_int(state + VALUES)
     spare_keys = load_int(state + SPARE_KEYS) - 8 * first
@@ -140,7 +138,7 @@ def _regroup(state: int, first: int, m: int, limit: int) -> int:
         store_word(spare_keys + 8 * j, load_word(keys + 8 * j))
         store_float(spare_values + 8 * j, load_float(values + 8 * j))
     segments = load_int(state + SEGMENTS)
-    n = load_int(state + N_SEGMENTS)
+    n = load_int(state + SEGMENT_COUNT)
     m = first
     for i in range(n):
         letter = load_int(segments + 24 * i)
@@ -166,7 +164,7 @@ def _regroup(state: int, first: int, m: int, limit: int) -> int:
 
 @kernel
 def _rest(segments: int, n: int) -> int:
-    """How many features the segments have that are not yet placed."""
+    """How many features the segments hold that are not regrouped yet."""
     features = 0
     for i in range(n):
         if load_int(segments + 24 * i) >= 0:
@@ -176,10 +174,10 @@ def _rest(segments: int, n: int) -> int:
 
 @kernel
 def _add_grams(state: int, begin: int, end: int, limit: int) -> int:
-    """The n-grams of the features from `begin` to `end`, each of value 1."""
+    """Add the n-grams of the features in [begin, end), each with value 1."""
     keys = load_int(state + KEYS)
     m = end
-    for i in range(load_int(state + N_GRAMS)):
+    for i in range(load_int(state + GRAM_COUNT)):
         gram = load_int(state + GRAMS) + 8 * GRAM_WIDTH * i
         more = load_int(gram)
         for j in range(begin, end - load_int(gram + 8 * more)):
@@ -195,10 +193,10 @@ def _add_grams(state: int, begin: int, end: int, limit: int) -> int:
 
 @kernel
 def _add_crosses(state: int, m: int, limit: int) -> int:
-    """The interactions of the namespaces of which the line has features."""
+    """Add the interactions of the namespaces that the line has features of."""
     letters = load_int(state + LETTERS)
     stamp = load_int(state + STAMP)
-    for i in range(load_int(state + N_CROSSES)):
+    for i in range(load_int(state + CROSS_COUNT)):
         cross = load_int(state + CROSSES) + 24 * i
         a = letters + 24 * load_int(cross)
         b = letters + 24 * load_int(cross + 8)
@@ -216,7 +214,8 @@ def _add_crosses(state: int, m: int, limit: int) -> int:
 
 @kernel
 def _add_pairs(state: int, a: int, b: int, m: int, limit: int) -> int:
-    """Each feature of a with each of b; of the same namespace, each unordered pair, and each with itself."""
+    """Add the products of each feature of a with each of b; within one namespace, of each unordered pair, itself
+    included."""
     keys = load_int(state + KEYS)
     values = load_int(state + VALUES)
     for i in range(load_int(a + 8), load_int(a + 16)):
@@ -231,7 +230,7 @@ def _add_pairs(state: int, a: int, b: int, m: int, limit: int) -> int:
 
 @kernel
 def _add_triples(state: int, a: int, b: int, c: int, m: int, limit: int) -> int:
-    """The same of three."""
+    """Add the products of three features, one of each namespace; within one namespace, of unordered triples."""
     keys = load_int(state + KEYS)
     values = load_int(state + VALUES)
     for i in range(load_int(a + 8), load_int(a + 16)):
@@ -249,7 +248,7 @@ def _add_triples(state: int, a: int, b: int, c: int, m: int, limit: int) -> int:
 
 @kernel
 def _mask_keys(state: int, first: int, m: int) -> None:
-    """VW's index of each feature, plus 1: no key is 0."""
+    """Make each key VW's index plus 1: no key may be 0."""
     keys = load_int(state + KEYS)
     mask = load_word(state + MASK)
     for j in range(first, m):
@@ -258,9 +257,10 @@ def _mask_keys(state: int, first: int, m: int) -> None:
 
 @kernel
 def _sum_repeats(state: int, first: int, m: int) -> int:
-    """Leave each key once, where it came first, with the sum of its values.
+    """Keep each key once, where it came first, with the sum of its values.
 
-    The table holds stamp << 16 | place in the line, probed linearly, at most a quarter full, and is never cleared.
+    The hash table holds stamp << 16 | index in the line. It is probed linearly, at most a quarter full, and never
+    cleared: entries with another stamp are free.
     """
     keys = load_int(state + KEYS) + 8 * first
     values = load_int(state + VALUES) + 8 * first

@@ -1,7 +1,6 @@
-"""A block of lines of VW text inside a kernel: which lines count, which are faulty, where to go on.
+"""The kernel that reads a block of lines of VW text: it keeps examples, notes faults, and says where to go on.
 
-In: the state. Out: rows, features and faults in its arrays, and why it stopped.
-This file must never leave anything of a line that is faulty, or that has to be read again.
+Nothing remains of a line that is faulty, or that must be read again: only the counts of the state make features count.
 """
 
 from __future__ import annotations
@@ -13,10 +12,13 @@ from stream_learner.core.machine.words import inlined, load_byte, load_float, lo
 from stream_learner.evaluate.formats.vw.arrange import FULL, arrange, unseen_letters
 from stream_learner.evaluate.formats.vw.layout import (
     AT,
+    CROSS_COUNT,
     DONE,
     DOUBT,
     DOUBTS,
     END,
+    END_COUNT,
+    EXAMPLES,
     FAULT_LIST,
     FAULTS,
     GROW,
@@ -25,14 +27,11 @@ from stream_learner.evaluate.formats.vw.layout import (
     LINE,
     LINES,
     MAX_FEATURES,
-    N_CROSSES,
-    N_ENDS,
     NO_FAULT,
     NOT_FINITE,
     REPEATS,
     ROOM,
     ROW_START,
-    ROWS,
     STAMP,
     TAGGED,
     TAGS,
@@ -45,7 +44,8 @@ from stream_learner.evaluate.formats.vw.names import is_blank
 
 @kernel
 def parse_block(state: int) -> int:
-    """Read lines until the end, or until one needs what only Python can give; then it is read again from its start."""
+    """Read lines until all are read, or a line needs something from Python; that line is then read again from its
+    start."""
     at = load_int(state + AT)
     end = load_int(state + END)
     while at < end:
@@ -86,9 +86,9 @@ def _line_end(at: int) -> int:
 
 @inlined
 def _wanted(state: int, fault: int, m: int) -> int:
-    """What is to be done before the line is read again; DONE if it need not be.
+    """The code of what Python must do before the line is read again; DONE if nothing.
 
-    Letters come first: they count as seen from now on, and would not be asked for again.
+    LETTER comes first: the letters are marked as seen, and the line would not ask for them again.
     """
     if fault == NO_FAULT and m == FULL:
         return LETTER
@@ -99,12 +99,12 @@ def _wanted(state: int, fault: int, m: int) -> int:
 
 @kernel
 def _read_line(state: int, at: int):  # type: ignore[no-untyped-def]
-    """(The end of the line, 0, the place behind its features), or (where it fails, the fault, any place).
+    """Read a line: (its end, NO_FAULT, index behind its features), or (address of the fault, the fault, any index).
 
-    NO_ROOM as the fault: it needs more room. FULL as the place: the interactions have yet to learn of its letters.
+    The fault NO_ROOM: the line needs more room. The index FULL: wildcards must be expanded with the line's letters.
     """
-    first = load_int(load_int(state + ROW_START) + 8 * load_int(state + ROWS))
-    ends = load_int(state + N_ENDS)
+    first = load_int(load_int(state + ROW_START) + 8 * load_int(state + EXAMPLES))
+    ends = load_int(state + END_COUNT)
     store_int(state + DOUBTS, 0)
     store_int(state + STAMP, load_int(state + STAMP) + 1)
     at, fault = read_label(state, at)
@@ -121,14 +121,14 @@ def _read_line(state: int, at: int):  # type: ignore[no-untyped-def]
     elif not _all_finite(state, first, m):
         fault = NOT_FINITE
     if fault != NO_FAULT:
-        store_int(state + N_ENDS, ends)
+        store_int(state + END_COUNT, ends)
     return at, fault, first if m == FULL else m
 
 
 @kernel
 def _all_finite(state: int, first: int, m: int) -> bool:
-    """Whether no sum of repeats and no product has become infinite; the values as written are not."""
-    if load_int(state + REPEATS) != 0 and load_int(state + N_CROSSES) == 0:
+    """Whether all values are finite. Values as written are; sums of repeats and products may have become infinite."""
+    if load_int(state + REPEATS) != 0 and load_int(state + CROSS_COUNT) == 0:
         return True
     values = load_int(state + VALUES)
     for j in range(first, m):
@@ -149,11 +149,11 @@ def _note_fault(state: int, start: int, at: int, fault: int) -> None:
 
 @kernel
 def _count_row(state: int, m: int) -> None:
-    """The line that has just been read becomes a row."""
-    row = load_int(state + ROWS)
+    """Count the line that has just been read as an example."""
+    row = load_int(state + EXAMPLES)
     tag = load_int(state + TAGS) + 16 * row
     if load_int(tag + 8) > load_int(tag):
         store_int(state + TAGGED, load_int(state + TAGGED) + 1)
     store_int(load_int(state + LINES) + 8 * row, load_int(state + LINE))
     store_int(load_int(state + ROW_START) + 8 * (row + 1), m)
-    store_int(state + ROWS, row + 1)
+    store_int(state + EXAMPLES, row + 1)

@@ -1,8 +1,7 @@
-"""The words of a line of VW text inside kernels: label, importance, tag, namespaces, features.
+"""Reads the words of a line of VW text: label, importance, tag, namespaces, features.
 
-In: the state, and the address of a line in text that ends with a line feed. Out: features behind those there are, the
-line's label and importance, the segments of its namespaces.
-This file must never move the counts of the state beyond the line: it is undone by not counting it.
+Features are written behind those there are, but no count of the state moves beyond the line: a line is undone by not
+counting it. The text ends with a line feed.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from stream_learner.core.machine.words import (
     store_word,
 )
 from stream_learner.evaluate.formats.vw.layout import (
+    EXAMPLES,
     HAS_BASE,
     KEEP,
     KEYS,
     LABELS,
     LETTERS,
     MAX_FEATURES,
-    N_SEGMENTS,
     NO_BAR,
     NO_BLANK,
     NO_END,
@@ -35,7 +34,7 @@ from stream_learner.evaluate.formats.vw.layout import (
     NO_NUMBER,
     NOT_FINITE,
     ROOM,
-    ROWS,
+    SEGMENT_COUNT,
     SEGMENTS,
     SINGLE,
     SOME_DROPPED,
@@ -59,15 +58,15 @@ from stream_learner.evaluate.formats.vw.names import (
 from stream_learner.evaluate.formats.vw.numbers import MALFORMED, read_number
 
 NO_ROOM = -1
-"""In place of a code of a fault: the features have filled their room."""
+"""Returned instead of the code of a fault: the features have filled their room."""
 
 _BAR, _COLON, _QUOTE, _TAB, _BLANK = 0x7C, 0x3A, 0x27, 0x09, 0x20
 
 
 @kernel
 def read_label(state: int, at: int):  # type: ignore[no-untyped-def]
-    """Label, importance and tag, up to the bar: (address of the bar, 0), or (where it fails, the fault)."""
-    row = load_int(state + ROWS)
+    """Read label, importance and tag: (address of the bar, NO_FAULT), or (address of the fault, the fault)."""
+    row = load_int(state + EXAMPLES)
     store_float(load_int(state + LABELS) + 8 * row, np.nan)
     store_float(load_int(state + WEIGHTS) + 8 * row, 1.0)
     tag = load_int(state + TAGS) + 16 * row
@@ -103,7 +102,8 @@ def read_label(state: int, at: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def _read_tag(tag: int, at: int):  # type: ignore[no-untyped-def]
-    """A word that is no number: the tag, if it touches the bar, or has a quote and is the last word before it."""
+    """Read a word that is no number as the tag: it must touch the bar, or begin with a quote and be the last before
+    it."""
     end = at
     byte = load_byte(end)
     while byte != _BAR and not is_blank(byte) and not ends_line(byte):
@@ -128,7 +128,7 @@ def _read_tag(tag: int, at: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def _no_tag(at: int, behind: int, fault: int):  # type: ignore[no-untyped-def]
-    """The fault of a word in a line that has a bar; else that it has none."""
+    """The fault of a word in a line with a bar; in a line without one, NO_BAR."""
     byte = load_byte(behind)
     while byte != _BAR and not ends_line(byte):
         behind += 1
@@ -138,12 +138,12 @@ def _no_tag(at: int, behind: int, fault: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def read_namespaces(state: int, at: int, first: int):  # type: ignore[no-untyped-def]
-    """All namespaces from the bar on, features from place `first` on.
+    """Read all namespaces from the bar on, and write their features from index `first` on.
 
-    Returns the address behind the line's last byte that counts, 0, the place behind the features, and whether a
-    letter has come twice; or the address where it fails and a fault. Segments without features are left out.
+    Returns the address behind the last byte of the line before its end, NO_FAULT, the index behind the features, and
+    whether a letter has come twice; or the address of a fault and the fault. Segments without features are left out.
     """
-    store_int(state + N_SEGMENTS, 0)
+    store_int(state + SEGMENT_COUNT, 0)
     m = first
     again = False
     while load_byte(at) == _BAR:
@@ -181,9 +181,9 @@ def read_namespaces(state: int, at: int, first: int):  # type: ignore[no-untyped
 
 @inlined
 def _note_segment(state: int, letter: int, begin: int, end: int) -> bool:
-    """Enter a segment of features; whether its letter had one before."""
-    n = load_int(state + N_SEGMENTS)
-    store_int(state + N_SEGMENTS, n + 1)
+    """Note a segment of features. Returns whether its letter had one before in this line."""
+    n = load_int(state + SEGMENT_COUNT)
+    store_int(state + SEGMENT_COUNT, n + 1)
     segment = load_int(state + SEGMENTS) + 24 * n
     store_int(segment, letter)
     store_int(segment + 8, begin)
@@ -200,7 +200,7 @@ def _note_segment(state: int, letter: int, begin: int, end: int) -> bool:
 
 @kernel
 def _read_features(state: int, at: int, m: int, first: int, scale: float):  # type: ignore[no-untyped-def]
-    """The features of a namespace: (address of the bar or line end behind them, 0, the place behind the last one)."""
+    """Read the features of a namespace: (address of the bar or line end behind, NO_FAULT or a fault, index behind)."""
     keys = load_int(state + KEYS)
     values = load_int(state + VALUES)
     most = first + MAX_FEATURES

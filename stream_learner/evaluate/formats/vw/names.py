@@ -1,16 +1,11 @@
-"""Keys of VW text inside kernels: where names end, what they hash to, and what n-grams and interactions make of them.
+"""Keys of VW text: where names end, their hashes, and the keys of n-grams and interactions; which of both there are.
 
-In: addresses of names, in text with 32 bytes of room before and behind it; keys. Out: keys.
-This file must never read a byte of text that does not count into a key, but to mask it away.
+Our keys are XXH64 of `namespace^name`, or of the name alone in the namespace without a name, so that such features have
+the keys of events' fields. VW's are murmur3 (x86, 32 bits; Appleby) with the hash of the namespace as seed; the hash of
+a name of digits is its number plus that seed.
 
-Ours: XXH64 of `namespace^name`, or of the name alone in the namespace without a name, so that such features have the
-keys of events' fields. VW's: murmur3 (x86, 32 bits; Appleby) with the namespace's hash as seed; names of digits are
-their number plus that hash.
-
-Which interactions and n-grams VW makes of its options, wildcards included, and in which order.
-
-In: the options' words. Out: tables for the kernels.
-This part must never look at an example.
+The kernels read whole words: a text has 32 bytes of room before and behind it. Bytes that do not belong to a name are
+masked away.
 """
 
 from __future__ import annotations
@@ -95,7 +90,7 @@ def _marks(typingctx: Any, address: Any) -> Any:
 
 @inlined
 def ends_line(byte: int) -> bool:
-    """Whether nothing of a line follows."""
+    """Whether a byte ends a line."""
     return byte == 0x0A or byte == 0x0D
 
 
@@ -122,7 +117,7 @@ def name_end(at: int) -> int:
 
 @kernel
 def enter_namespace(state: int, at: int, length: int) -> None:
-    """Names from here on are of the namespace whose name is at this address; it may have none."""
+    """Begin a namespace: its name, which may be empty, is at this address."""
     store_int(state + NAMESPACE_AT, at)
     store_int(state + NAMESPACE_LENGTH, length)
     if load_int(state + HASHING) != 0:
@@ -146,7 +141,7 @@ def enter_namespace(state: int, at: int, length: int) -> None:
 
 @kernel
 def name_key(state: int, at: int, length: int) -> np.uint64:
-    """The key of a name of the namespace at hand. VW's have 64 bits as well: the mask comes last."""
+    """The key of a name of the current namespace. VW's keys have 64 bits here; `arrange` masks them at the end."""
     hashing = load_int(state + HASHING)
     if hashing == 2:
         return murmur3(at, length, load_word(state + SEED))
@@ -162,9 +157,9 @@ def name_key(state: int, at: int, length: int) -> np.uint64:
 
 @kernel
 def nameless_key(state: int, at: int, length: int, number: int) -> np.uint64:
-    """The key of a feature whose name has no length, the `number`-th of its namespace from 0 on.
+    """The key of a feature with an empty name, the `number`-th of its namespace from 0 on.
 
-    Ours: XXH64 of what names of the namespace begin with, as a key, and of the number, 8 bytes each.
+    Ours is the key of an interaction: of the key of the empty name, and the number.
     """
     if load_int(state + HASHING) != 0:
         return load_word(state + SEED) + np.uint64(number)
@@ -173,7 +168,7 @@ def nameless_key(state: int, at: int, length: int, number: int) -> np.uint64:
 
 @inlined
 def _short_key(base: int, length: int, prefix: int) -> np.uint64:
-    """XXH64 of fewer than 32 bytes at `base`, the first of which are not there but in the words at `prefix`."""
+    """XXH64 of fewer than 32 bytes: the words at `prefix` replace the first bytes at `base`."""
     state = P5 + np.uint64(length)
     at = 0
     while length - at >= 8:
@@ -195,7 +190,10 @@ def _short_key(base: int, length: int, prefix: int) -> np.uint64:
 
 @kernel
 def _long_key(state: int, at: int, length: int) -> np.uint64:
-    """The prefix is put before the name for a moment: there is room, as the bar and the namespace come before it."""
+    """Hash a long name with its prefix, which is written before the name for the duration of the call.
+
+    There is room: the bar and the namespace come before the name.
+    """
     before = load_int(state + PREFIX_LENGTH)
     original = load_int(state + ORIGINAL)
     namespace = load_int(state + NAMESPACE_AT) + original
@@ -211,7 +209,7 @@ def _long_key(state: int, at: int, length: int) -> np.uint64:
 
 @kernel
 def _seed(state: int, at: int, length: int) -> np.uint64:
-    """VW's hash of a namespace's name; 0 if it has none."""
+    """VW's hash of a namespace's name; 0 if the name is empty."""
     if length == 0:
         return _0
     if load_int(state + HASHING) == 2:
@@ -221,7 +219,8 @@ def _seed(state: int, at: int, length: int) -> np.uint64:
 
 @inlined
 def _hash_of_name(at: int, length: int, seed: np.uint64) -> np.uint64:
-    """Digits are their number plus the seed; anything else murmur3, without control characters at the ends."""
+    """VW's hash of a name: for digits their number plus the seed, else murmur3 without control characters at the
+    ends."""
     end = at + length
     while at < end and load_byte(at) <= 0x20:
         at += 1
@@ -263,7 +262,7 @@ def murmur3(at: int, length: int, seed: np.uint64) -> np.uint64:
 
 @kernel
 def gram_key(state: int, first: np.uint64, following: np.uint64) -> np.uint64:
-    """The key of words one after the other. Ours: XXH64 of both keys and a blank, so that it is no interaction."""
+    """The key of an n-gram. Ours is XXH64 of both keys and a blank, which makes it differ from an interaction."""
     if load_int(state + HASHING) != 0:
         return first * _GRAM + following
     whole = take_byte(take_word(take_word(P5 + np.uint64(17), first), following), _BLANK)
@@ -272,7 +271,7 @@ def gram_key(state: int, first: np.uint64, following: np.uint64) -> np.uint64:
 
 @kernel
 def cross_two(state: int, a: np.uint64, b: np.uint64) -> np.uint64:
-    """The key of an interaction. Ours: XXH64 of both keys, as crosses of events' fields have it."""
+    """The key of an interaction of two. Ours is XXH64 of both keys, as for crosses of events' fields."""
     if load_int(state + HASHING) != 0:
         return (a * _INTERACTION) ^ b
     return not_zero(avalanche(take_word(take_word(P5 + np.uint64(16), a), b)))
@@ -280,7 +279,7 @@ def cross_two(state: int, a: np.uint64, b: np.uint64) -> np.uint64:
 
 @kernel
 def cross_three(state: int, a: np.uint64, b: np.uint64, c: np.uint64) -> np.uint64:
-    """The same of three."""
+    """The key of an interaction of three."""
     if load_int(state + HASHING) != 0:
         return (((a * _INTERACTION) ^ b) * _INTERACTION) ^ c
     return not_zero(avalanche(take_word(take_word(take_word(P5 + np.uint64(24), a), b), c)))
@@ -290,15 +289,15 @@ WILDCARD = ord(":")
 
 
 def has_wildcard(words: Iterable[bytes]) -> bool:
-    """Whether the interactions depend on the namespaces there are."""
+    """Whether any interaction has a wildcard, and so depends on the namespaces of the text."""
     return any(WILDCARD in word for word in words)
 
 
 def expand(words: Iterable[bytes], letters: bytes) -> list[bytes]:
     """All interactions of the namespaces with these first letters, in VW's order; a `:` stands for any of them.
 
-    An interaction with a letter twice has its letters sorted. Of those with the same letters only the first in
-    the order of bytes remains: that decides whose key is multiplied. Shorter ones come first.
+    The letters of an interaction that has one twice are sorted. Of interactions with the same letters the first in the
+    order of bytes is kept: the order decides which key is multiplied. Shorter interactions come first.
 
     >>> expand([b"ba", b"a:"], b"abc")
     [b'aa', b'ab', b'ac']
@@ -319,7 +318,7 @@ def gram_offsets(n: int, skips: int) -> list[tuple[int, ...]]:
 
 
 def _offsets(more: int, skips: int, last: int, step: int) -> Iterator[tuple[int, ...]]:
-    """The next word `step` further on, and all that may follow it; then the same with one word more left out."""
+    """Offsets whose next word is `step` further on; then those that leave out one word more."""
     if more == 0:
         yield ()
         return

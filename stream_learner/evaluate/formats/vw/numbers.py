@@ -1,8 +1,6 @@
-"""Numbers of VW text inside kernels: the nearest float64, or VW's own float32.
+"""Reads the numbers of VW text: as the nearest float64, or as VW's own float32.
 
-In: the address of a number, in text that ends with a line feed. Out: the address behind it and its value.
-This file must never round twice where the nearest float64 is asked for: what 64 bits cannot decide is noted, for
-Python to decide.
+The nearest float64 is never rounded twice: a number that 64 bits cannot decide is noted, and Python decides it.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _POWERS = np.array(_powers(), np.float32)
 
 @kernel
 def read_number(state: int, at: int):  # type: ignore[no-untyped-def]
-    """A number in the parser's manner: (address behind it or MALFORMED, its value, which may be infinite)."""
+    """Read a number as the options ask for: (address behind it or MALFORMED, its value, which may be infinite)."""
     if load_int(state + SINGLE) != 0:
         return _read_single(state, at)
     return _read_nearest(state, at)
@@ -87,7 +85,10 @@ def _read_nearest(state: int, at: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def _read_power(at: int):  # type: ignore[no-untyped-def]
-    """What follows an e: (address behind or MALFORMED, the power; exact unless no text is long enough to undo it)."""
+    """Read what follows an `e`: (address behind or MALFORMED, the power).
+
+    A power beyond 10**15 is not exact: no text has so many digits that it would matter.
+    """
     sign = load_byte(at)
     if sign == 0x2D or sign == 0x2B:
         at += 1
@@ -104,7 +105,7 @@ def _read_power(at: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def _ask(state: int, start: int, behind: int) -> float:
-    """The value that Python found for this number, the next in doubt of its line; 1 as long as it is not known."""
+    """The value that Python has decided for the next doubtful number of this line; 1 if it is not decided yet."""
     k = load_int(state + DOUBTS)
     store_int(state + DOUBTS, k + 1)
     if k < load_int(state + KNOWN):
@@ -118,9 +119,9 @@ def _ask(state: int, start: int, behind: int) -> float:
 
 @kernel
 def _read_single(state: int, at: int):  # type: ignore[no-untyped-def]
-    """Digit by digit in float32, at most 35 decimals, then times a power of ten; below 1e-37 that is 0.
+    """Read digit by digit in float32, at most 35 decimals, then multiply by a power of ten; below 1e-37 the value is 0.
 
-    VW leaves a power with a plus to the C library, which gives the nearest float32.
+    VW hands a number whose power has a plus to the C library, which gives the nearest float32.
     """
     number = at
     sign = load_byte(at)

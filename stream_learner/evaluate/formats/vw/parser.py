@@ -1,12 +1,11 @@
-"""Examples in VW's text format: whole blocks of lines into columns.
-
-In: blocks of whole lines, and what to make of them. Out: `Parsed` columns.
-This file must never touch a single line or feature in Python, but for tags and for numbers that 64 bits cannot decide.
+"""Parses VW text: whole blocks of lines into columns. The package's page describes the format.
 
 A line: `[label [importance [0]]] [tag]|namespace[:scale] name[:number] name[:number] …|namespace …`. Blank lines count
-as lines and nothing else. Where VW would warn and guess, the line is a fault: a number that is none (VW takes it for
-a text value), more than three numbers before the bar, a label behind a tab. An example with a base of its own, the
+as lines, and give no example. Where VW would warn and guess, the line is a fault: a value that is no number (VW takes
+it for a text value), more than three numbers before the bar, a label behind a tab. A line with a base of its own, the
 third number, is a fault too.
+
+Python touches single lines only for tags, and single numbers only where 64 bits cannot decide them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from stream_learner.evaluate.formats.vw.kernel import parse_block
 from stream_learner.evaluate.formats.vw.names import MAX_GRAM, expand, gram_offsets, has_wildcard
 
 CONSTANT_HASH = 11650396
-"""What VW's constant feature hashes to."""
+"""VW's hash of the constant feature."""
 KEY_OF_INDEX = 1
 """With VW's hashing a key is VW's index plus this: keys are never 0."""
 
@@ -39,7 +38,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class VwTextOptions:
-    """What a line becomes. Raises ValueError where a value is not allowed.
+    """The options of parsing VW text. Raises ValueError for values that are not allowed.
 
     hashing: `xxh64` (64-bit keys: XXH64 of `namespace^name`, of the name alone where the namespace has none) or `vw`
     (VW's index of `bits` bits, plus `KEY_OF_INDEX`; `hash_all`: names of digits as well). numbers: `exact` (the
@@ -64,7 +63,7 @@ class VwTextOptions:
     repeats: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a value is not allowed."""
+        """Raises ValueError for values that are not allowed."""
         _check(self.hashing in _HASHINGS, f"hashing is {self.hashing!r}, must be one of {', '.join(_HASHINGS)}")
         _check(self.numbers in _NUMBERS, f"numbers is {self.numbers!r}, must be one of {', '.join(_NUMBERS)}")
         _check(1 <= self.bits <= 62, f"bits is {self.bits}, must be from 1 to 62")
@@ -84,9 +83,9 @@ def _check(good: bool, otherwise: str) -> None:
 
 
 class VwText:
-    """Parses VW text; see `LineParser`. Not for several threads at once: its memory is used again for each block.
+    """Parses VW text; a `LineParser`. One thread at a time: each block uses the same memory.
 
-    `namespace_end` is there with VW's hashing and repeats only: the groups whose squares VW sums apart.
+    `namespace_end` is given with VW's hashing and repeats only: the groups whose squares VW sums separately.
     """
 
     def __init__(self, options: VwTextOptions | None = None) -> None:
@@ -103,7 +102,7 @@ class VwText:
         self._make_room(1 << 12)
 
     def parse(self, text: bytes | memoryview, first_line: int) -> Parsed:
-        """See `LineParser`. The last line needs no line feed. The columns are the caller's."""
+        """Parse whole lines, as `LineParser` says. The last line needs no line feed. The columns are the caller's."""
         raw = np.frombuffer(text, np.uint8)
         start, rows = self._take_text(raw, first_line)
         label, weight = np.empty(rows), np.empty(rows)
@@ -114,10 +113,10 @@ class VwText:
         for place, column in zip(places, columns, strict=True):
             self._put(place, column)
         self._set(layout.LINE, first_line)
-        for counter in (layout.ROWS, layout.TAGGED, layout.FAULTS, layout.N_ENDS, layout.KNOWN):
+        for counter in (layout.EXAMPLES, layout.TAGGED, layout.FAULTS, layout.END_COUNT, layout.KNOWN):
             self._set(counter, 0)
         self._run()
-        n, m = self._get(layout.ROWS), int(row_start[self._get(layout.ROWS)])
+        n, m = self._get(layout.EXAMPLES), int(row_start[self._get(layout.EXAMPLES)])
         batch = ExampleBatch(
             np.zeros(n, np.int64),
             lines[:n].astype(np.uint64),
@@ -133,11 +132,11 @@ class VwText:
             ~np.isnan(label[:n]),
             self._tags_of(raw, tags[:n] - start),
             [Fault(line, column, layout.FAULT_TEXTS[code]) for line, column, code in self._faults_of(faults)],
-            self._ends[: self._get(layout.N_ENDS)].copy() if self._wants_ends else None,
+            self._ends[: self._get(layout.END_COUNT)].copy() if self._wants_ends else None,
         )
 
     def _run(self) -> None:
-        """Read the whole text, with what the kernel asks for on the way."""
+        """Read the whole text, and give the kernel what it stops for."""
         while (wanted := parse_block(self._address)) != layout.DONE:
             if wanted == layout.GROW:
                 self._make_room(2 * self._get(layout.ROOM))
@@ -147,7 +146,7 @@ class VwText:
                 self._set_crosses()
 
     def _take_text(self, raw: NDArray[np.uint8], first_line: int) -> tuple[int, int]:
-        """Copy the text to where there is room around it: (address of its first byte, lines at most)."""
+        """Copy the text, with room around it: (address of its first byte, number of its line ends)."""
         n = len(raw)
         if len(self._text) < n + 2 * _MARGIN:
             self._text = np.zeros(n + n // 4 + 2 * _MARGIN, np.uint8)
@@ -165,7 +164,7 @@ class VwText:
         return start, int(np.count_nonzero(self._text[_MARGIN:end] == 0x0A))
 
     def _tags_of(self, raw: NDArray[np.uint8], spans: NDArray[np.int64]) -> list[bytes]:
-        """The tags, from their places in the text; none if no line has one."""
+        """The tags, from their begins and ends in the text; an empty list if no line has one."""
         if self._get(layout.TAGGED) == 0:
             return []
         text = raw.tobytes()
@@ -176,7 +175,7 @@ class VwText:
         return found
 
     def _decide_numbers(self) -> None:
-        """The nearest float64 of each number of the line that took more than 64 bits."""
+        """Decide the numbers of the line that 64 bits could not decide."""
         doubts, room = self._get(layout.DOUBTS), self._get(layout.DOUBT_ROOM)
         known = min(doubts, room)
         origin = address_of(self._text)
@@ -208,23 +207,23 @@ class VwText:
         for row, places in zip(grams, offsets, strict=False):
             row[: len(places) + 1] = (len(places), *places)
         self._put(layout.GRAMS, grams)
-        self._set(layout.N_GRAMS, len(offsets))
+        self._set(layout.GRAM_COUNT, len(offsets))
         self._seen = np.zeros(256, np.uint8)
         if has_wildcard(self._words):
             self._put(layout.SEEN, self._seen)
         self._set_crosses()
 
     def _set_crosses(self) -> None:
-        """The interactions of the namespaces seen so far."""
+        """Expand the interactions with the namespaces seen so far."""
         crosses = expand(self._words, bytes(np.flatnonzero(self._seen).tolist()))
         table = np.full((max(1, len(crosses)), 3), -1, np.int64)
         for row, letters in zip(table, crosses, strict=False):
             row[: len(letters)] = list(letters)
         self._put(layout.CROSSES, table)
-        self._set(layout.N_CROSSES, len(crosses))
+        self._set(layout.CROSS_COUNT, len(crosses))
 
     def _set_scratch(self) -> None:
-        """Memory for one line."""
+        """Make the memory that one line needs."""
         self._put(layout.PREFIX, np.zeros(8, np.uint64))
         self._put(layout.SEGMENTS, np.empty((layout.MAX_FEATURES, 3), np.int64))
         self._put(layout.LETTERS, np.zeros((256, 3), np.int64))
@@ -234,7 +233,7 @@ class VwText:
         self._make_doubt_room(1024)
 
     def _make_doubt_room(self, room: int) -> None:
-        """More room for numbers in doubt; those that are known stay so."""
+        """Make room for more doubtful numbers; the decided ones stay."""
         spans, values = np.zeros((room, 2), np.int64), np.zeros(room)
         values[: len(self._doubt_values)] = self._doubt_values
         self._doubt_spans, self._doubt_values = spans, values
@@ -243,7 +242,7 @@ class VwText:
         self._set(layout.DOUBT_ROOM, room)
 
     def _make_room(self, room: int) -> None:
-        """Room for this many features of a block, with those that there are."""
+        """Make room for this many features of a block; those that are there stay."""
         keys, values = np.empty(room, np.uint64), np.empty(room)
         ends = np.empty(room if self._wants_ends else 0, np.int64)
         keys[: len(self._keys)] = self._keys

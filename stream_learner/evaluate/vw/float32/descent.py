@@ -1,12 +1,10 @@
-"""The tool's default update and its parts: A adaptive, Z normalized, I invariant, in every combination, in float32.
+"""Vowpal Wabbit's default update and its parts in float32: adaptive (A), normalized (Z), invariant (I), combined
+freely.
 
-In: rows (w, G, s, r) of float32, the features of an example. Out: the same, one step on.
-This file must never change the order of operations: results are compared bit by bit.
+The order of operations is the tool's and must stay. `core/model/optimizers/vw.py` has the same update in float64, with
+the formulas in full; the letters here are the same: rows (w, G, s, r), u the step, X the size, m the multiplier.
 
-Source: [T] in the bibliography of `core.model.optimizers`. Per example,
-with d the slope of the loss at the clipped prediction: G += h d^2 x^2 (A); s = max(s, |x|), and w keeps its meaning
-(Z); r = G^-q (s^2)^(q - 1), each factor only with its letter; X = m sum r x^2; u by loss and rate; penalties go to the
-contraction and the gravity of all weights; w += u m r x.
+Source: [T] in the bibliography of `core.model.optimizers`.
 """
 
 from __future__ import annotations
@@ -42,7 +40,8 @@ _W, _G, _S, _R = range(4)
 
 @kernel
 def truncated(w, gravity):  # type: ignore[no-untyped-def]
-    """The weight moved toward 0 by gravity. A negative gravity pushes away from 0, and 0 down."""
+    """S(w, gamma): the weight moved toward 0 by gravity. A negative gravity moves it away from 0, and a weight of 0
+    down."""
     if gravity == ZERO:
         return w
     if gravity < abs(w):
@@ -52,7 +51,7 @@ def truncated(w, gravity):  # type: ignore[no-untyped-def]
 
 @kernel
 def predict(keys, values, state, switches, scalars):  # type: ignore[no-untyped-def]
-    """The clipped prediction."""
+    """The prediction, clipped to the range of the labels seen."""
     mask, gravity = np.uint64(switches[MASK]), np.float32(scalars[GRAVITY])
     p = ZERO
     for j in range(len(keys)):
@@ -63,7 +62,7 @@ def predict(keys, values, state, switches, scalars):  # type: ignore[no-untyped-
 
 @kernel
 def _rescaled(w, s, x, q, adaptive):  # type: ignore[no-untyped-def]
-    """w when the scale grows from s > 0 to x."""
+    """The w that means the same when the scale grows from s > 0 to x."""
     if q == HALF:
         rho = s / x
         return w * (rho if adaptive else rho * rho)
@@ -73,7 +72,7 @@ def _rescaled(w, s, x, q, adaptive):  # type: ignore[no-untyped-def]
 
 @kernel
 def _rate(g, s, q, adaptive, normalized):  # type: ignore[no-untyped-def]
-    """r of a row."""
+    """The rate r of a feature."""
     r = ONE
     if adaptive:
         r = ONE / np.sqrt(g) if q == HALF else powf(g, -q)
@@ -88,7 +87,7 @@ def _rate(g, s, q, adaptive, normalized):  # type: ignore[no-untyped-def]
 
 @kernel
 def _multiplier(n, total, q, adaptive):  # type: ignore[no-untyped-def]
-    """m: what the average size of the examples makes of a step."""
+    """The multiplier m: the correction of each step for the average size of the examples."""
     if q == HALF:
         mean = np.float32(total) / np.float32(n)
         return np.sqrt(mean) if adaptive else mean
@@ -97,7 +96,7 @@ def _multiplier(n, total, q, adaptive):  # type: ignore[no-untyped-def]
 
 @kernel
 def _measured(keys, values, d, h, state, numbers, switches, scalars):  # type: ignore[no-untyped-def]
-    """Move G and s, make r and m; returns X."""
+    """Update G, s, N and T, compute r and m. Returns X."""
     pull = h * (d * d)
     if pull == ZERO:
         return ONE
@@ -128,7 +127,7 @@ def _measured(keys, values, d, h, state, numbers, switches, scalars):  # type: i
 
 @kernel
 def _regularized(u, d, numbers, scalars):  # type: ignore[no-untyped-def]
-    """Contraction and gravity take the penalties; u in terms of the new contraction."""
+    """Add the penalties to contraction and gravity. Returns u relative to the new contraction."""
     l1, l2 = numbers[L1], numbers[L2]
     if (l1 == ZERO and l2 == ZERO) or not abs(np.float64(u)) > 1e-8:
         return u
@@ -140,7 +139,7 @@ def _regularized(u, d, numbers, scalars):  # type: ignore[no-untyped-def]
 
 @kernel
 def _squares(values, first, ends, end_at):  # type: ignore[no-untyped-def]
-    """The sum of x^2: of each namespace alone, then of all. `ends` from place `end_at` on end namespaces."""
+    """The sum of x^2, added up by namespace first. The ends of this example's namespaces begin at ends[end_at]."""
     total = ZERO
     j, last = 0, len(values)
     while j < last:

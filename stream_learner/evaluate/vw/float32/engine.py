@@ -1,10 +1,7 @@
-"""A learner of Vowpal Wabbit 9.11 in its own float32: the same printed digits.
+"""A learner of Vowpal Wabbit 9.11 in its own float32.
 
-In: parsed VW text (`VwText` with VW's hashing and numbers, repeats kept), in order. Out: the prediction of each example
-before it was learned from, and the sums of which the tool prints the average.
-This file must never be part of the streaming learner: its results depend on the machine's C library.
-
-State: float32 rows in a flat array of 2^bits slots, and `layout.SCALARS` numbers.
+Its input is VW text parsed with VW's hashing and numbers, repeats kept. Its state is float32 rows in a flat array of
+2^bits slots, and `layout.SCALARS` numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +24,8 @@ _KIND, _FIRST_SUM = layout.KIND, layout.LOSS_SUM
 def _run(  # type: ignore[no-untyped-def]
     keys, values, row_start, ends, labels, weights, learned, labelled, state, numbers, switches, scalars, margins
 ):
-    """All examples in order; `ends` rise, and every example with features has its own."""
+    """Predict and learn all examples in order. `ends` rise: the ends of the namespaces of all examples, one after
+    another."""
     is_descent = switches[_KIND] == 0
     end_at = 0
     for e in range(len(labels)):
@@ -54,9 +52,9 @@ def _run(  # type: ignore[no-untyped-def]
 
 
 class VwEngine:
-    """One learner. Not for several threads at once.
+    """One learner. One thread at a time.
 
-    state f32[2^bits, width] (the weight first) and scalars f64[layout.SCALARS] are all it is.
+    Its whole state is state f32[2^bits, width], the weight first, and scalars f64[layout.SCALARS].
     """
 
     def __init__(self, settings: VwSettings) -> None:
@@ -97,34 +95,34 @@ class VwEngine:
         return margins
 
     def end_pass(self) -> None:
-        """The learning rate decays."""
+        """End a pass: the learning rate decays."""
         self.scalars[layout.ETA] = np.float32(self.scalars[layout.ETA]) * np.float32(self.settings.decay)
 
     def take_held_out(self) -> float:
-        """The mean loss of the examples that were only predicted since the last call; NaN if there were none."""
+        """The mean loss of the examples that were only predicted, since the last call; NaN if there were none."""
         loss, importance = self.scalars[[layout.HELD_LOSS_SUM, layout.HELD_IMPORTANCE_SUM]]
         self.scalars[[layout.HELD_LOSS_SUM, layout.HELD_IMPORTANCE_SUM]] = 0.0
         return float(loss / importance) if importance else float("nan")
 
     @property
     def average_loss(self) -> float:
-        """The mean loss of all examples learned from, each before it was; NaN if there were none."""
+        """The mean loss of all examples learned from, each measured before it; NaN if there were none."""
         loss, importance = self.scalars[_FIRST_SUM : _FIRST_SUM + 2]
         return float(loss / importance) if importance else float("nan")
 
     def nonzero(self) -> int:
-        """Weights that are not 0, as they would predict now."""
+        """The number of weights that are not 0 in a prediction made now."""
         w = self.state[:, 0]
         if self.settings.kind == "descent":
             return int(np.count_nonzero(np.abs(w) > max(0.0, float(self.scalars[layout.GRAVITY]))))
         return int(np.count_nonzero(w))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All state, for `restore`; views, not copies."""
+        """The whole state, for `restore`; views, not copies."""
         return {"state": self.state, "scalars": self.scalars}
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on from `arrays` of an engine of the same settings. Raises ValueError where shapes do not agree."""
+        """Take over the `arrays` of an engine with the same settings. Raises ValueError if shapes differ."""
         for name, mine in self.arrays().items():
             if arrays[name].shape != mine.shape or arrays[name].dtype != mine.dtype:
                 raise ValueError(f"{name} has shape {arrays[name].shape}, this learner has {mine.shape}")

@@ -1,8 +1,4 @@
-"""What a Vowpal Wabbit command line asks of the updates.
-
-In: numbers and switches. Out: one checked value, with the tool's defaults.
-This file must never know the names of flags, or how text is read.
-"""
+"""The options of one learner of Vowpal Wabbit, checked, with the tool's defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ class VwSettings:
     power_t, initial_t, decay (of eta, after each pass): descent only. alpha, beta: the other kinds. l1, l2: descent
     and ftrl. bits: 2^bits weights. low, high: bounds of predictions; with neither, the range of the labels seen; a
     bound that is missing beside the other is 0. fixed_range: labels never widen the range, as when nothing is learned.
-    Raises ValueError where a value is not allowed.
+    Raises ValueError for values that are not allowed.
     """
 
     kind: str = "descent"
@@ -48,7 +44,7 @@ class VwSettings:
     fixed_range: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a value is not allowed."""
+        """Raises ValueError for values that are not allowed."""
         for name, value, known in (("kind", self.kind, KINDS), ("loss", self.loss, LOSSES)):
             if value not in known:
                 raise ValueError(f"{name} is {value!r}, must be one of {', '.join(known)}")
@@ -64,15 +60,15 @@ class VwSettings:
 
     @property
     def plain(self) -> bool:
-        """Descent that is neither adaptive nor normalized: the rate falls with t, and X is the sum of squares."""
+        """Whether descent is neither adaptive nor normalized: the rate falls with t, and X is the sum of squares."""
         return not (self.adaptive or self.normalized)
 
     def first_range(self) -> tuple[float, float]:
-        """What predictions are clipped to before the first label."""
+        """The range that predictions are clipped to before the first label."""
         low, high = FIRST_RANGE.get(self.loss, (0.0, 0.0)) if not self.bounded else (0.0, 0.0)
         return low if self.low is None else self.low, high if self.high is None else self.high
 
     @property
     def bounded(self) -> bool:
-        """Whether labels do not widen the range."""
+        """Whether the range is fixed: labels do not widen it."""
         return self.fixed_range or self.low is not None or self.high is not None

@@ -1,13 +1,8 @@
 """Losses of Vowpal Wabbit in float32: value, slope and importance-aware step.
 
-In: prediction p, label y, rate e, size X, all float32. Out: float32.
-This file must never let a float64 literal into a float32 term, or reorder one: results are compared bit by bit.
-
-Powers, exponentials and logarithms are those of the machine's C library, which the tool calls too: the figures of this
-arithmetic may differ between machines, and no digest is made of them.
-
-Logistic labels between -1 and 1 mean the average over both labels with that mean. `lambert_minus` is the tool's
-approximation of Lambert's W, which is wrong, even in sign, for small steps.
+Prediction p, label y, rate e, size X and all results are float32. Logistic labels between -1 and 1 mean the average
+over both labels with that mean. `lambert_minus` is the tool's approximation of Lambert's W, which is wrong, even in
+sign, for small steps.
 """
 
 from __future__ import annotations
@@ -38,7 +33,7 @@ _SMALL = np.float32(1e-6)
 
 @kernel
 def lambert_minus(a):  # type: ignore[no-untyped-def]
-    """About W(e^a) - a, from one step of a method for W; in float64 inside, as the tool does it."""
+    """An approximation of W(e^a) - a by one step of an iteration for W; in float64 inside, as the tool does it."""
     x = np.float64(a)
     if x >= 1.0:
         w = 0.86 * x + 0.01
@@ -99,7 +94,7 @@ def value(loss, tau, p, y):  # type: ignore[no-untyped-def]
 
 @kernel
 def slope(loss, tau, p, y):  # type: ignore[no-untyped-def]
-    """The derivative by p."""
+    """The derivative of the loss by p."""
     if loss == SQUARED:
         return TWO * (p - y)
     if loss == LOGISTIC:

@@ -1,11 +1,8 @@
-"""The tool's `--ftrl`, `--pistol` and `--coin` in float32: weights made from sums of gradients.
+"""Vowpal Wabbit's `--ftrl`, `--pistol` and `--coin` in float32: weights made from sums of gradients.
 
-In: rows of float32, the features of an example. Out: the same, one step on.
-This file must never change the order of operations: results are compared bit by bit.
-
-Rows: FTRL-Proximal w, z, n; PiSTOL w, theta, A, M; coin w, theta, A, M, W, L. The equations are those of
-`core/model/optimizers/ftrl.py` and `core/model/optimizers/scale_free.py`, with predictions clipped for every loss. An
-example that is only predicted gets the weights that the last steps left behind.
+The order of operations is the tool's and must stay. The equations are those of `core/model/optimizers/ftrl.py` and
+`core/model/optimizers/scale_free.py`, with predictions clipped for every loss. Rows: FTRL-Proximal w, z, n; PiSTOL w,
+theta, A, M; coin w, theta, A, M, W, L. An example that is only predicted uses the weights that the last steps stored.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ _W, _THETA, _A, _M, _WEALTH, _LARGEST = range(6)
 
 @kernel
 def stored(keys, values, state, switches, scalars):  # type: ignore[no-untyped-def]
-    """The clipped prediction with the weights as they are."""
+    """The clipped prediction with the stored weights."""
     mask = np.uint64(switches[MASK])
     p = ZERO
     for j in range(len(keys)):
@@ -78,7 +75,7 @@ def _fresh_coin(keys, values, h, state, numbers, mask, scalars):  # type: ignore
 
 @kernel
 def fresh(keys, values, h, state, numbers, switches, scalars):  # type: ignore[no-untyped-def]
-    """The clipped prediction of an example that is learned next: PiSTOL and coin know its scale already."""
+    """The clipped prediction of an example that is learned next: for PiSTOL and coin its values count in the scales."""
     mask = np.uint64(switches[MASK])
     if switches[KIND] == PISTOL:
         return clipped(_fresh_pistol(keys, values, state, numbers, mask), scalars)

@@ -1,13 +1,13 @@
-"""`serve`: predictions over HTTP until a signal, in one process.
+"""One process that answers requests over HTTP until a signal.
 
-In: a configuration, a listening socket. Out: answers. This file must never end with a request unanswered: told to
-stop, the server is first not ready, so that balancers look elsewhere, then accepts no more, then answers what it has.
+It must never end with a request unanswered. Told to stop, it is first not ready, so that balancers look elsewhere; then
+it accepts no more connections; then it answers the requests it has.
 
-1. Answer health at once, and everything else with 503.
+1. Answer probes of health at once, and everything else with 503.
 2. Load the kernels and start a scorer for every name; each is ready from its first whole version on.
-3. Look after them until a signal.
-4. For `serve.drain`: not ready, and still answering. Left out where no name was ready so far: nobody was served.
-5. Close the socket, finish what is under way, end.
+3. Replace scorers that end, until a signal.
+4. For `serve.drain`, be not ready and still answer. This step is left out if no name was ever ready.
+5. Close the socket, finish the requests under way, end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from stream_learner.adapters.http.models import Shelf
+from stream_learner.adapters.http.models import ServedModels
 from stream_learner.adapters.http.server import PredictionServer
 from stream_learner.adapters.http.thread import TelemetryServer
 from stream_learner.adapters.telemetry import metric_names as names
@@ -33,11 +33,11 @@ from stream_learner.version import __version__
 TURN_S = 0.2
 
 Tell = Callable[[int], None]
-"""Gets the port on which the process answers `/metrics` and `/readyz`."""
+"""Is called with the port on which the process answers `/metrics` and `/readyz`."""
 
 
 def served_names(config: Config, *, wait: bool) -> list[ServedName]:
-    """What the configuration says is to be served: models and aliases, or the one that the scorer follows."""
+    """The names that the configuration asks for: models and aliases, or the one that `scorer` follows."""
     serve = config.serve
     if serve.models or serve.aliases:
         models = [ServedName(config, name, is_alias=False, wait=wait) for name in serve.models]
@@ -47,22 +47,22 @@ def served_names(config: Config, *, wait: bool) -> list[ServedName]:
 
 
 class ServingProcess:
-    """One process that answers requests on a socket, which it closes at the end.
+    """Answers requests on a socket, which it closes at the end.
 
-    started: whether a name has been ready.
+    started: whether any name has been ready.
     """
 
     def __init__(self, config: Config, listening: socket.socket, stopping: Stopping, *, wait: bool = True) -> None:
-        """wait: for brokers, where none answers at the start. Raises ConfigError for a token or a certificate that
-        cannot be used."""
+        """wait: whether to wait for brokers if none answers at the start. Raises ConfigError for a token or a
+        certificate that cannot be used."""
         self._config = config
         self._stopping = stopping
         self.started = False
         self._names = served_names(config, wait=wait)
-        self._shelf = Shelf({served.name: served for served in self._names})
+        self._models = ServedModels({served.name: served for served in self._names})
         self._metrics = Metrics(config.model)
         self._metrics.set(names.BUILD_INFO, 1, version=__version__, role="serve")
-        self._server = PredictionServer(self._shelf, self._metrics, config.serve, listening, version=__version__)
+        self._server = PredictionServer(self._models, self._metrics, config.serve, listening, version=__version__)
         self._log = get_logger("serve")
 
     def run(
@@ -70,8 +70,8 @@ class ServingProcess:
     ) -> None:
         """Answer until the process is told to stop.
 
-        address: where to answer `/metrics`, `/healthz` and `/readyz` beside; None nowhere. accept_late: take no
-        request before every model is ready, because other processes take them meanwhile.
+        address: where to answer `/metrics`, `/healthz` and `/readyz`; None for nowhere. accept_late: accept no request
+        before every model is ready, because other processes accept them meanwhile.
         """
         with ExitStack() as stack:
             stack.callback(self._close)
@@ -79,7 +79,7 @@ class ServingProcess:
                 tell(stack.enter_context(self._telemetry(address)).port)
             if not accept_late:
                 self._server.start()
-            self._log.info("serving", port=self._server.port, names=self._shelf.names)
+            self._log.info("serving", port=self._server.port, names=self._models.names)
             if load_kernels(["serve"], stop=self._stopping):
                 self._look_after(accept_late)
             if self.started:
@@ -91,7 +91,7 @@ class ServingProcess:
             for served in self._names:
                 served.tend()
             self.started |= any(not served.why_not_ready for served in self._names)
-            reason = self._shelf.why_not_ready
+            reason = self._models.why_not_ready
             if waiting and not reason:
                 self._server.start()
                 waiting = False
@@ -127,5 +127,5 @@ class ServingProcess:
         return alive, "ok" if alive else "the event loop of the server does not run"
 
     def _readiness(self) -> tuple[bool, str]:
-        reason = self._shelf.why_not_ready
+        reason = self._models.why_not_ready
         return not reason, reason or "ok"

@@ -1,7 +1,6 @@
-"""One name of `serve`: a model or an alias, followed by a scorer that is begun anew if it ends.
+"""One name of `serve`: a model or an alias, followed by a scorer that is replaced if it ends.
 
-In: the configuration, a name. Out: what the server asks of a model. This file must never let what ends one scorer end
-the server: other names go on, and this one says why it is not ready.
+An error that ends one scorer must never end the server: other names go on, and this one says why it is not ready.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from stream_learner.errors import NotReady, RetryLater, StreamLearnerError
 from stream_learner.roles.scorer.scorer import Predictions, Scorer
 
 AGAIN_S = 5.0
-"""How long after a scorer ended, or could not be started, the next one is tried."""
+"""Time from the end of a scorer, or from a failed start, to the next attempt."""
 
 
 class ServedName:
-    """What answers under one name; `tend` is to be called every second or so, everything else from any thread."""
+    """A model or alias that is served. One thread calls `tend` every second or so; any thread may call the rest."""
 
     def __init__(self, config: Config, name: str, *, is_alias: bool, wait: bool = True) -> None:
-        """wait: for brokers, where none answers at the first start."""
+        """wait: whether to wait for brokers if none answers at the first start."""
         self.name = name
         self._wait = wait
         self.metrics = Metrics(name)
@@ -58,7 +57,7 @@ class ServedName:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What the model says of itself; empty before the first version."""
+        """The content of the model record; empty before the first version."""
         return self._scorer.description if self._scorer is not None and self._scorer.version >= 0 else {}
 
     @property
@@ -68,7 +67,7 @@ class ServedName:
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the first whole version, "" if nothing."""
+        """Why there is no whole version yet, "" if there is one."""
         if not self._following or self._scorer is None:
             return self._reason
         return self._scorer.why_not_ready
@@ -81,18 +80,18 @@ class ServedName:
         return self._scorer.why_refused
 
     def predict_json(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
-        """As the scorer's. Raises NotReady before the first version."""
+        """See `Scorer.predict_json`. Raises NotReady before the first version."""
         return self._ready_scorer.predict_json(data, bounds)
 
     def predict_many(self, events: Sequence[bytes | str]) -> Predictions:
-        """As the scorer's. Raises NotReady before the first version."""
+        """See `Scorer.predict_many`. Raises NotReady before the first version."""
         return self._ready_scorer.predict_many(events)
 
     def tend(self) -> None:
-        """Start the scorer; and start another one some time after it has ended.
+        """Start the scorer, or start another one `AGAIN_S` after it has ended.
 
-        Raises what the first start raises, if trying again does not help: a topic that is missing, a right; or is not
-        wanted.
+        Raises the error of the first start if trying again cannot help (a topic or a right is missing), or if `wait`
+        is false.
         """
         if self._following:
             self._look_after()

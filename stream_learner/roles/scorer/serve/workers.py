@@ -1,11 +1,11 @@
-"""`serve` with its processes: one, or several that share a socket and are looked after.
+"""`serve`: runs one process that answers requests, or several that share a socket.
 
-In: a configuration. Out: processes that answer until a signal. This file must never take a request itself, nor start a
-worker that keeps failing more often than every half minute.
+Several processes are started here, and started again when they end; one that keeps failing is started at most every
+half minute. This process then answers no request itself.
 
-The socket is made once and handed to every worker: a worker that ends leaves no connection waiting that another could
-not take. Each worker has replicas of its own. It is this module as a child (`roles/common/child.py`), and drains and
-ends when its parent is gone.
+The socket is made once and handed to every worker: if one ends, another accepts the connections that wait. Each worker
+has replicas of its own. A worker is this module as a child (`roles/common/child.py`); it drains and ends when its
+parent is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics, merged
 from stream_learner.config import Config
 from stream_learner.errors import BrokenInvariant, StreamLearnerError
-from stream_learner.roles.common import starting
+from stream_learner.roles.common import startup
 from stream_learner.roles.common.child import Child, Parent
 from stream_learner.roles.common.lifecycle import Stopping, end_where_starting
 from stream_learner.roles.scorer.serve.process import ServingProcess
@@ -33,20 +33,20 @@ from stream_learner.roles.scorer.serve.process import ServingProcess
 TURN_S = 0.2
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 STEADY_S = 60.0
-"""A worker that ran so long was no failure; the next pause is the first again."""
+"""After a worker has run for this long, the pause before its next start is the first one again."""
 ASK_S = 2.0
 CLOSE_S = 15.0
 
 
 def serve(config: Config, *, wait: bool = True) -> int:
-    """Serve until a signal; the exit code. Raises what `ServingProcess` raises, and PortInUse.
+    """Serve until a signal, and return the exit code. Raises what `ServingProcess` raises, and PortInUse.
 
-    wait: for brokers, where none answers at the start; else it raises BrokerUnreachable or RetryLater.
+    wait: whether to wait for brokers if none answers at the start; if not, raises BrokerUnreachable or RetryLater.
 
-    A stop that takes longer than the drain and the requests under way may ends the process at once.
+    If stopping takes longer than the drain and the requests under way may take, the process ends at once.
     """
     stopping = Stopping().listen(_stop_s(config) + (CLOSE_S if config.serve.workers > 1 else 0.0))
-    starting.over()
+    startup.over()
     listening = listen_for_predictions(config.serve)
     if config.serve.workers > 1:
         return Workers(config, listening, wait=wait).run(stopping)
@@ -56,7 +56,7 @@ def serve(config: Config, *, wait: bool = True) -> int:
     end_where_starting(stopping, lambda: process.started)
     process.run(address)
     if not process.started:
-        starting.end()
+        startup.end()
     return 0
 
 
@@ -81,7 +81,7 @@ class Worker:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, None while it runs or before it has."""
+        """The exit code of the process, None while it runs or before it was started."""
         return self._child.exit_code if self._child is not None else None
 
     def start(self) -> None:
@@ -101,7 +101,7 @@ class Worker:
         self._began_s = time.monotonic()
 
     def turn(self) -> bool:
-        """Look after it; whether it was started now."""
+        """Read its reports, and start it again if it has ended. Whether it was started now."""
         if self._child is not None and self._child.alive:
             for port in self._child.reports():
                 self.port = port
@@ -126,12 +126,12 @@ class Worker:
             self._child.ask_to_stop()
 
     def wait(self, until_s: float) -> None:
-        """Wait for its end, and end it by force when that takes too long."""
+        """Wait until it has ended; at `until_s` end it by force."""
         if self._child is not None:
             self._child.end(max(until_s - time.monotonic(), 0.1))
 
     def ask(self, path: str) -> tuple[bool, bytes]:
-        """What it answers on its own port: whether it is a yes, and the text."""
+        """Its answer to `path` on its own port: whether the status is 200, and the text."""
         if not self.alive or not self.port:
             return False, b"starting"
         try:
@@ -144,7 +144,7 @@ class Worker:
 
 
 class Workers:
-    """Starts the workers, starts again those that end, passes on the signal to stop."""
+    """The worker processes: starts them, starts again those that end, stops them at a signal."""
 
     def __init__(self, config: Config, listening: socket.socket, *, wait: bool) -> None:
         self._config = config
@@ -154,7 +154,7 @@ class Workers:
         self._log = get_logger("serve")
 
     def run(self, stopping: Stopping) -> int:
-        """Until a signal, 0; or until a worker could not even begin: its exit code."""
+        """Run until a signal, and return 0; or until a worker fails at its first start, and return its exit code."""
         telemetry = self._config.telemetry
         self._metrics.follow(names.SERVE_WORKERS, lambda: float(sum(worker.alive for worker in self._workers)))
         with ExitStack() as stack:
@@ -174,7 +174,7 @@ class Workers:
         return 0
 
     def _turn(self) -> int:
-        """Look after each; the exit code of one whose first start failed for good, else 0."""
+        """Look after each worker. Returns the exit code of one whose first start failed for good, else 0."""
         for worker in self._workers:
             code = worker.exit_code
             if worker.starts == 1 and code is not None and 0 < code < BrokenInvariant.exit_code:
@@ -192,7 +192,7 @@ class Workers:
         self._listening.close()
 
     def text(self) -> bytes:
-        """The metrics of all workers, each with the label `worker`, and of this process."""
+        """The metrics of this process and of all workers; those of a worker have the label `worker`."""
         return merged(self._texts())
 
     def _texts(self) -> Iterable[tuple[dict[str, str], bytes]]:
@@ -216,7 +216,7 @@ class Workers:
 
 
 def work() -> None:
-    """What a worker process does."""
+    """Run a worker process."""
     parent = Parent.meet()
     config = Config.model_validate(parent.message["config"])
     parent.when_gone(lambda: _end_orphan(config, parent.stopping))
@@ -228,14 +228,14 @@ def work() -> None:
             end_where_starting(parent.stopping, lambda: process.started, say=False)
             process.run(("127.0.0.1", 0), parent.report, accept_late=parent.message["accept_late"])
         if not process.started:
-            starting.end(say=False)
+            startup.end(say=False)
     except StreamLearnerError as error:
         get_logger("serve").error("worker_failed", reason=error.message, action=error.action)
         sys.exit(error.exit_code)
 
 
 def _end_orphan(config: Config, stopping: Stopping) -> None:
-    """Let it drain and end by itself, for as long as its parent would have."""
+    """Let the process drain; its parent is gone, so it has the time that the parent would have given it."""
     stopping.set()
     time.sleep(_stop_s(config))
 

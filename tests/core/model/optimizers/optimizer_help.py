@@ -231,7 +231,7 @@ def assert_restores(name: str, loss: str, hyper: Mapping[str, Any]) -> None:
     before = folded(lambda: learner_for(name, loss, hyper), examples[:44], 11)
     after = learner_for(name, loss, hyper)
     for rows in before.table.items():
-        after.table.load(*rows)
+        after.table.load(rows)
     after.restore(json.loads(json.dumps(before.state_scalars())))
     assert weights_of(after).tolist() == weights_of(before).tolist()
     for start in range(44, len(examples), 11):

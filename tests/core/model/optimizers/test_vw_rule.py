@@ -11,8 +11,8 @@ from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers.vw import VwDescent
 from stream_learner.core.model.optimizers.vw_losses import lambert_minus
+from stream_learner.evaluate.example_block import RecordMaker
 from stream_learner.evaluate.formats.vw.parser import VwText, VwTextOptions
-from stream_learner.evaluate.portions import RecordMaker
 from tests.oracles import vw as oracle_vw
 from tests.oracles.vw import progressive
 from tests.vw.live import generated

@@ -11,7 +11,7 @@ from typing import TypeVar
 import httpx
 import pytest
 
-from stream_learner.adapters.http.executor import INLINE_BYTES, Workbench
+from stream_learner.adapters.http.executor import INLINE_BYTES, RequestExecutor
 from stream_learner.core.snapshots.table import ReplicaTable
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published, p_click
@@ -113,13 +113,13 @@ def test_a_large_request_does_not_hold_up_small_ones(published: Published, monke
     fields = ", ".join(f'"f{i}": [[{i}]], "f{i}": "\\u00e4"' for i in range(30))
     event = f'{{"site": "\\u0061", "site": "b", {fields}}}'
     body = ('{"instances": [' + ", ".join([event] * 8_000) + "]}").encode()
-    gate, do = Gate(), Workbench.do
+    gate, do = Gate(), RequestExecutor.do
 
-    async def held_if_large(bench: Workbench, size_bytes: int, function: Callable[[], T]) -> T:
+    async def held_if_large(executor: RequestExecutor, size_bytes: int, function: Callable[[], T]) -> T:
         large = size_bytes > INLINE_BYTES
-        return await do(bench, size_bytes, (lambda: gate.through(function)) if large else function)
+        return await do(executor, size_bytes, (lambda: gate.through(function)) if large else function)
 
-    monkeypatch.setattr(Workbench, "do", held_if_large)
+    monkeypatch.setattr(RequestExecutor, "do", held_if_large)
     config = config_of(published.world, request_timeout=f"{2 * patience():.0f}s")
     with serving(config) as server, client_of(server) as client, ThreadPoolExecutor(1) as asking:
         path = f"/v1/models/{server.model}:predict"

@@ -186,7 +186,7 @@ def test_workers_share_the_port_and_are_replaced_when_they_die(published: Publis
 
         def workers() -> set[int]:
             text = command_children(command.process.pid)
-            return {pid for pid, line in text.items() if "roles.serving.workers" in line}
+            return {pid for pid, line in text.items() if "roles.scorer.serve.workers" in line}
 
         first = workers()
         assert len(first) == 2

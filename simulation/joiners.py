@@ -1,0 +1,447 @@
+"""Histories of joiners: several processes, one training log, and everything that may go wrong between them.
+
+In: a seed. Out: a world whose trouble is over and whose every record has been joined, for `laws` to judge.
+The partitions of a process are the production `PartitionJoiner`s on the model of Kafka; a process itself is the role in
+a few lines. This file must never look into a record, nor repair what a joiner did.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from dataclasses import replace
+from itertools import count, pairwise
+from typing import NamedTuple
+
+from simulation.events import (
+    BEGINNING_MS,
+    Arrival,
+    random_spec,
+    random_traffic,
+    with_sentinels,
+)
+from simulation.kafka import Appender, Log, Waiting
+from simulation.oracle import accepted_marks, chain_is_sure
+from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Died, Process
+from stream_learner.adapters.kafka import TopicAndPartition
+from stream_learner.core.log.marks import Mark
+from stream_learner.errors import LogTrimmed, RetryLater, Stop
+from stream_learner.roles.joiner import partition as partition_module
+from stream_learner.roles.joiner.log_tail import Hint
+from stream_learner.roles.joiner.partition import PartitionJoiner
+
+STALLED_AFTER = 800
+FINDS_OUT_WITHIN = 50
+"""So many steps without trouble suffice for a joiner to find out that something is lost, even by what it appends."""
+LOSSES = (
+    "input recreated",
+    "log recreated",
+    "settings changed",
+    "partitions changed",
+    "input trimmed",
+    "input compacted",
+)
+LOSS_SHARE = 0.12
+"""In how many histories of one partition something is lost for good."""
+
+
+def _of_nobody(hint: str) -> str:
+    """A hint that names a mark nobody wrote."""
+    return f"{hint.split(':')[0]}:abc:3"
+
+
+class Writer(NamedTuple):
+    """The process that began an attempt, and when, in the world's time."""
+
+    process: Process
+    began: int
+
+
+class World:
+    """Input topics, a training log, a group, processes, and the trouble between them."""
+
+    def __init__(self, seed: int, trace: bool = False) -> None:
+        rng = self.rng = random.Random(seed)
+        self.trace = trace
+        self.now = BEGINNING_MS
+        self.quiet = False
+        self.seen: Counter[str] = Counter()
+        self.spec = random_spec(rng)
+        self.close_idle = rng.random() < 0.7
+        self.grace_ms = rng.choice((0, 2, 5))
+        self.partitions = rng.choice((1, 1, 1, 2))
+        self.loss = rng.choice(LOSSES) if self.partitions == 1 and rng.random() < LOSS_SHARE else ""
+        self.partition_count = self.partitions
+        self.record_bytes = rng.choice((320, 600, 1 << 20))
+        self.buffer_bytes = rng.choice((0, 200, 1 << 20))
+        self.seconds_per_ms = rng.choice((0.02, 0.2, 1.0))
+        self.resume_within_s = rng.choice((0.1, 4.0, 30.0))
+        self.until_tick = BEGINNING_MS // self.spec.tick_ms + rng.randrange(1, 30) if rng.random() < 0.05 else None
+        self.landing_share = rng.choice((0.3, 0.6, 0.9))
+        self.transactional = rng.random() < 0.3
+        self.pace = rng.choice((4, 4, 12, 30))
+        self.fault_share = rng.choice((0.05, 0.15, 0.3))
+        self.lost = ""
+        self.topic_ids = {IMPRESSIONS: b"i" * 16, CLICKS: b"c" * 16}
+        topics, order = (IMPRESSIONS, CLICKS, LOG), count()
+        self.logs: dict[TopicAndPartition, Log] = {
+            (topic, p): Log(order, 0 if topic == LOG else rng.choice((0, 0, 7)))
+            for topic in topics
+            for p in range(self.partitions)
+        }
+        self.logs[LETTERS, 0] = Log(order)
+        self.sentinel_ms: dict[int, int] = {}
+        self.on_the_way = {place: deque(side) for place, side in self._traffic().items()}
+        times = [t for side in self.on_the_way.values() for arrival in side for t in (arrival.at, arrival.time_ms)]
+        self.horizon = max(times, default=BEGINNING_MS) + 3 * self.spec.keep_ms + 2 * self.spec.tick_ms + 12
+        self.hints: dict[int, list[str]] = {p: [] for p in range(self.partitions)}
+        self.idle_after_ms = rng.choice((2, 6, 40))
+        self.writers: dict[int, Writer] = {}
+        self.ghosts: list[deque[Waiting]] = []
+        self.processes: list[Process] = []
+        self.owner: dict[int, Process] = {}
+        self.stops: list[Stop] = []
+        partition_module.MAX_OUTSTANDING = rng.choice((2, 64))
+        self.marks_when_lost = 0
+        self.start_process()
+        self.rebalance()
+
+    def _traffic(self) -> dict[TopicAndPartition, list[Arrival]]:
+        found = {}
+        for partition in range(self.partitions):
+            traffic = random_traffic(self.rng, self.spec)
+            if not self.close_idle:
+                traffic = with_sentinels(traffic, self.spec)
+                self.sentinel_ms[partition] = traffic.clicks[-1].time_ms
+            found[IMPRESSIONS, partition], found[CLICKS, partition] = traffic
+        return found
+
+    def say(self, text: str) -> None:
+        """A line of the trace."""
+        if self.trace:
+            print(f"{self.now:5d}  {text}")
+
+    # Time and inputs
+
+    def pass_time(self, ms: int) -> None:
+        """Time goes on; what arrives by then is appended to the inputs."""
+        self.now += ms
+        for place, side in self.on_the_way.items():
+            while side and side[0].at <= self.now:
+                self._arrive(self.logs[place], side.popleft(), is_last=len(side) < self.spec.agree)
+            if not side and self.logs[place].open:
+                self._finish(self.logs[place], commit=True)
+
+    def _arrive(self, log: Log, arrival: Arrival, *, is_last: bool) -> None:
+        rng = self.rng
+        transaction = 0
+        if self.transactional and log.archive:
+            transaction = next(iter(log.open), 0) or rng.choice((0, log.end + 1))
+        log.append(arrival.value, at=self.now, time_ms=arrival.time_ms, transaction=transaction)
+        if transaction and rng.random() < 0.4:
+            self._finish(log, commit=is_last or rng.random() < 0.8)
+        if rng.random() < 0.05:
+            self.seen["gaps"] += 1
+            log.skip(rng.randrange(1, 4))
+
+    def _finish(self, log: Log, *, commit: bool) -> None:
+        self.seen["input transactions committed" if commit else "input transactions aborted"] += 1
+        for transaction in list(log.open):
+            log.finish(transaction, commit=commit)
+
+    def note_writer(self, process: Process, attempt: int) -> None:
+        """A process has begun an attempt."""
+        self.seen["attempts"] += 1
+        self.writers[attempt] = Writer(process, self.now)
+
+    # The group
+
+    def start_process(self, instance: int | None = None) -> Process:
+        """A new process, or one that comes back under its old name."""
+        process = Process(self, len(self.seen) if instance is None else instance)
+        self.processes.append(process)
+        self.seen["processes"] += 1
+        return process
+
+    def rebalance(self, only: Process | None = None) -> None:
+        """The group gives partitions to processes. Whoever loses one notices later, whoever gets one may at once."""
+        for partition in range(self.partitions):
+            new, old = only or self.rng.choice(self.processes), self.owner.get(partition)
+            if new is old:
+                continue
+            if old in self.processes:
+                old.events.append(("revoked", partition))
+                self.seen["revocations"] += 1
+            new.events.append(("assigned", partition))
+            self.owner[partition] = new
+
+    def hint(self, partition: int) -> str:
+        """The metadata of the group's committed offset: the last, an old one, or nothing of use."""
+        hints, rng = self.hints[partition], self.rng
+        last = hints[-1] if hints else ""
+        if self.lost or self.quiet or not chain_is_sure(self.logs[LOG, partition]):
+            return self._true_hint(partition, last)
+        roll = rng.random()
+        if roll < 0.15:
+            self.seen["hints lost"] += 1
+            return _of_nobody(last) if last and rng.random() < 0.5 else rng.choice(("", "not:a:hint"))
+        if roll < 0.4 and hints:
+            self.seen["hints old"] += 1
+            return rng.choice(hints)
+        return last
+
+    def _true_hint(self, partition: int, last: str) -> str:
+        """The last hint; of a log that has been trimmed since, the one that an operator would restore."""
+        log, hint = self.logs[LOG, partition], Hint.from_text(last)
+        if not log.start or (hint is not None and hint.read_from >= log.start):
+            return last
+        for (_, after), (offset, mark) in pairwise(reversed(accepted_marks(log.archive))):
+            if offset + 1 >= log.start and after.resume is not None:
+                return Hint(offset + 1, mark.id).to_text()
+        return ""
+
+    def commit(self, process: Process, partition: int, hint: str) -> None:
+        """A committed hint; one of a process that no longer owns the partition counts only sometimes."""
+        hints = self.hints[partition]
+        if (self.owner.get(partition) is process or self.rng.random() < 0.3) and (not hints or hints[-1] != hint):
+            hints.append(hint)
+
+    # Trouble
+
+    def leave_behind(self, appender: Appender) -> None:
+        """Whoever had these records in flight is gone: a first part of each partition's may still land, later."""
+        for queue in appender.queues.values():
+            left = deque(list(queue)[: self.rng.randrange(len(queue) + 1)])
+            if left:
+                self.seen["records in flight after their writer"] += len(left)
+                self.ghosts.append(left)
+        appender.queues.clear()
+
+    def remove(self, process: Process) -> None:
+        """The process is gone, with everything in its memory."""
+        self.processes.remove(process)
+        self.leave_behind(process.appender)
+
+    def replace(self, process: Process) -> None:
+        """The process has died: it comes back under its name, or others take over, or both at once."""
+        self.remove(process)
+        self.say(f"process {process.instance} is dead")
+        back = self.rng.random() < 0.6 or not self.processes
+        if back:
+            new = self.start_process(process.instance)
+            for partition, owner in self.owner.items():
+                if owner is process:
+                    self.seen["static returns"] += 1
+                    self.owner[partition] = new
+                    new.events.append(("assigned", partition))
+        else:
+            for partition, owner in list(self.owner.items()):
+                if owner is process:
+                    self.owner[partition] = taker = self.rng.choice(self.processes)
+                    taker.events.append(("assigned", partition))
+
+    def trouble(self) -> None:
+        """One thing that goes wrong, or nothing."""
+        rng = self.rng
+        if self.loss and not self.lost and rng.random() < 0.1:
+            self._lose(self.loss)
+        if rng.random() > self.fault_share:
+            return
+        process = rng.choice(self.processes)
+        roll = rng.random()
+        if roll < 0.15 and len(self.processes) < 3:
+            self.start_process()
+            self.rebalance()
+        elif roll < 0.3:
+            self.rebalance()
+        elif roll < 0.4:
+            self.seen["crashes"] += 1
+            self.seen["crashes between turns"] += 1
+            self.replace(process)
+        elif roll < 0.5:
+            process.paused = not process.paused
+            self.seen["pauses"] += process.paused
+        elif roll < 0.85:
+            self._fail_record(process)
+        elif roll < 0.88:
+            process.appender.broken = RetryLater("the producer is of no use any more")
+        else:
+            self._trim_log()
+
+    def _fail_record(self, process: Process) -> None:
+        waiting = [place for place, queue in process.appender.queues.items() if queue]
+        if not waiting:
+            return
+        fate = self.rng.choice(("never", "already", "later"))
+        self.seen[f"unknown outcome: {fate} in the log"] += 1
+        process.appender.fail(self.rng.choice(waiting), fate, self.now)
+
+    def _trim_log(self) -> None:
+        """Retention takes a beginning of the training log, but never the last resume point."""
+        place = (LOG, self.rng.randrange(self.partitions))
+        log = self.logs[place]
+        marks = accepted_marks(log.archive)
+        points = [offset for offset, mark in marks if mark.resume is not None]
+        if self.lost or len(points) < 2 or points[-2] <= log.start:
+            return
+        upto = self.rng.randrange(log.start, points[-2])
+        if chain_is_sure(log, upto):
+            self.seen["training log trimmed"] += 1
+            log.trim(upto)
+
+    def _lose(self, kind: str) -> None:
+        """Something that no joiner can go on from: all must stop, and say what it is."""
+        log = self.logs[LOG, 0]
+        marks = accepted_marks(log.archive)
+        if not marks or log.start:
+            return
+        topic = self.rng.choice((IMPRESSIONS, CLICKS))
+        if kind == "input compacted" and not self._compact_input(topic, [mark for _, mark in marks]):
+            return
+        self.lost = kind
+        self.seen[f"lost: {kind}"] += 1
+        self.say(f"lost: {kind}")
+        for process in list(self.processes):
+            self.remove(process)
+        self.ghosts.clear()
+        self.owner.clear()
+        if kind == "input recreated":
+            self.topic_ids[topic] = b"n" * 16
+            self.logs[topic, 0].recreate()
+        elif kind == "log recreated":
+            self.hints[0] = [self.hints[0][-1] if self.hints[0] else "0:0:-1"]
+            log.recreate()
+        elif kind == "settings changed":
+            self.spec = replace(self.spec, window_ms=self.spec.window_ms + 1)
+        elif kind == "partitions changed":
+            self.partition_count += 1
+        elif kind == "input trimmed":
+            self.logs[topic, 0].trim(self.logs[topic, 0].end)
+        self.marks_when_lost = len(marks)
+        self.start_process()
+        self.rebalance()
+
+    def _compact_input(self, topic: str, marks: list[Mark]) -> bool:
+        """Take a record away that the marks after the last resume point have counted; False if there is none."""
+        points = [place for place, mark in enumerate(marks) if mark.resume is not None]
+        first, last = marks[points[-1]], marks[-1]
+        ends = [(mark.next_impression if topic == IMPRESSIONS else mark.click_cursor) for mark in (first, last)]
+        log = self.logs[topic, 0]
+        counted = [entry for entry in log.visible(log.stable) if ends[0] <= entry.offset < ends[1]]
+        if not counted:
+            return False
+        log.entries.remove(self.rng.choice(counted))
+        return True
+
+    # The course of a history
+
+    def step(self) -> None:
+        """Everybody who is awake does something; records land."""
+        rng = self.rng
+        for process in list(self.processes):
+            if process.paused or rng.random() < 0.2:
+                continue
+            process.fragile = rng.choice((0.0, 0.0, 0.01))
+            try:
+                process.turn()
+            except Died:
+                self.replace(process)
+            except Stop as error:
+                if self._shows_no_winner(process, error):
+                    self.seen["stopped: a log too short to tell a winner, and no hint"] += 1
+                    self.replace(process)
+                    continue
+                self.stop(process, error)
+                return
+            except RetryLater:
+                self.seen["turns that failed"] += 1
+        self._land()
+
+    def _shows_no_winner(self, process: Process, error: Stop) -> bool:
+        """Whether what is left of a log shows more marks of an attempt that lost than of those that count.
+
+        A joiner without a hint cannot know; it stops, and an operator gives it the hint.
+        """
+        cut = [log for p in process.partitions if (log := self.logs[LOG, p]).start]
+        unsure = not all(chain_is_sure(log) for log in cut)
+        return unsure and not self.lost and isinstance(error, LogTrimmed) and "no resume point" in str(error)
+
+    def stop(self, process: Process, error: Stop) -> None:
+        """A process has stopped and says why. Others may go on until they find out."""
+        self.say(f"process {process.instance} stops: {error}")
+        self.stops.append(error)
+        self.seen[f"stopped: {type(error).__name__}"] += 1
+        self.remove(process)
+
+    def _land(self) -> None:
+        rng = self.rng
+        for process in self.processes:
+            for place, queue in process.appender.queues.items():
+                while queue and rng.random() < (0.05 if process.paused else self.landing_share):
+                    process.appender.land(place, self.now)
+        for ghost in self.ghosts:
+            if ghost and rng.random() < 0.2:
+                record = ghost.popleft()
+                self.seen["records landed late"] += 1
+                self.logs[record.place].append(record.value, at=self.now, key=record.key)
+        owners = Counter(p for process in self.processes for p in process.partitions)
+        self.seen["steps with two owners"] += any(count > 1 for count in owners.values())
+
+    def run(self) -> None:
+        """Trouble for a while, then a single owner until every record has been joined."""
+        rng = self.rng
+        for _ in range(rng.randrange(10, 90)):
+            if rng.random() < 0.7:
+                self.pass_time(rng.randrange(self.pace))
+            self.trouble()
+            self.step()
+            if not self.processes:
+                break
+        self._settle()
+
+    def _settle(self) -> None:
+        self.quiet = True
+        for process in self.processes[:-1]:
+            self.remove(process)
+        if not self.processes:
+            if self.lost:
+                return
+            self.start_process()
+        owner = self.processes[-1]
+        owner.paused = False
+        owner.appender.broken = None
+        self.rebalance(owner)
+        steps = 0
+        while self.processes and not (self._joined(self.processes[-1], steps) and not any(self.ghosts)):
+            steps += 1
+            if steps > STALLED_AFTER:
+                raise AssertionError("stalled: one owner, no trouble, and no end")
+            coming = any(self.on_the_way.values())
+            self.pass_time(self.rng.choice((1, 3, 6) if coming else (1, 30)))
+            self.step()
+
+    def _joined(self, owner: Process, steps: int) -> bool:
+        """Whether the owner has made every tick there is to make, durably."""
+        if self.lost:
+            begun = [joiner.attempt is not None for joiner in owner.partitions.values()]
+            all_begun = len(begun) == self.partitions and all(begun)
+            return all_begun and self.now > self.horizon and steps > FINDS_OUT_WITHIN
+        if any(self.on_the_way.values()) or len(owner.partitions) < self.partitions:
+            return False
+        return all(self._partition_joined(joiner) for joiner in owner.partitions.values())
+
+    def _partition_joined(self, joiner: PartitionJoiner) -> bool:
+        attempt = joiner.attempt
+        return (
+            attempt is not None
+            and not attempt.in_doubt
+            and attempt.durable.last_tick >= self.last_tick(joiner.partition)
+        )
+
+    def last_tick(self, partition: int) -> int:
+        """The tick that the end of a history must have reached."""
+        tick_ms = self.spec.tick_ms
+        last = (
+            (self.horizon + self.grace_ms) // tick_ms if self.close_idle else self.sentinel_ms[partition] // tick_ms - 1
+        )
+        return last if self.until_tick is None else min(last, self.until_tick)

@@ -1,0 +1,57 @@
+"""`PartitionPlan`: what all partitions of a joiner have in common."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stream_learner.adapters.kafka import Appender, EndWatch, KafkaSettings, OffsetQueries
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.core.join.spec import JoinSpec
+from stream_learner.roles.joiner.inputs import InputPlan
+from stream_learner.roles.joiner.log_origin import LogOrigin
+from stream_learner.roles.joiner.start_offsets import StartRule
+
+MAX_LETTER_BYTES = 8 << 20
+"""A longer dead record is cut to this length; the header `value_bytes` of its letter then tells the whole length."""
+
+
+def _new_attempt_id() -> int:
+    return secrets.randbelow(2**64 - 1) + 1
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """Clients, topics and settings of a joiner.
+
+    partitions: of each input topic. record_bytes: the longest record of the training log. letter_bytes: the longest
+    value of a dead letter. resume_within_s: the age at which a resume point is written whatever it costs. until_tick:
+    the last tick to make, None for no end. clock_s: monotonic. new_attempt_id: u64, random, never 0.
+    """
+
+    settings: KafkaSettings
+    queries: OffsetQueries
+    appender: Appender
+    ends: EndWatch
+    inputs: InputPlan
+    spec: JoinSpec
+    log_topic: str
+    dead_letters_topic: str
+    start: StartRule
+    origin: LogOrigin
+    impression_topic_id: bytes
+    click_topic_id: bytes
+    partitions: int
+    record_bytes: int
+    resume_within_s: float
+    log: Logger
+    until_tick: int | None = None
+    clock_s: Callable[[], float] = time.monotonic
+    new_attempt_id: Callable[[], int] = _new_attempt_id
+    letter_bytes: int = MAX_LETTER_BYTES
+
+    def log_partition(self, partition: int) -> str:
+        """A partition of the training log as messages name it."""
+        return f"{self.log_topic} partition {partition}"

@@ -1,0 +1,116 @@
+"""Decides when one learner writes a checkpoint, and when its disk has no room for one: step 6 of the learner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.errors import DiskFull
+from stream_learner.roles.learner.checkpoints import Checkpoints
+from stream_learner.roles.learner.leadership import Leadership
+from stream_learner.roles.learner.log_features import LogFeatures
+from stream_learner.roles.learner.log_follower import LogPosition
+from stream_learner.roles.learner.state_dir import DiskRoom
+
+if TYPE_CHECKING:
+    from stream_learner.adapters.telemetry.logs import Logger
+    from stream_learner.adapters.telemetry.metrics import Metrics
+    from stream_learner.config import Config
+
+Positions = Mapping[int, LogPosition]
+
+
+class CheckpointSchedule:
+    """The checkpoints of one learner. Used by the learner's thread, between two ticks.
+
+    In every call `tick` is the last that was folded, and `positions` say where each partition of the log goes on after
+    it.
+    """
+
+    def __init__(
+        self, config: Config, metrics: Metrics, log: Logger, leadership: Leadership, log_features: LogFeatures
+    ) -> None:
+        """leadership: has the copies that are told of every checkpoint. log_features: go into every checkpoint."""
+        self._metrics, self._log = metrics, log
+        self._leadership, self._log_features = leadership, log_features
+        self._interval_s = config.learner.checkpoint_interval_ms / 1000
+        self._room = DiskRoom(config.state_dir, config.learner.min_free_bytes, log)
+        self._began_s = time.monotonic()
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is written, "" while the disk has room."""
+        return self._room.reason
+
+    def must_wait(self, checkpoints: Checkpoints) -> bool:
+        """Whether the fold waits: the disk is full, or changed rows fill the memory until the next checkpoint."""
+        row_index = checkpoints.row_index
+        return bool(self._room.reason) or (row_index is not None and row_index.must_wait)
+
+    def write_when_due(self, tick: int, checkpoints: Checkpoints, positions: Positions, *, at_end: bool) -> bool:
+        """Write a piece of a checkpoint, or begin one if it is time; whether there was anything to write.
+
+        at_end: whether all is folded that was to be; then it is time. Raises StateDamaged, and DiskFull where RocksDB
+        would not go on by itself.
+        """
+        if not self._room.may_write():
+            return False
+        try:
+            if checkpoints.writing:
+                if checkpoints.step():
+                    self._note(checkpoints)
+                return True
+            if not self._is_due(tick, checkpoints, at_end=at_end):
+                return False
+            self._began_s = time.monotonic()
+            checkpoints.begin(tick, positions, self._log_features.by_partition)
+            return True
+        except DiskFull as error:
+            self._room.refused(error)
+            term = self._leadership.term
+            checkpoints.drop(tick if term is None else term.publication.version)
+            return False
+
+    def _is_due(self, tick: int, checkpoints: Checkpoints, *, at_end: bool) -> bool:
+        if tick <= checkpoints.tick:
+            return False
+        is_time = time.monotonic() - self._began_s >= self._interval_s
+        if not (at_end or is_time or self.must_wait(checkpoints)):
+            return False
+        return checkpoints.row_index is None or not checkpoints.row_index.behind
+
+    def finish(self, tick: int, checkpoints: Checkpoints, positions: Positions) -> None:
+        """Write what is folded, and copy it, if the disk has room: so the next start is quick."""
+        if self._room.reason:
+            self._log.warning("last_checkpoint_left_out", tick=checkpoints.tick, reason=self._room.reason)
+            return
+        self._finish_checkpoint(checkpoints)
+        if tick > checkpoints.tick:
+            checkpoints.begin(tick, positions, self._log_features.by_partition)
+            self._finish_checkpoint(checkpoints)
+        if self._leadership.copies is not None:
+            self._leadership.copies.finish()
+
+    def _finish_checkpoint(self, checkpoints: Checkpoints) -> None:
+        if checkpoints.writing:
+            checkpoints.finish()
+            self._note(checkpoints)
+
+    def _note(self, checkpoints: Checkpoints) -> None:
+        """Tell the copies, the metrics and the log of a checkpoint that counts now."""
+        learner, copies = checkpoints.learner, self._leadership.copies
+        self._room.wrote()
+        if copies is not None:
+            copies.committed(checkpoints.tick)
+        self._metrics.inc(names.LEARNER_CHECKPOINTS)
+        self._metrics.observe(names.LEARNER_CHECKPOINT, checkpoints.seconds)
+        if self._leadership.term is None:  # else every publication counts
+            learner.count_nonzero()
+        self._log.info(
+            "checkpoint",
+            tick=checkpoints.tick,
+            features=learner.table.count,
+            seconds=round(checkpoints.seconds, 3),
+        )

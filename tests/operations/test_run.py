@@ -1,0 +1,102 @@
+"""A role that waits for brokers at its start."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from structlog.testing import capture_logs
+
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
+from stream_learner.operations import run
+from stream_learner.operations.run import RoleAwaitingBrokers
+from stream_learner.roles.common.lifecycle import Stopping, run_roles
+from tests.waiting import wait_until
+
+
+class Site:
+    """Makes roles; the first ones cannot be opened. Notes what is done to which."""
+
+    def __init__(self, *failures: StreamLearnerError) -> None:
+        self._failures = list(failures)
+        self.made = 0
+        self.did: list[tuple[int, str]] = []
+        self.stopping = Stopping()
+
+    def make(self) -> FakeRole:
+        self.made += 1
+        return FakeRole(self, self.made, self._failures.pop(0) if self._failures else None)
+
+
+class FakeRole:
+    """What a role does, with nothing behind it."""
+
+    name = "joiner"
+    why_not_ready = ""
+
+    def __init__(self, site: Site, number: int, failure: StreamLearnerError | None) -> None:
+        self._site, self._number, self._failure = site, number, failure
+
+    def open(self) -> None:
+        self._note("open")
+        if self._failure is not None:
+            raise self._failure
+
+    def turn(self) -> bool:
+        self._note("turn")
+        self._site.stopping.set()
+        return False
+
+    def finish(self) -> None:
+        self._note("finish")
+
+    def close(self) -> None:
+        self._note("close")
+
+    def _note(self, what: str) -> None:
+        self._site.did.append((self._number, what))
+
+
+def patient(site: Site, metrics: Metrics | None = None) -> RoleAwaitingBrokers:
+    return RoleAwaitingBrokers(site.make, metrics or Metrics("m"), site.stopping)  # type: ignore[arg-type]
+
+
+def test_it_makes_another_role_until_one_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is opened once and closed once; it is said once that it waits, once that brokers answer, and counted."""
+    monkeypatch.setattr(run, "AGAIN_S", 0.001)
+    site, metrics = (
+        Site(BrokerUnreachable("nobody"), RetryLater("leaders change"), BrokerUnreachable("nobody")),
+        Metrics("m"),
+    )
+    with capture_logs() as logs:
+        run_roles([patient(site, metrics)], site.stopping)
+    failed = [(number, what) for number in (1, 2, 3) for what in ("open", "close")]
+    assert site.did == [*failed, (4, "open"), (4, "turn"), (4, "finish"), (4, "close")]
+    assert [line["event"] for line in logs] == ["waiting_for_brokers", "brokers_answer"]
+    text = metrics.text().decode()
+    assert 'retries_total{error="BrokerUnreachable",model="m",role="joiner"} 2.0' in text
+    assert 'retries_total{error="RetryLater",model="m",role="joiner"} 1.0' in text
+
+
+def test_what_brokers_say_is_not_waited_for() -> None:
+    """A topic that is missing ends it."""
+    site = Site(TopicMissing("gone"))
+    with pytest.raises(TopicMissing):
+        run_roles([patient(site)], site.stopping)
+    assert site.did == [(1, "open"), (1, "close")]
+
+
+def test_it_is_not_ready_while_it_waits_and_stops_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is finished that was never begun."""
+    monkeypatch.setattr(run, "AGAIN_S", 60.0)
+    site = Site(*[BrokerUnreachable("nobody")] * 9)
+    role = patient(site)
+    thread = threading.Thread(target=run_roles, args=([role], site.stopping))
+    thread.start()
+    try:
+        wait_until(lambda: role.why_not_ready == "the joiner waits for brokers: none answers")
+    finally:
+        site.stopping.set()
+        thread.join()
+    assert site.did == [(1, "open"), (1, "close"), (2, "close")]
