@@ -9,17 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.log.dictionary import number_keys
-from stream_learner.core.log.examples import (
-    ExampleBatch,
-    ImpressionCounts,
-    Scratch,
-    TickCounts,
-    decode,
-    encode_examples,
-)
+from stream_learner.core.log.dictionary import Scratch, number_keys
+from stream_learner.core.log.examples import ExampleBatch, decode, encode_examples
 from stream_learner.core.log.examples import warm as warm_examples
-from stream_learner.core.log.marks import GENESIS
+from stream_learner.core.log.marks import GENESIS, ImpressionCounts, TickCounts
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Attempt
 

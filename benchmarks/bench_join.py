@@ -10,9 +10,10 @@ import time
 import numpy as np
 
 from stream_learner.core.events.decoders import Clicks, Impressions
-from stream_learner.core.join import kernels
-from stream_learner.core.join.state import ExampleScratch, JoinSpec, JoinState
-from stream_learner.core.machine import id_table
+from stream_learner.core.join.gather import ExampleScratch
+from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.join.state import JoinState
+from stream_learner.core.warmup import JOIN
 
 FEATURES = 39
 BATCH = 1000
@@ -40,7 +41,7 @@ def _measure(name: str, batches: int, ids: int, window_ms: int, tick_ms: int, re
     )
     scratch = ExampleScratch()
     warm_batches = 2 * ids // BATCH
-    spent, examples, clicks_at, start_ms = 0, 0, 0, 10**12
+    spent, examples, clicks_at, waiting, start_ms = 0, 0, 0, 0, 10**12
     for b in range(warm_batches + batches):
         offsets = np.arange(b * BATCH, (b + 1) * BATCH, dtype=np.int64)
         impressions = _impressions(rng, offsets, start_ms, pool[b % POOL], repeat_share)
@@ -53,7 +54,9 @@ def _measure(name: str, batches: int, ids: int, window_ms: int, tick_ms: int, re
         join.add_clicks(click_offsets, clicks)
         made = 0
         while cut := join.next_cut(allow_empty=False):
-            made += len(join.emit(cut, scratch).examples)
+            output = join.emit(cut, scratch)
+            made += len(output.examples)
+            waiting = output.counts.clicks.waiting
         if b >= warm_batches:
             spent += time.perf_counter_ns() - begin
             examples += made
@@ -61,8 +64,7 @@ def _measure(name: str, batches: int, ids: int, window_ms: int, tick_ms: int, re
         "name": f"join.{name}",
         "value": spent / (batches * BATCH),
         "unit": "ns/impression",
-        "note": f"{ids / 1e6:g} M ids in dedupe, {join.waiting_clicks} clicks, {examples} examples, tick {tick_ms} ms,"
-        f" state {join.state_bytes >> 20} MiB",
+        "note": f"{ids / 1e6:g} M ids in dedupe, {waiting} clicks, {examples} examples, tick {tick_ms} ms",
     }
 
 
@@ -92,8 +94,7 @@ def _clicks(rng, ids, time_ms) -> Clicks:
 
 def run(quick: bool) -> list[dict]:
     """Rows of name, value, unit, note."""
-    id_table.warm()
-    kernels.warm()
+    JOIN.warm()
     scale = 1 if quick else 4
     rows = [
         _measure("small", 100 * scale, 100_000, 60_000, 200, 0.0),

@@ -31,7 +31,8 @@ from benchmarks.bench_loop import kafka
 from benchmarks.label_worlds import SECOND_MS, SPEED, WINDOW_MS, Event, World, worlds
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.config import Config
-from stream_learner.core.log.rule_r import AcceptedTick, Balance
+from stream_learner.core.log.balance import Balance
+from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.operations.topics import plans
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING, LogFollower

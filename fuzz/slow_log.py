@@ -1,5 +1,5 @@
 """Records of the training log, read slowly: from docs/formats.md and the tables in the docstrings of `record_header`,
-`examples` and `mark_codec`, with `struct` and lists.
+`examples` and `marks`, with `struct` and lists.
 
 Results are plain tuples, or the name of the error. This file must never import the code under test, nor be changed to
 agree with it without a sentence in those tables.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from simulation.kafka import Entry
 from stream_learner.core.events.decoders import EventSpec
-from stream_learner.core.join.state import JoinSpec
+from stream_learner.core.join.spec import JoinSpec
 from tests.oracles.events import Click, Impression, Record, read_click, read_impression, settings
 
 IMPRESSION_EVENTS = EventSpec(weight="w")

@@ -12,11 +12,10 @@ import numpy as np
 from simulation import kafka, process
 from stream_learner.adapters.kafka import End, EndWatch, TopicAndPartition
 from stream_learner.core.join import impressions as join_impressions
-from stream_learner.core.join.clicks import ClickMemory, ClickRows
-from stream_learner.core.join.columns import LogTime
+from stream_learner.core.join.batches import ClickBatch, ImpressionBatch
+from stream_learner.core.join.click_memory import BLOCK, DEAD, UNMATCHED, ClickMemory, expire_clicks
 from stream_learner.core.join.impressions import ImpressionBuffer
-from stream_learner.core.join.kernels import BLOCK, DEAD, UNMATCHED, expire_clicks
-from stream_learner.core.join.rows import ImpressionRows
+from stream_learner.core.join.log_time import LogTime
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
 from stream_learner.core.log.marks import Mark
@@ -152,8 +151,8 @@ def _all_is_live() -> Any:
 def _nobody_is_late() -> Any:
     right = join_impressions._label
 
-    def label(rows: ImpressionRows, stop: int, late_before_ms: int, *args: Any) -> int:
-        return right(rows, stop, -FOR_EVER_MS, *args)
+    def label(batch: ImpressionBatch, stop: int, late_before_ms: int, *args: Any) -> int:
+        return right(batch, stop, -FOR_EVER_MS, *args)
 
     return label
 
@@ -167,14 +166,14 @@ def _clicks_count_twice() -> Any:
     right = join_impressions._label
 
     def label(
-        rows: ImpressionRows, stop: int, late_before_ms: int, clicks: ClickMemory, spec: JoinSpec, *args: Any
+        batch: ImpressionBatch, stop: int, late_before_ms: int, clicks: ClickMemory, spec: JoinSpec, *args: Any
     ) -> int:
-        return right(rows, stop, late_before_ms, clicks, replace(spec, dedupe_ms=0), *args)
+        return right(batch, stop, late_before_ms, clicks, replace(spec, dedupe_ms=0), *args)
 
     return label
 
 
-def _run_as_one_tick(self: ClickRows, time_ms: int, stop: int) -> int:
+def _run_as_one_tick(self: ClickBatch, time_ms: int, stop: int) -> int:
     return stop
 
 
@@ -206,16 +205,17 @@ def _rows_beyond_the_cursor() -> Any:
 
     def forget(self: ClickMemory, end_ms: int, outcomes: Any) -> None:
         spec, end = self._spec, self.end
-        for rows in self.ahead._rows:  # type: ignore[attr-defined]
-            for i in range(rows.start, len(rows.offsets)):
+        for batch in self.ahead._batches:  # type: ignore[attr-defined]
+            columns = batch.columns
+            for i in range(batch.start, len(columns.offsets)):
                 self._make_room(end + 1)
                 block, place = self._held[end // BLOCK - self._first_block], 4 * (end % BLOCK)
-                code = UNMATCHED if rows.status[i] == 0 else DEAD
-                block[place : place + 4] = rows.offsets[i], rows.time_ms[i], 0, code
+                code = UNMATCHED if columns.status[i] == 0 else DEAD
+                block[place : place + 4] = columns.offsets[i], columns.time_ms[i], 0, code
                 end += 1
-        places = (self.blocks, self.block_mask, self.first, end, self.forgotten_log_time)
+        reached, before_ms = self.forgotten_log_time, end_ms - spec.keep_ms
         self.first, self.forgotten_log_time = expire_clicks(
-            *places, spec.agree, spec.lateness_ms, end_ms - spec.keep_ms, outcomes
+            self.place, end, reached, spec.agree, spec.lateness_ms, before_ms, outcomes
         )
         self.first = min(self.first, self.end)
 
@@ -281,7 +281,7 @@ MUTATIONS = {
     "clock: ticks have always closed to within lateness of it": lambda: [
         (PartitionClock, "__init__", _with_rule(lateness_ms=FOR_EVER_MS))
     ],
-    "runs: clicks are taken as in one tick": lambda: [(ClickRows, "end_of_those_before", _run_as_one_tick)],
+    "runs: clicks are taken as in one tick": lambda: [(ClickBatch, "end_of_those_before", _run_as_one_tick)],
     "impressions: none is late": lambda: [(join_impressions, "_label", _nobody_is_late())],
     "impressions: ids are forgotten a step early": lambda: [(JoinSpec, "first_remembered_step", _forget_ids_early())],
     "impressions: a click counts for every repeat": lambda: [(join_impressions, "_label", _clicks_count_twice())],

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulation import joiners, process
 from simulation.process import Process
-from stream_learner.core.join.state import Cut
+from stream_learner.core.join.spec import Cut
 from stream_learner.core.log.marks import Mark, MarkId
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Attempt, Verdict

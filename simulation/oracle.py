@@ -7,8 +7,7 @@ from functools import lru_cache
 
 from simulation.kafka import Entry, Log
 from stream_learner.core.log.header import Kind, RecordHeader, open_record
-from stream_learner.core.log.mark_codec import decode_mark
-from stream_learner.core.log.marks import GENESIS, Mark
+from stream_learner.core.log.marks import GENESIS, Mark, decode_mark
 
 
 @lru_cache(50_000)

@@ -18,9 +18,16 @@ from fuzz.slow_log import CODES, EXAMPLES, MARK, Bad, Header, SlowMark
 from fuzz.target import Target, Wrong, pack, unpack
 from fuzz.targets.training_log import damaged_record, plain_mark
 from stream_learner.core.errors import RecordError
-from stream_learner.core.log.examples import ExampleBatch, encode_examples, encode_mark
-from stream_learner.core.log.mark_codec import detach_codes
-from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark, ResumePoint, TickCounts
+from stream_learner.core.log.examples import ExampleBatch, encode_examples
+from stream_learner.core.log.marks import (
+    ClickCounts,
+    ImpressionCounts,
+    Mark,
+    ResumePoint,
+    TickCounts,
+    detach_codes,
+    encode_mark,
+)
 from stream_learner.core.log.rule_r import RuleR
 
 PARTITION = 3

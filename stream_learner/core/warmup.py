@@ -61,12 +61,11 @@ def _event() -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def _join() -> None:
-    from stream_learner.core.join import crowded, kernels
+    from stream_learner.core.join import click_memory, crowded, gather, labels, log_time
     from stream_learner.core.machine import id_table
 
-    id_table.warm()
-    kernels.warm()
-    crowded.warm()
+    for module in (id_table, log_time, click_memory, labels, crowded, gather):
+        module.warm()
 
 
 def _training_log() -> None:

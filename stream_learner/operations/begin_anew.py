@@ -38,8 +38,7 @@ from stream_learner.adapters.kafka.ends import committed_offsets, group_members
 from stream_learner.adapters.record_errors import ANOTHER_NAME
 from stream_learner.config.values import format_start
 from stream_learner.core.join.state import resume_anew
-from stream_learner.core.log.mark_codec import encode_mark
-from stream_learner.core.log.marks import GENESIS, Mark, MarkId
+from stream_learner.core.log.marks import GENESIS, InputIdentity, Mark, MarkId, encode_mark
 from stream_learner.errors import (
     ConfigError,
     InputsChanged,
@@ -360,16 +359,14 @@ class _BeginAnew:
         """A mark that begins anew, of the ticks after the mark `after` up to `tick`."""
         config = self._config
         event_specs = config.event_specs()
-        point = resume_anew(
-            config.join_spec(),
-            tick,
-            dedupe_from=impressions.begins,
-            impression_topic_id=topics.impressions.id,
-            click_topic_id=topics.clicks.id,
-            partitions=topics.log.partitions,
-            impressions_fingerprint=event_specs[0].fingerprint,
-            clicks_fingerprint=event_specs[1].fingerprint,
+        inputs = InputIdentity(
+            topics.impressions.id,
+            topics.clicks.id,
+            topics.log.partitions,
+            event_specs[0].fingerprint,
+            event_specs[1].fingerprint,
         )
+        point = resume_anew(config.join_spec(), tick, inputs, dedupe_from=impressions.begins)
         return Mark(
             partition=partition,
             attempt=secrets.randbelow(2**64 - 1) + 1,

@@ -11,8 +11,7 @@ import pytest
 
 from stream_learner import Scorer, errors
 from stream_learner.adapters.kafka import TopicPlan
-from stream_learner.core.log.mark_codec import encode_mark
-from stream_learner.core.log.marks import GENESIS, Mark, MarkId
+from stream_learner.core.log.marks import GENESIS, Mark, MarkId, encode_mark
 from stream_learner.core.model.fold import Learner
 from stream_learner.roles.learner.checkpoints import open_store
 from tests.cli_e2e.commands import Ended, answers_of

@@ -13,9 +13,9 @@ from typing import Any
 
 from stream_learner.adapters.kafka import TopicPlan
 from stream_learner.config import Config
-from stream_learner.core.log.examples import ExampleBatch, ExampleRecord, decode, encode_examples, encode_mark, to_batch
+from stream_learner.core.log.examples import ExampleBatch, ExampleRecord, decode, encode_examples, to_batch
 from stream_learner.core.log.header import Kind, open_record
-from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.marks import Mark, encode_mark
 from tests.e2e.site import COMPACTED, Site
 from tests.e2e.variants import make_topics
 

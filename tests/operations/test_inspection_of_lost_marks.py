@@ -7,8 +7,7 @@ import random
 import pytest
 
 from stream_learner.core.log.header import Kind, open_record
-from stream_learner.core.log.mark_codec import decode_mark
-from stream_learner.core.log.marks import MarkId
+from stream_learner.core.log.marks import MarkId, decode_mark
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.operations.inspect_log import _accepted, _Link
 from tests.core.log.log_world import Rules, World

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stream_learner.adapters.telemetry.metrics import Metrics
-from stream_learner.core.join.state import Cut
+from stream_learner.core.join.spec import Cut
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, MarkId, TickCounts
 from stream_learner.core.model.fold import Learner

@@ -1,70 +1,64 @@
 """Labels of impressions whose id has very many clicks, where every impression stands for itself (`dedupe` is 0).
 
-In: the impressions of a tick, the clicks remembered. Out: their labels; the clicks that count for them are matched.
-This file must never take longer than the clicks and the impressions of an id together, sorted, take.
-
-Looking through the clicks of an id once for each of its impressions would take the product of both numbers. Here both
-are sorted by time, and a window of clicks is moved over the impressions.
+Going through the clicks of an id once for each of its impressions would take the product of both numbers. Here both are
+sorted by time, and a window of clicks is moved over the impressions: it takes as long as sorting both.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.join.kernels import (
-    BLOCK,
-    CLICK_BYTES,
+from stream_learner.core.join.batches import Columns, ImpressionBatch, ImpressionColumns
+from stream_learner.core.join.click_memory import (
     CROWDED,
-    LATE,
+    NONE,
     TIME,
     VALUE,
     WORD,
-    back_of,
+    ClickMemory,
+    ClickPlace,
+    Place,
     click_address,
+    click_before,
     crowd_of,
-    matched_word,
+    newest_click,
+    set_matched,
 )
-from stream_learner.core.machine.id_table import IdTable, find_entry
+from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.machine.id_table import find_entry
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import float_of_bits, load_i64, store_i64
+from stream_learner.core.machine.memory import float_of_bits, load_i64
 
-if TYPE_CHECKING:
-    from stream_learner.core.join.clicks import ClickMemory
-    from stream_learner.core.join.rows import ImpressionRows
-    from stream_learner.core.join.spec import JoinSpec
-
-_NONE = np.zeros(0)
+_NO_LABELS = np.zeros(0)
 
 
 def crowded_labels(
-    rows: ImpressionRows, stop: int, late_before_ms: int, clicks: ClickMemory, spec: JoinSpec
+    batch: ImpressionBatch, stop: int, late_before_ms: int, clicks: ClickMemory, spec: JoinSpec
 ) -> NDArray[np.float64]:
-    """Labels f64[n] of the batch's rows before `stop` whose id has very many clicks, -1 for all others; empty if none.
+    """Labels f64[n] of the impressions before index `stop` whose id has very many clicks, -1 for all others.
 
-    Late and dead rows have none.
+    Late and dead impressions have none. Empty if no impression has one. The clicks that count are matched.
     """
-    found = np.empty(stop - rows.start, np.int64)
-    place = (clicks.table.header, clicks.blocks, clicks.block_mask, clicks.first)
-    count = crowded_rows(*place, rows.ids, rows.status, rows.time_ms, rows.start, stop, late_before_ms, found)
+    columns = batch.columns
+    found = np.empty(stop - batch.start, np.int64)
+    count = crowded_impressions(clicks.place, tuple(columns), batch.start, stop, late_before_ms, found)
     if not count:
-        return _NONE
-    labels = np.full(len(rows.ids), -1.0)
+        return _NO_LABELS
+    labels = np.full(len(columns.ids), -1.0)
     found = found[:count]
-    for key in np.unique(rows.ids[found]).tolist():
-        of_id = found[rows.ids[found] == key]
-        labels[of_id] = _labels_of(key, rows.time_ms[of_id], clicks, spec)
+    for key in np.unique(columns.ids[found]).tolist():
+        of_id = found[columns.ids[found] == key]
+        labels[of_id] = _labels_of(key, columns.time_ms[of_id], clicks, spec)
     return labels
 
 
 def _labels_of(key: int, times: NDArray[np.int64], clicks: ClickMemory, spec: JoinSpec) -> NDArray[np.float64]:
-    place = (clicks.table.header, clicks.blocks, clicks.block_mask, clicks.first)
+    """The labels of the impressions of one id with these times."""
     numbers = np.empty(len(clicks), np.int64)
-    numbers = numbers[: numbers_of(*place, key, numbers)]
+    numbers = numbers[: clicks_of(clicks.place, key, numbers)]
     click_times, values = np.empty(len(numbers), np.int64), np.empty(len(numbers))
-    read_clicks(clicks.blocks, clicks.block_mask, numbers, click_times, values)
+    read_clicks(clicks.place, numbers, click_times, values)
     order, by_time = np.argsort(click_times, kind="stable"), np.argsort(times, kind="stable")
     click_times, rising = click_times[order], times[by_time]
     begin = np.searchsorted(click_times, rising - spec.skew_ms, "left")
@@ -74,72 +68,65 @@ def _labels_of(key: int, times: NDArray[np.int64], clicks: ClickMemory, spec: Jo
     edges = np.zeros(len(numbers) + 1, np.int64)
     np.add.at(edges, begin, 1)
     np.add.at(edges, end, -1)
-    set_matched(clicks.blocks, clicks.block_mask, numbers[order[np.cumsum(edges)[:-1] > 0]])
+    match_clicks(clicks.place, numbers[order[np.cumsum(edges)[:-1] > 0]])
     out = np.empty(len(times))
     out[by_time] = labels
     return out
 
 
 @kernel
-def crowded_rows(
-    table: int,
-    blocks: int,
-    block_mask: int,
-    first: int,
-    ids: NDArray[np.int64],
-    status: NDArray[np.uint8],
-    times: NDArray[np.int64],
-    start: int,
-    stop: int,
-    late_before_ms: int,
-    out: NDArray[np.int64],
+def crowded_impressions(
+    place: Place, columns: Columns, start: int, stop: int, late_before_ms: int, out: NDArray[np.int64]
 ) -> int:
-    """The good rows `start..stop-1` that are not late and whose id has `CROWDED` clicks or more; their number."""
+    """Write to `out` the indices of the good impressions `start..stop-1` that are not late and whose id has `CROWDED`
+    clicks or more; returns their number.
+    """
+    clicks = ClickPlace(*place)
+    batch = ImpressionColumns(*columns)
+    ids, status, times = batch.ids, batch.status, batch.time_ms
     count = 0
     for i in range(start, stop):
         if status[i] != 0 or times[i] < late_before_ms:
             continue
-        newest = load_i64(find_entry(table, ids[i]) + 8) - 1
-        if newest >= first and crowd_of(load_i64(click_address(blocks, block_mask, newest) + WORD)) == CROWDED:
+        newest = newest_click(clicks, find_entry(clicks.table, ids[i]))
+        if newest != NONE and crowd_of(load_i64(click_address(clicks, newest) + WORD)) == CROWDED:
             out[count] = i
             count += 1
     return count
 
 
 @kernel
-def numbers_of(table: int, blocks: int, block_mask: int, first: int, key: int, out: NDArray[np.int64]) -> int:
-    """The numbers of the remembered clicks of an id, the newest first; how many there are."""
+def clicks_of(place: Place, key: int, out: NDArray[np.int64]) -> int:
+    """Write the numbers of the remembered clicks of an id to `out`, the newest first; returns how many there are."""
+    clicks = ClickPlace(*place)
     count = 0
-    number = load_i64(find_entry(table, key) + 8) - 1
-    while number >= first:
+    number = newest_click(clicks, find_entry(clicks.table, key))
+    while number != NONE:
         out[count] = number
         count += 1
-        back = back_of(load_i64(click_address(blocks, block_mask, number) + WORD))
-        if back == 0:
-            break
-        number -= back
+        number = click_before(clicks, number, load_i64(click_address(clicks, number) + WORD))
     return count
 
 
 @kernel
 def read_clicks(
-    blocks: int, block_mask: int, numbers: NDArray[np.int64], times: NDArray[np.int64], values: NDArray[np.float64]
+    place: Place, numbers: NDArray[np.int64], times: NDArray[np.int64], values: NDArray[np.float64]
 ) -> None:
-    """Time and value of remembered clicks."""
+    """Write time and value of remembered clicks to `times` and `values`."""
+    clicks = ClickPlace(*place)
     for i in range(len(numbers)):
-        click = click_address(blocks, block_mask, numbers[i])
+        click = click_address(clicks, numbers[i])
         times[i] = load_i64(click + TIME)
         values[i] = float_of_bits(load_i64(click + VALUE))
 
 
 @kernel
-def set_matched(blocks: int, block_mask: int, numbers: NDArray[np.int64]) -> None:
-    """Those of these clicks that were unmatched or late are matched."""
+def match_clicks(place: Place, numbers: NDArray[np.int64]) -> None:
+    """Set those of these clicks that are unmatched or late to matched."""
+    clicks = ClickPlace(*place)
     for i in range(len(numbers)):
-        click = click_address(blocks, block_mask, numbers[i])
-        word = load_i64(click + WORD)
-        if word & 255 <= LATE:
-            store_i64(click + WORD, matched_word(word))
+        click = click_address(clicks, numbers[i])
+        set_matched(click, load_i64(click + WORD))
 
 
 @kernel
@@ -150,9 +137,10 @@ def greatest_of_windows(
     queue: NDArray[np.int64],
     out: NDArray[np.float64],
 ) -> None:
-    """The greatest of `values[begin[i]:end[i]]` for each i, 0 for none; neither begin nor end goes back.
+    """Write the greatest of `values[begin[i]:end[i]]` to `out[i]`, 0 for an empty window. `begin` and `end` never go
+    back.
 
-    queue: i64[len(values)], memory: the places in the window whose value nothing behind them exceeds, in order.
+    queue: i64[len(values)], memory for the indices in the window whose value no later one reaches, in order.
     """
     head = tail = read = 0
     for i in range(len(begin)):
@@ -169,13 +157,12 @@ def greatest_of_windows(
 
 def warm() -> None:
     """Compile every kernel of this module, for the types with which the join calls them."""
-    table = IdTable()
-    block = np.zeros(BLOCK * CLICK_BYTES // 8, np.int64)
-    blocks = np.array([block.ctypes.data], np.int64)
-    one, real, byte = np.zeros(1, np.int64), np.zeros(1), np.zeros(1, np.uint8)
-    place = (table.header, blocks.ctypes.data, 0, 0)
-    crowded_rows(*place, one, byte, one, 0, 1, 0, one.copy())
-    numbers_of(*place, 0, one.copy())
-    read_clicks(blocks.ctypes.data, 0, one, one.copy(), real.copy())
-    set_matched(blocks.ctypes.data, 0, one)
+    clicks = ClickMemory(JoinSpec(window_ms=1, skew_ms=0, tick_ms=1, dedupe_ms=0), 0)
+    place = clicks.place
+    one, byte, real, none = np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(0, np.int64)
+    columns = ImpressionColumns(one, byte, one, one, real, np.zeros(2, np.int64), np.zeros(0, np.uint64), real, byte)
+    crowded_impressions(place, tuple(columns), 0, 1, 0, one.copy())
+    clicks_of(place, 0, one.copy())
+    read_clicks(place, none, one.copy(), real.copy())
+    match_clicks(place, none)
     greatest_of_windows(real, one, one, one.copy(), real.copy())

@@ -1,9 +1,4 @@
-"""The impressions of one partition that wait for their window to close.
-
-In: columns of decoded impressions in offset order; the clicks remembered when a tick is emitted. Out: the examples of
-the tick, what became of the other records, and where to read from to know the duplicates again.
-This file must never decide when a tick closes, nor keep an impression that has been emitted.
-"""
+"""The impressions of one partition that wait for their window to close, and the ids by which duplicates are known."""
 
 from __future__ import annotations
 
@@ -15,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.events.decoders import Impressions
-from stream_learner.core.join.clicks import ClickMemory
-from stream_learner.core.join.columns import NO_LOG_TIME, LogTime, column
+from stream_learner.core.join.batches import ImpressionBatch, ImpressionColumns, column
+from stream_learner.core.join.click_memory import ClickMemory
 from stream_learner.core.join.crowded import crowded_labels
-from stream_learner.core.join.kernels import (
+from stream_learner.core.join.gather import ExamplePart, ExampleScratch, gather
+from stream_learner.core.join.labels import (
     DEAD_IMPRESSIONS,
     DUPLICATES,
     EXAMPLES,
@@ -26,15 +22,15 @@ from stream_learner.core.join.kernels import (
     LATE_IMPRESSIONS,
     POSITIVES,
     SAMPLED_OUT,
+    TALLY,
     find_duplicates,
-    label_rows,
-    least_of_row,
-    run_start,
-    written_log_times,
+    label_impressions,
+    label_rule,
 )
-from stream_learner.core.join.rows import ExampleScratch, ImpressionRows, KeptRows, gather
+from stream_learner.core.join.log_time import NO_LOG_TIME, LogTime, least_of_row, run_start, written_log_times
 from stream_learner.core.join.spec import JoinSpec
-from stream_learner.core.log.examples import ExampleBatch, ImpressionCounts
+from stream_learner.core.log.examples import ExampleBatch
+from stream_learner.core.log.marks import ImpressionCounts
 from stream_learner.core.machine.id_table import IdTable
 
 _NO_LABELS = np.zeros(0)
@@ -49,11 +45,12 @@ class Emitted:
 
 
 class ImpressionBuffer:
-    """Impressions read and not emitted, and the memory of ids by which duplicates are known.
+    """Impressions read and not emitted, and the ids of those emitted in the last `dedupe`.
 
-    next: offset of the first one not emitted; those before it only fill that memory. written_log_time: the log time
-    written for the last one emitted. steps: where each step of the ticks by which ids are forgotten begins, the number
-    of the step and the first impression emitted in it.
+    position: the offset to read from next. next: offset of the first impression not emitted; those before it, which a
+    resumed join reads again, only tell their ids. nbytes: memory of what waits. written_log_time: the log time written
+    for the last one emitted. steps: ids are forgotten in steps of several ticks; for each step in which something was
+    emitted, its number and the first impression emitted in it (offset).
     """
 
     def __init__(
@@ -67,21 +64,13 @@ class ImpressionBuffer:
         self._spec = spec
         self._log_time = LogTime(spec.agree, log_time)
         self._seen = IdTable()
-        self._rows: deque[ImpressionRows] = deque()
+        self._batches: deque[ImpressionBatch] = deque()
         self._due: int | None = None
-
-    def __len__(self) -> int:
-        return sum(len(rows.offsets) - rows.start for rows in self._rows)
 
     @property
     def log_time(self) -> int:
         """How far log time has come with all impressions read."""
         return self._log_time.now
-
-    @property
-    def seen_nbytes(self) -> int:
-        """Memory by which duplicates are known, bytes."""
-        return self._seen.nbytes
 
     @property
     def remembered_from(self) -> int:
@@ -94,97 +83,98 @@ class ImpressionBuffer:
 
         `NO_LOG_TIME` for a dead one, which goes with the next tick; None if none waits.
         """
-        if self._due is None and self._rows:
+        if self._due is None and self._batches:
             return self._find_due()
         return self._due
 
-    def add(self, offsets: NDArray[np.int64], batch: Impressions) -> None:
-        """Append a batch. Raises ValueError as `LogTime.passed` does, or if `row_start` does not fit."""
+    def add(self, offsets: NDArray[np.int64], impressions: Impressions) -> None:
+        """Append impressions. Raises ValueError as `LogTime.passed` does, or if `row_start` does not fit."""
         if len(offsets) == 0:
             return
-        rows = self._prepare(column(offsets, np.int64), batch)
-        self.position = int(rows.offsets[-1]) + 1
-        if rows.offsets[0] < self.next:
-            rows.start = int(np.searchsorted(rows.offsets, self.next))
-            self._find_duplicates(rows, 0, rows.start)
-        if rows.start < len(rows.offsets):
-            self._rows.append(rows)
-            self.nbytes += rows.nbytes
+        batch = self._prepare(column(offsets, np.int64), impressions)
+        self.position = int(batch.columns.offsets[-1]) + 1
+        if batch.columns.offsets[0] < self.next:
+            batch.start = int(np.searchsorted(batch.columns.offsets, self.next))
+            self._find_duplicates(batch, 0, batch.start)
+        if batch.start < len(batch.columns.offsets):
+            self._batches.append(batch)
+            self.nbytes += batch.nbytes
 
     def end_of_those_before(self, time_ms: int) -> int:
-        """The offset after the last impression that a tick emits if its border lies at `time_ms`; `next` if none is.
+        """The offset after the last impression that a tick emits whose border lies at `time_ms`; `next` if none is.
 
-        Where no row that is complete has passed that time, the end of what has been read ends rows, too.
+        Where no complete row has passed that time, the end of what has been read ends rows, too.
         """
-        read: list[ImpressionRows] = []
+        read: list[ImpressionBatch] = []
         stop, most = 0, self._spec.agree - 1
-        for rows in self._rows:
-            read.append(rows)
-            stop = len(rows.offsets)
-            if rows.passed[-1] >= time_ms:
-                stop, most = int(np.searchsorted(rows.passed, time_ms)) + 1, self._spec.agree
+        for batch in self._batches:
+            read.append(batch)
+            stop = len(batch.columns.offsets)
+            if batch.passed[-1] >= time_ms:
+                stop, most = int(np.searchsorted(batch.passed, time_ms)) + 1, self._spec.agree
                 break
         if not read:
             return self.next
-        end = int(read[-1].offsets[stop - 1]) + 1
+        end = int(read[-1].columns.offsets[stop - 1]) + 1
         while read and most:
-            rows = read.pop()
-            row, most = run_start(rows.status, rows.time_ms, rows.start, stop, time_ms, most)
-            if row < stop:
+            batch = read.pop()
+            columns = batch.columns
+            first, most = run_start(columns.status, columns.time_ms, batch.start, stop, time_ms, most)
+            if first < stop:
                 before = read[-1] if read else None
-                end = _end_before(rows, row, self.next if before is None else int(before.offsets[-1]) + 1)
-            stop = len(read[-1].offsets) if read else 0
+                end = _end_before(batch, first, self.next if before is None else int(before.columns.offsets[-1]) + 1)
+            stop = len(read[-1].columns.offsets) if read else 0
         return end
 
     def forget_before(self, tick: int) -> None:
-        """Forget the ids of which `tick` and all after it need know no more."""
+        """Forget the ids that neither `tick` nor any later one needs."""
         step = self._spec.first_remembered_step(tick)
         while self.steps and self.steps[0][0] < step:
             self.steps.popleft()
 
     def emit(self, tick: int, until: int, clicks: ClickMemory, scratch: ExampleScratch) -> Emitted:
-        """Decide and let go of all impressions before offset `until`, in one tick."""
-        slices = self._slices(until)
-        read = sum(stop - rows.start for rows, stop in slices)
-        scratch.reserve_rows(read)
+        """Decide all impressions before offset `until` in one tick, and let go of them."""
+        parts = self._parts(until)
+        read = sum(stop - batch.start for batch, stop in parts)
+        scratch.reserve_examples(read)
         floor = tick * self._spec.tick_ms - self._spec.window_ms
-        self._write_log_times(slices, floor, scratch)
+        self._write_log_times(parts, floor, scratch)
         self._open_step(tick, until)
-        tally = np.zeros(7, np.int64)
-        parts: list[KeptRows] = []
+        tally = np.zeros(TALLY, np.int64)
+        found: list[ExamplePart] = []
         n = before = 0
-        for rows, stop in slices:
-            start, late_before_ms = rows.start, floor - self._spec.lateness_ms
-            self._find_duplicates(rows, start, stop)
-            got = _label(rows, stop, late_before_ms, clicks, self._spec, scratch, n, tally)
+        for batch, stop in parts:
+            start, late_before_ms = batch.start, floor - self._spec.lateness_ms
+            self._find_duplicates(batch, start, stop)
+            got = _label(batch, stop, late_before_ms, clicks, self._spec, scratch, n, tally)
             if got:
-                parts.append(KeptRows(rows, scratch.kept[n : n + got], before - start))
+                found.append(ExamplePart(batch.columns, scratch.kept[n : n + got], before - start))
             n += got
             before += stop - start
-            self._let_go(rows, stop)
+            self._let_go(batch, stop)
         self.next = until
         self._due = None
-        return Emitted(gather(parts, n, int(tally[FEATURES]), scratch), _counts(read, tally))
+        return Emitted(gather(found, n, int(tally[FEATURES]), scratch), _counts(read, tally))
 
     def _find_due(self) -> int:
-        first = self._rows[0]
-        if first.status[first.start] != 0:
+        first = self._batches[0]
+        if first.columns.status[first.start] != 0:
             self._due = NO_LOG_TIME
             return NO_LOG_TIME
-        least, most = int(first.time_ms[first.start]), self._spec.agree
-        for rows in self._rows:
-            least, most = least_of_row(rows.status, rows.time_ms, rows.start, most, least)
+        least, most = int(first.columns.time_ms[first.start]), self._spec.agree
+        for batch in self._batches:
+            least, most = least_of_row(batch.columns.status, batch.columns.time_ms, batch.start, most, least)
             if most == 0:
                 self._due = least  # the row is complete: nothing that is read later changes it
                 break
         return least
 
-    def _write_log_times(self, slices: list[tuple[ImpressionRows, int]], floor: int, scratch: ExampleScratch) -> None:
+    def _write_log_times(self, parts: list[tuple[ImpressionBatch, int]], floor: int, scratch: ExampleScratch) -> None:
         n = 0
-        for rows, stop in slices:
-            end = n + stop - rows.start
-            scratch.read_status[n:end] = rows.status[rows.start : stop]
-            scratch.read_time_ms[n:end] = rows.time_ms[rows.start : stop]
+        for batch, stop in parts:
+            end = n + stop - batch.start
+            scratch.read_status[n:end] = batch.columns.status[batch.start : stop]
+            scratch.read_time_ms[n:end] = batch.columns.time_ms[batch.start : stop]
             n = end
         if n:
             self.written_log_time = written_log_times(
@@ -196,65 +186,66 @@ class ImpressionBuffer:
             )
 
     def _open_step(self, tick: int, until: int) -> None:
-        """Note where the tick's step begins, if it is the first of it that emits something."""
+        """Note where the tick's step begins, if this tick is the first of the step that emits something."""
         step = tick // self._spec.step_ticks
         if self._spec.dedupe_ms and until > self.next and not (self.steps and self.steps[-1][0] >= step):
             self.steps.append((step, self.next))
 
-    def _prepare(self, offsets: NDArray[np.int64], batch: Impressions) -> ImpressionRows:
-        status, times = column(batch.status, np.uint8), column(batch.time_ms, np.int64)
-        if len(batch.row_start) != len(offsets) + 1 or batch.row_start[-1] != len(batch.keys):
+    def _prepare(self, offsets: NDArray[np.int64], impressions: Impressions) -> ImpressionBatch:
+        status, times = column(impressions.status, np.uint8), column(impressions.time_ms, np.int64)
+        if len(impressions.row_start) != len(offsets) + 1 or impressions.row_start[-1] != len(impressions.keys):
             raise ValueError("row_start does not fit the offsets and the keys")
-        return ImpressionRows(
+        columns = ImpressionColumns(
             offsets,
             status,
             times,
-            column(batch.id_hash, np.uint64).view(np.int64),
-            column(batch.weight, np.float64),
-            column(batch.row_start, np.int64),
-            column(batch.keys, np.uint64),
-            column(batch.values, np.float64),
-            self._log_time.passed(offsets, status, times, self.position),
+            column(impressions.id_hash, np.uint64).view(np.int64),
+            column(impressions.weight, np.float64),
+            column(impressions.row_start, np.int64),
+            column(impressions.keys, np.uint64),
+            column(impressions.values, np.float64),
             np.zeros(len(offsets), np.uint8),
         )
+        return ImpressionBatch(columns, self._log_time.passed(offsets, status, times, self.position))
 
-    def _find_duplicates(self, rows: ImpressionRows, start: int, stop: int) -> None:
-        """Say which rows `start..stop-1` repeat an id that is remembered, and remember theirs."""
+    def _find_duplicates(self, batch: ImpressionBatch, start: int, stop: int) -> None:
+        """Set which impressions `start..stop-1` repeat an id that is remembered, and remember their ids."""
         if not self._spec.dedupe_ms:
             return
-        first, done = self.remembered_from, start
+        columns, first, done = batch.columns, self.remembered_from, start
         while True:
             done = find_duplicates(
-                self._seen.header, rows.offsets, rows.ids, rows.status, done, stop, first, rows.duplicate
+                self._seen.header, columns.offsets, columns.ids, columns.status, done, stop, first, columns.duplicate
             )
             if done == stop:
                 return
-            self._seen.grow(int(rows.ids[done]), first)
+            self._seen.grow(int(columns.ids[done]), first)
 
-    def _slices(self, until: int) -> list[tuple[ImpressionRows, int]]:
-        slices = []
-        for rows in self._rows:
-            stop = int(np.searchsorted(rows.offsets, until))
-            if stop > rows.start:
-                slices.append((rows, stop))
-            if stop < len(rows.offsets):
+    def _parts(self, until: int) -> list[tuple[ImpressionBatch, int]]:
+        """The batches with impressions before offset `until`, each with the index to stop before."""
+        parts = []
+        for batch in self._batches:
+            stop = int(np.searchsorted(batch.columns.offsets, until))
+            if stop > batch.start:
+                parts.append((batch, stop))
+            if stop < len(batch.columns.offsets):
                 break
-        return slices
+        return parts
 
-    def _let_go(self, rows: ImpressionRows, stop: int) -> None:
-        rows.start = stop
-        if stop == len(rows.offsets):
-            self._rows.popleft()
-            self.nbytes -= rows.nbytes
+    def _let_go(self, batch: ImpressionBatch, stop: int) -> None:
+        batch.start = stop
+        if stop == len(batch.columns.offsets):
+            self._batches.popleft()
+            self.nbytes -= batch.nbytes
 
 
-def _end_before(rows: ImpressionRows, row: int, before: int) -> int:
-    """The offset after the waiting row before `row`; `before` if that lies in no batch or in the one before."""
-    return int(rows.offsets[row - 1]) + 1 if row > rows.start else before
+def _end_before(batch: ImpressionBatch, index: int, before: int) -> int:
+    """The offset after the impression before `index`; `before` if that is not in the batch or has been emitted."""
+    return int(batch.columns.offsets[index - 1]) + 1 if index > batch.start else before
 
 
 def _label(
-    rows: ImpressionRows,
+    batch: ImpressionBatch,
     stop: int,
     late_before_ms: int,
     clicks: ClickMemory,
@@ -263,27 +254,21 @@ def _label(
     at: int,
     tally: NDArray[np.int64],
 ) -> int:
+    """Label the impressions before index `stop`; the examples among them go to `scratch` from `at` on."""
+    columns = batch.columns
     return int(
-        label_rows(
-            clicks.table.header,
-            clicks.blocks,
-            clicks.block_mask,
-            clicks.first,
-            rows.ids,
-            rows.status,
-            rows.time_ms,
-            rows.weight,
-            rows.row_start,
-            rows.duplicate,
-            rows.start,
+        label_impressions(
+            clicks.place,
+            columns.ids,
+            columns.status,
+            columns.time_ms,
+            columns.weight,
+            columns.row_start,
+            columns.duplicate,
+            batch.start,
             stop,
-            late_before_ms,
-            spec.skew_ms,
-            spec.window_ms,
-            spec.dedupe_ms > 0,
-            spec.keep_negatives,
-            spec.keep_below,
-            _NO_LABELS if spec.dedupe_ms else crowded_labels(rows, stop, late_before_ms, clicks, spec),
+            label_rule(spec, late_before_ms),
+            _NO_LABELS if spec.dedupe_ms else crowded_labels(batch, stop, late_before_ms, clicks, spec),
             scratch.kept[at:],
             scratch.label[at:],
             scratch.weight[at:],

@@ -1,7 +1,7 @@
-"""The settings that decide a join, and what decides one tick of it.
+"""The settings that decide which examples a join makes, and the positions that decide one tick of it.
 
-In: numbers from the configuration, positions. Out: values that compare by content, and a fingerprint.
-This file must never hold a setting that does not change which examples are made: the fingerprint guards their log.
+A setting that does not change the examples does not belong here: the fingerprint of a `JoinSpec` guards a training log
+against a joiner with other settings.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class JoinSpec:
     """How impressions and clicks become examples. All times in milliseconds.
 
     window_ms > 0: how long after an impression a click counts. skew_ms >= 0: how long before it.
-    tick_ms > 0: the slot of event time. dedupe_ms >= 0: how long ids are remembered by which duplicates are known; 0:
-    none is one. lateness_ms >= 0: how far behind log time an impression still gets a label.
+    tick_ms > 0: the length of a tick. dedupe_ms >= 0: how long ids are remembered, to know duplicates; with 0 no
+    impression is a duplicate. lateness_ms >= 0: how far behind log time an impression still gets a label.
     agree >= 1: how many events in a row must have passed a time before log time does.
     keep_negatives in (0, 1]: the share of examples with label 0 that is kept, with weight / keep_negatives; one is
     left out where mix(id hash ^ 0x9E3779B97F4A7C15) / 2^64 >= keep_negatives, `mix` being SplitMix64's finalizer.
@@ -55,7 +55,7 @@ class JoinSpec:
 
     @cached_property
     def fingerprint(self) -> int:
-        """u64 that differs where the settings do; a resume point of other settings cannot be used."""
+        """u64 that differs where the settings do. A join cannot go on from a resume point with another one."""
         text = (
             f"join 2: window_ms={self.window_ms} skew_ms={self.skew_ms} tick_ms={self.tick_ms}"
             f" dedupe_ms={self.dedupe_ms} keep_negatives={float(self.keep_negatives)!r}"
@@ -65,7 +65,7 @@ class JoinSpec:
 
     @property
     def span_ms(self) -> int:
-        """From the first moment at which a click counts for an impression to the last: window + skew."""
+        """The length of the span in which a click counts for an impression: window + skew."""
         return self.window_ms + self.skew_ms
 
     @property
@@ -75,24 +75,24 @@ class JoinSpec:
 
     @cached_property
     def step_ticks(self) -> int:
-        """Ids are forgotten in steps of so many ticks: an eighth of the ticks of `dedupe`."""
+        """How many ticks a step has in which ids are forgotten: an eighth of the ticks of `dedupe`."""
         return max(1, _ceil_div(_ceil_div(self.dedupe_ms, self.tick_ms), DEDUPE_STEPS))
 
     def first_remembered_step(self, tick: int) -> int:
-        """The step from which on an impression's tick must be for its id to be remembered in `tick`."""
+        """The first step whose impressions' ids are remembered in `tick`."""
         return (tick - _ceil_div(self.dedupe_ms, self.tick_ms)) // self.step_ticks
 
     @cached_property
     def keep_below(self) -> np.uint64:
-        """Least hash, as a share of 2^64, at which a negative is left out. Exact; without meaning if all are kept."""
+        """The least hash at which a negative is left out: ceil(keep_negatives * 2^64). Not used if all are kept."""
         return np.uint64(min(math.ceil(self.keep_negatives * 2.0**64), 2**64 - 1))
 
 
 class Cut(NamedTuple):
-    """What decides a mark: its ticks, and how far both inputs go into it.
+    """Which ticks to emit, and with which positions: one tick, or a run of ticks that emit no impression.
 
-    Either one tick, or a run of ticks that emit no impression. next_impression: offset of the first impression left
-    for later ticks. click_cursor: offset before which clicks had been read when it was emitted.
+    next_impression: the border, the offset of the first impression that is left for later ticks. click_cursor: the
+    offset before which clicks have been read when the impressions are decided.
     """
 
     first_tick: int

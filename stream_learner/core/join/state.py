@@ -1,15 +1,7 @@
-"""The join of one partition: impressions and clicks in, ticks of examples out.
+"""The state of one partition's join: impressions and clicks go in, ticks with their examples come out.
 
-In: decoded events of both input partitions in offset order, in batches of any size; how far progress has come at an
-end that was asked for. Out: cuts (which ticks may close, with which positions) and, for a cut, its examples, counts
-and dead records. What a cut emits is a pure function of the inputs and the cuts before it, never of what has been
-read ahead: that is what makes the training log a function of the input topics.
-This file must never ask for the time or the end of a partition, nor emit a record that a cut does not cover.
-
-The rules stand in docs/join.md. Emitting a cut:
-  1. take the clicks before `click_cursor`: duplicate, late or unmatched; dead ones keep their place;
-  2. decide the impressions before `next_impression`: dead, duplicate, late, sampled out, or example with its label;
-  3. forget the clicks that go with the end of `last_tick`, and the ids that no later tick needs.
+What a cut emits is a function of the inputs and the cuts before it, never of what has been read ahead: so the training
+log is a function of the input topics. The state never asks for the time or the end of a partition; the joiner tells it.
 """
 
 from __future__ import annotations
@@ -21,24 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.events.decoders import Clicks, Impressions
-from stream_learner.core.join.clicks import ClickAhead, ClickMemory
-from stream_learner.core.join.columns import NO_LOG_TIME
+from stream_learner.core.join.click_memory import DEAD, DUPLICATE, LATE, MATCHED, UNMATCHED, ClickMemory
+from stream_learner.core.join.clicks_ahead import ClicksAhead
+from stream_learner.core.join.gather import ExampleScratch
 from stream_learner.core.join.impressions import ImpressionBuffer
-from stream_learner.core.join.kernels import DEAD, DUPLICATE, LATE, MATCHED, UNMATCHED
-from stream_learner.core.join.rows import ExampleScratch
+from stream_learner.core.join.log_time import NO_LOG_TIME
 from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.log.examples import ExampleBatch
-from stream_learner.core.log.marks import RULES, ClickCounts, Mark, ResumePoint, TickCounts
-
-__all__ = [
-    "Cut",
-    "ExampleScratch",
-    "JoinSpec",
-    "JoinState",
-    "NotRead",
-    "TickOutput",
-    "WrongResume",
-]
+from stream_learner.core.log.marks import RULES, ClickCounts, InputIdentity, Mark, ResumePoint, TickCounts
 
 _RESUME_FIXED_BYTES = 96
 _NO_END = sys.maxsize
@@ -57,9 +39,9 @@ class WrongResume(ValueError):
 
 @dataclass(slots=True)
 class TickOutput:
-    """What a cut emits.
+    """The examples and counts that a cut emits.
 
-    first_click: offset of the first click not expired, `cut.click_cursor` if there is none.
+    first_click: offset of the first click not forgotten, `cut.click_cursor` if there is none.
     """
 
     cut: Cut
@@ -69,7 +51,11 @@ class TickOutput:
 
 
 class JoinState:
-    """The state of one partition's join: clicks of the last window, ids of the last `dedupe`, impressions waiting."""
+    """The clicks taken and ahead, the impressions that wait, and the ids of the last `dedupe`, of one partition.
+
+    A fresh state begins at given offsets. A resumed one (`resume`) begins with a mark that is a resume point, and is
+    `rebuilt` once the records that the mark still needs have been added again.
+    """
 
     def __init__(
         self,
@@ -80,10 +66,10 @@ class JoinState:
         first_tick: int = 0,
         until_tick: int | None = None,
     ) -> None:
-        """Start without any state at these offsets; the first cut begins with `first_tick`.
+        """Begin empty at these offsets; the first cut begins with `first_tick`.
 
-        until_tick: the last tick to make, None for no end. A run of empty ticks is cut off there, so that a mark ends
-        with it, however far the inputs had been read.
+        until_tick: the last tick to make, None for no end. A run of empty ticks ends there, so that a mark does,
+        however far the inputs have been read.
         """
         self.spec = spec
         self.next_tick = first_tick
@@ -92,17 +78,17 @@ class JoinState:
         self._impressions = ImpressionBuffer(
             spec, position=impression_start, next_offset=impression_start, log_time=NO_LOG_TIME
         )
-        self._ahead = ClickAhead(click_start, spec.agree, NO_LOG_TIME)
+        self._ahead = ClicksAhead(click_start, spec.agree, NO_LOG_TIME)
         self._clicks = ClickMemory(spec, NO_LOG_TIME)
         self._codes: NDArray[np.uint8] | None = None
 
     @classmethod
     def resume(cls, spec: JoinSpec, mark: Mark, *, until_tick: int | None = None) -> JoinState:
-        """The state after a mark that is a resume point; `until_tick` as of a fresh one.
+        """The state after a mark that is a resume point.
 
-        Feed it impressions from `resume.dedupe_from` and clicks from `mark.first_click` on; it is `rebuilt` when
+        Add impressions from `resume.dedupe_from` and clicks from `mark.first_click` on; the state is `rebuilt` when
         they reach the mark's positions, and goes on from there. Raises ValueError if the mark has no resume point,
-        or one of other rules or another spec or without its codes.
+        or one of other rules, of another spec, or without its codes.
         """
         point = mark.resume
         if point is None:
@@ -123,7 +109,7 @@ class JoinState:
             log_time=point.impression_log_time,
             steps=point.steps,
         )
-        join._ahead = ClickAhead(mark.first_click, spec.agree, point.click_log_time)
+        join._ahead = ClicksAhead(mark.first_click, spec.agree, point.click_log_time)
         join._clicks = ClickMemory(spec, point.click_log_time)
         join._codes = point.codes
         join._restore_clicks()
@@ -151,38 +137,18 @@ class JoinState:
 
     @property
     def rebuilt(self) -> bool:
-        """Whether all that a resumed join must read again has been read. True from the start for a fresh one."""
+        """Whether all that a resumed join reads again has been added. A fresh one has nothing to read again."""
         return self._codes is None and self._impressions.position >= self._impressions.next
 
     @property
     def ended(self) -> bool:
-        """Whether the last tick that was to be made has been emitted."""
+        """Whether the tick `until_tick` has been emitted."""
         return self.next_tick > self._until_tick
 
     @property
     def buffered_bytes(self) -> int:
         """Memory of impressions that wait and of clicks read ahead, bytes."""
         return self._impressions.nbytes + self._ahead.nbytes
-
-    @property
-    def state_bytes(self) -> int:
-        """Memory of the clicks remembered and of the ids by which duplicates are known, bytes."""
-        return self._clicks.nbytes + self._impressions.seen_nbytes
-
-    @property
-    def waiting_impressions(self) -> int:
-        """Impressions read and not emitted."""
-        return len(self._impressions)
-
-    @property
-    def waiting_clicks(self) -> int:
-        """Clicks taken whose outcome is not final."""
-        return len(self._clicks)
-
-    @property
-    def clicks_ahead(self) -> int:
-        """Clicks read that no emitted cut has taken."""
-        return len(self._ahead)
 
     @property
     def impression_log_time(self) -> int:
@@ -210,19 +176,19 @@ class JoinState:
         self._restore_clicks()
 
     def set_impression_position(self, offset: int) -> None:
-        """Reading impressions has reached this offset; those up to it that were not added are no records."""
+        """Note that impressions have been read up to this offset: what was not added is no record, but a gap."""
         self._impressions.position = max(self._impressions.position, offset)
 
     def set_click_position(self, offset: int) -> None:
-        """Reading clicks has reached this offset; those up to it that were not added are no records."""
+        """Note that clicks have been read up to this offset: what was not added is no record, but a gap."""
         self._ahead.position = max(self._ahead.position, offset)
         self._restore_clicks()
 
     def wants_impressions(self, buffer_bytes: int, click_idle_ms: int | None = None) -> bool:
         """Whether to read more impressions now.
 
-        Yes while the next tick's may not all be there; while only they hold back the first tick that is not empty;
-        and, as long as `buffered_bytes` is below `buffer_bytes`, as far as click progress has come.
+        True while some of the next tick may be missing, or while only impressions hold back the first tick that is not
+        empty; else as far as click progress has come, while `buffered_bytes` is below `buffer_bytes`.
         """
         if self._impressions.position < self._impressions.next:
             return True
@@ -248,10 +214,12 @@ class JoinState:
     ) -> Cut | None:
         """The next cut that may be emitted, or None.
 
-        click_idle_ms, impression_idle_ms: progress by the wall clock at the end of the partition, ms since the
-        epoch, only while everything there is in it has been added; else None.
-        The cut is the next tick, if that emits impressions; else a run of empty ticks, up to the one that does, or
-        to the last one to make, or, if `allow_empty` and that tick cannot close yet, to the last one that can.
+        click_idle_ms, impression_idle_ms: progress by the clock ("P" in docs/join.md), ms since the epoch, given only
+        while everything in the partition has been added; else None.
+
+        The cut is the next tick, if that emits impressions. Else it is a run of empty ticks that ends before the first
+        tick that emits some, or with the last tick to make; with `allow_empty` it ends with the last tick that can
+        close if neither can be reached yet.
         """
         if not self.rebuilt or self.ended:
             return None
@@ -270,7 +238,7 @@ class JoinState:
         return Cut(self.next_tick, last, self.next_impression, self._cursor_at(self._end_of(last)))
 
     def covers(self, cut: Cut) -> bool:
-        """Whether everything a cut needs has been added, so that `emit` will not raise `NotRead`."""
+        """Whether everything that a cut needs has been added; else `emit` raises `NotRead`."""
         return (
             self.rebuilt
             and self._impressions.position >= cut.next_impression
@@ -278,18 +246,24 @@ class JoinState:
         )
 
     def emit(self, cut: Cut, scratch: ExampleScratch | None = None) -> TickOutput:
-        """Emit a cut: from `next_cut`, or one that a mark tells.
+        """Emit a cut that `next_cut` returned, or one that a mark records.
+
+        1. Take the clicks before `click_cursor`.
+        2. Decide the impressions before `next_impression`.
+        3. Forget the clicks that go with the end of `last_tick`, and the ids that no later tick needs.
 
         With `scratch`, which saves fresh memory for every tick, the examples are valid until it is used again.
-
         Raises NotRead if `covers` is false, ValueError if the cut does not follow the last one. Nothing has changed
         then; after any other error the join must be dropped.
         """
         self._check(cut)
         impressions, outcomes = self._impressions, np.zeros(5, np.int64)
+        # Step 1
         read = self._take_clicks(cut, outcomes)
+        # Step 2
         impressions.forget_before(cut.last_tick)
         emitted = impressions.emit(cut.last_tick, cut.next_impression, self._clicks, scratch or ExampleScratch())
+        # Step 3
         self._clicks.forget(self._end_of(cut.last_tick), outcomes)
         self.next_tick = cut.last_tick + 1
         impressions.forget_before(self.next_tick)
@@ -301,33 +275,20 @@ class JoinState:
         """About how many bytes a resume point would take now."""
         return _RESUME_FIXED_BYTES + 16 * len(self._impressions.steps) + (len(self._clicks) + 3) // 4
 
-    def resume_point(
-        self,
-        impression_topic_id: bytes,
-        click_topic_id: bytes,
-        partitions: int,
-        *,
-        impressions_fingerprint: int = 0,
-        clicks_fingerprint: int = 0,
-    ) -> ResumePoint:
-        """The resume point for the mark of the cut emitted last. Topic ids are 16 bytes each; fingerprints are of what
-        decoded the inputs (`EventSpec`)."""
+    def resume_point(self, inputs: InputIdentity) -> ResumePoint:
+        """The resume point for the mark of the cut emitted last."""
         return ResumePoint(
-            impression_topic_id=impression_topic_id,
-            click_topic_id=click_topic_id,
-            partitions=partitions,
+            **inputs._asdict(),
             join_fingerprint=self.spec.fingerprint,
             impression_log_time=self._impressions.written_log_time,
             dedupe_from=self._impressions.remembered_from,
             click_log_time=self._clicks.forgotten_log_time,
             codes=self._clicks.codes(),
             steps=tuple(self._impressions.steps),
-            impressions_fingerprint=impressions_fingerprint,
-            clicks_fingerprint=clicks_fingerprint,
         )
 
     def _reach(self, idle_ms: int | None) -> int:
-        """The time before which no impression still to be read can close; below 0 if there is none."""
+        """Impressions have been read for all ticks that end by this time; below 0 if for none."""
         log_time = _latest(self._impressions.log_time, idle_ms)
         return log_time + self.spec.window_ms if log_time >= 0 else NO_LOG_TIME
 
@@ -335,19 +296,19 @@ class JoinState:
         return (tick + 1) * self.spec.tick_ms
 
     def _goal_tick(self) -> int:
-        """The first tick that is not empty as far as is known, or the last one to make; the next if nothing waits."""
+        """The first tick that emits an impression, at most the last one to make; the next tick if nothing waits."""
         full = self._first_full_tick()
         return self.next_tick if full is None else max(self.next_tick, min(full, self._until_tick))
 
     def _first_full_tick(self) -> int | None:
-        """The first tick that emits an impression, as far as is known; None if none waits."""
+        """The first tick that emits an impression, as far as impressions have been read; None if none waits."""
         due = self._impressions.first_due
         if due is None or due == NO_LOG_TIME:
             return None if due is None else self.next_tick
         return max(self.next_tick, (due + self.spec.window_ms) // self.spec.tick_ms)
 
     def _cursor_at(self, end_ms: int) -> int:
-        """Where clicks are read up to for a tick that ends then: the first with which log time reaches it, or all."""
+        """The click cursor of a tick with this end: the first click with which log time reaches it, or after all."""
         reaching = self._ahead.offset_reaching(end_ms)
         if reaching is not None:
             return reaching
@@ -373,15 +334,15 @@ class JoinState:
             )
 
     def _take_clicks(self, cut: Cut, outcomes: NDArray[np.int64]) -> int:
-        """Take the clicks before the cursor, in a run of ticks as if they were made one by one; how many."""
+        """Take the clicks before the cursor, as the ticks of a run would one by one. Returns how many there are."""
         before = self._clicks.end
         tick = cut.first_tick
-        for rows, stop in self._ahead.take_until(cut.click_cursor):
-            while rows.start < stop:
-                end = stop if tick >= cut.last_tick else rows.end_of_those_before(self._end_of(tick), stop)
-                self._clicks.take(rows, end, tick * self.spec.tick_ms)
-                if rows.start < stop:
-                    tick = min(int(rows.passed[rows.start]) // self.spec.tick_ms, cut.last_tick)
+        for batch, stop in self._ahead.take_until(cut.click_cursor):
+            while batch.start < stop:
+                end = stop if tick >= cut.last_tick else batch.end_of_those_before(self._end_of(tick), stop)
+                self._clicks.take(batch, end, tick * self.spec.tick_ms)
+                if batch.start < stop:
+                    tick = min(int(batch.passed[batch.start]) // self.spec.tick_ms, cut.last_tick)
                     self._clicks.forget(tick * self.spec.tick_ms, outcomes)
         self._click_cursor = cut.click_cursor
         return self._clicks.end - before
@@ -402,50 +363,36 @@ class JoinState:
         return self._click_cursor if first is None else first
 
     def _restore_clicks(self) -> None:
-        """Give the clicks before the mark's cursor their codes back, as far as they have been read."""
+        """Take the clicks before the mark's cursor again, with their codes, as far as they have been added."""
         if self._codes is None:
             return
-        for rows, stop in self._ahead.take_until(self._click_cursor):
-            n = stop - rows.start
+        for batch, stop in self._ahead.take_until(self._click_cursor):
+            n = stop - batch.start
             if n > len(self._codes):
                 raise WrongResume("more clicks between the mark's positions than it has codes")
             codes = np.zeros(stop, np.uint8)
-            codes[rows.start :] = self._codes[:n]
+            codes[batch.start :] = self._codes[:n]
             self._codes = self._codes[n:]
-            self._clicks.take(rows, stop, 0, codes)
+            self._clicks.take(batch, stop, 0, codes)
         if self._ahead.position >= self._click_cursor:
             if len(self._codes):
                 raise WrongResume(f"{len(self._codes)} clicks between the mark's positions are gone")
             self._codes = None
 
 
-def resume_anew(
-    spec: JoinSpec,
-    tick: int,
-    *,
-    dedupe_from: int,
-    impression_topic_id: bytes,
-    click_topic_id: bytes,
-    partitions: int,
-    impressions_fingerprint: int,
-    clicks_fingerprint: int,
-) -> ResumePoint:
+def resume_anew(spec: JoinSpec, tick: int, inputs: InputIdentity, *, dedupe_from: int) -> ResumePoint:
     """The resume point of a mark that begins anew with an empty `tick`: it remembers no click and no id.
 
-    dedupe_from: the first impression that the ticks after it may emit (offset). The log time counts as written that the
-    tick itself would write first, so that with the window as before it never goes back.
+    dedupe_from: the first impression that the ticks after it may emit (offset). As the log time written last counts the
+    one that the tick itself would write first, so that with the window as before it never goes back.
     """
     return ResumePoint(
-        impression_topic_id=impression_topic_id,
-        click_topic_id=click_topic_id,
-        partitions=partitions,
+        **inputs._asdict(),
         join_fingerprint=spec.fingerprint,
         impression_log_time=max(tick * spec.tick_ms - spec.window_ms, NO_LOG_TIME),
         dedupe_from=dedupe_from,
         click_log_time=NO_LOG_TIME,
         codes=np.zeros(0, np.uint8),
-        impressions_fingerprint=impressions_fingerprint,
-        clicks_fingerprint=clicks_fingerprint,
     )
 
 

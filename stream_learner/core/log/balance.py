@@ -1,8 +1,4 @@
-"""The balance of the fourth principle: every input record ends in exactly one counted outcome.
-
-In: accepted marks, in the order of each partition. Out: sums over all partitions, and what does not add up.
-This file must never look at examples: the marks alone must prove it.
-"""
+"""The balance: every input record ends in exactly one counted outcome, and the marks alone prove it."""
 
 from __future__ import annotations
 
@@ -20,10 +16,10 @@ _PRINTED = {"dead": "dead_lettered"}
 class Balance:
     """Sums the counts of marks and checks them.
 
-    For impressions `read = examples + duplicates + late + sampled_out + dead`; for clicks `read = matched +
-    duplicates + orphans + late + dead + waiting + given_up`, where those waiting are the ones pending after the last
-    mark of each partition, and those given up the ones pending before a mark that begins anew. Both hold for every
-    mark by itself as well, once the clicks pending before it are counted in.
+    For impressions `read = examples + duplicates + late + sampled_out + dead`. For clicks `read = matched + duplicates
+    + orphans + late + dead + waiting + given_up`: `waiting` are those that wait after the last mark of each partition,
+    `given_up` those that waited before a mark that begins anew. Both equations hold for every mark by itself as well,
+    where the clicks that waited before it count as read.
     """
 
     def __init__(self) -> None:
@@ -36,7 +32,7 @@ class Balance:
         self._problems: list[str] = []
 
     def open(self, mark: Mark) -> None:
-        """Begin a partition after `mark`: clicks pending there count as read. Not needed after `GENESIS`."""
+        """Begin a partition after `mark`: clicks that wait there count as read. Not needed after `GENESIS`."""
         if mark.partition in self._waiting:
             raise ValueError(f"partition {mark.partition} has begun already")
         self._waiting[mark.partition] = mark.counts.clicks.waiting
@@ -73,22 +69,21 @@ class Balance:
 
     @property
     def clicks(self) -> ClickCounts:
-        """Sums over all marks; `read` includes those pending at `open`, `waiting` is of the last marks."""
+        """Sums over all marks. `read` includes the clicks that waited at `open`; `waiting` is of the last marks."""
         sums = dict(self._clicks)
         sums["read"] = sums.get("read", 0) + self._opening
         return ClickCounts(**sums, waiting=sum(self._waiting.values()))
 
     @property
     def problems(self) -> list[str]:
-        """What does not add up, a line for each mark; empty if the balance holds."""
+        """The marks that do not add up, a line for each; empty if the balance holds."""
         return list(self._problems)
 
     def to_dict(self, impressions_waiting: int = 0) -> dict[str, dict[str, int]]:
         """The sums as `--json` prints them.
 
-        `impressions_waiting`: further ones in the topic, which no mark counts yet. They are added to `read`
-        and `waiting` of the impressions, so that the sums still add up. Clicks given up are a term only where there are
-        any.
+        `impressions_waiting`: impressions in the topic that no mark counts yet. They are added to `read` and to
+        `waiting` of the impressions, so that the sums still add up. Clicks given up are a term only if there are any.
         """
         impressions = {f.name: getattr(self.impressions, f.name) for f in fields(ImpressionCounts)}
         del impressions["positives"]

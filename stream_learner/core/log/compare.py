@@ -1,10 +1,7 @@
-"""Two ticks of two training logs, example by example.
+"""Compares a tick of two training logs, example by example.
 
-In: the examples that each has. Out: which of them only one has, and in what the others differ.
-This file must never let examples pass as equal that a fold would tell apart: neither in a column nor in their order.
-
-Examples are paired by their id's hash; of several with one id, the first of one side with the first of the other, and
-so on.
+Two examples are equal if a fold cannot tell them apart: in all columns, and in their order. They are paired by the hash
+of their id; of several with one id, the first of one log with the first of the other, and so on.
 """
 
 from __future__ import annotations
@@ -19,18 +16,18 @@ from numpy.typing import NDArray
 from stream_learner.core.log.examples import ExampleBatch, ExampleRecord, to_batch
 
 COLUMNS = ("label", "weight", "log_time", "features")
-"""In what a pair may differ."""
+"""The columns in which a pair may differ."""
 
 _PAIRING = np.dtype([("id", np.uint64), ("repeat", np.int64)])
 
 
 @dataclass(frozen=True)
 class TickDifference:
-    """How two batches differ; all numbers are rows of them.
+    """How two batches differ. All numbers are indices of examples in a batch.
 
-    only_first, only_second i64[]: rows without a partner. first, second i64[p]: the pairs that differ, in the order of
-    the first; columns: for each of `COLUMNS` whether they differ in it, bool[p]. reordered: whether the pairs are in
-    another order in the second, equal ones included.
+    only_first, only_second i64[]: examples without a partner. first, second i64[p]: the pairs that differ, in the order
+    of the first batch. columns: for each of `COLUMNS` whether a pair differs in it, bool[p]. reordered: whether the
+    pairs, equal ones included, have another order in the second batch.
     """
 
     only_first: NDArray[np.int64]
@@ -42,12 +39,12 @@ class TickDifference:
 
     @property
     def count(self) -> int:
-        """How many differences there are: examples that only one has, pairs, the order."""
+        """How many differences there are: examples that only one batch has, pairs that differ, and the order."""
         return len(self.only_first) + len(self.only_second) + len(self.first) + self.reordered
 
 
 def together(records: Iterable[ExampleRecord]) -> ExampleBatch:
-    """The examples of the records of a tick, in order, however they were cut."""
+    """The examples of all records of a tick, in order."""
     batches = [to_batch(record) for record in records]
     if not batches:
         return ExampleBatch.empty()
@@ -64,7 +61,7 @@ def together(records: Iterable[ExampleRecord]) -> ExampleBatch:
 
 
 def compare(first: ExampleBatch, second: ExampleBatch) -> TickDifference | None:
-    """How the examples of a tick differ between two logs, None where they are the same in the same order."""
+    """How the examples of a tick differ between two logs; None if they are the same in the same order."""
     if all(np.array_equal(a, b) for a, b in zip(_columns(first), _columns(second), strict=True)):
         return None
     _, rows, partners = np.intersect1d(
@@ -102,7 +99,7 @@ def _columns(batch: ExampleBatch) -> tuple[NDArray[np.generic], ...]:
 
 
 def _pairing(ids: NDArray[np.uint64]) -> NDArray[Any]:
-    """Each id with how many of its kind came before."""
+    """Each id, with how many equal ones are before it."""
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
     begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ids)])
@@ -116,7 +113,7 @@ def _pairing(ids: NDArray[np.uint64]) -> NDArray[Any]:
 def _features_differ(
     first: ExampleBatch, rows: NDArray[np.int64], second: ExampleBatch, partners: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whether each pair of rows has other keys, values, or an order of them."""
+    """Whether each pair of examples differs in its keys, in its values, or in their order."""
     lengths = np.diff(first.row_start)[rows]
     differ = lengths != np.diff(second.row_start)[partners]
     same = np.flatnonzero(~differ)

@@ -1,8 +1,6 @@
-"""The distinct feature keys of a record, and every feature as an index into them.
+"""The dictionary of a record: its distinct feature keys, in order of first occurrence.
 
-In: rows of 64-bit keys and float values. Out: the distinct keys in order of first occurrence, a 16-bit index
-per feature, and the features whose value is not 1.
-This file must never depend on what earlier calls left in the table: a slot counts only under its own stamp.
+Each feature of the record is then a 16-bit index into it, and only the values that are not 1 are kept.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 from stream_learner.core.machine.kernels import kernel
 
 MAX_KEYS = 65_536
-"""Distinct keys of a record: all that a 16-bit index can name."""
+"""The most distinct keys of a record: as many as a 16-bit index can name."""
 
 _INDEX_BITS = np.uint64(16)
 _INDEX_MASK = np.uint64(0xFFFF)
@@ -25,12 +23,12 @@ _MOST_SLOTS = _SLOTS_PER_KEY * MAX_KEYS
 
 
 class Scratch:
-    """Memory the encoder reuses from call to call; one thread at a time.
+    """Memory that the encoder uses again from call to call; one thread at a time.
 
-    `table` is a hash table of `stamp << 16 | index`, probed linearly, at most a quarter full; the key of a
-    slot is `keys[index]`. A slot whose stamp is not the current one is free, so nothing is ever cleared. Each
-    dictionary, and each growth of one, takes the next stamp; 48 bits of them outlast any process. Only as
-    much of the table is touched as the keys at hand need, so small dictionaries stay in the nearest cache.
+    `table` is a hash table of `stamp << 16 | index`, probed linearly, at most a quarter full; the key of a slot is
+    `keys[index]`. A slot whose stamp is not the current one is free, so nothing is ever cleared. Each dictionary, and
+    each growth of one, takes the next stamp; 48 bits are enough stamps for the life of any process. The table is only
+    as large as the keys need (`slots`), so that small dictionaries stay in the nearest cache.
     """
 
     __slots__ = ("indices", "keys", "positions", "slots", "stamp", "table", "values")
@@ -43,7 +41,7 @@ class Scratch:
         self.reserve(0)
 
     def reserve(self, features: int) -> None:
-        """Make room for a record of this many features; what was written before is lost."""
+        """Make room for a record with so many features; what was written before is lost."""
         self.indices = np.empty(features, np.uint16)
         self.positions = np.empty(features, np.uint32)
         self.values = np.empty(features, np.float64)
@@ -51,7 +49,7 @@ class Scratch:
 
 @kernel
 def _slot_shift(slots: int) -> int:
-    """How far to shift a 64-bit hash right for its top bits to name one of `slots` (a power of two)."""
+    """By how many bits to shift a 64-bit hash right, so that its top bits name one of `slots` (a power of two)."""
     shift = 64
     while slots > 1:
         slots >>= 1
@@ -76,7 +74,7 @@ def _put_again(table: NDArray[np.uint64], slots: int, stamp: int, keys: NDArray[
 def _surely_fits(
     values: NDArray[np.float64], begin: int, end: int, room_bytes: int, room_keys: int, room_features: int
 ) -> bool:
-    """Whether a row fits even if all its keys are new."""
+    """Whether an example fits even if all its keys are new."""
     length = end - begin
     need_bytes = 10 * length
     for j in range(begin, end):
@@ -102,12 +100,12 @@ def number_keys(
     out_positions: NDArray[np.uint32],
     out_values: NDArray[np.float64],
 ) -> tuple[int, int, int, int, int, int, int]:
-    """Take rows from `first_row` on while they surely fit into the record; the first is always taken.
+    """Take examples (rows) from `first_row` on while they surely fit into the record; the first is always taken.
 
-    In the record a row costs `row_bytes`, a feature 2 bytes, a new key 8, a value other than 1 12; there are
-    `room_bytes`. The first row has at most `MAX_KEYS` features, and the `out` arrays hold them. Returns the
-    row after the last one taken, how many keys, features and values were written, the bytes they cost, and
-    the slots and the stamp of the table as they are now.
+    In the record an example takes `row_bytes`, a feature 2 bytes, a new key 8, a value other than 1 12 bytes; there are
+    `room_bytes`. The first example has at most `MAX_KEYS` features, and the `out` arrays hold them. Returns the row
+    after the last one taken, how many keys, features and values were written, the bytes they take, and the slots and
+    the stamp of the table as they are now.
     """
     k = np.uint64(0)
     m = np.uint64(0)

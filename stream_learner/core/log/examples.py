@@ -1,7 +1,6 @@
-"""Examples of one partition and tick, as columns, and the records of the training log they travel in.
+"""The examples of one partition and tick: as columns, and as records of the training log.
 
-In: columns of examples, or the bytes of a record. Out: records no larger than allowed, or checked views.
-This file must never hand out a record it has not checked whole: the fold trusts every index.
+The fold trusts every index of a record. So this file never hands out a record that it has not checked whole.
 
 Body of a record of examples, little-endian, after the header of `log.header`. Each array is aligned to its
 elements, so that decoding is a view:
@@ -23,7 +22,8 @@ elements, so that decoding is a view:
             u16[n]     features of each example
             u8[n]      labels, 0 or 1, without flag 2
 
-The keys of a record are distinct, and so are the indices within an example; the writer sees to both.
+The keys of a record are distinct, and so are the indices within an example. The writer sees to both; no reader checks
+it.
 """
 
 from __future__ import annotations
@@ -36,54 +36,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
-from stream_learner.core.log import mark_codec
 from stream_learner.core.log.dictionary import Scratch, number_keys
 from stream_learner.core.log.header import HEADER_BYTES, Kind, LogRecord, RecordHeader, open_record, seal
-from stream_learner.core.log.mark_codec import encode_mark
-from stream_learner.core.log.marks import (
-    GENESIS,
-    ClickCode,
-    ClickCounts,
-    ImpressionCounts,
-    Mark,
-    MarkId,
-    ResumePoint,
-    TickCounts,
-)
+from stream_learner.core.log.marks import Mark, decode_codes, decode_mark
 from stream_learner.core.machine.kernels import kernel
 
-__all__ = [
-    "GENESIS",
-    "MAX_BYTES",
-    "MAX_FEATURES",
-    "ClickCode",
-    "ClickCounts",
-    "ExampleBatch",
-    "ExampleRecord",
-    "ImpressionCounts",
-    "Kind",
-    "LogRecord",
-    "Mark",
-    "MarkId",
-    "RecordHeader",
-    "ResumePoint",
-    "Scratch",
-    "TickCounts",
-    "decode",
-    "decode_examples",
-    "decode_record",
-    "encode_examples",
-    "encode_mark",
-    "largest_record_bytes",
-    "open_record",
-    "to_batch",
-    "warm",
-]
-
 MAX_BYTES = 900_000
-"""Default bound of a record: below the 1 MB that brokers and clients take unless told otherwise."""
+"""Default of the largest record: below the 1 MB that brokers and clients take by default."""
 MAX_FEATURES = 65_535
-"""Features of one example."""
+"""The most features that one example may have."""
 
 _WEIGHTED = 1
 _SOFT = 2
@@ -114,7 +75,7 @@ class ExampleBatch:
 
     @staticmethod
     def empty() -> ExampleBatch:
-        """No examples: what an empty tick holds."""
+        """No examples, as of an empty tick."""
         return ExampleBatch(
             np.zeros(0, np.int64),
             np.zeros(0, np.uint64),
@@ -165,9 +126,9 @@ def encode_examples(
     *,
     scratch: Scratch | None = None,
 ) -> list[bytes]:
-    """The records of a tick's examples, in order, none larger than `max_bytes`; none for an empty batch.
+    """The records of a tick's examples, in order, none larger than `max_bytes`. An empty batch has none.
 
-    A record ends where the next example might not fit: in bytes, in 65,536 distinct keys, or in the 32 bits
+    A record ends where the next example might not fit: into the bytes, into 65,536 distinct keys, or into the 32 bits
     of milliseconds since its first example. `scratch` saves memory from call to call, one thread at a time.
     Raises ValueError where a single example does not fit, or has more than `MAX_FEATURES` features.
     """
@@ -185,12 +146,12 @@ def encode_examples(
 
 
 def largest_record_bytes(features: int) -> int:
-    """Size of a record of one example of that many features, at worst: soft label, weight, no value 1."""
+    """Size of a record of one example with so many features, at worst: soft label, weight, no value 1."""
     return _ARRAYS_AT + 30 + 22 * features
 
 
 def decode(value: bytes, *, where: Where = NOWHERE) -> ExampleRecord | Mark | NDArray[np.uint8]:
-    """What a record holds: examples, a mark, or codes of a resume point (u8[k]) that lie ahead of their mark.
+    """The content of a record: examples, a mark, or click codes (u8[k]) that lie ahead of their mark.
 
     Raises ForeignRecord, NewerVersion, DamagedRecord. A `memoryview` or `bytearray` must be copied to bytes
     first.
@@ -199,16 +160,16 @@ def decode(value: bytes, *, where: Where = NOWHERE) -> ExampleRecord | Mark | ND
 
 
 def decode_record(record: LogRecord) -> ExampleRecord | Mark | NDArray[np.uint8]:
-    """The same of an opened record. Raises DamagedRecord."""
+    """The content of an opened record, as `decode` returns it. Raises DamagedRecord."""
     if record.header.kind is Kind.EXAMPLES:
         return decode_examples(record)
     if record.header.kind is Kind.MARK:
-        return mark_codec.decode_mark(record)
-    return mark_codec.decode_codes(record)
+        return decode_mark(record)
+    return decode_codes(record)
 
 
 def decode_examples(record: LogRecord) -> ExampleRecord:
-    """The examples that a record of kind `EXAMPLES` holds: checksum, lengths and every index checked.
+    """The examples of a record of kind `EXAMPLES`, once checksum, lengths and every index have been checked.
 
     Raises DamagedRecord.
     """
@@ -248,7 +209,7 @@ def decode_examples(record: LogRecord) -> ExampleRecord:
 
 
 def to_batch(record: ExampleRecord) -> ExampleBatch:
-    """The examples of a record as columns again: what was encoded, bit for bit."""
+    """The examples of a record as columns again, bit for bit as they were encoded."""
     row_start = np.zeros(len(record) + 1, np.int64)
     np.cumsum(record.row_len, out=row_start[1:])
     values = np.ones(len(record.indices))
@@ -276,7 +237,7 @@ def warm() -> None:
 
 _DTYPES = ("<u8", "<u8", "<f8", "<f8", "<f8", "<u4", "<u4", "<u2", "<u2", "u1")
 _EMPTY: tuple[NDArray[Any], ...] = tuple(np.frombuffer(b"", dtype) for dtype in _DTYPES)
-"""The arrays of a record without elements: many are absent from most records, and a view costs a quarter of a µs."""
+"""The arrays without elements, made once: most records lack some arrays, and a view of none takes a quarter of a µs."""
 
 
 def _array_sizes(flags: int, n: int, k: int, m: int, v: int) -> tuple[int, ...]:
@@ -286,7 +247,7 @@ def _array_sizes(flags: int, n: int, k: int, m: int, v: int) -> tuple[int, ...]:
 
 
 class _Columns:
-    """A batch found sound, with what is the same for all its records: the flags and the narrower columns."""
+    """A batch that has been checked, with what all its records share: the flags and the narrower columns."""
 
     def __init__(self, batch: ExampleBatch) -> None:
         _check_batch(batch)
@@ -299,7 +260,7 @@ class _Columns:
 
 
 def _check_batch(batch: ExampleBatch) -> None:
-    """Raise ValueError where the columns do not belong together: the kernel trusts them."""
+    """Raise ValueError where the columns do not fit together: the kernel trusts them."""
     n, m = len(batch), len(batch.keys)
     rows = {len(batch.log_time_ms), len(batch.label), len(batch.weight), len(batch.row_start) - 1}
     if rows != {n} or len(batch.values) != m:
@@ -317,7 +278,7 @@ def _check_batch(batch: ExampleBatch) -> None:
 def _encode_some(
     header: RecordHeader, columns: _Columns, row: int, max_bytes: int, scratch: Scratch
 ) -> tuple[int, bytes]:
-    """One record from `row` on, and the row after it."""
+    """Encode one record from example `row` on. Returns the example after it, and the record."""
     batch = columns.batch
     latest = min(int(batch.log_time_ms[row]) + _MAX_DELTA, _MAX_MS)
     end = int(np.searchsorted(batch.log_time_ms, latest, side="right"))
@@ -350,7 +311,7 @@ def _encode_some(
 
 
 def _body(columns: _Columns, row: int, end: int, k: int, m: int, v: int, scratch: Scratch) -> bytes:
-    """The body of a record with the rows `row..end-1`, whose features lie in `scratch`."""
+    """The body of a record with the examples `row..end-1`, whose features lie in `scratch`."""
     batch = columns.batch
     first_ms = int(batch.log_time_ms[row])
     rows = slice(row, end)
@@ -388,7 +349,7 @@ def _verify(
     row_len: NDArray[np.uint16],
     hard: NDArray[np.uint8],
 ) -> int:
-    """0 if everything a fold trusts holds, else which message of `_WRONG` says what does not."""
+    """Check what the fold trusts. Returns 0, or the index in `_WRONG` of the message that says what is wrong."""
     total = np.int64(0)
     for i in range(len(row_len)):
         total += row_len[i]

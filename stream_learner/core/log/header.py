@@ -1,13 +1,10 @@
-"""The 40 bytes every record of the training log begins with, and its two checksums.
+"""The 40 bytes with which every record of the training log begins, and its two checksums.
 
-In: header fields and a body, or bytes of unknown origin. Out: a sealed record, or an opened one.
-This file must never look into a body beyond its checksum.
-
-Layout, little-endian; magic and version lie where they are in every version to come:
+Layout, little-endian. Magic and version stay where they are in every later version:
 
     offset  type  field
          0  4s    magic, b"SLTL"
-         4  u16   version: 1, of marks 2 (and 1 before log time took agreement)
+         4  u16   version: 1; of marks 2, or 1 in old logs (see `RULES` in `marks.py`)
          6  u8    kind: 1 examples, 2 mark, 3 codes of a resume point
          7  u8    flags, by kind
          8  u32   partition
@@ -18,9 +15,8 @@ Layout, little-endian; magic and version lie where they are in every version to 
         36  u32   CRC-32 of bytes 40 to the end
         40        body
 
-The header has a checksum of its own because rule R must know whose record it is before it knows whether
-anybody will ever read the body. So `open_record` checks the header only, and `LogRecord.body`, the one way to
-the body, checks the rest.
+The header has a checksum of its own because rule R has to know whose record it is before it knows whether anybody
+reads the body. So `open_record` checks the header only. `LogRecord.body`, the only way to the body, checks the rest.
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ _MAX_U64 = (1 << 64) - 1
 
 
 class Kind(IntEnum):
-    """What a record's body is."""
+    """What a record holds."""
 
     EXAMPLES = 1
     MARK = 2
@@ -52,11 +48,11 @@ class Kind(IntEnum):
 
 
 VERSION_OF: Final = MappingProxyType({Kind.EXAMPLES: 1, Kind.MARK: 2, Kind.CODES: 1})
-"""In which version each kind is written; all from 1 on are read."""
+"""The version in which each kind is written. All versions from 1 on are read."""
 
 
 class RecordHeader(NamedTuple):
-    """The fields of a header that was found whole."""
+    """The fields of a header, once checked."""
 
     kind: Kind
     flags: int
@@ -88,7 +84,7 @@ def seal(header: RecordHeader, body: bytes | bytearray | memoryview) -> bytes:
 
 
 class LogRecord:
-    """A record that was opened: its header has been checked, its body is checked when it is first asked for.
+    """An opened record: its header has been checked, its body is checked when it is first asked for.
 
     where: where the record lies, for errors about it.
     """
@@ -122,7 +118,7 @@ class LogRecord:
 
 
 def open_record(value: bytes, where: Where = NOWHERE) -> LogRecord:
-    """Read the header and check it; the body may still be anything.
+    """Read the header and check it. The body is not looked at yet.
 
     Raises ForeignRecord (empty, too short, other magic), NewerVersion, DamagedRecord (header's checksum,
     unknown kind).

@@ -1,24 +1,67 @@
-"""The mark that ends a tick of a partition in the training log: its types.
+"""The mark that ends a tick of a partition in the training log: its types, and its bytes.
 
-In: counts, positions, a predecessor. Out: values that compare by content.
-This file must never know how a mark looks as bytes (`mark_codec`), nor which marks count (`rule_r`).
+A mark may be a *resume point*: then it holds what is needed to make the join's state again. A few bytes do for the
+positions; the click codes take two bits each, and go to records of their own where there are too many for one record.
+
+Body of a mark, version 2, little-endian, after the header of `log.header`:
+
+    offset  type     field
+        40  u64      attempt of the predecessor
+        48  i64      last tick of the predecessor
+        56  i64      first tick
+        64  i64      next impression to emit (offset)
+        72  i64      first click not expired (offset)
+        80  i64      click cursor (offset)
+        88  i64[7]   impressions: read, examples, positives, duplicates, sampled out, dead, late
+       144  i64[7]   clicks: read, matched, duplicates, orphans, late, dead, waiting
+       200  u64      fingerprint of the features' settings, 0 where it is not known
+
+With flag 1 a resume point follows:
+
+       208  16s      topic id of the impressions
+       224  16s      topic id of the clicks
+       240  u64[3]   fingerprints of the settings of the join, of the impressions and of the clicks
+       264  i64      log time written for the last impression emitted, ms
+       272  i64      impression to read from to know the duplicates (offset)
+       280  i64      log time with which the last click went, ms
+       288  u64      number of codes
+       296  u32      partitions of each input topic
+       300  u32      number of steps
+       304  i64[2]   for each step, its number and the first impression emitted in it (offset)
+         …  u8[]     the codes, two bits each, the first in the lowest bits; a last byte is filled with zeros
+
+With flag 4, only beside flag 1, the log begins anew with the resume point.
+
+In version 1, by other rules of the join, there are neither late impressions nor steps nor a flag 4, of the fingerprints
+only the join's, the two fields of log time have another meaning, and a resume point begins at 192 and its codes at 268.
+
+With flag 2 the codes are not here but in records of kind 3 ahead of the mark, which follow the attempt's
+records of examples in the count of sequences. Body of such a record:
+
+        40  u64      number of codes
+        48  u8[]     the codes, packed as above
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
+from stream_learner.core.log.header import HEADER_BYTES, VERSION_OF, Kind, LogRecord, RecordHeader, seal
+
 RULES: Final = 2
-"""Of the join, as of docs/join.md; 1 were those before log time took agreement."""
+"""Version of the rules in docs/join.md. In version 1 log time took no agreement of several events."""
 
 
 class MarkId(NamedTuple):
-    """What names a mark: the attempt that wrote it and the last tick it covers."""
+    """The name of a mark: the attempt that wrote it and the last tick it covers."""
 
     attempt: int
     last_tick: int
@@ -29,7 +72,7 @@ GENESIS = MarkId(0, -1)
 
 
 class ClickCode(IntEnum):
-    """What is known so far of a click that has been read and has not expired; two bits in a resume point."""
+    """What is known so far of a click that has been taken and not forgotten; two bits in a resume point."""
 
     UNMATCHED = 0
     LATE = 1
@@ -55,7 +98,7 @@ class ImpressionCounts:
 
 @dataclass(frozen=True, slots=True)
 class ClickCounts:
-    """Clicks of one mark: those read for it, the outcomes of those that expired, those pending after it.
+    """Clicks of one mark: those read for it, the outcomes of those forgotten, those waiting after it.
 
     `waiting before + read = matched + duplicates + orphans + late + dead + waiting`.
     """
@@ -71,25 +114,40 @@ class ClickCounts:
 
 @dataclass(frozen=True, slots=True)
 class TickCounts:
-    """What happened to the input records between a mark's predecessor and the mark."""
+    """The outcomes of the input records between a mark's predecessor and the mark."""
 
     impressions: ImpressionCounts = ImpressionCounts()
     clicks: ClickCounts = ClickCounts()
+
+
+class InputIdentity(NamedTuple):
+    """The input topics that a resume point was made from, and how their events were read.
+
+    impression_topic_id, click_topic_id: 16 bytes each, the broker's topic ids. partitions: of each input topic.
+    impressions_fingerprint, clicks_fingerprint: u64 of the settings of both inputs (`EventSpec`), 0 where not known.
+    """
+
+    impression_topic_id: bytes
+    click_topic_id: bytes
+    partitions: int
+    impressions_fingerprint: int = 0
+    clicks_fingerprint: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResumePoint:
     """Enough to make a partition's join state again from the input topics.
 
-    impression_topic_id, click_topic_id: 16 bytes each, the broker's topic ids. partitions: of each input
-    topic. join_fingerprint, impressions_fingerprint, clicks_fingerprint: u64 of the settings of the join and of both
-    inputs (`JoinSpec`, `EventSpec`). dedupe_from: impression offset to read from to know
-    the duplicates. impression_log_time: the log time written for the last impression emitted, ms. click_log_time:
-    the log time with which the last click went, ms. codes: u8[k], `ClickCode` of every click record in
-    `[first_click, click_cursor)` in offset order. detached: number of codes that lie in records ahead of the mark
-    instead; 0 once rule R has put them back. steps: for each step of ticks by which ids are forgotten and in which
-    something was emitted, its number and the first impression emitted in it, from `dedupe_from` on. rules: `RULES` of
-    the join that made it; of another one it can only be read.
+    The fields of `InputIdentity` say which topics those are. join_fingerprint: u64 of the settings of the join
+    (`JoinSpec`). rules: `RULES` of the join that made it; a resume point of other rules can be read, not resumed from.
+
+    impression_log_time: the log time written for the last impression emitted, ms. dedupe_from: impression to read from
+    to know the duplicates (offset). steps: ids are forgotten in steps of several ticks; of each step from `dedupe_from`
+    on in which something was emitted, the number and the first impression emitted in it (offset).
+
+    click_log_time: the log time with which the last click went, ms. codes: u8[k], the `ClickCode` of every click record
+    in `[first_click, click_cursor)` of the mark, in offset order. detached: how many codes lie in records ahead of the
+    mark instead; 0 once rule R has put them back.
     """
 
     impression_topic_id: bytes
@@ -106,11 +164,20 @@ class ResumePoint:
     impressions_fingerprint: int = 0
     clicks_fingerprint: int = 0
 
-    def _plain(self) -> tuple[object, ...]:
-        return (
+    @property
+    def inputs(self) -> InputIdentity:
+        """The input topics that it was made from."""
+        return InputIdentity(
             self.impression_topic_id,
             self.click_topic_id,
             self.partitions,
+            self.impressions_fingerprint,
+            self.clicks_fingerprint,
+        )
+
+    def _plain(self) -> tuple[object, ...]:
+        return (
+            self.inputs,
             self.join_fingerprint,
             self.impression_log_time,
             self.dedupe_from,
@@ -118,8 +185,6 @@ class ResumePoint:
             self.detached,
             self.steps,
             self.rules,
-            self.impressions_fingerprint,
-            self.clicks_fingerprint,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -135,12 +200,14 @@ class ResumePoint:
 class Mark:
     """The end of the ticks `first_tick..last_tick` of a partition, written by one attempt.
 
-    It is one tick, or a run of ticks without an impression (in a log of the rules 1 a run may end with one that has
-    some: all examples since the predecessor belong to `last_tick`). next_impression:
-    offset of the first impression not emitted. first_click: of the first click not expired. click_cursor:
-    offset up to which clicks had been read. With the predecessor's positions they decide the examples.
-    records: how many records the attempt wrote for these ticks, the mark not counted. features: u64, the fingerprint
-    of the `FeatureSpec` that its attempt makes features with; 0 where that is not known, as of the rules 1.
+    These are one tick, or a run of ticks without an impression. (With the rules 1 the last tick of a run may have some:
+    all examples since the predecessor belong to `last_tick`.)
+
+    next_impression: offset of the first impression not emitted. first_click: of the first click not forgotten.
+    click_cursor: offset before which clicks had been read. With the positions of the predecessor they decide the
+    examples. records: how many records the attempt wrote for these ticks, the mark not counted. features: u64, the
+    fingerprint of the `FeatureSpec` of its attempt; 0 where it is not known, as with the rules 1.
+
     begins_anew: the join goes on from the resume point with nothing but its positions, which need not follow those of
     the predecessor; clicks that waited there are given up. Such a mark has no examples, and always a resume point.
     """
@@ -162,10 +229,236 @@ class Mark:
 
     @property
     def id(self) -> MarkId:
-        """What the next mark names as its predecessor."""
+        """The name by which the next mark calls this one its predecessor."""
         return MarkId(self.attempt, self.last_tick)
 
     @property
     def predecessor(self) -> MarkId:
         """The mark this one follows; `GENESIS` for the first of a partition."""
         return MarkId(self.pred_attempt, self.pred_tick)
+
+
+HAS_RESUME = 1
+CODES_AHEAD = 2
+BEGINS_ANEW = 4
+
+_BODY = struct.Struct("<Qqqqqq7q7qQ")
+_RESUME = struct.Struct("<16s16s3QqqqQII")
+_STEP = struct.Struct("<qq")
+_BODY_1 = struct.Struct("<Qqqqqq6q7q")
+_RESUME_1 = struct.Struct("<16s16sQqqqQI")
+_CODE_COUNT = struct.Struct("<Q")
+_IMPRESSIONS = attrgetter(*(f.name for f in fields(ImpressionCounts)))
+_CLICKS = attrgetter(*(f.name for f in fields(ClickCounts)))
+_SHIFTS = np.array([0, 2, 4, 6], np.uint8)
+_FLAGS = HAS_RESUME | CODES_AHEAD | BEGINS_ANEW
+_FLAGS_1 = HAS_RESUME | CODES_AHEAD
+_MOST_STEPS = 64
+_PART_AT = HEADER_BYTES + _CODE_COUNT.size
+
+MARK_BYTES = HEADER_BYTES + _BODY.size + _RESUME.size
+"""Size of a mark with a resume point, without its steps and codes."""
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """The mark as one record, with all codes that are not `detached`. Raises ValueError where a field does not fit."""
+    flags, tail = 0, b""
+    if mark.resume is not None:
+        flags = HAS_RESUME | (CODES_AHEAD if mark.resume.detached else 0)
+        tail = _resume_bytes(mark.resume)
+    if mark.begins_anew:
+        if mark.resume is None:
+            raise ValueError("a mark that begins anew has a resume point")
+        flags |= BEGINS_ANEW
+    try:
+        body = _BODY.pack(
+            mark.pred_attempt,
+            mark.pred_tick,
+            mark.first_tick,
+            mark.next_impression,
+            mark.first_click,
+            mark.click_cursor,
+            *_IMPRESSIONS(mark.counts.impressions),
+            *_CLICKS(mark.counts.clicks),
+            mark.features,
+        )
+    except struct.error as error:
+        raise ValueError(f"{mark} does not fit a mark: {error}") from error
+    version = VERSION_OF[Kind.MARK]
+    header = RecordHeader(Kind.MARK, flags, mark.partition, mark.records, mark.attempt, mark.last_tick, version)
+    return seal(header, body + tail)
+
+
+def detach_codes(mark: Mark, max_bytes: int) -> tuple[Mark, list[bytes]]:
+    """Move the codes of a mark that would be larger than `max_bytes` into records of their own ahead of it.
+
+    Returns the mark to encode, `records` counted up, and those records in order; a mark that fits is returned
+    as is.
+    """
+    resume = mark.resume
+    if resume is None or MARK_BYTES + _STEP.size * len(resume.steps) + packed_size(len(resume.codes)) <= max_bytes:
+        return mark, []
+    step = 4 * (max_bytes - _PART_AT)
+    if step <= 0:
+        raise ValueError(f"no codes fit into records of {max_bytes} bytes")
+    parts: list[bytes] = []
+    for begin in range(0, len(resume.codes), step):
+        sequence = mark.records + len(parts)
+        header = RecordHeader(Kind.CODES, 0, mark.partition, sequence, mark.attempt, mark.last_tick)
+        codes = resume.codes[begin : begin + step]
+        parts.append(seal(header, _CODE_COUNT.pack(len(codes)) + _pack(codes)))
+    bare = replace(resume, codes=np.zeros(0, np.uint8), detached=len(resume.codes))
+    return replace(mark, records=mark.records + len(parts), resume=bare), parts
+
+
+def attach_codes(mark: Mark, parts: list[NDArray[np.uint8]], where: Where = NOWHERE) -> Mark:
+    """Undo `detach_codes`, with the parts that `decode_codes` returned, in order. `records` still counts them.
+
+    Raises DamagedRecord where there are more or fewer codes than the mark names.
+    """
+    expected = mark.resume.detached if mark.resume is not None else 0
+    found = sum(map(len, parts))
+    if found != expected:
+        raise DamagedRecord(f"the mark names {expected} codes ahead of it, there are {found}", where)
+    if mark.resume is None or not parts:
+        return mark
+    return replace(mark, resume=replace(mark.resume, codes=np.concatenate(parts), detached=0))
+
+
+def decode_mark(record: LogRecord) -> Mark:
+    """The mark that a record of kind `MARK` holds. Raises DamagedRecord.
+
+    Codes that lie ahead of the mark are only counted, in `resume.detached`.
+    """
+    header, body, where = record.header, record.body, record.where
+    has_resume = bool(header.flags & HAS_RESUME)
+    known = _FLAGS if header.version > 1 else _FLAGS_1
+    if header.flags & ~known or (header.flags and not has_resume):
+        raise DamagedRecord(f"a mark with unknown flags {header.flags}", where)
+    fixed = _BODY if header.version > 1 else _BODY_1
+    if len(body) < fixed.size if has_resume else len(body) != fixed.size:
+        raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
+    found = fixed.unpack_from(body)
+    counts, features = (found[6:-1], found[-1]) if header.version > 1 else (found[6:], 0)
+    impressions, clicks = counts[:-7], counts[-7:]
+    mark = Mark(
+        partition=header.partition,
+        attempt=header.attempt,
+        first_tick=found[2],
+        last_tick=header.tick,
+        next_impression=found[3],
+        first_click=found[4],
+        click_cursor=found[5],
+        records=header.sequence,
+        pred_attempt=found[0],
+        pred_tick=found[1],
+        counts=TickCounts(ImpressionCounts(*impressions), ClickCounts(*clicks)),
+        resume=_decode_resume(record, fixed.size) if has_resume else None,
+        features=features,
+        begins_anew=bool(header.flags & BEGINS_ANEW),
+    )
+    _check_order(mark, min(*found[3:6], *counts), where)
+    return mark
+
+
+def decode_codes(record: LogRecord) -> NDArray[np.uint8]:
+    """The codes u8[k] of a record of kind `CODES`. Raises DamagedRecord."""
+    body = record.body
+    if len(body) < _CODE_COUNT.size:
+        raise DamagedRecord(f"a record of codes of {record.size_bytes} bytes", record.where)
+    return _unpack(body[_CODE_COUNT.size :], _CODE_COUNT.unpack_from(body)[0], record.where)
+
+
+def packed_size(codes: int) -> int:
+    """How many bytes so many codes take."""
+    return (codes + 3) // 4
+
+
+def _check_order(mark: Mark, least: int, where: Where) -> None:
+    if not 0 <= mark.first_tick <= mark.last_tick or mark.pred_tick < -1:
+        ticks = f"{mark.first_tick}..{mark.last_tick}"
+        raise DamagedRecord(f"a mark of ticks {ticks} after {mark.pred_tick}", where)
+    if least < 0 or mark.first_click > mark.click_cursor:
+        raise DamagedRecord("a mark whose positions or counts are out of order", where)
+    codes = 0 if mark.resume is None else len(mark.resume.codes) + mark.resume.detached
+    if codes > mark.click_cursor - mark.first_click:
+        raise DamagedRecord(f"a mark with {codes} codes for fewer clicks", where)
+
+
+def _resume_bytes(resume: ResumePoint) -> bytes:
+    if len(resume.impression_topic_id) != 16 or len(resume.click_topic_id) != 16:
+        raise ValueError("a topic id has 16 bytes")
+    if resume.rules != RULES:
+        raise ValueError(f"a resume point of the rules {resume.rules} is not written any more")
+    if len(resume.steps) > _MOST_STEPS:
+        raise ValueError(f"{len(resume.steps)} steps; a resume point has at most {_MOST_STEPS}")
+    if resume.detached and len(resume.codes):
+        raise ValueError("codes lie in the mark or ahead of it, not both")
+    try:
+        packed = _RESUME.pack(
+            resume.impression_topic_id,
+            resume.click_topic_id,
+            resume.join_fingerprint,
+            resume.impressions_fingerprint,
+            resume.clicks_fingerprint,
+            resume.impression_log_time,
+            resume.dedupe_from,
+            resume.click_log_time,
+            resume.detached or len(resume.codes),
+            resume.partitions,
+            len(resume.steps),
+        )
+        steps = b"".join(_STEP.pack(*step) for step in resume.steps)
+    except struct.error as error:
+        raise ValueError(f"{resume} does not fit a resume point: {error}") from error
+    return packed + steps + _pack(resume.codes)
+
+
+def _decode_resume(record: LogRecord, at: int) -> ResumePoint:
+    """The resume point that begins at `at` of a mark's body."""
+    header, body, where = record.header, record.body, record.where
+    fixed = _RESUME if header.version > 1 else _RESUME_1
+    steps_at = at + fixed.size
+    if len(body) < steps_at:
+        raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
+    found = list(fixed.unpack_from(body, at))
+    inputs = (found.pop(3), found.pop(3)) if header.version > 1 else (0, 0)
+    ahead = bool(header.flags & CODES_AHEAD)
+    count = found[8] if header.version > 1 else 0
+    codes_at = steps_at + _STEP.size * count
+    if count > _MOST_STEPS or len(body) < codes_at:
+        raise DamagedRecord(f"{count} steps in a mark of {record.size_bytes} bytes", where)
+    return ResumePoint(
+        impression_topic_id=found[0],
+        click_topic_id=found[1],
+        partitions=found[7],
+        join_fingerprint=found[2],
+        impression_log_time=found[3],
+        dedupe_from=found[4],
+        click_log_time=found[5],
+        codes=_unpack(body[codes_at:], 0 if ahead else found[6], where),
+        detached=found[6] if ahead else 0,
+        steps=tuple(_STEP.iter_unpack(body[steps_at:codes_at])),
+        rules=header.version,
+        impressions_fingerprint=inputs[0],
+        clicks_fingerprint=inputs[1],
+    )
+
+
+def _pack(codes: NDArray[np.uint8]) -> bytes:
+    if len(codes) and int(codes.max()) > 3:
+        raise ValueError("a click code has two bits")
+    padded = np.zeros(4 * packed_size(len(codes)), np.uint8)
+    padded[: len(codes)] = codes
+    quads = padded.reshape(-1, 4)
+    return (quads[:, 0] | quads[:, 1] << 2 | quads[:, 2] << 4 | quads[:, 3] << 6).astype(np.uint8).tobytes()
+
+
+def _unpack(code_bytes: memoryview, count: int, where: Where) -> NDArray[np.uint8]:
+    packed = np.frombuffer(code_bytes, np.uint8)
+    if len(packed) != packed_size(count):
+        raise DamagedRecord(f"{count} codes in {len(packed)} bytes", where)
+    codes = ((packed[:, None] >> _SHIFTS) & np.uint8(3)).reshape(-1)
+    if codes[count:].any():
+        raise DamagedRecord("codes after the last click", where)
+    return codes[:count]

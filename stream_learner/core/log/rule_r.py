@@ -1,28 +1,17 @@
 """Rule R: which ticks of a partition of the training log count. Every reader of the log goes by it.
 
-In: the records of one partition in offset order. Out: every accepted tick, once, in order, with its examples
-decoded.
-This file must never let a record count that its mark does not name, nor ignore one without counting it.
+The package page (`core/log/__init__.py`) explains the rule. `RuleR` is fed the records of a partition in offset order,
+and returns each accepted tick once. Where to begin:
 
-Several joiners may write to a partition for a while, each an *attempt*; their records may interleave, arrive
-late, or arrive only in part. The rule, kept by `RuleR`: hold the last accepted mark; accept the first mark
-that names it as its predecessor, carries the next tick, and whose attempt's records for that tick are all
-there; ignore everything else. As it looks at nothing but the records up to a mark, all readers accept the
-same marks, wherever they began.
-
-Where to begin:
-
-- At the true beginning of the partition, offset 0: `RuleR()`. The first tick follows `GENESIS`.
-- After a mark known to be accepted (a learner's position, a joiner's hint): `RuleR(mark.id)`, from any offset
+- At the beginning of the partition, offset 0: `RuleR()`. The first tick follows `GENESIS`.
+- After a mark that is known to be accepted (a learner's position, a joiner's hint): `RuleR(mark.id)`, from any offset
   up to the one after that mark.
-- At a place where no accepted mark is known, such as the oldest record that retention has left: read the
-  marks in sight, `find_chain(marks)`, and take the mark it returns as accepted: `RuleR(mark.id)` from the
-  offset after it. That mark's own tick may lack records that lay before it, so it is where reading begins,
-  not the first tick read.
+- Where no accepted mark is known, for example at the oldest record that retention has left: read the marks in sight,
+  `find_chain(marks)`, and take the mark that it returns as accepted: `RuleR(mark.id)` from the offset after it. That
+  mark's own tick may lack records that lay before it. So reading begins after it, and its tick is not read.
 
-A reader that holds no mark and is shown an offset other than 0 raises `BrokenLog` instead of waiting for a
-first tick that is gone. So does one that sees another attempt begin after a mark which it never accepted
-itself.
+A reader that holds no mark and is shown an offset other than 0 raises `BrokenLog`, instead of waiting for a first tick
+that is gone. So does one that sees an attempt begin after a mark which it has not accepted itself.
 """
 
 from __future__ import annotations
@@ -31,13 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stream_learner.core.errors import BrokenLog, DamagedRecord, ForeignRecord, Where
-from stream_learner.core.log.balance import Balance
 from stream_learner.core.log.examples import ExampleRecord, decode_examples
 from stream_learner.core.log.header import Kind, LogRecord, open_record
-from stream_learner.core.log.mark_codec import attach_codes, decode_codes, decode_mark
-from stream_learner.core.log.marks import GENESIS, Mark, MarkId
-
-__all__ = ["AcceptedTick", "Balance", "RuleR", "find_chain"]
+from stream_learner.core.log.marks import GENESIS, Mark, MarkId, attach_codes, decode_codes, decode_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +35,13 @@ class AcceptedTick:
 
     @property
     def examples(self) -> int:
-        """How many examples the records hold."""
+        """How many examples the tick has."""
         return sum(len(record) for _, record in self.records)
 
 
 @dataclass(slots=True)
 class _Buffer:
-    """Records of an attempt that wait for their mark: those of one tick, by rising sequence without a gap."""
+    """Records of one tick of an attempt that wait for their mark: by rising sequence, without a gap."""
 
     tick: int
     records: list[tuple[int, LogRecord]] = field(default_factory=list)
@@ -65,12 +50,12 @@ class _Buffer:
 class RuleR:
     """Reads one partition of the training log.
 
-    `known` is the last mark already accepted, None at the true beginning of the partition. `partition`, where
-    given, must be the one every record of ours names.
+    `known` is the last mark already accepted, None at the beginning of the partition. `partition`, where given, must be
+    the one that every record names.
 
-    last: the last accepted mark's id (`GENESIS` before the first). position: the next offset to take, None
-    before the first. accepted_marks, ignored_marks, ignored_records: what has been counted so far; records
-    still waiting for their mark are in none of them, but in `buffered_records`.
+    last: the last accepted mark's id (`GENESIS` before the first). position: the next offset to take, None before the
+    first. accepted_marks, ignored_marks, ignored_records: counts so far. Records that still wait for their mark are in
+    `buffered_records` only.
     """
 
     __slots__ = (
@@ -105,18 +90,18 @@ class RuleR:
         return sum(record.size_bytes for buffer in self._buffers.values() for _, record in buffer.records)
 
     def take(self, offset: int, value: bytes | None) -> AcceptedTick | None:
-        """Take the record at `offset`; returns the tick it completes, if it is a mark that is accepted.
+        """Take the record at `offset`. Returns the tick that it completes, if it is a mark and accepted.
 
-        Offsets rise from call to call and may have gaps. An error leaves the reader as it was before the
-        record. Raises ForeignRecord, NewerVersion, DamagedRecord (a header, a mark, or a record that the mark
-        accepts; what is ignored may have any body), BrokenLog, ValueError where an offset does not rise.
+        Offsets rise from call to call and may have gaps. An error leaves the reader as it was before the record. Raises
+        ForeignRecord, NewerVersion, DamagedRecord (of a header, of a mark, or of a record that counts; a record that is
+        ignored may have any body), BrokenLog, ValueError where an offset does not rise.
         """
         where = Where(offset, self._partition)
         self._check_offset(offset, where)
         return self._take(offset, open_record(value or b"", where))
 
     def take_opened(self, offset: int, record: LogRecord) -> AcceptedTick | None:
-        """The same with a record that was opened before."""
+        """Take a record that has been opened already, like `take`."""
         self._check_offset(offset, record.where)
         return self._take(offset, record)
 
@@ -139,7 +124,7 @@ class RuleR:
         return tick
 
     def _hold(self, offset: int, record: LogRecord) -> None:
-        """Keep a record for its mark; what cannot belong to one any more is ignored."""
+        """Keep a record for its mark. One that no mark can name any more is ignored."""
         header = record.header
         buffer = self._buffers.get(header.attempt)
         if buffer is not None and header.tick > buffer.tick:
@@ -169,7 +154,7 @@ class RuleR:
         return mark.predecessor == self.last and mark.first_tick == self.last.last_tick + 1
 
     def _complete(self, mark: Mark, records: list[tuple[int, LogRecord]]) -> bool:
-        """Whether all records of the mark's tick are there; they are held by rising sequence without a gap."""
+        """Whether all records of the mark's tick are there; those held have sequences from 0 on without a gap."""
         return len(records) == mark.records
 
     def _accept(self, offset: int, mark: Mark, records: list[tuple[int, LogRecord]], where: Where) -> AcceptedTick:
@@ -193,7 +178,7 @@ class RuleR:
         return AcceptedTick(mark, offset, examples)
 
     def _refuse_unseen(self, mark: Mark, where: Where) -> None:
-        """An attempt begins after a mark its writer accepted; who has read this far has accepted it too."""
+        """Raise BrokenLog where an attempt begins after a mark that its writer accepted, but this reader did not."""
         begins = mark.pred_attempt != mark.attempt
         if begins and mark.predecessor != self.last and mark.pred_tick >= self.last.last_tick:
             after = f"{mark.predecessor}, which never counted here; the last that did is {self.last}"
@@ -211,12 +196,12 @@ def _check_counts(mark: Mark, examples: list[tuple[int, ExampleRecord]], where: 
 
 
 def find_chain(marks: Sequence[tuple[int, Mark]]) -> tuple[int, Mark] | None:
-    """The earliest mark, with its offset, of the longest chain among marks in offset order, None without any.
+    """The earliest mark, with its offset, of the longest chain among marks in offset order; None without any.
 
-    In a chain each mark names the one before it and carries the next tick. Attempts that lost end, the chain
-    that counts goes on; so the more marks are in sight, the surer the answer. Of equally long chains the one
-    that reaches furthest into the log is taken. A wrong guess shows itself: `RuleR` raises BrokenLog at the
-    next attempt.
+    In a chain each mark names the one before it and begins with the next tick. The chain of an attempt that lost ends,
+    the chain that counts goes on: so the more marks are in sight, the surer the answer. Of equally long chains the one
+    that reaches furthest into the log is taken. A wrong guess is found out: `RuleR` raises BrokenLog at the next
+    attempt.
     """
     best: tuple[int, int] | None = None
     answer = None

@@ -1,19 +1,15 @@
 """Rule W, without Kafka: what one joiner writes to a partition of the training log from one assignment on.
 
-In: ticks as the join emits them, and the offsets the broker acknowledges. Out: the records to append, in
-order; which tick is durable; and whether the attempt still stands.
-This file must never wait, read a topic, or draw a random number: the role does, and tells it.
-
-The steps of rule W, and what of them is here:
+The package page (`core/log/__init__.py`) explains the rule. These are its steps; the role, which reads and writes
+topics and draws the random numbers, is `roles/joiner/partition.py`:
 
 1. Find the last resume point, read on to the high watermark by rule R (the role, with `RuleR`).
 2. Make the ticks again up to the last accepted mark (the role, with the join).
 3. Begin an attempt: `Attempt(partition, id, rule.last, high_watermark)`.
 4. Append tick after tick: `stamp`; watch the offsets that come back: `acknowledged`.
-5. An offset that is not the expected one: the role reads on by rule R past it, and `decide` says whether the
-   last accepted mark is still one's own (go on) or another's (back to 1).
-6. Anything unusual: drop the attempt, back to 1. A dropped attempt is never used again; its id is never
-   reused.
+5. At an offset that is not the expected one, the role reads past it by rule R, and `decide` says whether the attempt
+   still stands (go on) or not (back to 1).
+6. Anything unusual: drop the attempt, back to 1. Neither a dropped attempt nor its id is ever used again.
 """
 
 from __future__ import annotations
@@ -22,9 +18,9 @@ from collections import deque
 from enum import Enum
 
 from stream_learner.core.errors import BrokenLog, Where
-from stream_learner.core.log.examples import MAX_BYTES, ExampleBatch, Scratch, encode_examples
-from stream_learner.core.log.mark_codec import detach_codes, encode_mark
-from stream_learner.core.log.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts
+from stream_learner.core.log.dictionary import Scratch
+from stream_learner.core.log.examples import MAX_BYTES, ExampleBatch, encode_examples
+from stream_learner.core.log.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts, detach_codes, encode_mark
 from stream_learner.core.log.rule_r import RuleR
 
 MAX_OUTSTANDING = 64
@@ -33,7 +29,7 @@ than this behind."""
 
 
 class Ack(Enum):
-    """What an acknowledged offset says."""
+    """Whether an acknowledged offset is the expected one, or a foreign one."""
 
     EXPECTED = "expected"
     FOREIGN = "foreign"
@@ -49,13 +45,15 @@ class Verdict(Enum):
 class Attempt:
     """One attempt at one partition.
 
-    `attempt`: its id, u64, random, never 0. `predecessor`: the last accepted mark when it begins.
-    `expected_offset`: the high watermark up to which rule R had read. `max_bytes`: bound of a record.
-    `features`: fingerprint of the `FeatureSpec` that its examples are made with, 0 where it is not known.
-    `scratch`: memory for the encoder, shared by attempts of one thread.
+    `attempt`: its id, u64, random, never 0. `predecessor`: the last accepted mark when it begins. `expected_offset`:
+    the high watermark up to which rule R had read. `max_bytes`: the largest record. `features`: the fingerprint of the
+    `FeatureSpec` with which its examples are made, 0 where it is not known. `scratch`: memory for the encoder, shared
+    by the attempts of one thread.
 
-    Records are acknowledged in the order they were stamped. Between a foreign offset and `decide` the attempt
-    is `in_doubt`: what is acknowledged then does not count as durable until the verdict is to go on.
+    Records are acknowledged in the order in which they were stamped. Between a foreign offset and `decide` the attempt
+    is `in_doubt`: what is acknowledged then is not durable until the verdict is to go on.
+
+    durable, durable_offset: the last mark that is durable, and its offset; `predecessor` and None before the first.
     """
 
     __slots__ = (
@@ -110,7 +108,7 @@ class Attempt:
 
     @property
     def expected_offset(self) -> int:
-        """Where the next acknowledged record lies if nobody else has written."""
+        """The offset of the next acknowledged record, if nobody else has written."""
         return self._expected
 
     @property
@@ -130,10 +128,10 @@ class Attempt:
         counts: TickCounts,
         resume: ResumePoint | None = None,
     ) -> list[bytes]:
-        """The records of the next ticks, to be appended in order: examples, all of `last_tick`, and the mark.
+        """The records of the next ticks, to be appended in order: the examples, all of `last_tick`, and the mark.
 
-        Raises ValueError where `first_tick` is not `next_tick`, or something does not fit a record; then
-        nothing has been stamped.
+        Raises ValueError where `first_tick` is not `next_tick`, or something does not fit a record. Nothing has been
+        stamped then.
         """
         if not self.next_tick == first_tick <= last_tick:
             raise ValueError(f"ticks {first_tick}..{last_tick} where {self.next_tick} comes next")
@@ -166,9 +164,8 @@ class Attempt:
     def acknowledged(self, offset: int) -> Ack:
         """Note that the oldest outstanding record lies at `offset`.
 
-        After FOREIGN, read on by rule R past this offset and call `decide`. Raises ValueError without an
-        outstanding record, BrokenLog where an offset is lower than any the log may give: it was cut short or
-        replaced.
+        After FOREIGN, read on by rule R past this offset and call `decide`. Raises ValueError without an outstanding
+        record, BrokenLog where the offset is below the log's end as it was known: the log was cut short or replaced.
         """
         if not self._outstanding:
             raise ValueError(f"offset {offset} for nothing that was stamped")
@@ -186,11 +183,11 @@ class Attempt:
         return Ack.FOREIGN if foreign else Ack.EXPECTED
 
     def decide(self, rule: RuleR) -> Verdict:
-        """Whether the attempt still stands, by a reader that has read past every acknowledged offset.
+        """Decide whether the attempt still stands. `rule` has read past every acknowledged offset.
 
-        It does if the last accepted mark is its own, and not older than its last acknowledged mark; or, as
-        long as no mark of its own has come back, if the last accepted mark is still the one it began from.
-        Raises ValueError for a reader that has not read far enough.
+        It stands if the last accepted mark is its own, and not older than its last acknowledged one. As long as no mark
+        of its own has been acknowledged, it also stands if the last accepted mark is the one it began from. Raises
+        ValueError where `rule` has not read far enough.
         """
         if self._last_acked_offset is not None and (rule.position or 0) <= self._last_acked_offset:
             raise ValueError(f"read up to {rule.position}, acknowledged up to {self._last_acked_offset}")

@@ -1,8 +1,7 @@
-"""A subset of the features of a training log: the same examples with some keys left out.
+"""Leaves some feature keys out of records of the training log.
 
-In: a record of the training log, the keys to leave out. Out: the record as a joiner would have made it that had never
-made features of these keys.
-This file must never leave out an example, one without features included, or change the order of anything.
+The result is the record as a joiner would have made it that had never made these features: all examples stay, even
+those without any feature left, and nothing changes its order.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _DROPPED = -1
 
 @kernel
 def _number_kept(keys: NDArray[np.uint64], dropped: NDArray[np.uint64], place: NDArray[np.int32]) -> int:
-    """The new number of each key, `_DROPPED` for those left out, into `place`; returns how many are kept."""
+    """Write the new index of each key to `place`, `_DROPPED` for those left out; returns how many are kept."""
     kept = 0
     for i in range(len(keys)):
         low, high = 0, len(dropped)
@@ -50,7 +49,7 @@ def _cut(
     out_positions: NDArray[np.uint32],
     out_values: NDArray[np.float64],
 ) -> tuple[int, int]:
-    """The features whose key is kept, with their values; returns how many features and values there are."""
+    """Copy the features whose key is kept, with their values; returns how many features and values there are."""
     m, v, at, given = 0, 0, 0, 0
     for e in range(len(row_len)):
         begun = m
@@ -71,17 +70,17 @@ def _cut(
 
 
 class FeatureSubset:
-    """Leaves some keys out of records. Not for several threads at once."""
+    """Leaves some keys out of records; one thread at a time."""
 
     def __init__(self, dropped: NDArray[np.uint64]) -> None:
-        """dropped: u64[k], rising, each once: the keys to leave out. Raises ValueError for others."""
+        """dropped: the keys to leave out, u64[k], rising, each once. Raises ValueError if they do not rise."""
         self.dropped = np.ascontiguousarray(dropped, np.uint64)
         if bool((self.dropped[1:] <= self.dropped[:-1]).any()):
             raise ValueError("the keys to leave out must rise")
         self._place = np.empty(0, np.int32)
 
     def apply(self, record: ExampleRecord) -> ExampleRecord:
-        """The record without these keys; itself where it has none of them. Its arrays must be sound."""
+        """The record without these keys, or the record itself if it has none of them. It must have been checked."""
         if len(record.keys) > len(self._place):
             self._place = np.empty(2 * len(record.keys), np.int32)
         place = self._place[: len(record.keys)]

@@ -16,7 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from stream_learner.core.join.state import Cut, ExampleScratch, JoinState, TickOutput, WrongResume
+from stream_learner.core.join.gather import ExampleScratch
+from stream_learner.core.join.spec import Cut
+from stream_learner.core.join.state import JoinState, TickOutput, WrongResume
 from stream_learner.core.log.compare import compare, together
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.log.marks import Mark, ResumePoint
@@ -181,12 +183,7 @@ class ExamplesAgain:
         point = mark.resume
         if point is None or self._join is None:
             return None
-        made = self._join.resume_point(point.impression_topic_id, point.click_topic_id, point.partitions)
-        return replace(
-            made,
-            impressions_fingerprint=point.impressions_fingerprint,
-            clicks_fingerprint=point.clicks_fingerprint,
-        )
+        return self._join.resume_point(point.inputs)
 
     def _drop(self) -> None:
         if self._inputs is not None:

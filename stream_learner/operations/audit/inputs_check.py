@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stream_learner.adapters.kafka import NO_TOPIC_ID, TopicAndPartition, TopicInfo
 from stream_learner.adapters.kafka.ends import CommittedOffset
-from stream_learner.core.join.state import JoinSpec
+from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.marks import RULES, Mark, ResumePoint
 from stream_learner.operations.audit.findings import COMMITTED, POSITIONS, RESUME_POINTS
 from stream_learner.operations.audit.request import AuditedPartition

@@ -20,8 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from stream_learner.core.errors import BrokenLog, ForeignRecord, RecordError, Where
 from stream_learner.core.log.header import Kind, LogRecord, open_record
-from stream_learner.core.log.mark_codec import decode_mark
-from stream_learner.core.log.marks import Mark, MarkId
+from stream_learner.core.log.marks import Mark, MarkId, decode_mark
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.core.log.rule_w import MAX_OUTSTANDING
 from stream_learner.operations.audit.findings import CHECKSUMS, COUNTS, ORDER

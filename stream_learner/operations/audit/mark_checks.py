@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stream_learner.core.join.state import JoinSpec
+from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.balance import Balance
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import RULES, Mark

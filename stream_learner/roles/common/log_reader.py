@@ -30,8 +30,7 @@ from stream_learner.adapters.kafka import (
 from stream_learner.adapters.record_errors import error_in_topic
 from stream_learner.core.errors import RecordError
 from stream_learner.core.log.header import Kind, open_record
-from stream_learner.core.log.mark_codec import decode_mark
-from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.marks import Mark, decode_mark
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR, find_chain
 
 READ_RECORDS = 200

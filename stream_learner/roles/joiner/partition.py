@@ -22,8 +22,9 @@ from typing import NoReturn
 
 from stream_learner.adapters.kafka import Delivery
 from stream_learner.core.errors import BrokenLog
-from stream_learner.core.join.state import ExampleScratch, JoinState
-from stream_learner.core.log.examples import Scratch
+from stream_learner.core.join.gather import ExampleScratch
+from stream_learner.core.join.state import JoinState
+from stream_learner.core.log.dictionary import Scratch
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import MAX_OUTSTANDING, Ack, Attempt, Verdict
 from stream_learner.errors import Fenced, LogTrimmed, RetryLater, Stop

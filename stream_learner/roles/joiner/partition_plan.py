@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from stream_learner.adapters.kafka import Appender, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.adapters.telemetry.logs import Logger
-from stream_learner.core.join.state import JoinSpec
+from stream_learner.core.join.spec import JoinSpec
 from stream_learner.roles.joiner.inputs import InputPlan
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.start_offsets import StartRule

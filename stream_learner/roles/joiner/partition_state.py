@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from stream_learner.core.join.state import Cut, ExampleScratch, JoinState, WrongResume
+from stream_learner.core.join.gather import ExampleScratch
+from stream_learner.core.join.spec import Cut
+from stream_learner.core.join.state import JoinState, WrongResume
 from stream_learner.core.log.marks import Mark
 from stream_learner.errors import InputsChanged
 from stream_learner.roles.joiner.dead_letters import DeadLetters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from stream_learner.core.join.state import Cut
+from stream_learner.core.join.spec import Cut
 from stream_learner.core.log.marks import MarkId, TickCounts
 from stream_learner.roles.joiner.log_tail import Hint
 

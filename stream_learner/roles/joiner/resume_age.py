@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from stream_learner.adapters.kafka import Admin
 from stream_learner.adapters.telemetry.logs import Logger
-from stream_learner.core.join.state import JoinSpec
+from stream_learner.core.join.spec import JoinSpec
 from stream_learner.errors import NotAuthorised
 
 RESUMES_PER_RETENTION = 4

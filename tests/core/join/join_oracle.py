@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.events.decoders import Clicks, Impressions
-from stream_learner.core.join.state import Cut, JoinSpec, TickOutput
+from stream_learner.core.join.spec import Cut, JoinSpec
+from stream_learner.core.join.state import TickOutput
 
 BAD = 1
 

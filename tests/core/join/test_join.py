@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import xxhash
 
-from stream_learner.core.join.state import Cut, JoinSpec, JoinState, NotRead
-from stream_learner.core.log.marks import ClickCounts, ImpressionCounts
+from stream_learner.core.join.spec import Cut, JoinSpec
+from stream_learner.core.join.state import JoinState, NotRead
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, InputIdentity
 from tests.core.join.join_histories import History, closed_by_log, random_history
 from tests.core.join.join_oracle import (
     PlainJoin,
@@ -234,7 +235,7 @@ def test_a_dead_impression_writes_no_log_time() -> None:
     join = JoinState(SPEC, impression_start=0, click_start=0)
     join.add_impressions(*impressions_batch([at(0, None)]))
     join.emit(Cut(0, 0, 1, 0))
-    assert join.resume_point(bytes(16), bytes(16), 1).impression_log_time == -1
+    assert join.resume_point(InputIdentity(bytes(16), bytes(16), 1)).impression_log_time == -1
 
 
 def test_a_quiet_partition_closes_by_progress_at_its_end() -> None:
@@ -382,14 +383,13 @@ def test_buffered_bytes_return_to_what_waits() -> None:
     one = join.buffered_bytes
     join.add_impressions(*impressions_batch([at(1, 9000, 2)]))
     join.add_clicks(*clicks_batch([at(0, 9000, 3)]))
-    assert join.waiting_impressions == 2
-    assert join.clicks_ahead == 1
-    assert 0 < one < join.buffered_bytes
+    both = join.buffered_bytes
+    assert 0 < one < both
     join.emit(join.next_cut())
-    join.emit(join.next_cut())
-    assert join.waiting_impressions == 1
-    assert join.clicks_ahead == 1
-    assert join.waiting_clicks == 0
+    output = join.emit(join.next_cut())
+    assert output.counts.impressions.read == 1 and join.next_impression == 1
+    assert join.buffered_bytes == both - one, "the click and the later impression are still held"
+    assert output.counts.clicks.waiting == 0 and join.click_cursor == 0
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_learner.core.join.state import Cut, JoinState, TickOutput, resume_anew
+from stream_learner.core.join.spec import Cut
+from stream_learner.core.join.state import JoinState, TickOutput, resume_anew
 from stream_learner.core.log.balance import Balance
 from stream_learner.core.log.header import open_record
-from stream_learner.core.log.mark_codec import decode_mark, encode_mark
-from stream_learner.core.log.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts
+from stream_learner.core.log.marks import (
+    GENESIS,
+    InputIdentity,
+    Mark,
+    MarkId,
+    ResumePoint,
+    TickCounts,
+    decode_mark,
+    encode_mark,
+)
 from tests.core.join.join_histories import History, closed_by_log, random_history
 from tests.core.join.join_oracle import clicks_batch, impressions_batch, true_labels
 
@@ -39,16 +48,8 @@ def mark_after(before: MarkId, cut: Cut, counts: TickCounts, first_click: int, r
 def anew_after(history: History, last: TickOutput) -> Mark:
     """The mark that begins anew where a cut has ended, as it is read back."""
     tick, first = last.cut.last_tick + 1, last.first_click
-    point = resume_anew(
-        history.spec,
-        tick,
-        dedupe_from=last.cut.next_impression,
-        impression_topic_id=b"i" * 16,
-        click_topic_id=b"c" * 16,
-        partitions=1,
-        impressions_fingerprint=1,
-        clicks_fingerprint=2,
-    )
+    inputs = InputIdentity(b"i" * 16, b"c" * 16, 1, impressions_fingerprint=1, clicks_fingerprint=2)
+    point = resume_anew(history.spec, tick, inputs, dedupe_from=last.cut.next_impression)
     cut = Cut(tick, tick, last.cut.next_impression, first)
     value = encode_mark(mark_after(MarkId(7, tick - 1), cut, TickCounts(), first, point))
     return decode_mark(open_record(value))

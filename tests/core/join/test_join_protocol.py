@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from stream_learner.core.join import kernels as join_kernel
-from stream_learner.core.join.clicks import ClickMemory, ClickRows
-from stream_learner.core.join.columns import LogTime
+from stream_learner.core.join import click_memory
+from stream_learner.core.join.batches import ClickBatch
+from stream_learner.core.join.click_memory import ClickMemory
 from stream_learner.core.join.impressions import ImpressionBuffer
-from stream_learner.core.join.spec import JoinSpec
-from stream_learner.core.join.state import Cut, JoinState, TickOutput
-from stream_learner.core.log.marks import Mark
+from stream_learner.core.join.log_time import LogTime
+from stream_learner.core.join.spec import Cut, JoinSpec
+from stream_learner.core.join.state import JoinState, TickOutput
+from stream_learner.core.log.marks import InputIdentity, Mark
 from tests.core.join.join_histories import History, closed_by_log, random_history
 from tests.core.join.join_oracle import (
     PlainJoin,
@@ -54,7 +55,7 @@ def mark_of(output: TickOutput, join: JoinState, before: list[Mark], is_resume_p
         pred_attempt=1 if before else 0,
         pred_tick=before[-1].last_tick if before else -1,
         counts=output.counts,
-        resume=join.resume_point(*TOPIC_IDS, 1) if is_resume_point else None,
+        resume=join.resume_point(InputIdentity(*TOPIC_IDS, 1)) if is_resume_point else None,
     )
 
 
@@ -305,7 +306,7 @@ def no_wait_for_impressions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run_as_one_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a run of ticks all clicks belong to the first."""
-    monkeypatch.setattr(ClickRows, "end_of_those_before", lambda self, time_ms, stop: stop)
+    monkeypatch.setattr(ClickBatch, "end_of_those_before", lambda self, time_ms, stop: stop)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +331,7 @@ def test_a_mistake_in_the_join_breaks_a_law(mutate, monkeypatch: pytest.MonkeyPa
 
 def test_codes_are_two_bits() -> None:
     """What a resume point holds for a click fits the training log's two bits, dead clicks included."""
-    assert {join_kernel.UNMATCHED, join_kernel.LATE, join_kernel.MATCHED, join_kernel.DUPLICATE} == {
+    assert {click_memory.UNMATCHED, click_memory.LATE, click_memory.MATCHED, click_memory.DUPLICATE} == {
         0,
         1,
         2,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from stream_learner.core.join.state import JoinSpec, JoinState, TickOutput
-from stream_learner.core.log.marks import Mark
+from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.join.state import JoinState, TickOutput
+from stream_learner.core.log.marks import InputIdentity, Mark
 from tests.core.join.join_histories import History, closed_by_log, random_history
 from tests.core.join.join_oracle import PlainJoin, Record, clicks_batch, impressions_batch, plain
 
@@ -125,5 +126,5 @@ def mark_of(join: JoinState, output: TickOutput) -> Mark:
         pred_attempt=0,
         pred_tick=-1,
         counts=output.counts,
-        resume=join.resume_point(bytes(16), bytes(16), 1),
+        resume=join.resume_point(InputIdentity(bytes(16), bytes(16), 1)),
     )

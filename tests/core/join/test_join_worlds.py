@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from stream_learner.core.events.decoders import Clicks, Impressions
-from stream_learner.core.join.state import JoinSpec, JoinState, TickOutput
+from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.join.state import JoinState, TickOutput
 from tests.core.join.join_worlds import World, closed_by_log, random_world
 from tests.oracles.events import Click, Impression, Settings
 from tests.oracles.join import Joined, Mark, join_by_log_time, replay
@@ -84,7 +85,9 @@ def run(world: World, rng: random.Random, by_clock: bool) -> list[TickOutput]:
         while cut := join.next_cut(*ends, allow_empty=now > last or rng.random() < 0.7):
             outputs.append(join.emit(cut))
     if by_clock:
-        assert (join.waiting_impressions, join.clicks_ahead, join.waiting_clicks) == (0, 0, 0), "left over"
+        taken = (join.next_impression, join.click_cursor)
+        assert taken == (join.next_impression_to_read, join.next_click_to_read), "left over"
+        assert not outputs or outputs[-1].counts.clicks.waiting == 0, "left over"
     return outputs
 
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream_learner.core.log.examples import ExampleBatch, Mark, ResumePoint, Scratch, TickCounts, decode, to_batch
-from stream_learner.core.log.marks import ClickCounts, ImpressionCounts
-from stream_learner.core.log.rule_r import AcceptedTick, Balance, RuleR, find_chain
+from stream_learner.core.log.balance import Balance
+from stream_learner.core.log.dictionary import Scratch
+from stream_learner.core.log.examples import ExampleBatch, decode, to_batch
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark, ResumePoint, TickCounts
+from stream_learner.core.log.rule_r import AcceptedTick, RuleR, find_chain
 from stream_learner.core.log.rule_w import Ack, Attempt, Verdict
 
 MAX_BYTES = 120

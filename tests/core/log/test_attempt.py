@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from stream_learner.core.errors import BrokenLog
-from stream_learner.core.log.examples import ExampleBatch, Mark, MarkId, ResumePoint, TickCounts, decode, open_record
-from stream_learner.core.log.marks import GENESIS, ClickCounts, ImpressionCounts
+from stream_learner.core.log.examples import ExampleBatch, decode
+from stream_learner.core.log.header import open_record
+from stream_learner.core.log.marks import GENESIS, ClickCounts, ImpressionCounts, Mark, MarkId, ResumePoint, TickCounts
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.core.log.rule_w import Ack, Attempt, Verdict
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from stream_learner.core.errors import BrokenLog, DamagedRecord, ForeignRecord, NewerVersion, RecordError
-from stream_learner.core.log.balance import balance_lines
-from stream_learner.core.log.examples import Mark, MarkId, encode_examples, encode_mark
-from stream_learner.core.log.marks import GENESIS, ClickCounts, ImpressionCounts, TickCounts
-from stream_learner.core.log.rule_r import AcceptedTick, Balance, RuleR, find_chain
+from stream_learner.core.log.balance import Balance, balance_lines
+from stream_learner.core.log.examples import encode_examples
+from stream_learner.core.log.marks import GENESIS, ClickCounts, ImpressionCounts, Mark, MarkId, TickCounts, encode_mark
+from stream_learner.core.log.rule_r import AcceptedTick, RuleR, find_chain
 from stream_learner.core.log.rule_w import Attempt, Verdict
 from tests.core.log.log_world import Rules, check_history, examples_of
 from tests.suite.share import share

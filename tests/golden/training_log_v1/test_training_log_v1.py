@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 
 from stream_learner.core.errors import DamagedRecord
-from stream_learner.core.join.state import JoinSpec, JoinState
-from stream_learner.core.log.examples import (
-    ExampleBatch,
-    ExampleRecord,
+from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.join.state import JoinState
+from stream_learner.core.log.examples import ExampleBatch, ExampleRecord, decode, encode_examples, to_batch
+from stream_learner.core.log.header import open_record, seal
+from stream_learner.core.log.marks import (
+    ClickCounts,
+    ImpressionCounts,
     Mark,
     ResumePoint,
     TickCounts,
-    decode,
-    encode_examples,
+    attach_codes,
+    decode_codes,
+    detach_codes,
     encode_mark,
-    to_batch,
 )
-from stream_learner.core.log.header import open_record, seal
-from stream_learner.core.log.mark_codec import attach_codes, decode_codes, detach_codes
-from stream_learner.core.log.marks import ClickCounts, ImpressionCounts
 
 FOLDER = Path(__file__).parent
 ATTEMPT = 0xFEDCBA9876543210

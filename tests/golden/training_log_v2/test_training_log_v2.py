@@ -12,9 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream_learner.core.log.examples import Mark, ResumePoint, TickCounts, decode, encode_mark
-from stream_learner.core.log.mark_codec import detach_codes
-from stream_learner.core.log.marks import ClickCounts, ImpressionCounts
+from stream_learner.core.log.examples import decode
+from stream_learner.core.log.marks import (
+    ClickCounts,
+    ImpressionCounts,
+    Mark,
+    ResumePoint,
+    TickCounts,
+    detach_codes,
+    encode_mark,
+)
 
 FOLDER = Path(__file__).parent
 ATTEMPT = 0xFEDCBA9876543210

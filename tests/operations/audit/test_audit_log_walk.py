@@ -13,8 +13,7 @@ import pytest
 
 from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.core.log.header import HEADER_BYTES, open_record
-from stream_learner.core.log.mark_codec import decode_mark, encode_mark
-from stream_learner.core.log.marks import GENESIS, MarkId, TickCounts
+from stream_learner.core.log.marks import GENESIS, MarkId, TickCounts, decode_mark, encode_mark
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.core.log.rule_w import Attempt
 from stream_learner.operations.audit.findings import CHECKSUMS, COUNTS, ORDER, Findings

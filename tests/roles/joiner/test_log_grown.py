@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from stream_learner.adapters.kafka import Admin, Appender, EmbeddedBroker, KafkaSettings
-from stream_learner.core.log.mark_codec import encode_mark
-from stream_learner.core.log.marks import GENESIS, ImpressionCounts, Mark, MarkId, ResumePoint, TickCounts
+from stream_learner.core.log.marks import GENESIS, ImpressionCounts, Mark, MarkId, ResumePoint, TickCounts, encode_mark
 from stream_learner.core.log.rule_w import Attempt
 from stream_learner.errors import InputsChanged
 from stream_learner.roles.joiner.log_origin import LogOrigin

@@ -1,0 +1,213 @@
+"""Which impressions of a tick are duplicates, and which become examples with which label.
+
+The table of outcomes in `docs/join.md` stands here as code, in `label_impressions`. Where a click counts for one
+impression only (`dedupe`), an impression looks through all clicks of its id; where it may count for many, the labels of
+ids with very many clicks come from `crowded.py` instead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.join.click_memory import (
+    MATCHED,
+    NONE,
+    TIME,
+    VALUE,
+    WORD,
+    ClickMemory,
+    ClickPlace,
+    Place,
+    click_address,
+    click_before,
+    code_of,
+    matched_word,
+    set_matched,
+)
+from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.machine.hashing import mix
+from stream_learner.core.machine.id_table import IdTable, find_entry, first_entry, put_entry
+from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.memory import float_of_bits, load_i64, prefetch_for_write, store_i64
+
+EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, LATE_IMPRESSIONS, FEATURES = range(7)
+"""Where `label_impressions` counts what in its tally, i64[TALLY]."""
+TALLY = 7
+
+_AHEAD = 16
+_REPEAT = -1.0
+_SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15)  # keeps the choice apart from other uses of the id's hash
+
+
+class LabelRule(NamedTuple):
+    """What decides the labels of a tick. An impression with a time before `late_before_ms` is late.
+
+    With `dedupe` a click counts for one impression only. Of the examples with label 0 the share `keep_negatives` is
+    kept; `keep_below` is ceil(keep_negatives * 2^64), and not used where all are kept.
+    """
+
+    late_before_ms: int
+    skew_ms: int
+    window_ms: int
+    dedupe: bool
+    keep_negatives: float
+    keep_below: np.uint64
+
+
+RuleFields = tuple[int, int, int, bool, float, np.uint64]
+"""The fields of a `LabelRule`, as a kernel that is called from Python takes them."""
+
+
+def label_rule(spec: JoinSpec, late_before_ms: int) -> RuleFields:
+    """The rule of a tick."""
+    return late_before_ms, spec.skew_ms, spec.window_ms, spec.dedupe_ms > 0, spec.keep_negatives, spec.keep_below
+
+
+@kernel
+def find_duplicates(
+    table: int,
+    offsets: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    status: NDArray[np.uint8],
+    start: int,
+    stop: int,
+    first: int,
+    duplicate: NDArray[np.uint8],
+) -> int:
+    """Set `duplicate` of impressions `start..stop-1`: 1 where an id repeats one seen at or after offset `first`.
+
+    Good impressions count as seen from then on. Returns the index at which it stopped: `stop`, or that of an impression
+    for whose id the table must grow first.
+    """
+    for i in range(start, stop):
+        if i + _AHEAD < stop:
+            prefetch_for_write(first_entry(table, ids[i + _AHEAD]))
+        if status[i] != 0:
+            continue
+        entry = find_entry(table, ids[i])
+        seen = load_i64(entry + 8) - 1
+        if not put_entry(table, entry, ids[i], offsets[i]):
+            return i
+        duplicate[i] = seen >= first
+    return stop
+
+
+@kernel
+def _match(clicks: ClickPlace, newest: int, earliest: int, latest: int, dedupe: bool) -> float:
+    """The label of an impression: the greatest value of its clicks with a time in `earliest..latest`, 0 without any.
+
+    Its clicks are the chain that begins with `newest`; those in the span are matched then (`_match_span`). With
+    `dedupe`, where one of the chain has been matched before, the impression is a repeat: `_REPEAT`, nothing changed.
+    """
+    label, found = 0.0, False
+    number = newest
+    while number != NONE:
+        click = click_address(clicks, number)
+        word = load_i64(click + WORD)
+        if dedupe and code_of(word) == MATCHED:
+            return _REPEAT
+        if earliest <= load_i64(click + TIME) <= latest:
+            label = max(label, float_of_bits(load_i64(click + VALUE)))
+            found = True
+        number = click_before(clicks, number, word)
+    if found:
+        _match_span(clicks, newest, earliest, latest, dedupe)
+    return label
+
+
+@kernel
+def _match_span(clicks: ClickPlace, number: int, earliest: int, latest: int, dedupe: bool) -> None:
+    """Set every click of a chain in `earliest..latest` that is unmatched or late to matched.
+
+    With `dedupe`, where all of them are duplicates, the first of them is matched: one click for each impression.
+    """
+    oldest, any_is = np.int64(0), False
+    while number != NONE:
+        click = click_address(clicks, number)
+        word = load_i64(click + WORD)
+        if earliest <= load_i64(click + TIME) <= latest:
+            oldest = click
+            any_is |= set_matched(click, word)
+        number = click_before(clicks, number, word)
+    if dedupe and not any_is:
+        store_i64(oldest + WORD, matched_word(load_i64(oldest + WORD)))
+
+
+@kernel
+def _is_sampled_out(key: int, keep_below: np.uint64) -> bool:
+    return bool(mix(np.uint64(key) ^ _SAMPLE_SALT) >= keep_below)
+
+
+@kernel
+def label_impressions(
+    place: Place,
+    ids: NDArray[np.int64],
+    status: NDArray[np.uint8],
+    times: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    row_start: NDArray[np.int64],
+    duplicate: NDArray[np.uint8],
+    start: int,
+    stop: int,
+    rule_fields: RuleFields,
+    known: NDArray[np.float64],
+    kept: NDArray[np.int64],
+    label: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    tally: NDArray[np.int64],
+) -> int:
+    """Label impressions `start..stop-1`. Writes the indices of those that become examples to `kept`, with their `label`
+    and `weight`; returns their number. `tally` is added to.
+
+    known: labels that have been found already, below 0 for all others; may be empty.
+    """
+    clicks = ClickPlace(*place)
+    rule = LabelRule(*rule_fields)
+    k = 0
+    for i in range(start, stop):
+        if i + _AHEAD < stop:
+            prefetch_for_write(first_entry(clicks.table, ids[i + _AHEAD]))
+        if status[i] != 0:
+            tally[DEAD_IMPRESSIONS] += 1
+            continue
+        if duplicate[i] != 0:
+            tally[DUPLICATES] += 1
+            continue
+        if times[i] < rule.late_before_ms:
+            tally[LATE_IMPRESSIONS] += 1
+            continue
+        if i < len(known) and known[i] >= 0.0:
+            y = known[i]
+        else:
+            newest, y = load_i64(find_entry(clicks.table, ids[i]) + 8) - 1, 0.0
+            if newest >= clicks.first:  # few have been clicked: no call for the others
+                y = _match(clicks, newest, times[i] - rule.skew_ms, times[i] + rule.window_ms, rule.dedupe)
+        if y < 0.0:
+            tally[DUPLICATES] += 1
+            continue
+        h = weights[i]
+        if y > 0.0:
+            tally[POSITIVES] += 1
+        elif rule.keep_negatives < 1.0:
+            if _is_sampled_out(ids[i], rule.keep_below):
+                tally[SAMPLED_OUT] += 1
+                continue
+            h = h / rule.keep_negatives
+        kept[k], label[k], weight[k] = i, y, h
+        k += 1
+        tally[FEATURES] += row_start[i + 1] - row_start[i]
+    tally[EXAMPLES] += k
+    return k
+
+
+def warm() -> None:
+    """Compile every kernel of this module, for the types with which the join calls them."""
+    one, byte, real, two = np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(2, np.int64)
+    seen, spec = IdTable(), JoinSpec(window_ms=1, skew_ms=0, tick_ms=1, dedupe_ms=0)
+    find_duplicates(seen.header, one, one, byte, 0, 1, 0, byte.copy())
+    clicks, tally, out = ClickMemory(spec, 0), np.zeros(TALLY, np.int64), (one.copy(), real.copy(), real.copy())
+    columns = (one, byte, one, real, two, byte)
+    label_impressions(clicks.place, *columns, 0, 1, label_rule(spec, 0), real, *out, tally)
