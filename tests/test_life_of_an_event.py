@@ -45,7 +45,7 @@ def test_the_page_follows_the_order_of_the_data() -> None:
     text = PAGE.read_text(encoding="utf-8")
     stages = [
         "events/decoders",
-        "join/partition",
+        "join/state",
         "log/rule_w",
         "log/rule_r",
         "model/fold",
