@@ -11,7 +11,12 @@ import numpy as np
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import load_byte, load_i64, store_f64, store_i64, store_u64
 from stream_learner.evaluate.formats.vw.layout import (
+    EXAMPLES,
     HAS_BASE,
+    KEEP,
+    KEYS,
+    LABELS,
+    LETTERS,
     MAX_FEATURES,
     NO_BAR,
     NO_BLANK,
@@ -21,11 +26,19 @@ from stream_learner.evaluate.formats.vw.layout import (
     NO_NAMESPACE,
     NO_NUMBER,
     NOT_FINITE,
+    ROOM,
+    SEGMENT_COUNT,
+    SEGMENTS,
+    SINGLE,
+    SOME_DROPPED,
+    STAMP,
     TAB,
     TAG_NOT_LAST,
+    TAGS,
     TOO_MANY,
     TOO_MANY_LABELS,
-    State,
+    VALUES,
+    WEIGHTS,
 )
 from stream_learner.evaluate.formats.vw.names import (
     ends_line,
@@ -44,12 +57,12 @@ _BAR, _COLON, _QUOTE, _TAB, _BLANK = 0x7C, 0x3A, 0x27, 0x09, 0x20
 
 
 @kernel
-def read_label(state: State, at: int):  # type: ignore[no-untyped-def]
+def read_label(state: int, at: int):  # type: ignore[no-untyped-def]
     """Read label, importance and tag: (address of the bar, NO_FAULT), or (address of the fault, the fault)."""
-    row = state.examples
-    store_f64(state.labels + 8 * row, np.nan)
-    store_f64(state.weights + 8 * row, 1.0)
-    tag = state.tags + 16 * row
+    row = load_i64(state + EXAMPLES)
+    store_f64(load_i64(state + LABELS) + 8 * row, np.nan)
+    store_f64(load_i64(state + WEIGHTS) + 8 * row, 1.0)
+    tag = load_i64(state + TAGS) + 16 * row
     store_i64(tag, at)
     store_i64(tag + 8, at)
     words = 0
@@ -69,9 +82,9 @@ def read_label(state: State, at: int):  # type: ignore[no-untyped-def]
         if not abs(value) < np.inf:
             return at, NOT_FINITE
         if words == 0:
-            store_f64(state.labels + 8 * row, value)
+            store_f64(load_i64(state + LABELS) + 8 * row, value)
         elif words == 1:
-            store_f64(state.weights + 8 * row, value)
+            store_f64(load_i64(state + WEIGHTS) + 8 * row, value)
         elif words > 2:
             return at, TOO_MANY_LABELS
         elif value != 0.0:
@@ -117,13 +130,13 @@ def _no_tag(at: int, behind: int, fault: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def read_namespaces(state: State, at: int, first: int):  # type: ignore[no-untyped-def]
+def read_namespaces(state: int, at: int, first: int):  # type: ignore[no-untyped-def]
     """Read all namespaces from the bar on, and write their features from index `first` on.
 
     Returns the address behind the last byte of the line before its end, NO_FAULT, the index behind the features, and
     whether a letter has come twice; or the address of a fault and the fault. Segments without features are left out.
     """
-    state.segment_count = 0
+    store_i64(state + SEGMENT_COUNT, 0)
     m = first
     again = False
     while load_byte(at) == _BAR:
@@ -148,7 +161,7 @@ def read_namespaces(state: State, at: int, first: int):  # type: ignore[no-untyp
         at, fault, m = _read_features(state, at, m, first, scale)
         if fault != NO_FAULT:
             return at, fault, m, again
-        if state.drops_some != 0 and load_byte(state.kept_letters + letter) == 0:
+        if load_i64(state + SOME_DROPPED) != 0 and load_byte(load_i64(state + KEEP) + letter) == 0:
             m = begin
         if m > begin:
             again = _note_segment(state, letter, begin, m) or again
@@ -160,16 +173,16 @@ def read_namespaces(state: State, at: int, first: int):  # type: ignore[no-untyp
 
 
 @inlined
-def _note_segment(state: State, letter: int, begin: int, end: int) -> bool:
+def _note_segment(state: int, letter: int, begin: int, end: int) -> bool:
     """Note a segment of features. Returns whether its letter had one before in this line."""
-    n = state.segment_count
-    state.segment_count = n + 1
-    segment = state.segments + 24 * n
+    n = load_i64(state + SEGMENT_COUNT)
+    store_i64(state + SEGMENT_COUNT, n + 1)
+    segment = load_i64(state + SEGMENTS) + 24 * n
     store_i64(segment, letter)
     store_i64(segment + 8, begin)
     store_i64(segment + 16, end)
-    group = state.letters + 24 * letter
-    stamp = state.line_stamp
+    group = load_i64(state + LETTERS) + 24 * letter
+    stamp = load_i64(state + STAMP)
     if load_i64(group) == stamp:
         return True
     store_i64(group, stamp)
@@ -179,13 +192,13 @@ def _note_segment(state: State, letter: int, begin: int, end: int) -> bool:
 
 
 @kernel
-def _read_features(state: State, at: int, m: int, first: int, scale: float):  # type: ignore[no-untyped-def]
+def _read_features(state: int, at: int, m: int, first: int, scale: float):  # type: ignore[no-untyped-def]
     """Read the features of a namespace: (address of the bar or line end behind, NO_FAULT or a fault, index behind)."""
-    keys = state.keys
-    values = state.values
+    keys = load_i64(state + KEYS)
+    values = load_i64(state + VALUES)
     most = first + MAX_FEATURES
-    limit = min(state.room, most)
-    single = state.is_single != 0
+    limit = min(load_i64(state + ROOM), most)
+    single = load_i64(state + SINGLE) != 0
     nameless = 0
     while True:
         byte = load_byte(at)
