@@ -292,7 +292,7 @@ FAULTS = (
         file="stream_learner/evaluate/formats/csv.py",
         old="    if text.isdecimal() and 1 <= int(text) <= len(names):\n        return int(text) - 1\n",
         new="    if text.isdecimal() and 0 <= int(text) < len(names):\n        return int(text)\n",
-        tests=("tests/evaluate/formats/test_text_csv.py", "tests/cli_e2e/test_evaluate.py"),
+        tests=("tests/evaluate/formats/test_csv.py", "tests/cli_e2e/test_evaluate.py"),
     ),
     Fault(
         name="scale-of-a-normalized-feature",
