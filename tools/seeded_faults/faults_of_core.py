@@ -192,8 +192,8 @@ FAULTS = (
         area="progress metrics",
         harm="Calibration is shown as labels over predictions: a model that predicts twice too much shows 0.5.",
         file="stream_learner/core/model/progress.py",
-        old='"calibration": _ratio(sums[PREDICTION], label)',
-        new='"calibration": _ratio(label, float(sums[PREDICTION]))',
+        old='"calibration": _ratio(named["prediction"], label)',
+        new='"calibration": _ratio(label, float(named["prediction"]))',
         tests=("tests/core/model/test_progress.py",),
     ),
     Fault(

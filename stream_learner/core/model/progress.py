@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import address_of, load_f64, load_i64, store_f64
+from stream_learner.core.machine.memory import address_of, load_f64, load_i64
 from stream_learner.core.model.losses import (
     EXPONENTIAL,
     HALF_SQUARED,
@@ -50,17 +50,20 @@ from stream_learner.core.model.losses import (
     prediction,
 )
 
-EXAMPLES, REFUSED, IMPORTANCE, LABEL, PREDICTION, LOSS, POSITIVES, MISTAKES, LOG_LOSS = range(9)
-SUMS: Final = 9
-"""How many sums a block has, float64 each; counts are exact up to 2^53."""
-_SUMS_BEFORE: Final = 8
-"""How many sums a block has in states written before there was LOG_LOSS."""
 BINS_PER_UNIT: Final = 32
 LARGEST_MARGIN: Final = 16
 BINS: Final = 2 * LARGEST_MARGIN * BINS_PER_UNIT
 """A histogram is f64[2, BINS]: importance of negatives, then of positives, by rising margin."""
-BLOCK: Final = SUMS + 2 * BINS
-"""A block is f64[BLOCK]: the sums, then a histogram."""
+_NAMES: Final = (
+    "examples", "refused", "importance", "label", "prediction", "loss", "positives", "mistakes", "log_loss",
+)  # fmt: skip
+SUMS: Final = np.dtype([(name, np.float64) for name in _NAMES])
+"""Sums over examples, and counts of them, which are exact up to 2^53."""
+BLOCK: Final = np.dtype([*SUMS.descr, ("histogram", np.float64, (2, BINS))])
+"""What is kept of all examples, and of an open slice."""
+_NUMBERS: Final = BLOCK.itemsize // 8
+LOG_LOSS: Final = _NAMES.index("log_loss")
+"""States written before there was this sum have one number less at this index."""
 
 _NO_SLICE: Final = -(1 << 62)
 _PROBABILITIES: Final = (LOGISTIC, LOGARITHMIC, HELLINGER)
@@ -84,33 +87,27 @@ def _bin(loss: int, p: float) -> int:
 
 
 @kernel
-def _count(block: int, index: int, amount: float) -> None:
-    """Add to one number of a block."""
-    store_f64(block + 8 * index, load_f64(block + 8 * index) + amount)
-
-
-@kernel
-def _add(block: int, loss: int, p: float, y: float, h: float, q: float, value: float) -> None:
-    """Count one example in a block; y is the label as `label_read` gave it, q the prediction, value the loss."""
+def _add(block: Any, loss: int, p: float, y: float, h: float, q: float, value: float) -> None:
+    """Count one example in a BLOCK; y is the label as `label_read` gave it, q the prediction, value the loss."""
     if p != p:
-        _count(block, REFUSED, 1.0)
+        block.refused += 1.0
         return
     positive = class_of(loss, y)
     classes = positive == positive
-    _count(block, EXAMPLES, 1.0)
-    _count(block, IMPORTANCE, h)
-    _count(block, LABEL, h * (positive if classes else y))
-    _count(block, PREDICTION, h * q)
-    _count(block, LOSS, h * value)
-    _count(block, POSITIVES, 1.0 if y > 0.0 else 0.0)
+    block.examples += 1.0
+    block.importance += h
+    block.label += h * (positive if classes else y)
+    block.prediction += h * q
+    block.loss += h * value
+    block.positives += 1.0 if y > 0.0 else 0.0
     if not classes:
         return
-    _count(block, MISTAKES, 1.0 if mistake(loss, p, y) else 0.0)
+    block.mistakes += 1.0 if mistake(loss, p, y) else 0.0
     if loss == HELLINGER:
-        _count(block, LOG_LOSS, h * loss_value(LOGARITHMIC, 0.0, p, y))
-    at = _bin(loss, p)
-    _count(block, SUMS + at, h * (1.0 - positive))
-    _count(block, SUMS + BINS + at, h * positive)
+        block.log_loss += h * loss_value(LOGARITHMIC, 0.0, p, y)
+    index = _bin(loss, p)
+    block.histogram[0, index] += h * (1.0 - positive)
+    block.histogram[1, index] += h * positive
 
 
 def _each(
@@ -121,8 +118,7 @@ def _each(
     columns: tuple[int, int, int, int],
     slice_ms: int,
     newest: int,
-    total: int,
-    open_slices: int,
+    blocks: NDArray[Any],
 ) -> int:
     """`_observe` for one loss; `columns`: addresses of margins, labels, importances, log times."""
     margins, labels, importances, log_times = columns
@@ -133,8 +129,8 @@ def _each(
         p, h = load_f64(margins + 8 * e), load_f64(importances + 8 * e)
         y = label_read(loss, load_f64(labels + 8 * e))
         q, value = prediction(loss, p), loss_value(loss, option, p, y)
-        _add(total, loss, p, y, h, q, value)
-        _add(open_slices + (8 * BLOCK if which == newest else 0), loss, p, y, h, q, value)
+        _add(blocks[0], loss, p, y, h, q, value)
+        _add(blocks[1 + (which == newest)], loss, p, y, h, q, value)
     return count
 
 
@@ -153,18 +149,17 @@ def _observe(
     log_times: int,
     slice_ms: int,
     newest: int,
-    total: int,
-    open_slices: int,
+    blocks: NDArray[Any],
 ) -> int:
     """Count the examples first .. count - 1, up to one that opens a newer slice; returns its index, or `count`.
 
-    `total` is the address of one block, `open_slices` of two, the second of which is that of the newest slice. The
-    logistic loss has a loop of its own, in which the compiler has no other loss to tell apart.
+    `blocks` is BLOCK[3]: of all examples, of the older and of the newest open slice. The logistic loss has a loop of
+    its own, in which the compiler has no other loss to tell apart.
     """
     columns = (margins, labels, importances, log_times)
     if loss == LOGISTIC:
-        return _each_inlined(first, count, LOGISTIC, option, columns, slice_ms, newest, total, open_slices)
-    return _each_inlined(first, count, loss, option, columns, slice_ms, newest, total, open_slices)
+        return _each_inlined(first, count, LOGISTIC, option, columns, slice_ms, newest, blocks)
+    return _each_inlined(first, count, loss, option, columns, slice_ms, newest, blocks)
 
 
 def area_under_curve(histogram: NDArray[np.float64]) -> float | None:
@@ -183,26 +178,27 @@ def entropy(rate: float) -> float:
 
 def figures(loss: int, sums: NDArray[np.float64], auc: float | None) -> dict[str, Any]:
     """The figures in this module's docstring, from the sums of a block."""
-    importance, label = float(sums[IMPORTANCE]), float(sums[LABEL])
-    average = _ratio(sums[LOSS], importance)
+    named = sums.view(SUMS)[0]
+    importance, label = float(named["importance"]), float(named["label"])
+    average = _ratio(named["loss"], importance)
     rate = _ratio(label, importance)
     log_loss = None
     if loss in _PROBABILITIES:
-        log_loss = _ratio(sums[LOG_LOSS], importance) if loss == HELLINGER else average
+        log_loss = _ratio(named["log_loss"], importance) if loss == HELLINGER else average
     base = entropy(min(max(rate, 0.0), 1.0)) if rate is not None and log_loss is not None else 0.0
     return {
-        "examples": int(sums[EXAMPLES]),
-        "refused": int(sums[REFUSED]),
-        "positives": int(sums[POSITIVES]),
+        "examples": int(named["examples"]),
+        "refused": int(named["refused"]),
+        "positives": int(named["positives"]),
         "importance": importance,
         "label_rate": rate,
-        "prediction_rate": _ratio(sums[PREDICTION], importance),
+        "prediction_rate": _ratio(named["prediction"], importance),
         "average_loss": average,
         "log_loss": log_loss,
         "normalized_entropy": log_loss / base if log_loss is not None and base > 0.0 else None,
-        "calibration": _ratio(sums[PREDICTION], label) if loss in _MEANS else None,
+        "calibration": _ratio(named["prediction"], label) if loss in _MEANS else None,
         "auc": auc,
-        "mistakes": int(sums[MISTAKES]) if loss in _CLASSES else None,
+        "mistakes": int(named["mistakes"]) if loss in _CLASSES else None,
     }
 
 
@@ -211,7 +207,7 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 class _ClosedSlice(NamedTuple):
-    """Slice `number`, which starts at number * slice_ms: its sums f64[SUMS] and its AUC."""
+    """Slice `number`, which starts at number * slice_ms: its sums, in the order of SUMS, and its AUC."""
 
     number: int
     sums: NDArray[np.float64]
@@ -232,8 +228,9 @@ class Progress:
         self._option = option
         self._slice_ms = slice_ms
         self._slices_kept = slices_kept
-        self._blocks = np.zeros((3, BLOCK))
-        self._total, self._open_slices = address_of(self._blocks), address_of(self._blocks[1])
+        self._blocks = np.zeros(3, BLOCK)
+        self._numbers = self._blocks.view(np.float64).reshape(3, -1)
+        """The same memory without names: sums, then histograms."""
         self._newest = _NO_SLICE
         self._older = _NO_SLICE
         self._closed: list[_ClosedSlice] = []
@@ -241,10 +238,9 @@ class Progress:
     def observe(self, margins: int, labels: int, importances: int, log_times: int, count: int) -> None:
         """Count `count` examples: addresses of f64 margins (NaN: refused), labels, importances, i64 log times (ms)."""
         columns = (margins, labels, importances, log_times)
-        blocks = (self._total, self._open_slices)
         done = 0
         while True:
-            done = _observe(done, count, self._loss, self._option, *columns, self._slice_ms, self._newest, *blocks)
+            done = _observe(done, count, self._loss, self._option, *columns, self._slice_ms, self._newest, self._blocks)
             if done == count:
                 return
             self._open(_time_at(log_times + 8 * done) // self._slice_ms)
@@ -255,8 +251,8 @@ class Progress:
 
     def totals(self) -> tuple[int, float, float]:
         """The number of examples so far, the sum of their importances, and the sum of their losses."""
-        sums = self._blocks[0]
-        return int(sums[EXAMPLES]), float(sums[IMPORTANCE]), float(sums[LOSS])
+        total = self._blocks[0]
+        return int(total["examples"]), float(total["importance"]), float(total["loss"])
 
     def slices(self) -> list[dict[str, Any]]:
         """The figures of every slice kept, oldest first, each with `start_ms`; the last two may still change."""
@@ -274,7 +270,7 @@ class Progress:
             "slice_ms": self._slice_ms,
             "newest": self._newest,
             "older": self._older,
-            "blocks": _packed(self._blocks),
+            "blocks": _packed(self._numbers),
             "closed": [
                 [one.number, _packed(one.sums), None if one.auc is None else one.auc.hex()] for one in self._closed
             ],
@@ -285,10 +281,10 @@ class Progress:
 
         Raises ValueError, KeyError or TypeError for what is no such state.
         """
-        self._blocks[:] = _widened(_unpacked(state["blocks"]).reshape(3, -1))
+        self._numbers[:] = _widened(_unpacked(state["blocks"]).reshape(3, -1))
         self._newest, self._older, self._closed = _NO_SLICE, _NO_SLICE, []
         if state["slice_ms"] != self._slice_ms:
-            self._blocks[1:] = 0.0
+            self._numbers[1:] = 0.0
             return
         self._newest, self._older = state["newest"], state["older"]
         self._closed = [
@@ -297,23 +293,25 @@ class Progress:
         ][-self._slices_kept :]
 
     def _figures_of(self, block: int) -> dict[str, Any]:
-        sums, histogram = self._blocks[block, :SUMS], self._blocks[block, SUMS:].reshape(2, BINS)
-        return figures(self._loss, sums, area_under_curve(histogram))
+        return figures(self._loss, self._sums(block), area_under_curve(self._blocks[block]["histogram"]))
+
+    def _sums(self, block: int) -> NDArray[np.float64]:
+        return self._numbers[block, : len(_NAMES)]
 
     def _open(self, which: int) -> None:
         """Open slice `which`, newer than all; the older of the two open ones is closed."""
         if _seen(self._blocks[1]):
-            auc = area_under_curve(self._blocks[1, SUMS:].reshape(2, BINS))
-            self._closed.append(_ClosedSlice(self._older, self._blocks[1, :SUMS].copy(), auc))
+            auc = area_under_curve(self._blocks[1]["histogram"])
+            self._closed.append(_ClosedSlice(self._older, self._sums(1).copy(), auc))
             del self._closed[: -self._slices_kept]
         self._older = which - 1 if self._newest == _NO_SLICE else self._newest
         self._newest = which
-        self._blocks[1] = self._blocks[2]
-        self._blocks[2] = 0.0
+        self._numbers[1] = self._numbers[2]
+        self._numbers[2] = 0.0
 
 
-def _seen(block: NDArray[np.float64]) -> bool:
-    return bool(block[EXAMPLES] + block[REFUSED] > 0.0)
+def _seen(block: np.void) -> bool:
+    return bool(block["examples"] + block["refused"] > 0.0)
 
 
 @kernel
@@ -321,11 +319,11 @@ def _time_at(address: int) -> int:
     return load_i64(address)
 
 
-def _widened(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+def _widened(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     """Blocks, or sums, of a state with all sums: one written before there was LOG_LOSS gets 0 for it."""
-    if blocks.shape[1] in (SUMS, BLOCK):
-        return blocks
-    return np.insert(blocks, _SUMS_BEFORE, 0.0, axis=1)
+    if numbers.shape[1] in (len(_NAMES), _NUMBERS):
+        return numbers
+    return np.insert(numbers, LOG_LOSS, 0.0, axis=1)
 
 
 def _packed(numbers: NDArray[np.float64]) -> str:
@@ -336,7 +334,7 @@ def _unpacked(text: str) -> NDArray[np.float64]:
     """The numbers in a text of `_packed`. Raises ValueError for any other text, before it takes much memory."""
     unpacking = zlib.decompressobj()
     try:
-        numbers = unpacking.decompress(base64.b64decode(text), 8 * 3 * BLOCK + 1)
+        numbers = unpacking.decompress(base64.b64decode(text), 3 * BLOCK.itemsize + 1)
     except zlib.error as error:
         raise ValueError(f"sums that cannot be unpacked: {error}") from None
     if not unpacking.eof:
