@@ -86,8 +86,13 @@ from stream_learner.adapters.kafka.lease import Lease, holder_of
 from stream_learner.adapters.kafka.mock_broker import EmbeddedBroker
 from stream_learner.adapters.kafka.publisher import Record, TransactionalPublisher
 from stream_learner.adapters.kafka.raw_batch import RawBatch
-from stream_learner.adapters.kafka.reader import PartitionReader
-from stream_learner.adapters.kafka.reader_pool import READ_COMMITTED, READ_UNCOMMITTED, ReaderPool, ReaderPools
+from stream_learner.adapters.kafka.reader_pool import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    PartitionReader,
+    ReaderPool,
+    ReaderPools,
+)
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.adapters.kafka.shared_reader import Reader
 from stream_learner.adapters.kafka.topic_watch import ADDED, TopicWatch

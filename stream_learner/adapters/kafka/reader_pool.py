@@ -341,3 +341,34 @@ class ReaderPools:
                 name=name,
             )
         return pool.open(partition, offset)
+
+
+class PartitionReader(SharedReader):
+    """Reads one partition with a consumer of its own: a pool of one partition; used by one thread.
+
+    Needs `buffer_bytes` of memory, and that of one fetch. For many partitions of a topic use a `ReaderPool`.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        isolation: str = READ_COMMITTED,
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+        name: str = "reader",
+        with_keys: bool = False,
+        with_headers: bool = False,
+    ) -> None:
+        pool = ReaderPool(
+            settings,
+            topic,
+            isolation=isolation,
+            buffer_bytes=buffer_bytes,
+            name=name,
+            with_keys=with_keys,
+            with_headers=with_headers,
+        )
+        super().__init__(pool, partition, offset)
