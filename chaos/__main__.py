@@ -1,8 +1,7 @@
-"""Kills and cuts, and then compares: `python -m chaos [--kills N] [--seed S] [--schedule K] [--json]`.
+"""Kills and cuts, then compares: `python -m chaos [--kills N] [--seed S] [--schedule K] [--json]`.
 
-In: a machine that can run Kafka. Out: a line for each schedule, the sums, and last `N kills, N equal`; 1 unless all
-are.
-This file must never leave a process, a mount or a folder behind.
+It prints a line for each schedule, the sums, and last `N kills, N equal`. The exit code is 1 unless all are equal. No
+process, mount or folder is left behind.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from chaos.run import run
 
 
 def parser() -> argparse.ArgumentParser:
-    """What may be given."""
+    """The parser of the arguments."""
     made = argparse.ArgumentParser(prog="make chaos", description="Seeded faults on real brokers and processes.")
     made.add_argument("--kills", type=int, default=20, help="how many processes are killed in all (default 20)")
     made.add_argument("--seed", type=int, default=1, help="what the schedules are made from (default 1)")
@@ -26,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Run what was asked for. Returns 0 where everything ended equal."""
+    """Run what was asked for. Returns 0 if everything ended equal."""
     given = parser().parse_args()
     if given.kills < 1:
         parser().error("--kills must be at least 1")

@@ -1,8 +1,6 @@
-"""What must be equal at the end of a schedule, and what differs.
+"""Compares what is left at the end of a schedule with what it must be, and describes the differences.
 
-In: what the topics, the learner and the scorers have, as plain values, and what the oracle makes of the inputs.
-Out: differences in words, none where everything is equal.
-This file must never compare with anything but the oracle and what was sent.
+Everything is compared with the oracle or with what was sent, never with another part of the system.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True)
 class ReplicaSeen:
-    """One version as a scorer held it: digest, and weights float32 by key."""
+    """One version in a scorer: digest, and weights float32 by key."""
 
     scorer: str
     version: int
@@ -37,7 +35,7 @@ class ReplicaSeen:
 
 @dataclass(frozen=True)
 class AnswerSeen:
-    """One answer of a scorer to the question that is one feature for each key."""
+    """One answer of a scorer to a request with one event for each key."""
 
     scorer: str
     version: int
@@ -45,13 +43,13 @@ class AnswerSeen:
 
 
 def input_differences(topic: str, sent: Sequence[Any], found: Sequence[Any]) -> Iterator[str]:
-    """The input topic must hold what was sent, in its order, or nothing else is worth comparing."""
+    """Compare an input topic with what was sent. If it differs, no other comparison means anything."""
     if list(sent) != list(found):
         yield f"{topic}: {len(found)} records where {len(sent)} were sent, or others"
 
 
 def log_differences(partition: int, found: Sequence[PlainExample], wanted: Sequence[PlainExample]) -> Iterator[str]:
-    """The accepted ticks of a partition hold the oracle's examples to the last one, in order."""
+    """Compare the examples in the accepted ticks of a partition with the oracle's, in order."""
     pairs = zip_longest(found, wanted)
     first = next(((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1]), None)
     if first is not None:
@@ -63,7 +61,7 @@ def log_differences(partition: int, found: Sequence[PlainExample], wanted: Seque
 
 
 def count_differences(where: str, found: Sequence[Counts], wanted: Sequence[Counts]) -> Iterator[str]:
-    """Counts of outcomes, of impressions and of clicks; zeros do not count."""
+    """Compare the counts of outcomes of impressions and of clicks; a count of 0 may be left out."""
     for side, ours, theirs in zip(("impressions", "clicks"), found, wanted, strict=True):
         names = sorted(name for name in {*ours, *theirs} if ours.get(name, 0) != theirs.get(name, 0))
         if names:
@@ -72,7 +70,7 @@ def count_differences(where: str, found: Sequence[Counts], wanted: Sequence[Coun
 
 
 def balance_differences(balance: Balance, impressions_read: int, clicks_read: int, waiting: int) -> Iterator[str]:
-    """From the training log alone: every record was read, and ended in one outcome; so many clicks wait."""
+    """Check, from the training log alone, that every record was read and has one outcome, and how many clicks wait."""
     yield from (f"balance: {problem}" for problem in balance.problems)
     i, c = balance.impressions, balance.clicks
     ends_i = i.examples + i.duplicates + i.late + i.sampled_out + i.dead
@@ -90,7 +88,7 @@ def balance_differences(balance: Balance, impressions_read: int, clicks_read: in
 
 
 def model_differences(who: str, state: State, digest: str, wanted: oracle.Fold) -> Iterator[str]:
-    """Every bit of the learner's state, and the digest of it."""
+    """Compare every bit of the learner's state, and its digest."""
     theirs = {key: row for key, row in wanted.state.items() if any(row)}
     ours = {key: row for key, row in state.items() if any(row)}
     wrong = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key)]
@@ -123,7 +121,7 @@ def replica_differences(
     folds: Mapping[int, oracle.Fold],
     s: oracle.Settings,
 ) -> Iterator[str]:
-    """Every version that any scorer held is the fold at that version, and so is every answer."""
+    """Compare every version that a scorer held, and every answer, with the fold at that version."""
     weights = {version: oracle.published(fold.state, s) for version, fold in folds.items()}
     for seen in replicas:
         where = f"{seen.scorer} version {seen.version}"
@@ -149,7 +147,7 @@ def replica_differences(
 
 
 def parse_witness(scorer: str, text: str) -> tuple[list[ReplicaSeen], list[AnswerSeen]]:
-    """What a witness wrote; a last line that a kill has cut off does not count."""
+    """Parse what a witness wrote; a last line that a kill has cut off is ignored."""
     replicas, answers = [], []
     whole = text[: text.rfind("\n") + 1]
     for line in whole.splitlines():

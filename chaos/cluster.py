@@ -1,7 +1,6 @@
-"""Three brokers, each reached by every kind of role through a proxy of its own.
+"""Three brokers, each reached by every kind of role through a proxy of its own, so that each can be cut off alone.
 
-In: a machine that can run Kafka. Out: addresses, brokers that are killed and come back, networks that are cut.
-This file must never let traffic among the brokers pass a proxy: only roles are cut off.
+Traffic among the brokers passes no proxy: only roles are cut off.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tests.kafka_broker.broker import Broker, JavaNode
 
 NODES = 3
 LISTENERS = ("JOINER0", "JOINER1", "LEARNER", "STANDBY", "SCORER")
-"""Whose way to the brokers can be cut alone."""
+"""The listeners whose connections can be cut separately."""
 
 
 class Cluster:
@@ -62,24 +61,24 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """The brokers without a proxy between, for who looks on."""
+        """The addresses of the brokers without proxies, for observers."""
         return self._broker.bootstrap
 
     def address(self, listener: str) -> str:
-        """The brokers by way of the proxies of a listener."""
+        """The addresses of the proxies of a listener."""
         return ",".join(f"{HOST}:{self._proxies[listener, node].port}" for node in self._numbers)
 
     def set_network(self, listener: str, mode: Mode, nodes: tuple[int, ...] = (1, 2, 3)) -> None:
-        """What becomes of a listener's connections to some brokers."""
+        """Set the mode of a listener's proxies to some brokers."""
         for node in nodes:
             self._proxies[listener, node].set_mode(mode)
 
     def running(self, node: int) -> bool:
-        """Whether a broker lives."""
+        """Whether a broker runs."""
         return self._broker.nodes[node - 1].running()
 
     def kill(self, node: int) -> None:
-        """kill -9 of a broker; its data stay."""
+        """Kill a broker with kill -9; its data stay."""
         self._broker.nodes[node - 1].kill()
 
     def restart(self, node: int) -> None:
@@ -88,11 +87,11 @@ class Cluster:
             self._broker.nodes[node - 1].start()
 
     def hang(self, node: int) -> None:
-        """SIGSTOP of a broker."""
+        """Stop a broker with SIGSTOP."""
         self._broker.nodes[node - 1].signal(signal.SIGSTOP)
 
     def wake(self, node: int) -> None:
-        """SIGCONT of a broker."""
+        """Continue a broker with SIGCONT."""
         self._broker.nodes[node - 1].signal(signal.SIGCONT)
 
     def heal(self) -> None:
@@ -117,9 +116,9 @@ class Cluster:
         return len(found.brokers) == len(self._numbers) and all(len(p.isrs) == len(p.replicas) for p in partitions)
 
     def controller(self) -> tuple[int, int]:
-        """Number of the broker that is the active controller, and its term; (0, 0) where it cannot be told.
+        """The number of the broker that is the active controller, and its term; (0, 0) if that cannot be told.
 
-        As the brokers have it on disk, which a client cannot ask for.
+        Read from the disks of the brokers: a client cannot ask for it.
         """
         votes = [vote for node in self._broker.nodes if isinstance(node, JavaNode) and (vote := _vote(node))]
         return max(votes, key=lambda vote: vote[1], default=(0, 0))
@@ -130,7 +129,7 @@ class Cluster:
 
 
 def _vote(node: JavaNode) -> tuple[int, int] | None:
-    """Leader and term as a node has noted them."""
+    """The leader and the term, as a node has them on disk."""
     file = node.folder / "data" / "__cluster_metadata-0" / "quorum-state"
     try:
         state = json.loads(file.read_text(encoding="utf-8"))

@@ -1,7 +1,6 @@
-"""A disk for the learner's state that can be full, and states that can be damaged.
+"""A disk of bounded size for the learner's state, if this machine can mount one, and damage to states.
 
-In: a folder. Out: a file system of bounded size, where this machine lets us mount one.
-This file must never leave a mount behind, nor fill a disk that is not its own.
+Nothing else is filled, and no mount is left behind.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Disk:
-    """A small disk at `path`; `bounded` tells whether it can be filled."""
+    """A small disk at `path`. bounded: whether its size is limited, so that it can be filled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -25,7 +24,7 @@ class Disk:
         self.bounded = _mount(path)
 
     def fill(self) -> None:
-        """Take all the room there is."""
+        """Fill the disk."""
         if not self.bounded:
             return
         with (self.path / FILLER).open("ab", buffering=0) as file:
@@ -37,11 +36,11 @@ class Disk:
                     size //= 2
 
     def free(self) -> None:
-        """Give it back."""
+        """Free the disk again."""
         (self.path / FILLER).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Take the disk away, with all that is on it."""
+        """Remove the disk with its content."""
         take_away(self.path)
 
 
@@ -60,7 +59,7 @@ def _mount(path: Path) -> bool:
 
 
 def damage(state_dir: Path, rng: random.Random) -> str:
-    """Flip a byte in a file of a state directory, or cut a file short; what was done, "" where there is none."""
+    """Flip a byte in a file of a state directory, or cut a file short. Returns what was done, "" without a file."""
     files = sorted(
         file for file in state_dir.rglob("*") if file.is_file() and file.stat().st_size > 0 and file.name != "LOCK"
     )

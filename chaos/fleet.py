@@ -1,7 +1,6 @@
-"""The processes of a schedule by slot: who runs, who is started again and when.
+"""The processes of a schedule by slot: joiners, learners and scorers that are started again when they end.
 
-In: a site, a cluster. Out: joiners, learners and scorers that are started again when they end, as a supervisor would.
-This file must never decide on a fault, and never hide that a role has ended by itself.
+It restarts them as a supervisor would. It decides on no fault, and reports every role that has ended by itself.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ CLIENT = {
 START_AGAIN_S = 0.3
 STOP_S = 60.0
 MAY_END_WITH = {kind.exit_code for kind in (RetryLater, BrokerUnreachable, Fenced, StateInUse)}
-"""Codes after which a supervisor starts a role again: it was fenced, or asks for a later try."""
+"""Exit codes after which a supervisor restarts a role: it was fenced, or asks to try again later."""
 
 
 @dataclass
 class Slot:
-    """A place for one process. `start_s` is when the next one is due; None where none is."""
+    """A slot for one process. start_s: when the next one is to be started, None if none is."""
 
     name: str
     command: list[str]
@@ -58,17 +57,17 @@ class Slot:
 
     @property
     def alive(self) -> bool:
-        """Whether its process lives."""
+        """Whether its process runs."""
         return self.process is not None and self.process.alive
 
 
 class Fleet:
-    """All slots of a schedule. `tend` it often."""
+    """All slots of a schedule. `tend` must be called often."""
 
     def __init__(
         self, site: Site, cluster: Cluster, folder: Path, disk: Path, *, learner_is_standby: bool = False
     ) -> None:
-        """disk: where the learner's state is; that of a standby and of witnesses is in `folder`."""
+        """disk: for the learner's state. folder: for the state of a standby and the files of witnesses."""
         self.site = site
         self.state_dir = disk / "state"
         self.standby_dir = folder / "standby"
@@ -78,21 +77,21 @@ class Fleet:
             "standby": ["learn", "--standby"],
         }
         self.ended: list[str] = []
-        """Roles that ended by themselves in a way that no supervisor should have to mend."""
+        """Roles that ended by themselves with another exit code."""
         self._cluster = cluster
         self._folder = folder
         self.slots: dict[str, Slot] = {}
         self.keys: list[int] = []
-        """What the witnesses ask for."""
+        """The keys that the witnesses ask for."""
         self._twins: list[Slot] = []
 
     def add(self, name: str) -> Slot:
-        """A slot, due to start at once."""
+        """Add a slot whose process starts at once."""
         self.slots[name] = Slot(name, self.command(name))
         return self.slots[name]
 
     def command(self, name: str, **changes: Tree) -> list[str]:
-        """What to run in a slot; `changes` are sections of the configuration."""
+        """The command line of a slot. changes: sections of the configuration."""
         kind = name.split("-")[0]
         if kind == "scorer":
             return [sys.executable, "-m", "chaos.witness", str(self._folder / f"{name}.task")]
@@ -114,7 +113,7 @@ class Fleet:
         return path
 
     def tend(self) -> None:
-        """Start what is due; note what has ended by itself, and start it again soon."""
+        """Start what is due. Note the processes that have ended by themselves, and plan their restart."""
         now_s = time.monotonic()
         for slot in [*self.slots.values(), *self._twins]:
             if slot.start_s is not None and not slot.alive and now_s >= slot.start_s:
@@ -123,7 +122,7 @@ class Fleet:
                 self._note_end(slot)
 
     def start(self, slot: Slot) -> Process:
-        """Start its process now."""
+        """Start the process of a slot now."""
         slot.start_s = None
         slot.starts += 1
         log_file = self._folder / f"{slot.name}-{slot.starts}.log"
@@ -134,14 +133,15 @@ class Fleet:
         return slot.process
 
     def _write_task(self, slot: Slot) -> None:
-        """Each witness writes to a file of its own, so that no kill can tear another's lines."""
+        """Write the task of a witness. Each process has a file of its own, so that no kill tears the lines of
+        another."""
         base = self._folder / f"{slot.name}.base"
         task: dict[str, Any] = json.loads(base.read_text(encoding="utf-8"))
         task["out"] = str(self.witness_file(slot.name, slot.starts))
         Path(slot.command[-1]).write_text(json.dumps(task), encoding="utf-8")
 
     def prepare_scorer(self, name: str, keys: list[int]) -> None:
-        """What a witness in this slot is to follow, and to ask for."""
+        """Set what a witness in this slot follows, and what it asks for."""
         self.keys = keys
         kafka = {
             "bootstrap.servers": self._cluster.address(LISTENER_OF[name]),
@@ -164,7 +164,7 @@ class Fleet:
             self.ended.append(f"{slot.name} ended by itself with exit code {code}:\n{process.last_lines(3)}")
 
     def kill(self, name: str, start_after_s: float) -> bool:
-        """kill -9, and when to start again; whether a process that lived was ended by it."""
+        """Kill a process with kill -9, and plan its restart. Returns whether it was running."""
         slot = self.slots[name]
         killed = slot.process is not None and slot.process.kill()
         slot.process = None
@@ -172,19 +172,19 @@ class Fleet:
         return killed
 
     def stop(self, name: str, start_after_s: float | None) -> None:
-        """SIGTERM; a role that does not stop in time, or stops with an error, is noted."""
+        """Stop a process with SIGTERM; note a role that does not stop in time, or stops with an error."""
         self.stop_all([name])
         self.slots[name].start_s = None if start_after_s is None else time.monotonic() + start_after_s
 
     def stop_all(self, names: Sequence[str]) -> None:
-        """SIGTERM to all of them, then wait for each; none is started again."""
+        """Send SIGTERM to all processes and wait for each; none is started again."""
         told = [(name, self.slots[name].process) for name in names]
         may_end_with = {}
         for name, process in told:
             self.slots[name].start_s = None
             self.slots[name].process = None
             if process is not None and process.alive:
-                # One that has not said anything yet is still being loaded, and ends as the signal has it.
+                # A process that has logged nothing yet is still loading, and the signal itself ends it.
                 may_end_with[name] = {0, *MAY_END_WITH} | (set() if process.log else {-signal.SIGTERM})
                 process.tell_to_stop()
         for name, process in told:
@@ -197,25 +197,25 @@ class Fleet:
                 self.ended.append(f"{name} told to stop ended with {code}:\n{process.last_lines(3)}")
 
     def start_twin(self, name: str, **changes: Tree) -> Slot:
-        """A second process of a slot."""
+        """Start a second process of a slot."""
         twin = Slot(f"{name}-twin-{len(list(self._folder.glob('*.yaml')))}", self.command(name, **changes))
         self.start(twin)
         self._twins.append(twin)
         return twin
 
     def end_twin(self, twin: Slot) -> None:
-        """kill -9 of a second process, if it still lives."""
+        """Kill the second process of a slot with kill -9, if it still runs."""
         if twin in self._twins:
             self._twins.remove(twin)
         if twin.process is not None:
             twin.process.kill()
 
     def hang(self, name: str) -> None:
-        """SIGSTOP."""
+        """Stop the process of a slot with SIGSTOP."""
         self._signal(name, signal.SIGSTOP)
 
     def wake(self, name: str) -> None:
-        """SIGCONT."""
+        """Continue the process of a slot with SIGCONT."""
         self._signal(name, signal.SIGCONT)
 
     def _signal(self, name: str, number: int) -> None:
@@ -224,7 +224,7 @@ class Fleet:
             process.signal(number)
 
     def heal(self) -> None:
-        """End the twins, wake whoever hangs, and start whoever is away, now."""
+        """End all second processes, continue stopped ones, and start missing ones, now."""
         for twin in list(self._twins):
             self.end_twin(twin)
         for slot in self.slots.values():
@@ -247,19 +247,19 @@ class Fleet:
         return damage(self.state_dir, rng)
 
     def listener(self, name: str) -> str:
-        """Whose way to the brokers a slot uses."""
+        """The listener that a slot connects to."""
         return LISTENER_OF[name]
 
     def witness_file(self, name: str, start: int) -> Path:
-        """What the witness of a slot writes that was started as this one."""
+        """The file of the witness of a slot, by the number of its start."""
         return self._folder / f"{name}-{start}.jsonl"
 
     def witnessed(self, name: str) -> list[Path]:
-        """What the witnesses of a slot have written."""
+        """The lines that all witnesses of a slot have written."""
         return sorted(self._folder.glob(f"{name}-*.jsonl"))
 
     def logs(self, lines: int = 8) -> str:
-        """The end of the last logs of each slot."""
+        """The last lines of the log of each slot."""
         told = []
         for slot in self.slots.values():
             for file in slot.log_files[-2:]:
@@ -268,7 +268,7 @@ class Fleet:
         return "\n".join(told)
 
     def close(self) -> None:
-        """kill -9 of everything that still runs."""
+        """Kill everything that still runs."""
         for slot in [*self.slots.values(), *self._twins]:
             if slot.process is not None:
                 slot.process.kill()

@@ -1,7 +1,7 @@
-"""What a schedule has left in topics, state directories and witnesses' files, brought before `chaos.check`.
+"""Collects what a schedule has left in topics, state directories and witnesses' files, and compares it by
+`chaos.check`.
 
-In: a site whose roles have stopped, the files of its scorers. Out: what differs.
-This file must never change what it reads; the learner that it loads the state with publishes nothing.
+Nothing that is read is changed: the learner that loads the state publishes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def keys_of(scenario: Scenario) -> list[int]:
 
 
 def last_version(fleet: Fleet, name: str) -> int:
-    """The last version that the witness which runs in this slot has written down; -1 before the first."""
+    """The last version that the present witness of this slot has written down; -1 before the first."""
     slot = fleet.slots[name]
     file = fleet.witness_file(name, slot.starts)
     if not slot.alive or not file.exists():
@@ -53,7 +53,7 @@ def last_version(fleet: Fleet, name: str) -> int:
 
 
 def verdict(site: Site, fleet: Fleet, result: Result) -> list[str]:
-    """Everything that differs, none where all is as it must be."""
+    """All differences; empty if everything is as it must be."""
     problems = list(_input_differences(site))
     if problems:
         return problems
@@ -81,7 +81,7 @@ def _input_differences(site: Site) -> list[str]:
 
 
 def _by_log_time(site: Site) -> tuple[list[loop.Joined], list[str]]:
-    """The log beside what log time alone makes of the inputs."""
+    """Compare the log with what the oracle makes of the inputs by log time alone."""
     made = site.scenario
     joined = made.expected()
     problems: list[str] = []
@@ -97,7 +97,7 @@ def _by_log_time(site: Site) -> tuple[list[loop.Joined], list[str]]:
 
 
 def _by_clock(site: Site) -> tuple[list[loop.Joined], list[str]]:
-    """The log beside what the oracle makes of the inputs with the positions of each mark."""
+    """Compare the log with what the oracle makes of the inputs with the positions of each mark."""
     s, marks = site.scenario.settings, site.marks()
     problems: list[str] = []
     given = [[loop.Mark(m.first_tick, m.last_tick, m.next_impression, m.click_cursor) for m in part] for part in marks]
@@ -116,7 +116,7 @@ def _by_clock(site: Site) -> tuple[list[loop.Joined], list[str]]:
 
 
 def balance_of(marks: list[list[Mark]]) -> Balance:
-    """The sums of accepted marks."""
+    """The sums of the counts of accepted marks."""
     balance = Balance()
     for mark in chain.from_iterable(marks):
         balance.add(mark)
@@ -124,7 +124,7 @@ def balance_of(marks: list[list[Mark]]) -> Balance:
 
 
 def _learner_differences(site: Site, fleet: Fleet, model: loop.Fold) -> list[str]:
-    """The state directory that the faults have left, and an undisturbed learner on an empty one."""
+    """Compare the state directory after the faults with that of an undisturbed learner."""
     problems: list[str] = []
     whose = [("the learner", fleet.state_dir), ("an undisturbed learner", site.folder / "undisturbed")]
     if "standby" in fleet.slots:
@@ -140,7 +140,7 @@ def _learner_differences(site: Site, fleet: Fleet, model: loop.Fold) -> list[str
 
 
 def _audit_findings(site: Site) -> list[str]:
-    """What `stream-learner audit --replay` says of the topics, nothing where they are sound."""
+    """The findings of `stream-learner audit --replay` about the topics; empty if they are sound."""
     found = audit.audit(site.config, AuditRequest(replay=True))
     told = [f"audit: {finding}" for finding in found["findings"][:MOST_FINDINGS]]
     error = audit.verdict(found)
@@ -148,7 +148,7 @@ def _audit_findings(site: Site) -> list[str]:
 
 
 def _scorer_differences(site: Site, fleet: Fleet, examples: list[loop.Example], result: Result) -> list[str]:
-    """Every version of every witness, the last one among them."""
+    """Compare every version of every witness; the last version must be among them."""
     replicas: list[check.ReplicaSeen] = []
     answers: list[check.AnswerSeen] = []
     problems: list[str] = []

@@ -1,8 +1,5 @@
-"""Where in its life a process is, seen from outside: its log, its open files, what scorers serve.
-
-In: a slot's process. Out: whether it is where a kill is aimed at, and what to call that.
-This file must never ask a role itself.
-"""
+"""Tells from outside the phase of life a process is in, by its log, its open files and what scorers serve; and aims
+kills at phases."""
 
 from __future__ import annotations
 
@@ -25,24 +22,24 @@ CHECKPOINT_S = 1.0
 PATIENCE_S = 60.0
 """How long a kill waits for a process."""
 READY_PATIENCE_S = 6.0
-"""How long it waits for its phase once the process is ready: nothing is published where nothing is learned."""
+"""How long it waits for its phase when the process is ready: without new examples nothing is published."""
 
 
 def since_s(process: Process, events: tuple[str, ...]) -> float | None:
-    """When the last of these events was seen in its log, None before the first."""
+    """The time when the last of these events was seen in a process's log, None before the first."""
     seen = [at for event in events if (at := process.seen_s(event)) is not None]
     return max(seen, default=None)
 
 
 def begun(process: Process, kind: str) -> bool:
-    """Whether it has come further than loading programs: it works on recovery, or is beyond."""
+    """Whether a process has finished loading the program: it is in recovery, or further."""
     if kind in ("learner", "standby"):
         return process.has_open(LOCK) or since_s(process, READY[kind]) is not None
     return since_s(process, BEGUN[kind]) is not None
 
 
 class AimedKill:
-    """A kill that waits for its phase. `is_due` when the process is there, or has not come there for long."""
+    """A kill that waits until its process is in a certain phase, or until its patience is over."""
 
     def __init__(self, fleet: Fleet, step: Step) -> None:
         self.step = step
@@ -73,7 +70,7 @@ class AimedKill:
         )
 
     def _meet(self, process: Process) -> None:
-        """Another process than before: what was known of that one counts no more."""
+        """Note that another process runs in the slot; what was known of the one before is dropped."""
         self._process, self._due_s, self._met_s = process, None, time.monotonic()
         self._checkpoint_s = process.seen_s("checkpoint")
         self._version = _served(self._fleet)
@@ -89,7 +86,7 @@ class AimedKill:
         return aim in ("recovered", "steady") or process.seen_s("checkpoint") != self._checkpoint_s
 
     def phase(self) -> str:
-        """What the process is doing: "start-up", "recovery", the phase aimed at, or "steady"."""
+        """The phase that the process is in: "start-up", "recovery", the phase aimed at, or "steady"."""
         process = self._fleet.slots[self.step.slot].process
         if process is None or not begun(process, self._kind):
             return "start-up"
@@ -104,7 +101,7 @@ def _served(fleet: Fleet) -> int:
 
 
 def _further_s(step: Step) -> float:
-    """How long to wait after the event that the phase is recognised by."""
+    """How long to wait after the event by which the phase is recognised."""
     if step.aim == "checkpoint":
         return CHECKPOINT_S * (0.97 + 0.1 * step.wait_s)
     if step.aim in ("after-checkpoint", "publication"):

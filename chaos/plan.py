@@ -1,8 +1,4 @@
-"""What goes wrong when: a schedule of faults as a pure function of its seed.
-
-In: a seed, the number of the schedule, how many kills it has. Out: a `Plan`: the traffic and its steps in order.
-This file must never look at a clock or at what happens when the plan is carried out.
-"""
+"""A schedule of faults as a pure function of its seed and number."""
 
 from __future__ import annotations
 
@@ -17,9 +13,9 @@ SCORERS = ("scorer-0", "scorer-1")
 SLOTS = (*JOINERS, "learner", *SCORERS)
 STANDBY = "standby"
 LEARNERS = ("alone", "beside a standby", "two standbys")
-"""Whether the learner has a standby, and whether it is one itself."""
+"""The ways to run learners: alone, beside a standby, or two standbys."""
 BY_LOG_TIME = ("everything", "traffic", "disorder", "duplicates", "late_and_orphans", "edges", "bad_records", "rich")
-"""Scenarios of `tests.scenarios`; clocks step in two of them, and events are repeated in most."""
+"""Scenarios of `tests.scenarios`. In two of them clocks jump; in most of them events are repeated."""
 
 AIMS = {
     "joiner": ("steady",),
@@ -35,13 +31,13 @@ AGAIN: dict[str, tuple[tuple[str, ...], ...]] = {
     "standby": ((), ("recovery",)),
     "scorer": ((), ("recovery",)),
 }
-"""The kills that follow at once, while the process recovers from the first."""
+"""The phases of kills that follow at once, while the process recovers from the first."""
 
 SHARE_OF_KILLS = {"joiner-0": 3, "joiner-1": 3, "learner": 6, STANDBY: 3, "scorer-0": 2, "scorer-1": 1}
 
 
 class Fault(Enum):
-    """What is done. All but KILL are undone by the end of the schedule, most after `lasts_s`."""
+    """The kinds of faults. All but KILL are undone at the end of the schedule, most after `lasts_s`."""
 
     KILL = "kill -9"
     LOSE_STATE = "state directory lost"
@@ -68,9 +64,9 @@ KILLS = (Fault.KILL, Fault.LOSE_STATE, Fault.DAMAGE_STATE)
 class Step:
     """One fault.
 
-    slot: which process; "" for brokers. after_s: how long after the step before. aim: the phase that a kill waits for,
-    and wait_s how much longer. lasts_s: until what was killed is started again, or what was cut is whole. nodes: which
-    brokers.
+    slot: the process, "" for brokers. after_s: the time since the step before. aim: the phase that a kill waits for;
+    wait_s: the time that it waits within the phase. lasts_s: the time until the process is started again, or the
+    connection is open. nodes: the brokers.
     """
 
     fault: Fault
@@ -90,7 +86,7 @@ class Step:
 @dataclass(frozen=True)
 class Plan:
     """A schedule. bounded: whether learners keep their models in RocksDB, with `learner.memory`. repeats: stretches of
-    the traffic that are sent twice, as shares of it: from, to, sent again at.
+    the traffic that are sent twice, as shares of it: from, to, and where they are sent again.
     """
 
     seed: int
@@ -106,30 +102,30 @@ class Plan:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Which processes there are."""
+        """The slots of the processes."""
         return SLOTS if self.learners == LEARNERS[0] else (*SLOTS, STANDBY)
 
     @property
     def kills(self) -> int:
-        """How many processes of roles it kills."""
+        """The number of processes of roles that the schedule kills."""
         return sum(step.fault in KILLS for step in self.steps)
 
     @property
     def name(self) -> str:
-        """What to call it in a line."""
+        """Its name in a line of output."""
         how = "by the clock" if self.by_clock else "by log time"
         memory = ", learner.memory" if self.bounded else ""
         return f"schedule {self.number}: {self.scenario}, {how}, learner {self.learners}{memory}, {self.kills} kills"
 
 
 def sizes(kills: int) -> list[int]:
-    """How many kills each schedule of a run has."""
+    """The number of kills of each schedule of a run."""
     whole, rest = divmod(kills, KILLS_PER_SCHEDULE)
     return [KILLS_PER_SCHEDULE] * whole + ([rest] if rest else [])
 
 
 def plan_of(seed: int, number: int, kills: int = KILLS_PER_SCHEDULE) -> Plan:
-    """The schedule of this number of the run with this seed."""
+    """The schedule with this number in the run with this seed."""
     rng = random.Random(f"{seed}/{number}")
     by_clock = number % 5 == 4
     scenario = "late_and_orphans" if by_clock else BY_LOG_TIME[(number - number // 5 + seed) % len(BY_LOG_TIME)]
@@ -159,7 +155,7 @@ def _repeats(rng: random.Random) -> Iterator[tuple[float, float, float]]:
 
 
 def _kills(rng: random.Random, kills: int, learners: str) -> Iterator[list[Step]]:
-    """Groups that belong together: recovery is where a process is that has just been killed."""
+    """The kills, in groups: the further kills of a group meet the process while it recovers from the first."""
     left = kills
     shares = {slot: share for slot, share in SHARE_OF_KILLS.items() if slot != STANDBY or learners != LEARNERS[0]}
     while left:
@@ -180,7 +176,7 @@ def _kill(rng: random.Random, slot: str, aim: str) -> Step:
 
 
 def _others(rng: random.Random, number: int, learners: str) -> Iterator[Step]:
-    """Between the kills: networks, brokers, members that come and go."""
+    """The faults between the kills: of networks and brokers, and of members that come and go."""
     node = rng.randrange(1, 4)
     nodes: tuple[int, ...]
     for fault in rng.sample([Fault.CUT, Fault.STALL, Fault.MUTE], 2):

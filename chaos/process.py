@@ -1,7 +1,6 @@
-"""One process of a role: started, watched from outside, hung, killed.
+"""One process of a role: started, watched from outside, stopped, killed.
 
-In: a command, a file for its log. Out: whether it lives, what it has said, which files it has open.
-This file must never leave a process behind, nor touch one that it did not start.
+Only processes started here are touched, and none is left behind.
 """
 
 from __future__ import annotations
@@ -43,21 +42,21 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it lives; negative where a signal has ended it."""
+        """The exit code: None while it runs, negative if a signal has ended it."""
         return self._process.poll()
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is running."""
         return self.exit_code is None
 
     @property
     def log(self) -> str:
-        """What it has said so far."""
+        """Its log so far."""
         return self.log_file.read_text(encoding="utf-8", errors="replace")
 
     def seen_s(self, event: str) -> float | None:
-        """When this event was last found in its log (monotonic); None before."""
+        """The time when this event was last found in its log, by the monotonic clock; None before."""
         self._read_on()
         return self._seen.get(event)
 
@@ -80,32 +79,32 @@ class Process:
             return False
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it lives."""
+        """Send it a signal, if it runs."""
         if self.alive:
             os.killpg(self.pid, number)
             self.hung = number == signal.SIGSTOP or (self.hung and number != signal.SIGCONT)
 
     def kill(self) -> bool:
-        """kill -9; whether it was this that ended it."""
+        """Kill it with kill -9. Returns whether that ended it."""
         if not self.alive:
             return False
         self.signal(signal.SIGKILL)
         return self._process.wait() == -signal.SIGKILL
 
     def tell_to_stop(self) -> None:
-        """SIGTERM; it must not hang."""
+        """Send SIGTERM. The process must not be stopped by SIGSTOP."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
 
     def wait(self, patience_s: float) -> int | None:
-        """Wait for one that was told to stop; its exit code, None where it does not."""
+        """Wait until it has stopped. Returns its exit code, None if it does not stop in time."""
         try:
             return self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
             return None
 
     def last_lines(self, count: int = 8) -> str:
-        """The end of its log."""
+        """The last lines of its log."""
         return "\n".join(line[:400] for line in self.log.splitlines()[-count:])
 
 

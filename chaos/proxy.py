@@ -1,7 +1,6 @@
 """A network that can be cut: TCP proxies on loopback between the roles and the brokers.
 
-In: the port of a broker's listener. Out: a port that leads to it, and can be cut, stalled or made mute.
-This file must never change a byte that passes, nor let one pass out of order.
+No byte is changed, and all bytes stay in order.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ T = TypeVar("T")
 
 
 class Mode(Enum):
-    """What becomes of connections.
+    """The treatment of connections by a proxy.
 
-    OPEN: everything passes. CUT: connections are reset, and new ones at once. STALL: nothing passes; all of it does
-    when the proxy is open again. MUTE: requests reach the broker, and its answers are lost; such a connection is reset
-    when the proxy is open again.
+    OPEN: everything passes. CUT: connections are reset, and so is each new one. STALL: nothing passes until the proxy
+    is open again; then all of it does. MUTE: requests reach the broker, but its answers are lost; such a connection is
+    reset when the proxy is open again.
     """
 
     OPEN = "open"
@@ -45,11 +44,11 @@ class Proxy:
         self._server: asyncio.Server | None = None
 
     def set_mode(self, mode: Mode) -> None:
-        """Change what becomes of connections, those that there are included; it holds when this returns."""
+        """Set the mode, for existing connections too. It is in effect when this returns."""
         self._network.run(self._change(mode))
 
     async def listen(self) -> None:
-        """In the network's thread: take a free port."""
+        """Listen on a free port. Called in the network's thread."""
         self._server = await asyncio.start_server(self._accept, HOST, 0)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
@@ -78,7 +77,7 @@ class Proxy:
             self._links.discard(link)
 
     def close(self) -> None:
-        """In the network's thread: let go of the port and all connections."""
+        """Close the port and all connections. Called in the network's thread."""
         if self._server is not None:
             self._server.close()
         for link in list(self._links):
@@ -132,7 +131,7 @@ class _Link:
             return
 
     def reset(self) -> None:
-        """Break it off, on both sides."""
+        """Reset the connection on both sides."""
         self._may_pass.set()
         self._near[1].transport.abort()
         self._far[1].transport.abort()
@@ -161,7 +160,7 @@ class Network:
         return proxy
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something in the network's thread, and wait for it."""
+        """Call a function in the network's thread, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:

@@ -1,7 +1,4 @@
-"""What became of one schedule.
-
-In: what the schedule counts while it runs, and what is found to differ at its end. Out: a `Result`.
-"""
+"""The result of one schedule."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from chaos.plan import Plan
 
 @dataclass
 class Result:
-    """What became of a schedule. kills: slot and phase of each; faults: how often each happened."""
+    """The result of a schedule. kills: slot and phase of each. faults: the number of each kind."""
 
     plan: Plan
     kills: list[tuple[str, str]] = field(default_factory=list)

@@ -1,7 +1,6 @@
-"""All schedules of a run, one after the other on one cluster, and what is said about them.
+"""All schedules of a run, one after another on one cluster, with lines of output, sums and the exit code.
 
-In: a number of kills and a seed. Out: lines while it goes on, sums at the end, the exit code.
-This file must never count a kill as equal whose schedule was not.
+The kills of a schedule count as equal only if the whole schedule ended equal.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FOLDER = "stream-learner-chaos-"
 
 
 def plans_of(kills: int, seed: int, only: int | None = None) -> list[Plan]:
-    """The schedules of a run; `only` the one of this number."""
+    """The plans of a run. only: the number of a single one."""
     plans = [plan_of(seed, number, size) for number, size in enumerate(sizes(kills))]
     if only is not None:
         alone = plan_of(seed, only, min(kills, KILLS_PER_SCHEDULE))
@@ -40,7 +39,7 @@ def plans_of(kills: int, seed: int, only: int | None = None) -> list[Plan]:
 
 
 def command(plan: Plan) -> str:
-    """What runs this schedule alone."""
+    """The command that runs this schedule alone."""
     kills = f" --kills {plan.kills}" if plan.kills < KILLS_PER_SCHEDULE else ""
     return f'make chaos ARGS="--seed {plan.seed} --schedule {plan.number}{kills}"'
 
@@ -53,21 +52,21 @@ class Progress:
         self._began_s = time.monotonic()
 
     def step(self, text: str) -> None:
-        """What has just been done; overwritten by the next."""
+        """Show a step, which the next one overwrites."""
         if self._live:
             width = shutil.get_terminal_size().columns - 1
             sys.stderr.write(f"\r\x1b[2K{text[:width]}")
             sys.stderr.flush()
 
     def line(self, text: str) -> None:
-        """Something that stays."""
+        """Print a line that stays."""
         self.step("")
         sys.stderr.write(f"[{time.monotonic() - self._began_s:6.0f} s] {text}\n")
         sys.stderr.flush()
 
 
 def run(kills: int, seed: int, *, only: int | None = None, as_json: bool = False, patience_s: float = 600.0) -> int:
-    """Carry out the schedules. Returns 0 where all kills were made and everything ended equal."""
+    """Carry out the schedules. Returns 0 if all kills were made and everything ended equal."""
     plans = plans_of(kills, seed, only)
     progress = Progress()
     configure_logging(log_format="json", stream=io.StringIO())
@@ -89,7 +88,7 @@ def run(kills: int, seed: int, *, only: int | None = None, as_json: bool = False
 
 
 def _sweep() -> None:
-    """Take away what runs have left that were killed before they could."""
+    """Remove what earlier runs have left that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
         owner = folder.name[len(FOLDER) :].split("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
@@ -123,7 +122,7 @@ def _keep(result: Result, cluster: Cluster) -> Path:
 
 
 def summary_of(plans: list[Plan], results: list[Result], seconds: float) -> dict[str, Any]:
-    """The run as plain values."""
+    """The summary of a run as plain values."""
     faults: Counter[str] = Counter()
     for result in results:
         faults.update(result.faults)
@@ -147,7 +146,7 @@ def summary_of(plans: list[Plan], results: list[Result], seconds: float) -> dict
 
 
 def _killed(results: list[Result]) -> dict[str, dict[str, int]]:
-    """How many processes of each role were killed in which phase."""
+    """The number of kills by role and phase."""
     found: dict[str, Counter[str]] = {}
     for result in results:
         for slot, phase in result.kills:

@@ -1,7 +1,6 @@
 """Carries out one plan: topics of its own, traffic, roles, faults, and then the comparison.
 
-In: a plan, a cluster. Out: a `Result`: the kills that counted, and what differs at the end.
-This file must never decide what is equal, nor let a fault outlast the schedule.
+No fault outlasts the schedule. What is equal is decided by `chaos.check`.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from tests.kafka_broker.broker import delete_topics
 
 LOOK_S = 0.02
 STEP_S = 1.6
-"""About how long a step takes: the traffic is spread over the steps by this."""
+"""The approximate duration of a step; the traffic is spread over the steps by it."""
 QUIET_SHARE, QUIET_S = 0.3, 4.0
-"""How much of the traffic is left when all faults are over, and how long it takes."""
+"""The share of the traffic that is sent after all faults, and the time for it."""
 PATIENCE_S = 600.0
 LOOK_AHEAD = 7
 SIDE_BY_SIDE = 4
@@ -50,13 +49,13 @@ BY_CLOCK: dict[str, Any] = {
 
 
 class Unfinished(Exception):
-    """A schedule that did not come to its end in time; the message says what was missing."""
+    """A schedule did not end in time; the message says what was missing."""
 
 
 def run_schedule(
     plan: Plan, cluster: Cluster, folder: Path, say: Callable[[str], None], patience_s: float = PATIENCE_S
 ) -> Result:
-    """Carry it out, compare, and take everything away again."""
+    """Carry out a plan, compare, and remove everything."""
     result = Result(plan)
     wait_until(cluster.whole, "the brokers are as they should be", patience_s)
     began_s = time.monotonic()
@@ -91,7 +90,7 @@ def run_schedule(
 
 
 class _Run:
-    """A plan under way."""
+    """A plan that is being carried out."""
 
     def __init__(
         self,
@@ -123,7 +122,7 @@ class _Run:
             fleet.add(name)
 
     def carry_out(self) -> None:
-        """Every step of the plan, about in order: a few kills wait for their phases side by side."""
+        """Do every step of the plan, roughly in order: a few kills wait for their phases side by side."""
         waiting = list(self._plan.steps)
         next_s = time.monotonic()
         while waiting or self._aimed_kills:
@@ -141,7 +140,7 @@ class _Run:
         return due or (time.monotonic() >= next_s and self._next_of(waiting) is not None)
 
     def _next_of(self, waiting: list[Step]) -> Step | None:
-        """The first of the next few steps that no step before it holds up; those of one slot keep their order."""
+        """The first of the next few steps that can be done now; steps of one slot keep their order."""
         busy = {aimed.step.slot for aimed in self._aimed_kills}
         for step in waiting[:LOOK_AHEAD]:
             if step.slot not in busy and not (step.fault in KILLS and len(self._aimed_kills) >= SIDE_BY_SIDE):
@@ -181,7 +180,7 @@ class _Run:
         self._note_done(step)
 
     def _kill(self, aimed: AimedKill) -> None:
-        """Kill it; where it has ended by itself just now, the aimed goes on with the next process of the slot."""
+        """Kill the process; if it has just ended by itself, wait for the next process of the slot."""
         step, phase = aimed.step, aimed.phase()
         if not self._fleet.kill(step.slot, step.lasts_s):
             return
@@ -212,7 +211,7 @@ class _Run:
         return lambda: self._fleet.stop("joiner-2", None)
 
     def _twin(self, step: Step) -> Callable[[], None]:
-        """A joiner of the same id; a learner on the same directory, or one with a directory of its own."""
+        """Start a second joiner of the same id, or a second learner, on the same directory or on one of its own."""
         changes = {}
         if step.slot == "learner" and step.lasts_s > 2.0:
             changes = {"learner": {"state_dir": str(self._fleet.state_dir.parent / "twin")}}
@@ -238,7 +237,7 @@ class _Run:
         return lambda: self._cluster.wake(step.nodes[0])
 
     def come_to_an_end(self) -> None:
-        """Mend everything, send the rest, wait until all of it is learned and served; then stop all roles."""
+        """Undo all faults, send the rest, wait until all of it is learned and served; then stop all roles."""
         self._end_faults()
         self._wait(lambda: self._sender.settled, "every record of the traffic in its topic")
         if self._plan.by_clock:
@@ -266,13 +265,13 @@ class _Run:
             self._wait(self._all_sent, "the rest of the traffic sent")
 
     def _all_sent(self) -> bool:
-        """Send the rest little by little: versions follow each other as they do when nothing happens."""
+        """Send the rest slowly, so that versions follow each other as without faults."""
         quiet = (time.monotonic() - self._healed_s) / QUIET_S
         self._sender.send_share(1.0 if quiet >= 1 else 1.0 - QUIET_SHARE * (1 - quiet))
         return self._sender.sent == sum(map(len, (*self._site.scenario.impressions, *self._site.scenario.clicks)))
 
     def _close_by_clock(self) -> None:
-        """Wait until every click has gone by the clock; stop the joiners, which would go on with empty ticks."""
+        """Wait until the clock has passed every click; stop the joiners, which would go on with empty ticks."""
         scenario, s = self._site.scenario, self._site.scenario.settings
         impressions, clicks = self._sender.sent_of(scenario)
         self._site.scenario = type(scenario)(scenario.name, s, impressions, clicks)
@@ -288,7 +287,7 @@ class _Run:
         heapq.heappush(self._agenda, (time.monotonic() + wait_s, next(self._numbers), end))
 
     def _tend(self) -> None:
-        """What goes on meanwhile: faults end, roles start, traffic flows."""
+        """Do what is due: end faults, start roles, send traffic."""
         while self._agenda and self._agenda[0][0] <= time.monotonic():
             heapq.heappop(self._agenda)[2]()
         self._fleet.tend()
@@ -302,7 +301,7 @@ class _Run:
             self._sender.send_share(share * (1.0 - QUIET_SHARE))
 
     def _wait(self, true: Callable[[], bool], what: str | Callable[[], str]) -> None:
-        """Tend until it is true. Raises Unfinished when the schedule's time is up."""
+        """Do what is due until a condition holds. Raises Unfinished when the schedule's time is over."""
         while True:
             self._tend()
             if true():

@@ -1,8 +1,4 @@
-"""Sends the traffic while faults go on: each partition in its order, each record once.
-
-In: a scenario, brokers that come and go. Out: records in both input topics; how much of it there is.
-This file must never send a record twice by itself, nor give one up.
-"""
+"""Sends the traffic while faults go on: each partition in its order, each record once, and none is given up."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ PROPERTIES = {
 
 
 class TrafficSender:
-    """Both topics of a model. `send` a share of everything, or what has happened by a time."""
+    """Sends both topics of a model, up to a share of everything, or up to a time."""
 
     def __init__(self, bootstrap: str, scenario: Scenario, impressions: str, clicks: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, **PROPERTIES})
@@ -37,7 +33,7 @@ class TrafficSender:
 
     @property
     def sent(self) -> int:
-        """Records given to the producer."""
+        """The number of records handed to the producer."""
         return sum(self._sent)
 
     def send_share(self, share: float) -> None:
@@ -47,7 +43,7 @@ class TrafficSender:
         self._producer.poll(0)
 
     def send_until(self, now_ms: int) -> None:
-        """Send what has happened by this time, in the order of each partition."""
+        """Send the events up to this time, in the order of each partition."""
         for place, (_, _, messages) in enumerate(self._parts):
             up_to = self._sent[place]
             while up_to < len(messages) and messages[up_to].timestamp_ms <= now_ms:
@@ -77,18 +73,18 @@ class TrafficSender:
 
     @property
     def settled(self) -> bool:
-        """Whether everything that was sent is in its topic. Raises RuntimeError where something never will be."""
+        """Whether everything sent is in its topic. Raises RuntimeError if something never will be."""
         self._producer.poll(0)
         if self._failures:
             raise RuntimeError(f"the producer of the traffic has failed: {self._failures[0]}")
         return self.acknowledged == self.sent
 
     def sent_of(self, scenario: Scenario) -> tuple[list[list[scenarios.Message]], list[list[scenarios.Message]]]:
-        """What was sent of each partition of the impressions, and of the clicks."""
+        """The records sent to each partition of the impressions, and of the clicks."""
         sent = [messages[:count] for (_, _, messages), count in zip(self._parts, self._sent, strict=True)]
         return sent[: scenario.partitions], sent[scenario.partitions :]
 
     def close(self) -> None:
-        """Forget what is still under way."""
+        """Close the producer and drop what is not sent yet."""
         self._producer.purge()
         self._producer.flush(1)

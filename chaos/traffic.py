@@ -1,8 +1,5 @@
-"""The traffic of a schedule: a scenario with stretches sent twice, or one that happens now.
-
-In: a plan, the time at which it begins. Out: a `Scenario` whose messages are in the order to send them.
-This file must never send anything, nor look at a clock.
-"""
+"""The traffic of a schedule as a `Scenario`, in the order to send it: a known scenario with stretches sent twice, or
+one of the present time."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ from tests.scenario_events import START_MS, Mix, history, value_of
 from tests.scenarios import Message, Scenario, by_hash, scenario
 
 NOW = Mix(impressions=2_400, gap_ms=60, click_share=0.5, late_share=0.05, orphan_share=0.1, repeat_share=0.05)
-"""About two and a half minutes; a schedule by the clock sends what has happened when it ends."""
+"""Traffic of about two and a half minutes; a schedule by the clock sends the events up to its end."""
 
 LEAD_MS = 30_000
-"""The first event of a history comes this long after its start."""
+"""The time from the start of a history to its first event."""
 
 
 def traffic_of(plan: Plan, now_ms: int) -> Scenario:
-    """Both topics, partition by partition. By log time they end with sentinels; by the clock they begin `now_ms`."""
+    """Both topics, partition by partition. By log time they end with sentinels; by the clock they begin at `now_ms`."""
     if plan.by_clock:
         return _happening(plan, now_ms)
     made = scenario(plan.scenario, plan.partitions, seed=plan.traffic_seed)
@@ -33,7 +30,7 @@ def traffic_of(plan: Plan, now_ms: int) -> Scenario:
 
 
 def _repeated(body: list[Message], repeats: tuple[tuple[float, float, float], ...]) -> list[Message]:
-    """The messages with some stretches once more, later on."""
+    """The messages, with some stretches repeated later."""
     size = len(body)
     again = sorted(((int(at * size), body[int(a * size) : int(b * size)]) for a, b, at in repeats), key=lambda r: r[0])
     out: list[Message] = []

@@ -1,8 +1,7 @@
 """A scorer as a process that writes down what it serves: `python -m chaos.witness TASK` (a JSON object in a file).
 
-In: brokers, a model, its keys. Out: for each version a line with the digest, every weight of the replica, and every
-answer to the same question that readers got meanwhile.
-This file must never judge what it sees: it may be killed at any moment, and what it wrote still holds.
+For each version it writes a line with the digest, every weight of the replica, and every answer that readers got for
+the same request. It may be killed at any moment; complete lines still hold.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ASK_EVERY_S = 0.02
 
 
 class Witness:
-    """Follows a model with the library's `Scorer`; two threads look at it: the one that applies, and a reader."""
+    """Follows a model with the library's `Scorer`. Two threads use it: the one that applies versions, and a reader."""
 
     def __init__(self, task: dict[str, Any], out: IO[str]) -> None:
         self._keys = np.array(task["keys"], np.uint64)
@@ -38,7 +37,7 @@ class Witness:
         )
 
     def _note_version(self, version: int) -> None:
-        """In the thread that applies versions, so that none is applied meanwhile."""
+        """Write a version down. Called in the thread that applies versions, so that none is applied meanwhile."""
         keys, weights = self.scorer.largest_weights(max(1, self.scorer.weights))
         order = np.argsort(keys)
         self._write(
@@ -52,7 +51,7 @@ class Witness:
         )
 
     def run(self) -> None:
-        """Ask again and again, until told to stop."""
+        """Ask again and again until told to stop."""
         with self.scorer:
             get_logger("witness").info("scorer_started")
             ready = False
@@ -79,7 +78,7 @@ class Witness:
             self._out.flush()
 
     def stop(self, *_: object) -> None:
-        """End soon; a signal handler."""
+        """Stop soon; a signal handler."""
         self._stop.set()
 
 
@@ -88,7 +87,7 @@ def _text(values: np.ndarray[Any, Any]) -> str:
 
 
 def main() -> None:
-    """Run until SIGTERM; errors end it with their exit codes, as they end the commands."""
+    """Run until SIGTERM. An error ends the process with its exit code, as for commands."""
     configure_logging(log_format="json", stream=sys.stderr)
     task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     with Path(task["out"]).open("a", encoding="utf-8") as out:

@@ -1,4 +1,6 @@
-"""Who does what the papers say: this project, and where they are installed Vowpal Wabbit and River.
+"""Holds learners against the papers: this project, and Vowpal Wabbit and River where they are installed.
 
-In: laws of the algorithms, each with its source. Out: a table, and by example what each subject did.
+A *law* is a statement of a paper that a program keeps or breaks (`law`, `laws_descent`, `laws_proximal`), a *subject* a
+library held against it (`subject`, `ours`, `wabbit`, `river_subject`). `python -m conformance` makes the table of
+`docs/conformance.md`, with an example for every law that a subject breaks.
 """

@@ -1,8 +1,6 @@
 """Holds every subject against every law: `python -m conformance [--json] [--quick]`.
 
-In: laws, subjects that are installed. Out: a table on stdout, on request `docs/conformance.md`; 1 if this project
-breaks a law.
-This file must never know what a law says.
+It prints a table, or writes `docs/conformance.md`. The exit code is 1 if this project breaks a law.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ OTHERS = (("vowpalwabbit", "conformance.wabbit", "Wabbit"), ("river", "conforman
 LAWS: tuple[Law, ...] = (*laws_proximal.LAWS, *laws_descent.LAWS)
 
 Found = dict[str, dict[str, Finding | None]]
-"""By law and subject; None where it is not offered."""
+"""Findings by law and subject; None if the subject does not offer what the law needs."""
 
 
 def subjects() -> list[Subject]:
-    """This project, and the others that are installed."""
+    """This project, and the other libraries that are installed."""
     found: list[Subject] = [Ours()]
     for package, module, kind in OTHERS:
         try:
@@ -44,7 +42,7 @@ def subjects() -> list[Subject]:
 
 
 def judge(law: Law, subject: Subject) -> Finding | None:
-    """What a law says of a subject, None where it has not what the law speaks of."""
+    """The finding of a law for a subject; None if the subject does not offer what the law needs."""
     try:
         return law.check(subject)
     except NotOffered:
@@ -52,19 +50,19 @@ def judge(law: Law, subject: Subject) -> Finding | None:
 
 
 def held(laws: tuple[Law, ...], who: list[Subject]) -> Found:
-    """Every subject against every law."""
+    """The findings of every law for every subject."""
     return {law.name: {subject.name: judge(law, subject) for subject in who} for law in laws}
 
 
 def word(finding: Finding | None) -> str:
-    """A finding in a table."""
+    """A finding as a word of the table."""
     if finding is None:
         return "–"
     return "yes" if finding.holds else "no"
 
 
 def page(found: Found, who: list[Subject]) -> str:
-    """The table as a page, with an example for every law that somebody breaks."""
+    """The page: the table, with an example for every law that a subject breaks."""
     names = [f"{subject.name} {subject.version}" for subject in who]
     lines = [
         "# Who does what the papers say",
@@ -88,7 +86,7 @@ def page(found: Found, who: list[Subject]) -> str:
 
 
 def show(found: Found, who: list[Subject], console: Console) -> None:
-    """The table on a terminal."""
+    """Print the table."""
     table = Table("law", *(f"{subject.name} {subject.version}" for subject in who))
     for law in LAWS:
         table.add_row(law.name, *(word(found[law.name][subject.name]) for subject in who))

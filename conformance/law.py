@@ -1,8 +1,4 @@
-"""What a law is, and how a subject is held against a paper.
-
-In: a subject. Out: whether the law holds for it, and what was seen.
-This file must never know a subject.
-"""
+"""The types of laws and findings, and how a subject is held against the oracle of a paper."""
 
 from __future__ import annotations
 
@@ -25,7 +21,8 @@ class Finding(NamedTuple):
 
 
 class Law(NamedTuple):
-    """A statement of a paper that a program keeps or breaks. `check` raises NotOffered where it has no subject."""
+    """A statement of a paper that a program keeps or breaks. `check` raises NotOffered if the subject cannot be
+    asked."""
 
     name: str
     says: str
@@ -34,7 +31,7 @@ class Law(NamedTuple):
 
 
 def sparse_problem(rows: int = 200, dimension: int = 8, seed: int = 11) -> list[Example]:
-    """Examples of one to four features of any size and sign, labels -1 and 1, importances between 1/2 and 2."""
+    """Random examples of one to four features of any size and sign, labels -1 and 1, importances between 1/2 and 2."""
     rng = np.random.default_rng(seed)
     examples = []
     for _ in range(rows):
@@ -53,7 +50,7 @@ def paper(algorithm: str, loss: str, dimension: int = 9, **hyper: Any) -> Optimi
 def follows_the_paper(
     subject: Subject, algorithm: str, loss: str, examples: Iterable[Example], **hyper: float
 ) -> Finding:
-    """Whether every margin before its update is the paper's."""
+    """Compare every margin before its update with the paper's."""
     machine, oracle = subject.make(algorithm, loss, **hyper), paper(algorithm, loss, **hyper)
     for number, (x, y, h) in enumerate(examples, 1):
         due, seen = oracle.predict(x), machine.margin(x)
@@ -65,7 +62,7 @@ def follows_the_paper(
 
 
 def close(seen: float, due: float, tolerance: float) -> bool:
-    """Equal but for rounding, relative to 1 or the larger of the two."""
+    """Whether two numbers are equal up to rounding, relative to 1 or the larger of them."""
     return math.isclose(seen, due, rel_tol=tolerance, abs_tol=tolerance)
 
 

@@ -1,7 +1,4 @@
-"""Laws of gradient descent, of importance-aware updates, and of losses.
-
-In: subjects. Out: findings.
-"""
+"""Laws of gradient descent, of importance-aware updates, and of losses."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ def descent(loss: str) -> Law:
 
 
 def first_adagrad_step(subject: Subject) -> Finding:
-    """The current gradient is in the sum it is divided by, so the first step has length eta, whatever the feature."""
+    """The sum of squares includes the current gradient, so the first step has length eta, whatever the feature."""
     steps = []
     for value in (1.0, 1e-3):
         machine = subject.make("adagrad", "logistic", eta=ETA)
@@ -37,13 +34,13 @@ def first_adagrad_step(subject: Subject) -> Finding:
 
 
 def averaged(subject: Subject) -> Finding:
-    """Gradients are taken at w_t, predictions made with the mean."""
+    """Gradients are taken at w_t; predictions use the mean."""
     examples = [example._replace(h=1.0) for example in sparse_problem()]
     return follows_the_paper(subject, "averaged", "logistic", examples, eta=ETA)
 
 
 def replicated(loss: str) -> Law:
-    """The law of importance: a + b at once is a, then b, at a constant rate."""
+    """The law of importance: at a constant rate, importance a + b equals importance a, then b."""
 
     def check(subject: Subject) -> Finding:
         worst = 0.0
@@ -65,7 +62,7 @@ def replicated(loss: str) -> Law:
 
 
 def no_overshoot(subject: Subject) -> Finding:
-    """However important an example, its margin stops where its loss is 0."""
+    """The margin of an example never passes the point where its loss is 0, however large its importance."""
     machine = subject.make("invariant", "hinge", eta=ETA)
     machine.learn({1: 2.0}, 1.0, 1e6)
     seen = machine.margin({1: 2.0})
@@ -91,7 +88,7 @@ def small_steps(subject: Subject) -> Finding:
 
 
 def scale_free(subject: Subject) -> Finding:
-    """The default update does not care for the unit of a feature."""
+    """The default update does not depend on the unit of a feature."""
     one, other = (subject.make("vw", "logistic") for _ in range(2))
     units = {1: 1.0, 2: 1000.0, 3: 0.01}
     worst = 0.0

@@ -1,7 +1,4 @@
-"""Laws of FTRL-Proximal, and the slips that public implementations are known for.
-
-In: subjects. Out: findings.
-"""
+"""Laws of FTRL-Proximal, and the mistakes that public implementations are known for."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ def algorithm_1(subject: Subject) -> Finding:
 
 
 def importance(subject: Subject) -> Finding:
-    """The same with importances: they scale the gradient, which enters n squared."""
+    """All margins of a problem with importances: an importance scales the gradient, whose square enters n."""
     return follows_the_paper(subject, NAME, "logistic", sparse_problem(), **SPARSE)
 
 
 def newest_weights(subject: Subject) -> Finding:
-    """One example is learned; the weight moves at once."""
+    """The weight moves as soon as one example is learned."""
     machine = subject.make(NAME, "logistic", **PLAIN)
     machine.learn({1: 1.0}, 1.0)
     due, seen = float(_after_one({1: 1.0})), weight(machine, 1)
@@ -41,13 +38,13 @@ def _after_one(x: dict[int, float]) -> float:
 
 
 def returns_to_zero(subject: Subject) -> Finding:
-    """A weight that |z| > l1 had made is 0 again as soon as |z| <= l1."""
+    """A weight becomes 0 again as soon as |z| <= l1."""
     machine, oracle = subject.make(NAME, "logistic", **SPARSE), paper(NAME, "logistic", **SPARSE)
     was_set = False
     for y in [1.0] * 6 + [-1.0] * 40:
         machine.learn({1: 1.0}, y)
         oracle.update({1: 1.0}, y)
-        # A further example of another feature: whoever writes weights late has written this one by now.
+        # One more example, of another feature: a program that writes weights late has written this weight by now.
         machine.learn({1: 0.0, 2: 1.0}, 1.0)
         was_set |= oracle.weights()[1] > 0.0
         if was_set and oracle.weights()[1] == 0.0:
@@ -57,7 +54,7 @@ def returns_to_zero(subject: Subject) -> Finding:
 
 
 def shrinks(subject: Subject) -> Finding:
-    """L1 pulls towards 0: its sign is that of z."""
+    """L1 pulls a weight towards 0: the penalty has the sign of z."""
     with_l1, without = (subject.make(NAME, "logistic", **{**PLAIN, "l1": l1}) for l1 in (0.2, 0.0))
     for machine in (with_l1, without):
         for _ in range(5):
@@ -68,7 +65,7 @@ def shrinks(subject: Subject) -> Finding:
 
 
 def restored(subject: Subject) -> Finding:
-    """z and n outlive a restart."""
+    """z and n are kept by a restart."""
     examples = sparse_problem()
     through, broken = (subject.make(NAME, "logistic", **SPARSE) for _ in range(2))
     for number, (x, y, h) in enumerate(examples):
@@ -82,7 +79,7 @@ def restored(subject: Subject) -> Finding:
 
 
 def zeros_change_nothing(subject: Subject) -> Finding:
-    """An example with its zeros written out is the example without them."""
+    """Features with the value 0 change nothing."""
     sparse, dense = (subject.make(NAME, "logistic", **SPARSE) for _ in range(2))
     for x, y, h in sparse_problem():
         sparse.learn(x, y, h)
@@ -93,7 +90,7 @@ def zeros_change_nothing(subject: Subject) -> Finding:
 
 
 def large_gradients(subject: Subject) -> Finding:
-    """n takes the square of the whole gradient, however large; nothing is clipped before."""
+    """n adds the square of the whole gradient, however large: it is not clipped."""
     examples = [({1: 50.0}, 1.0, 3.0), ({1: 1.0}, -1.0, 1.0), ({1: 200.0}, -1.0, 2.0), ({1: 1.0}, 1.0, 1.0)]
     machine, oracle = subject.make(NAME, "logistic", **PLAIN), paper(NAME, "logistic", **PLAIN)
     for x, y, h in examples:

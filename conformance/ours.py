@@ -1,7 +1,4 @@
-"""This project as a subject.
-
-In: algorithms and losses by name. Out: machines over `core.model.fold.Learner`.
-"""
+"""This project as a subject, over `core.model.fold.Learner`."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.subject import Features, Machine
-from figures.play import Player, Rows, keys_of, records
+from figures.play import Player, SparseExamples, keys_of, records
 
 
 class OurMachine:
@@ -30,11 +27,11 @@ class OurMachine:
     def learn(self, x: Features, y: float, h: float = 1.0) -> None:
         """Learn one example."""
         columns = np.array(list(x), np.int64) - 1
-        rows = Rows(np.array([0, len(columns)]), columns, np.array(list(x.values())))
+        rows = SparseExamples(np.array([0, len(columns)]), columns, np.array(list(x.values())))
         self._player.learn(records(rows, np.array([y]), np.array([h])))
 
     def restored(self) -> Machine:
-        """Out of what a checkpoint holds: all rows, and the scalars."""
+        """A machine made of the content of a checkpoint: all rows, and the scalars."""
         learner, other = self._player.learner, OurMachine(self._settings, self._loss)
         fresh = other._player.learner
         for rows in learner.table.items():
@@ -53,5 +50,5 @@ class Ours:
         self.version = version("stream-learner")
 
     def make(self, algorithm: str, loss: str, **hyper: float) -> Machine:
-        """A machine; this project has all that laws ask for."""
+        """A machine; this project offers all that laws need."""
         return OurMachine({"name": algorithm, **hyper}, loss)

@@ -1,7 +1,4 @@
-"""River as a subject.
-
-In: algorithms and losses by name. Out: machines over its linear models.
-"""
+"""River as a subject, over its linear models."""
 
 from __future__ import annotations
 

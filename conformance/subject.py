@@ -1,8 +1,4 @@
-"""What a law asks of a learner, whoever wrote it.
-
-In: nothing. Out: the types that subjects implement and laws use.
-This file must never know a law or a subject.
-"""
+"""The interface that laws use and subjects implement."""
 
 from __future__ import annotations
 
@@ -13,14 +9,14 @@ Features = Mapping[int, float]
 
 
 class NotOffered(Exception):
-    """A subject does not have what a law speaks of; the text says what."""
+    """A subject does not offer what a law needs; the message says what."""
 
 
 class Machine(Protocol):
     """One linear model being learned. Features have numbers from 1; binary labels are -1 and 1."""
 
     def margin(self, x: Features) -> float:
-        """w.x with the weights that the next example would be predicted with."""
+        """w.x with the weights that would predict the next example."""
         ...
 
     def learn(self, x: Features, y: float, h: float = 1.0) -> None:
@@ -28,12 +24,12 @@ class Machine(Protocol):
         ...
 
     def restored(self) -> Machine:
-        """The same machine out of a saved file. Raises NotOffered where there is no such file."""
+        """The machine as read from its saved file. Raises NotOffered if the library has no such files."""
         ...
 
 
 class Subject(Protocol):
-    """A library. `tolerance`: the relative error that its arithmetic excuses."""
+    """A library. tolerance: the relative error that its arithmetic may cause."""
 
     name: str
     version: str

@@ -1,7 +1,4 @@
-"""Vowpal Wabbit as a subject, through its Python package.
-
-In: algorithms and losses by name. Out: machines over a workspace.
-"""
+"""Vowpal Wabbit as a subject, through its Python package."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class WabbitMachine:
         self._workspace.learn(f"{y!r} {h!r} {_text(x)}")
 
     def restored(self) -> Machine:
-        """Out of a saved model; the flags are given again, since it forgets the loss otherwise."""
+        """A machine made of a saved model. The flags are given again, since the file does not keep the loss."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model"
             self._workspace.save(str(path))

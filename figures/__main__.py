@@ -1,7 +1,6 @@
 """Makes the figures of the sources again: `python -m figures [--quick] [name …]`.
 
-In: the modules that `FIGURES` names. Out: `docs/figures.md` with its plots, or with `--quick` the claims alone.
-This file must never measure anything itself.
+It writes `docs/figures.md` with its plots, or with `--quick` prints the claims alone.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def make(name: str, quick: bool) -> Figure:
 
 
 def write(figures: list[Figure]) -> None:
-    """Put the figures into the page, in the place of those of the same name, and draw their plots."""
+    """Write the figures into the page, each over the one of the same name, and draw their plots."""
     page = DOCS / "figures.md"
     sections = _sections(page.read_text("utf-8")) if page.exists() else {}
     for figure in figures:

@@ -1,7 +1,4 @@
-"""The regret bounds of the sources, on random and adversarial games.
-
-In: nothing. Out: the worst share of each bound that a game reached. Gradients have length at most 1.
-"""
+"""The regret bounds of the sources on random and adversarial games. Gradients have length at most 1."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ ROUNDS, QUICK_ROUNDS, DIMENSION, RADIUS = 1000, 200, 3, 2.0
 
 
 def against(w: Vector) -> Vector:
-    """A gradient that punishes the side on which the player stands."""
+    """A gradient against the sign of each of the player's weights."""
     return np.where(w > 0.0, 1.0, -1.0) / math.sqrt(len(w))
 
 
@@ -56,7 +53,7 @@ def on_simplex(game: Game) -> float:
 
 
 class Bound(NamedTuple):
-    """A bound: who plays in how many dimensions, the regret it speaks of, its limit."""
+    """A bound: the player, the dimension, the kind of regret, the limit."""
 
     optimizer: Callable[[int], Mapping[str, Any]]
     dimension: int
@@ -118,7 +115,7 @@ BOUNDS: dict[str, Bound] = {
 
 
 def shares(bound: Bound, rounds: int) -> dict[str, float]:
-    """How much of the bound each game's regret is."""
+    """The regret of each game as a share of the bound."""
     found = {}
     for name, moves in games(bound.dimension, rounds):
         game = play(bound.optimizer(rounds), moves, bound.dimension)

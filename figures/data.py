@@ -1,7 +1,4 @@
-"""Real data, where it is there: beside the project's folder, never in it.
-
-In: names of sets. Out: sparse rows and labels.
-"""
+"""Real data, if it is there: beside the project's folder, never in it."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ class DataMissing(Exception):
 
 
 def libsvm(*names: str) -> tuple[SparseExamples, Vector]:
-    """The rows of files in LIBSVM text, one after the other, and their labels; columns are numbered by appearance."""
+    """The examples of files in LIBSVM text, and their labels. Columns are numbered by first appearance."""
     starts, keys, values, labels, before = [np.zeros(1, np.int64)], [], [], [], 0
     for name in names:
         path = FOLDER / name
@@ -41,12 +38,12 @@ def libsvm(*names: str) -> tuple[SparseExamples, Vector]:
 
 
 def sentiment(domain: str) -> tuple[SparseExamples, Vector]:
-    """Reviews of one domain, all that there are."""
+    """All reviews of one domain."""
     return libsvm(*(f"sentiment/{domain}_{part}.svmlight.gz" for part in ("train", "test")))
 
 
 def of_unit_length(rows: SparseExamples) -> SparseExamples:
-    """The rows divided by their Euclidean length."""
+    """The examples divided by their Euclidean length."""
     lengths = np.sqrt(np.add.reduceat(rows.values**2, rows.start[:-1]))
     lengths[np.diff(rows.start) == 0] = 1.0
     return SparseExamples(rows.start, rows.columns, rows.values / np.repeat(lengths, np.diff(rows.start)))

@@ -1,7 +1,4 @@
-"""The lecture's oscillation: gradients 0.5, -1, +1, -1, ...: whose weights come to rest at 0, and whose do not.
-
-In: nothing. Out: the path of the one weight.
-"""
+"""The lecture's oscillation: gradients 0.5, -1, +1, -1, …; with some optimizers the weight comes to rest at 0."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ def path(optimizer: Mapping[str, Any]) -> Vector:
 
 
 def paths(name: str, sizes: tuple[float, ...], **hyper: float | bool) -> dict[float, Vector]:
-    """Paths by the strength of the L1 penalty."""
+    """The paths of the weight, by the strength of the L1 penalty."""
     return {l1: path({"name": name, "l1": l1, **hyper}) for l1 in sizes}
 
 
@@ -44,7 +41,7 @@ def _drawing(found: Mapping[str, Mapping[float, Vector]]) -> Callable[[Axes], No
 
 
 def run(quick: bool) -> Figure:
-    """Play all of it; it takes seconds, so `quick` is the same."""
+    """Play all of it. It takes seconds, so `quick` changes nothing."""
     every = SMALL + LARGE
     subgradient = paths("l1_subgradient", every, eta=RATE)
     fobos = paths("fobos", every, eta=RATE)

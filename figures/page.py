@@ -1,7 +1,6 @@
-"""A figure as a page shows it: text, tables, plots, and the claims of the sources beside what was seen.
+"""A figure as the page shows it: text, tables, plots, and the claims of the sources beside what was measured.
 
-In: what a figure measured. Out: Markdown, SVG files.
-This file must never measure anything, or round a figure so that a claim comes true.
+Nothing is rounded so that a claim comes true.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STYLE = {"svg.hashsalt": "stream-learner", "svg.fonttype": "none", "font.size": 10.0, "axes.grid": True}
-"""Plots of the same numbers are the same bytes."""
+"""With these settings, plots of the same numbers are the same bytes."""
 
 
 class Claim(NamedTuple):
-    """What a source says, what was seen, and whether that agrees."""
+    """A claim of a source, what was measured, and whether they agree."""
 
     says: str
     seen: str
@@ -26,7 +25,7 @@ class Claim(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """A plot: the name of its file, what it shows, and how it is drawn."""
+    """A plot: the name of its file, its caption, and the function that draws it."""
 
     name: str
     shows: str
@@ -34,7 +33,7 @@ class Plot(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One figure: `source` as in the list of sources, `text` what was done, Markdown `tables`."""
+    """One figure. source: as in the list of sources. text: what was done. tables: in Markdown."""
 
     name: str
     title: str
@@ -47,7 +46,7 @@ class Figure(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether every claim came out as the sources say."""
+        """Whether every claim of the sources agrees with what was measured."""
         return all(claim.holds for claim in self.claims)
 
 
@@ -77,7 +76,7 @@ def section(figure: Figure, folder: str) -> str:
 
 def draw(plot: Plot, folder: Path) -> Path:
     """Draw a plot into a file of `folder`."""
-    # Here, because it takes long to load: whoever only looks at a page does without.
+    # Imported here because it loads slowly, and only drawing needs it.
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 

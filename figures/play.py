@@ -1,8 +1,6 @@
-"""Examples and games through the fold.
+"""Examples and games through the fold: the margin of each example before it is learned from, and the weights.
 
-In: sparse rows, labels, importances; or gradients, one a round. Out: the margin of each example before it was
-learned from; weights.
-This file must never update a weight by itself.
+Every weight comes out of the fold that learns in production.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from stream_learner.core.model.optimizers import make_optimizer
 
 Vector = NDArray[np.float64]
 RECORD_FEATURES = 65_536
-"""Features of a record at most: then its distinct keys are no more either."""
+"""The largest number of features of a record, so that its distinct keys are no more either."""
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
-"""Keys are to be spread evenly over 64 bits, as hashes are; multiples of an odd number are, and none repeats."""
+"""An odd number. Its multiples are spread evenly over 64 bits, as hashes are, and never repeat."""
 
 
 class SparseExamples(NamedTuple):
-    """Sparse examples: row r has the columns and values from start[r] to start[r + 1]; each column once in a row."""
+    """Sparse examples. Example r has the columns and values from start[r] to start[r + 1], each column once."""
 
     start: NDArray[np.int64]
     columns: NDArray[np.int64]
@@ -36,7 +34,7 @@ class SparseExamples(NamedTuple):
         return len(self.start) - 1
 
     def taken(self, order: NDArray[np.int64]) -> SparseExamples:
-        """The rows in another order."""
+        """The examples in another order."""
         lengths = np.diff(self.start)[order]
         start = np.concatenate(([0], np.cumsum(lengths)))
         places = np.repeat(self.start[order] - start[:-1], lengths) + np.arange(start[-1])
@@ -104,7 +102,7 @@ class Player:
 
 
 class Game(NamedTuple):
-    """What was played and what it cost; a row is a round."""
+    """The plays and gradients of a game, a line of the arrays for each round."""
 
     plays: Vector
     gradients: Vector
@@ -119,7 +117,7 @@ Move = Vector | Callable[[Vector], Vector]
 
 
 def play(optimizer: Mapping[str, Any], moves: Iterable[Move], dimension: int) -> Game:
-    """Play rounds: a gradient, or a function that answers the weights with one.
+    """Play rounds, each with a gradient, or a function that makes one from the weights.
 
     A gradient g is an example with features g and label 1 under the linear loss, whose slope is the label.
     """

@@ -1,7 +1,8 @@
-"""Streeter & McMahan 2010, Table 2's shape: additive regret of logistic regression, one adaptive rate against one per
-coordinate.
+"""Streeter & McMahan 2010, the shape of Table 2: additive regret of logistic regression with one adaptive rate against
+one per coordinate.
 
-In: the Adult set (a9a), generated text-like logs. Out: regret an example against the best fixed weights.
+The data are the Adult set (a9a) and generated text-like logs. The regret is measured an example, against the best fixed
+weights.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def regrets(rows: SparseExamples, signs: Vector, l2: float) -> dict[str, float]:
 def text_like(count: int, seed: int, stop_words: int) -> tuple[SparseExamples, Vector]:
     """Counts of words in texts of `TOKENS` words drawn from a Zipf law; a hidden linear model makes the labels.
 
-    The `stop_words` most frequent words say nothing of the label.
+    The `stop_words` most frequent words do not influence the label.
     """
     rng = np.random.default_rng(seed)
     chances = np.cumsum(1.0 / np.arange(1, WORDS + 1) ** ZIPF)
@@ -82,7 +83,7 @@ def text_like(count: int, seed: int, stop_words: int) -> tuple[SparseExamples, V
 
 
 def run(quick: bool) -> Figure:
-    """Both data sets."""
+    """Measure both data sets."""
     rows, labels = libsvm("a9a/a9a.gz")
     order = np.random.default_rng(1).permutation(len(rows))
     adult = regrets(rows.taken(order), np.where(labels[order] > 0.0, 1.0, -1.0), 0.0)

@@ -1,6 +1,6 @@
-"""Streeter & McMahan 2010, Table 1: sentiment of product reviews, hinge loss before each update.
+"""Streeter & McMahan 2010, Table 1: sentiment of product reviews, hinge loss before each update, of four algorithms.
 
-In: the multi-domain sentiment set, cut to 5,000 features. Out: hinge loss and mistakes of four algorithms.
+The data are the multi-domain sentiment set, cut to 5,000 features.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PUBLISHED = {
 
 
 def one_pass(rows: SparseExamples, labels: Vector, seed: int) -> tuple[Vector, Vector]:
-    """Hinge loss and rate of mistakes of each algorithm over the rows in the order of a seed."""
+    """Hinge loss and rate of mistakes of each algorithm over the examples in the order of a seed."""
     order = np.random.default_rng(seed).permutation(len(rows))
     y = labels[order]
     made = records(rows.taken(order), y)
@@ -58,7 +58,7 @@ def _drawing(hinge: Mapping[str, Vector]) -> Callable[[Axes], None]:
 
 
 def run(quick: bool) -> Figure:
-    """All sets and seeds."""
+    """Measure all sets and seeds."""
     seeds = range(1, (QUICK_SEEDS if quick else SEEDS) + 1)
     hinge, mistakes = {}, {}
     for domain in SENTIMENT:

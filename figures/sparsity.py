@@ -1,6 +1,7 @@
 """Sparsity against loss on click-like data: FTRL-Proximal beside truncated gradient, FOBOS and RDA, all tuned.
 
-In: generated clicks on categorical features. Out: the best progressive log-loss at each share of non-zero weights.
+The data are generated clicks on categorical features; the figure is the best progressive log-loss at each share of
+non-zero weights.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def clicks(count: int, seed: int) -> tuple[SparseExamples, Vector]:
 
 
 def grid(quick: bool) -> dict[str, list[Mapping[str, Any]]]:
-    """What is tried of each algorithm."""
+    """The settings of each algorithm that are tried."""
     step = 3 if quick else 1
     rates, penalties, ours = RATES[::step], PENALTIES[::step], FTRL_PENALTIES[::step]
     return {
@@ -64,7 +65,7 @@ def grid(quick: bool) -> dict[str, list[Mapping[str, Any]]]:
 def frontier(
     settings: Sequence[Mapping[str, Any]], rows: SparseExamples, labels: Vector, seen: int
 ) -> list[tuple[float, float, Mapping[str, Any]]]:
-    """For each setting the share of the `seen` features that has a weight in the end, its log-loss, and itself."""
+    """For each setting: the share of the `seen` features with a weight in the end, its log-loss, the setting."""
     made = records(rows, labels)
     found = []
     for one in settings:

@@ -1,9 +1,8 @@
 """Streeter & McMahan 2010, Theorem 1: a problem on which every global learning rate pays T^(2/3), rates per coordinate
 T^(1/2).
 
-In: nothing. Out: the regret of both, by size. Each coordinate has its rounds for itself, and weights begin at 0 in
-F = [0, 1]: coordinate 1 sees |x - eps| for T0 = m^3 rounds, then each of m others sees -x for m rounds. The source's
-index of the later rounds needs t - T0.
+Each coordinate has rounds of its own, and weights begin at 0 in F = [0, 1]: coordinate 1 sees |x - eps| for T0 = m^3
+rounds, then each of m others sees -x for m rounds. The source's index of the later rounds needs t - T0.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ QUICK_SIZES = SIZES[:5]
 BATCH = 65_536
 STEPS = np.arange(-4.0, 4.25, 0.25)
 BEYOND = 2.0
-"""A label above all of F: there the slope of |x - label| is -1, that of -x."""
+"""A label above all of F: on F the slope of |x - label| is then -1, as that of -x."""
 
 
 def _margins(optimizer: Mapping[str, Any], rounds: int, label: float) -> Vector:
@@ -37,7 +36,7 @@ def _margins(optimizer: Mapping[str, Any], rounds: int, label: float) -> Vector:
 
 
 def regret(optimizer: Mapping[str, Any], m: int) -> float:
-    """What the plays lost more than the best fixed point (eps, 1, ..., 1)."""
+    """The loss of the plays beyond that of the best fixed point (eps, 1, ..., 1)."""
     eps = 1e-3 / m
     first = np.abs(_margins(optimizer, m**3, eps) - eps).sum()
     other = (1.0 - _margins(optimizer, m, BEYOND)).sum()
@@ -50,7 +49,7 @@ def exponent(rounds: Sequence[float], regrets: Sequence[float]) -> float:
 
 
 def run(quick: bool) -> Figure:
-    """Play all sizes; `quick`: the small ones."""
+    """Play all sizes, or with `quick` the small ones."""
     sizes = QUICK_SIZES if quick else SIZES
     box = {"low": 0.0, "high": 1.0}
     per_coordinate = [regret({"name": "pc_ogd", **box}, m) for m in sizes]

@@ -1,8 +1,4 @@
-"""Fuzzes what reads bytes of others: `python -m fuzz [TARGET …] [--inputs N] [--seed S] [--json]`.
-
-In: names of targets; or one name and a file with an input. Out: a line for each target; files with what was found.
-This file must never check an input itself.
-"""
+"""Fuzzes what reads bytes of others: `python -m fuzz [TARGET …] [--inputs N] [--seed S] [--json]`."""
 
 from __future__ import annotations
 

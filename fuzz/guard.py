@@ -1,7 +1,7 @@
-"""Memory that ends right before, or begins right after, a page that must not be touched.
+"""Memory beside an inaccessible page: one byte read or written beyond the end, or before the beginning, kills the
+process.
 
-In: bytes or sizes. Out: arrays in such memory; one byte read or written beyond them kills the process.
-This file must never be used in a process that is not meant to be killed.
+Only a process that may be killed uses it: `worker`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 Side = Literal["end", "begin"]
-"""Whether memory touches the inaccessible page with its end or with its beginning."""
+"""The side of the memory that the inaccessible page is on."""
 SIDES: tuple[Side, Side] = ("end", "begin")
 
 _PAGE = mmap.PAGESIZE
@@ -40,15 +40,15 @@ def fenced(size: int, side: Side) -> NDArray[np.uint8]:
 
 
 class GuardedBuffer:
-    """A place for inputs, one after the other: each `put` overwrites the one before."""
+    """Guarded memory for inputs, one after another: each `put` overwrites the one before."""
 
     def __init__(self, side: Side, room: int = 1 << 20) -> None:
         self._side = side
         self._memory = fenced(room, side)
 
     def put(self, *parts: bytes, align: int = 1) -> NDArray[np.uint8]:
-        """The parts back to back, touching the inaccessible page; `align` moves them away from it, down to an address
-        that is a multiple of it."""
+        """Store the parts back to back, beside the inaccessible page; with `align`, at an address that is a multiple
+        of it."""
         data = b"".join(parts)
         if len(data) > len(self._memory):
             self._memory = fenced(2 * len(data), self._side)
@@ -59,7 +59,7 @@ class GuardedBuffer:
 
 
 class _FencedNumpy:
-    """NumPy, but arrays that are made by `empty`, `zeros`, `full` and `concatenate` are fenced."""
+    """NumPy, except that `empty`, `zeros`, `full` and `concatenate` make fenced arrays."""
 
     def __init__(self, side: Side) -> None:
         self._side = side
@@ -92,7 +92,7 @@ class _FencedNumpy:
 
 @contextlib.contextmanager
 def fenced_arrays(side: Side, *modules: ModuleType) -> Iterator[None]:
-    """While it is open, the arrays that these modules make are fenced. None of them may hold a kernel."""
+    """While the `with` block runs, the arrays that these modules make are fenced. None of them may define a kernel."""
     numpy = _FencedNumpy(side)
     for module in modules:
         module.np = numpy  # type: ignore[attr-defined]

@@ -1,7 +1,6 @@
-"""The parent: runs a target in a child process, and begins it again behind every input that kills or stops it.
+"""The parent process: runs a target in a child, and restarts the child behind every input that kills or stops it.
 
-In: a target, how many inputs, a seed. Out: a report, and a file for each input that should not have been.
-This file must never check an input itself: it would not survive it.
+The parent never checks an input itself: it would not survive it.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from fuzz.worker import ACCEPTED, BATCH, DONE, FOUND, INDEX, MOST_FINDINGS, WORD
 
 ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT_S = 900.0
-"""For importing, compiling kernels, and the corpus."""
+"""Time for a child to import, compile kernels and check the corpus."""
 BATCH_LIMIT_S = 120.0
 _POLL_S = 0.05
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What went wrong: kind (crash, hang or wrong), in words, and the file with the input, "" if it has none."""
+    """A finding: its kind (crash, hang or wrong), a description, and the file with the input, "" without one."""
 
     kind: str
     what: str
@@ -38,7 +37,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What became of a run."""
+    """The outcome of a run."""
 
     target: str
     seed: int
@@ -49,13 +48,13 @@ class Report:
 
     @property
     def line(self) -> str:
-        """One line for people."""
+        """The report as one line for people."""
         found = f"{len(self.findings)} findings" if self.findings else "nothing found"
         return f"{self.target}: {self.inputs:,} inputs, {self.accepted:,} accepted, {self.seconds:.0f} s, {found}"
 
 
 class Run:
-    """One target, one seed."""
+    """A run of one target with one seed."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Run:
         self._report = Report(name, seed)
 
     def run(self, inputs: int) -> Report:
-        """Check so many inputs, a batch more or less, and the corpus. A few findings end it."""
+        """Check the corpus and about so many inputs. A few findings end the run."""
         began = time.monotonic()
         last = -(-inputs // self._batch_inputs)
         first: int | None = 0
@@ -85,7 +84,7 @@ class Run:
         return self._report
 
     def _child(self, folder: Path, first: int, last: int) -> int | None:
-        """Let a child work; the batch to go on with, None when there is none."""
+        """Run a child. Returns the batch to continue with, None when all are checked."""
         position = Position.create(folder / "position")
         position[BATCH] = -1
         died = self._watch(folder, position, ["--first", str(first), "--last", str(last)])
@@ -99,7 +98,7 @@ class Run:
         return batch + 1 if batch + 1 < last else None
 
     def _watch(self, folder: Path, position: Position, extra: Sequence[str]) -> str:
-        """Run a child to its end: "", or how it died, or that it was stopped."""
+        """Run a child to its end. Returns "", or how it died, or that it was stopped."""
         command = [sys.executable, "-m", "fuzz.worker", self._path, str(folder), "--seed", str(self._seed), *extra]
         with (folder / "stderr").open("wb") as stderr:
             child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr)
@@ -110,7 +109,7 @@ class Run:
                 child.wait()
 
     def _wait(self, child: subprocess.Popen[bytes], position: Position) -> str:
-        """Wait for its end; "hang" if it does not move on."""
+        """Wait for the end of the child. Returns "hang" if it makes no progress."""
         seen, since, moved = [position[word] for word in range(WORDS)], time.monotonic(), False
         while child.poll() is None:
             time.sleep(_POLL_S)
@@ -131,7 +130,7 @@ class Run:
             self._report.findings.append(Finding("wrong", line["what"], kept))
 
     def _locate(self, folder: Path, batch: int, died: str) -> None:
-        """Find the input of a batch that killed or stopped a child, by taking them one by one."""
+        """Find the input of a batch that killed or stopped a child, by checking each alone."""
         kind = "hang" if died.startswith("hang") else "crash"
         position = Position.create(folder / "position")
         position[INDEX] = -1
@@ -142,14 +141,14 @@ class Run:
         self._report.findings.append(Finding(kind, what, kept))
 
     def _keep(self, file: Path, name: str) -> str:
-        """Move an input to where it stays."""
+        """Move an input to the folder of findings."""
         self._kept.mkdir(parents=True, exist_ok=True)
         place = self._kept / f"{self._report.target}-{self._seed}-{name}-{len(self._report.findings)}"
         shutil.move(file, place)
         return str(place)
 
     def replay(self, file: Path) -> str:
-        """Check the input in a file alone: "", or what is wrong with it."""
+        """Check the input in a file alone. Returns "", or what is wrong."""
         with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
             folder = Path(name)
             position = Position.create(folder / "position")
@@ -158,7 +157,7 @@ class Run:
 
 
 def _ending(code: int, folder: Path) -> str:
-    """How a child ended, "" if it was well."""
+    """How a child ended, "" after success."""
     if code == 0:
         return ""
     last = (folder / "stderr").read_text(errors="replace").strip().splitlines()[-1:]

@@ -1,8 +1,4 @@
-"""Random and damaged JSON: events, and what is almost one.
-
-In: a source of randomness, some events. Out: bytes.
-This file must never make only what is valid, or only what is not.
-"""
+"""Random and damaged JSON: events, and texts that are almost events."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ _LONG = (15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 4_095, 4_096, 4_097)
 
 
 def event_text(rng: Random, seeds: Sequence[bytes]) -> bytes:
-    """An event: from the grammar, hardly or very odd; a seed, changed as a value or by its bytes; or an oddity."""
+    """An event made from a grammar, a seed changed as a value or as bytes, or a special case."""
     kind = rng.random()
     if kind < 0.30:
         return json_texts.event(rng, rng.choice((0.0, 0.01, 0.1, 0.3)))
@@ -31,7 +27,7 @@ def event_text(rng: Random, seeds: Sequence[bytes]) -> bytes:
 
 
 def _nested(rng: Random, seed: bytes) -> bytes:
-    """Deep lists or objects somewhere in an event, closed or not quite."""
+    """An event with deeply nested lists or objects, not always closed."""
     depth = rng.choice(_DEPTHS)
     opening, closing = rng.choice(((b"[", b"]"), (b'{"a":', b"}"), (b'{"f":[', b"]}"), (b'{"d":{"e":', b"}}")))
     inner = rng.choice((b"1", b'"x"', b"null", b"{}", b"[]", b""))
@@ -40,7 +36,7 @@ def _nested(rng: Random, seed: bytes) -> bytes:
 
 
 def _long_text(rng: Random, seed: bytes) -> bytes:
-    """A text, name or number of a length where something changes."""
+    """An event with a text, name or number whose length is at a limit of the decoder."""
     size = rng.choice(_LONG) + rng.choice((-1, 0, 0, 1))
     text = rng.choice((b"a", b"\\n", "é".encode(), b"\\u00e9", b"\\ud83d\\ude00")) * size
     number = rng.choice((b"1", b"0", b"9")) * size
@@ -57,14 +53,14 @@ def _long_text(rng: Random, seed: bytes) -> bytes:
 
 
 def _spaced(rng: Random, seed: bytes) -> bytes:
-    """Much white space before, behind, and inside."""
+    """An event with much white space before, behind and inside."""
     space = rng.choice((b" ", b"\n", b"\t", b"\r", b" \n\t\r")) * rng.choice((1, 7, 16, 64, 65, 300))
     at = rng.randrange(len(seed) + 1)
     return rng.choice((seed + space, space + seed, space, seed[:at] + space + seed[at:], space + seed + space))
 
 
 def _wide(rng: Random, seed: bytes) -> bytes:
-    """Many fields or elements; names that repeat, or nearly do."""
+    """An event with many fields or elements, and names that are equal or nearly so."""
     count = rng.choice((2, 5, 40, 300))
     names = [rng.choice((b"a", b"a%d" % i, b"a.%d" % i, b"\\u0061", b"user", b"")) for i in range(count)]
     values = (b"1", b'"x"', b"[]", b'{"id":"y","a":1}', b"null", b"[1,2]", b"-0.0")

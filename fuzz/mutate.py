@@ -1,7 +1,6 @@
-"""Damage: to bytes, to numbers inside them, to JSON, to sequences of records.
+"""Damages bytes, numbers in them, JSON, and sequences of records.
 
-In: a source of randomness, what to damage. Out: new bytes.
-This file must never know a format of this project; what must be made right again afterwards is the target's to know.
+It knows no format of this project: a target corrects checksums and lengths afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ STRANGE = (
 
 
 def mutated(rng: Random, data: bytes, others: Sequence[bytes] = (b"",)) -> bytes:
-    """The bytes with one to three things done to them."""
+    """The bytes after one to three mutations."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         data = _OPERATIONS[rng.randrange(len(_OPERATIONS))](rng, data, others)
     return data
@@ -69,7 +68,7 @@ def _splice(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 
 def number_set(rng: Random, data: bytes, others: Sequence[bytes] = ()) -> bytes:
-    """One little-endian number inside, mostly at a multiple of its size, as large or as small as it can be."""
+    """The bytes with one little-endian number, mostly at a multiple of its size, set to an extreme."""
     size = rng.choice((1, 2, 4, 4, 8, 8))
     if len(data) < size:
         return data
@@ -92,7 +91,7 @@ LEAVES: tuple[Any, ...] = (
 
 
 def json_mutated(rng: Random, value: Any) -> Any:
-    """A JSON value with one thing in it changed, left out or added; what was given stays as it is."""
+    """A copy of a JSON value with one part changed, removed or added."""
     if isinstance(value, dict) and value and rng.random() < 0.85:
         name = rng.choice(list(value))
         kind = rng.random()
@@ -113,7 +112,7 @@ def json_mutated(rng: Random, value: Any) -> Any:
 
 
 def json_bytes_mutated(rng: Random, text: bytes) -> bytes:
-    """A JSON text changed as a value, if it is one; most numbers beyond 64 bits stay as they are written."""
+    """A JSON text changed as a value, if it is valid; most numbers beyond 64 bits keep their digits."""
     try:
         return json.dumps(json_mutated(rng, json.loads(text)), ensure_ascii=rng.random() < 0.2).encode()
     except (ValueError, RecursionError):

@@ -1,8 +1,5 @@
-"""Small models and all that was published of them, torn attempts too: what sequences of snapshot records are cut from.
-
-In: a seed. Out: for each publication the records of every shard, and the weights that its version stands for.
-This file must never decide what a reader makes of the records.
-"""
+"""Small models and the records of their publications, torn attempts included, from which sequences of snapshot records
+are cut."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ RING = 8
 
 @dataclass(frozen=True)
 class Publication:
-    """One publication: its records by shard; digest 0 and no weights where it was torn."""
+    """One publication: its records by shard. A torn one has digest 0 and no weights."""
 
     version: int
     digest: int
@@ -37,7 +34,7 @@ class History:
     """The publications of one model, oldest first."""
 
     def __init__(self, seed: int, shards: int, count: int, *, torn: float, whole: bool) -> None:
-        """`count` publications of so many shards, so many of which are torn (a share); see `PagePolicy.whole`."""
+        """count: publications to make. shards: of each. torn: the share that is torn. whole: see `PagePolicy`."""
         self._rng = Random(f"publications/{seed}")
         self.shards = shards
         policy = PagePolicy(page_bytes=96, part_bytes=60, ring=RING, whole=whole)
@@ -49,7 +46,7 @@ class History:
 
     @property
     def truth(self) -> dict[int, Publication]:
-        """What was published, by digest."""
+        """The published weights, by digest."""
         return {each.digest: each for each in self.publications if each.digest}
 
     def _next(self, number: int, torn: float) -> Publication:
@@ -77,7 +74,8 @@ class History:
         return list(publication(plan, stamp, digest, CONTENT if shard == 0 else None))
 
     def _torn(self, version: int, records: list[list[Pair]], plans: list[PagePlan[WeightRows]]) -> Publication:
-        """A first part of each shard's records is visible; the publisher goes on as `after_torn` says."""
+        """A torn publication: readers see the first records of each shard, and the publisher goes on as `after_torn`
+        says."""
         seen = [shard[: self._rng.randrange(len(shard))] for shard in records]
         for shard, (planner, plan) in enumerate(zip(self._planners, plans, strict=True)):
             state = planner.state.after_torn(plan.sequence if seen[shard] else planner.state.sequence - 1)
@@ -99,7 +97,7 @@ def _rows(weights: Mapping[int, float], keys: list[int]) -> WeightRows:
 
 
 def histories() -> list[History]:
-    """Those that sequences are cut from: of one shard and of two, with torn attempts, with weights that move."""
+    """The histories that sequences are cut from: one shard or two, with torn attempts, with weights that move."""
     return [
         History(1, 1, 26, torn=0.0, whole=False),
         History(2, 1, 30, torn=0.25, whole=False),

@@ -1,7 +1,6 @@
-"""Writes the seed corpus, from this project's own encoders: `python -m fuzz.seeds`.
+"""Writes the seed corpus with this project's own encoders: `python -m fuzz.seeds`.
 
-In: nothing. Out: the files below `fuzz/corpus/`; those that a found input left there, `found-…`, stay.
-This file must never take anything from outside the project.
+Files that a finding left there, `found-…`, are kept.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ EVENTS = {
 
 
 def events() -> dict[str, bytes]:
-    """For impressions and clicks: each behind the bytes that choose specification and record's time."""
+    """Impressions and clicks, each behind the bytes that choose the specification and the record's time."""
     return {name: bytes((place, 0)) + raw for place, (name, raw) in enumerate(EVENTS.items())}
 
 
 def requests() -> dict[str, bytes]:
-    """Bodies behind the byte that chooses the features."""
+    """Bodies of requests behind the byte that chooses the features."""
     bodies = {
         "one": b'{"instances":[{"id":"x","a":1}]}',
         "several": b'{ "signature_name": "s", "instances": [ {"a":[1,2]} , {"b":"]"}, {} ], "c": {"instances": [1]} }',
@@ -50,14 +49,14 @@ def requests() -> dict[str, bytes]:
 
 
 def log_records() -> dict[str, bytes]:
-    """One of every kind and version, as the golden files of the format have them."""
+    """A record of every kind and version, from the golden files of the format."""
     first = {file.stem: file.read_bytes() for file in sorted((GOLDEN / "training_log_v1").glob("*.bin"))}
     marks = {f"{file.stem}_v2": file.read_bytes() for file in sorted((GOLDEN / "training_log_v2").glob("*.bin"))}
     return first | marks
 
 
 def rule_r() -> dict[str, bytes]:
-    """Chains of marks with their records, one after the other."""
+    """Chains of marks with their records, one after another."""
     from fuzz.targets.rule_r import chains
 
     every = chains()
@@ -72,13 +71,13 @@ SNAPSHOT_KEYS = {
 
 
 def snapshot_records() -> dict[str, bytes]:
-    """Key and value of one of every kind, as the golden files of the format have them."""
+    """Key and value of a record of every kind, from the golden files of the format."""
     folder = GOLDEN / "snapshots_v1"
     return {name: pack((key, (folder / f"{name}.bin").read_bytes())) for name, key in SNAPSHOT_KEYS.items()}
 
 
 def checkpoints() -> dict[str, bytes]:
-    """State directories after some checkpoints: family and key, then the value, one after the other."""
+    """State directories after some checkpoints: family and key, then value, one after another."""
     from fuzz.targets.checkpoints import written_checkpoints
 
     ticks = (1, 5, 12)
@@ -91,7 +90,7 @@ def checkpoints() -> dict[str, bytes]:
 
 
 def checkpoint_copies() -> dict[str, bytes]:
-    """The heads of their copies."""
+    """The heads of copies of checkpoints."""
     from fuzz.targets.checkpoints import written_checkpoints, written_copy
 
     ticks = (1, 5, 12)
@@ -99,7 +98,7 @@ def checkpoint_copies() -> dict[str, bytes]:
 
 
 def control_records() -> dict[str, bytes]:
-    """Key and value, as the golden files of the format have them."""
+    """Key and value of control records, from the golden files of the format."""
     found = {}
     for file in sorted((GOLDEN / "control_v1").glob("*.json")):
         value = orjson.loads(file.read_bytes())
@@ -110,7 +109,7 @@ def control_records() -> dict[str, bytes]:
 
 
 def libsvm_text() -> dict[str, bytes]:
-    """Blocks of lines."""
+    """Blocks of lines of LIBSVM text."""
     return {
         "plain": b"1 1:0.5 7:1 12:-3e2\n-1 2:1\n",
         "odd": b"# comment\n\n+1 qid:3 3:.5 3:5. # more\r\n5:1 6:0\n1 1:123456789012345678901234567890\n",
@@ -119,7 +118,7 @@ def libsvm_text() -> dict[str, bytes]:
 
 
 def csv_text() -> dict[str, bytes]:
-    """Blocks of lines of eight columns."""
+    """Blocks of CSV lines of eight columns."""
     return {
         "plain": b"1,news,31,2,word,0.5,7,gone\n0,sport,-3,,w,99,8,gone\n",
         "quotes": b'true,"a,""b""",1,1,"x",,z,\n,,,,,,,\n',
@@ -136,7 +135,7 @@ def json_lines() -> dict[str, bytes]:
 
 
 def vw_text() -> dict[str, bytes]:
-    """Blocks of lines behind the byte that chooses the options they are read with again."""
+    """Blocks of lines behind the byte that chooses the second options they are read with."""
     return {
         "plain": b"\0001 2 'first|a x:0.5 y |b site=news:2\r\n\n-1 |ab:2 7 :3 :4 x x\n0 0.5 0 t| p\n",
         "crosses": b"\0011 |a x y z |b x:2 |a w:-1\n-1 |1 a |b c d\n",
@@ -146,7 +145,7 @@ def vw_text() -> dict[str, bytes]:
 
 
 def snapshot_sequences() -> dict[str, bytes]:
-    """A few publications of small models, as they are read; with a torn one, of two shards, compacted."""
+    """A few publications of small models as a reader gets them: whole, torn, of two shards, compacted."""
     from fuzz.targets.replica import seeds
 
     return seeds()
@@ -177,7 +176,7 @@ def model_files() -> dict[str, bytes]:
 
 
 def configurations() -> dict[str, bytes]:
-    """The configurations that come with the project, and overrides, behind the byte that says which they are."""
+    """The project's configurations, and overrides, behind the byte that tells which they are."""
     folder = Path(__file__).resolve().parents[1] / "configs"
     found = {file.stem: b"\0" + file.read_bytes() for file in sorted(folder.glob("*.yaml"))}
     found["overrides"] = b"\x01join.window=10m\nlearner.optimizer.name=adagrad\nfeatures.crosses=[[a, b]]"
@@ -207,7 +206,7 @@ WRITERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
 
 
 def main() -> None:
-    """Write all of it anew."""
+    """Write all seeds."""
     for name, make in WRITERS.items():
         folder = CORPUS / name
         folder.mkdir(parents=True, exist_ok=True)

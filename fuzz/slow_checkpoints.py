@@ -1,9 +1,7 @@
 """Checkpoints read slowly, from the tables in the docstrings of `adapters/rocksdb/layout` and
 `core/snapshots/checkpoint_copy`.
 
-In: what lies in a state directory, by column family and key; or the value of a copy's head. Out: plain values, or the
-name of the error that it is.
-This file must never import the code under test.
+Results are plain values, or the name of the error. This file must never import the code under test.
 """
 
 from __future__ import annotations
@@ -30,7 +28,8 @@ class SlowCheckpoint(NamedTuple):
 
 
 class SlowCopy(NamedTuple):
-    """What the head of a copy says; versions: the records' stamps, None where they are not of this checkpoint."""
+    """The content of the head of a copy. versions: the stamps of the records, None for records of another
+    checkpoint."""
 
     stamp: tuple[int, ...]
     lineage: str
@@ -70,7 +69,7 @@ def _need(holds: bool) -> None:
 
 
 def _rows(entries: Entries, shard: int, version: SlowRecord, ncols: int) -> dict[int, tuple[int, bytes]]:
-    """The rows of a shard: those of its pages, and what every delta after a page has changed in it."""
+    """The rows of a shard: those of its pages, with the changes of every later delta."""
     _, _, pages, slots = version.about
     sequence, found = version.stamp[2], dict[int, tuple[int, bytes]]()
 

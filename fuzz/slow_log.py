@@ -1,8 +1,8 @@
 """Records of the training log, read slowly: from docs/formats.md and the tables in the docstrings of `record_header`,
 `examples` and `mark_codec`, with `struct` and lists.
 
-In: the bytes of a record. Out: what it holds as plain tuples, or the name of the error that it is.
-This file must never import the code under test, nor be made to agree with it without a sentence in those tables.
+Results are plain tuples, or the name of the error. This file must never import the code under test, nor be changed to
+agree with it without a sentence in those tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CODES_AHEAD = 2
 
 
 class Bad(Exception):
-    """The record must not be used; the message is the name of the error it is."""
+    """The record must not be used; the message is the name of the error."""
 
 
 class Header(NamedTuple):
@@ -84,13 +84,13 @@ def header_of(value: bytes) -> Header:
 
 
 def read(value: bytes) -> SlowExamples | SlowMark | list[int]:
-    """What a record holds; codes as a list. Raises Bad."""
+    """The content of a record; codes as a list. Raises Bad."""
     header = header_of(value)
     return body_of(header, value)
 
 
 def body_of(header: Header, value: bytes) -> SlowExamples | SlowMark | list[int]:
-    """What a record of this header holds. Raises Bad."""
+    """The content of a record with this header. Raises Bad."""
     if int.from_bytes(value[36:40], "little") != zlib.crc32(value[40:]):
         raise Bad(DAMAGED)
     try:
@@ -110,7 +110,7 @@ def _need(holds: bool) -> None:
 
 
 class _Cursor:
-    """Goes through the arrays of a record."""
+    """Reads the arrays of a record, one after another."""
 
     def __init__(self, value: bytes, at: int) -> None:
         self._value, self.at = value, at
@@ -185,7 +185,7 @@ def _resume(value: bytes, version: int) -> tuple[tuple[Any, ...], bytes]:
 
 
 def _codes(packed: bytes, count: int) -> list[int]:
-    """Two bits each, the first in the lowest; zeros fill the last byte."""
+    """The codes of two bits each, the first in the lowest; zeros fill the last byte."""
     _need(len(packed) == -(-count // 4))
     every = [byte >> shift & 3 for byte in packed for shift in (0, 2, 4, 6)]
     _need(not any(every[count:]))

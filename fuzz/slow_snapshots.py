@@ -1,7 +1,7 @@
 """Records of the snapshots and checkpoints, read slowly: from the table in the docstring of `snapshots`.
 
-In: key and value of a record. Out: what it holds as plain tuples, or the name of the error that it is.
-This file must never import the code under test, nor be made to agree with it without a sentence in that table.
+Results are plain tuples, or the name of the error. This file must never import the code under test, nor be changed to
+agree with it without a sentence in that table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALL_KEYS = 1 << 64
 
 
 class Bad(Exception):
-    """The record must not be used; the message is the name of the error it is."""
+    """The record must not be used; the message is the name of the error."""
 
 
 class SlowRecord(NamedTuple):
@@ -47,7 +47,7 @@ def span_of(shard: int, shards: int) -> tuple[int, int]:
 
 
 def read(key: bytes | None, value: bytes) -> SlowRecord:
-    """What a record holds. Raises Bad."""
+    """The content of a record. Raises Bad."""
     if value[:4] != b"SLsn":
         raise Bad(FOREIGN)
     if len(value) >= 6 and int.from_bytes(value[4:6], "little") > 1:
@@ -106,7 +106,7 @@ def _number(text: str) -> int | float:
 
 
 def _finite(text: str) -> float:
-    """A number that a float64 holds; JSON has no other."""
+    """A number that float64 can hold, as every number of JSON must be."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)

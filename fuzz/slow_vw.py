@@ -1,7 +1,7 @@
 """A line of VW text read slowly, from the docstring of `evaluate/formats/vw/parser` and the texts of its faults.
 
-In: the bytes of a line. Out: label, weight, features and tag; or FAULT; or None for a line that is blank.
-This file must never import the code under test.
+The result is label, weight, features and tag; or FAULT; or None for a blank line. This file must never import the code
+under test.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Fault(Exception):
 
 
 class SlowExample(NamedTuple):
-    """label: None where there is none. features: key and value, namespaces of one first letter together, in
+    """label: None without one. features: key and value, namespaces of one first letter together, in
     the order in which each key came first."""
 
     label: float | None
@@ -32,7 +32,7 @@ class SlowExample(NamedTuple):
 
 
 def read_line(line: bytes) -> SlowExample | str | None:
-    """What a line is, with its line feed or without."""
+    """Read a line, with its line feed or without."""
     line = line.removesuffix(b"\n")
     if not line.strip(b" \t\r"):
         return None
@@ -69,7 +69,7 @@ def _read(line: bytes) -> SlowExample:
 
 
 def _head(head: bytes) -> tuple[list[float], bytes]:
-    """Numbers, each with a blank behind it; then a tag, which touches the bar or has a quote."""
+    """Read numbers, each with a blank behind it; then a tag, which touches the bar or has a quote."""
     words, tag = [word for word in head.split(b" ") if word], b""
     if words and not head.endswith(b" "):
         tag = words.pop()

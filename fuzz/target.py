@@ -1,8 +1,4 @@
-"""What a target of fuzzing is, and which there are.
-
-In: a name. Out: the class that makes inputs and checks them.
-This file must never import a target before it is asked for.
-"""
+"""A target of fuzzing, and the table of all targets."""
 
 from __future__ import annotations
 
@@ -35,18 +31,18 @@ TARGETS = {
     "model-files": "fuzz.targets.models:ModelFiles",
     "configuration": "fuzz.targets.configuration:Configuration",
 }
-"""Where each target is, by the name that it is called by."""
+"""The class of each target, by its name on the command line."""
 
 
 class Wrong(Exception):
-    """An input was read otherwise than it should be."""
+    """An input was read wrongly."""
 
 
 class Target(abc.ABC):
     """Makes inputs and checks what reads them.
 
-    name: the folder of its corpus. batch_inputs: how many inputs are checked together. limit_bytes: memory that a
-    batch may take beyond what the process has.
+    name: the folder of its corpus. batch_inputs: how many inputs are checked together. limit_bytes: the memory that a
+    batch may need beyond what the process has.
     """
 
     name = ""
@@ -58,13 +54,13 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def make(self, rng: Random) -> bytes:
-        """One input; the same for the same state of the generator."""
+        """Make one input. It depends on the state of the generator only."""
 
     @abc.abstractmethod
     def check(self, inputs: Sequence[bytes], side: Side) -> int:
-        """Read the inputs, in memory that is closed at one side; returns how many were accepted.
+        """Read the inputs, in memory that is guarded at one side. Returns how many were accepted.
 
-        Raises Wrong where one was read wrongly. Any other exception is one that should not have come out.
+        Raises Wrong if one was read wrongly. Any other exception is a finding too.
         """
 
 
@@ -87,7 +83,7 @@ def pack(parts: Sequence[bytes]) -> bytes:
 
 
 def unpack(data: bytes) -> list[bytes]:
-    """The pieces of an input; what is cut off counts as far as it is there."""
+    """The pieces of an input; a piece that is cut off counts as far as it is there."""
     parts, at = [], 0
     while at + 4 <= len(data):
         size = int.from_bytes(data[at : at + 4], "little")

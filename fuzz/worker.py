@@ -1,9 +1,7 @@
-"""The child process: makes inputs, batch by batch, and checks them; it may be killed at any of them.
+"""The child process: makes inputs, batch by batch, and checks them. Any input may kill it; its parent notices.
 
-In: a target, a seed, a range of batches. Out: its position in a shared file, what it found as lines of JSON.
-This file must never catch a crash: its parent does.
-
-Batch -1 is the corpus. What batch b holds depends on the target, the seed and b alone.
+It writes its position into a shared file, and findings as lines of JSON. Batch -1 is the corpus. The content of batch b
+depends on the target, the seed and b only.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ class Position:
 
 
 def inputs_of(target: Target, seed: int, batch: int) -> list[bytes]:
-    """What a batch holds."""
+    """The inputs of a batch."""
     if batch < 0:
         return target.corpus
     rng = Random(f"{target.name}/{seed}/{batch}")
@@ -59,12 +57,12 @@ def inputs_of(target: Target, seed: int, batch: int) -> list[bytes]:
 
 
 def inputs_in(content: bytes) -> list[bytes]:
-    """The inputs that a saved file holds: one, or those of a batch that fails only together."""
+    """The inputs in a saved file: one, or all of a batch that fails only together."""
     return unpack(content[len(BATCH_MAGIC) :]) if content.startswith(BATCH_MAGIC) else [content]
 
 
 def trouble_with(target: Target, inputs: Sequence[bytes], side: Side) -> str:
-    """What is wrong with the inputs, "" if nothing is."""
+    """Check the inputs. Returns what is wrong, "" if nothing is."""
     try:
         target.check(inputs, side)
     except Exception as error:  # noqa: BLE001 - an exception that is not documented is what is looked for
@@ -74,7 +72,7 @@ def trouble_with(target: Target, inputs: Sequence[bytes], side: Side) -> str:
 
 
 class Worker:
-    """One child's work."""
+    """The work of one child."""
 
     def __init__(self, target: Target, seed: int, folder: Path) -> None:
         self._target, self._seed, self._folder = target, seed, folder
@@ -95,7 +93,7 @@ class Worker:
                 return
 
     def one_by_one(self, batch: int) -> None:
-        """Check the inputs of a batch alone, each noted before; then all together."""
+        """Check each input of a batch alone, noting it before; then all together."""
         inputs = inputs_of(self._target, self._seed, batch)
         for i, data in enumerate(inputs):
             self._position[INDEX] = i
@@ -131,14 +129,14 @@ class Worker:
 
 
 def _limit_memory(beyond_bytes: int) -> None:
-    """Let allocations fail that go beyond what the process has mapped now by so much."""
+    """Let allocations fail that exceed the memory mapped now by this much."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * mmap.PAGESIZE + beyond_bytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def main() -> int:
-    """Do what the parent asked for."""
+    """Do the work that the parent asked for."""
     parser = argparse.ArgumentParser(prog="fuzz.worker")
     parser.add_argument("target")
     parser.add_argument("folder", type=Path)

@@ -1,7 +1,6 @@
 """Checkpoints: the state directory as the learner opens it, and the heads of copies in `<model>.checkpoints`.
 
-In: what lies in a state directory, by family and key; the value of a head. Out: Wrong.
-This file must never let a record die at a checksum that a mutator has broken: most are sealed anew.
+Most damaged records get a right checksum, so that they are not all refused there.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ POLICY = PagePolicy(page_bytes=640, part_bytes=480, ring=8, delta_share=0.7, lea
 LINEAGE = "00ff00ff00ff00ff"
 _HEADER = 64
 _NEW_DIRECTORY = 2_000
-"""So many inputs leave their deletions in one directory."""
+"""The number of inputs after which a new directory is used: each leaves deletions behind."""
 _MOST_PIECES = 100_000
 
 
@@ -49,7 +48,7 @@ def opened(folder: Path) -> CheckpointStore:
 
 
 def entries_of(store: CheckpointStore) -> list[tuple[int, bytes, bytes]]:
-    """All that lies in it but whose it is: family (0: the default one), key, value."""
+    """The entries of a store without the name of its owner: family (0: the default one), key, value."""
     families = [store.parts.db, *store.parts.families]
     found = [(place, key, value) for place, family in enumerate(families) for key, value in family.items()]
     return [entry for entry in found if entry[1] not in (b"identity", b"lineage")]
@@ -134,7 +133,7 @@ class Checkpoints(Target):
         return not isinstance(wanted, str)
 
     def _read(self, entries: dict[tuple[int, bytes], bytes]) -> SlowCheckpoint | str | None:
-        """What the store makes of these entries, as it would when it is opened."""
+        """The checkpoint that the store reads from these entries when it is opened."""
         store = self._empty_store()
         batch = WriteBatch(raw_mode=True)
         for (family, key), value in entries.items():
@@ -154,7 +153,7 @@ class Checkpoints(Target):
         return SlowCheckpoint(loaded.version, loaded.digest, loaded.head, rows)
 
     def _go_on(self, store: CheckpointStore, loaded: Loaded, blocks: list[StateRows]) -> None:
-        """Plan the next checkpoint: what was taken must be something to go on from."""
+        """Plan the next checkpoint: an accepted state must allow to go on."""
         if sum(int(version.state.slot_parts.sum()) for version in store._versions) > _MOST_PIECES:
             return
         rows = last_of_each_key(blocks)
@@ -265,7 +264,7 @@ class CheckpointCopies(Target):
         return self._check_parts(copy, wanted)
 
     def _check_parts(self, copy: CopyHead, slow: SlowCopy) -> bool:
-        """What the copy consists of is read alike; True if it can be used."""
+        """Compare the parts of the copy with those of the slow reader. Returns whether it can be used."""
         try:
             content, states = slow_checkpoints.parts_of(slow)
         except Bad:
@@ -296,7 +295,7 @@ class CheckpointCopies(Target):
 
 
 def _value_of(text: str) -> bytes:
-    """The bytes that a text stands for, the text's own where it is damaged."""
+    """The bytes that a text encodes; the bytes of the text itself if it is damaged."""
     try:
         return base64.b64decode(text)
     except ValueError:

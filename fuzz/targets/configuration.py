@@ -1,8 +1,8 @@
 """Configurations: the bytes of a file, variables of the environment, `--set`.
 
-In: a text behind a byte that says what it is: a file, or lines of overrides or of variables, over a file or over lines
-that say the same. Out: Wrong.
-This file must never look at what a setting means: what is taken must say again what was written, and be usable.
+The first byte of an input tells what the text is: a file, or lines of overrides or of variables, over a file or over
+lines of the same content. The meaning of settings is not checked: an accepted configuration must write out the settings
+that were given, and be usable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stream_learner.errors import ConfigError
 
 FILE, OVERRIDES, VARIABLES = range(3)
 OVER_FILE = 4
-"""Added to the kind of lines: they come over a file."""
+"""Added to the kind of lines that are applied over a file."""
 BASE = b"model: m\nkafka: {bootstrap.servers: b}\ninput: {impressions: {topic: i}, clicks: {topic: c}}\n"
 BASE_LINES = ("model=m", "kafka.bootstrap.servers=b", "input.impressions.topic=i", "input.clicks.topic=c")
 BASE_VARIABLES = {line.partition("=")[0].upper().replace(".", "__"): line.partition("=")[2] for line in BASE_LINES}
@@ -69,7 +69,7 @@ class Configuration(Target):
         return bytes((kind + (OVER_FILE if rng.random() < 0.1 else 0),)) + b"\n".join(lines)
 
     def _text(self, rng: Random) -> bytes:
-        """A file that comes with the project, or, as reading YAML takes its time, the least with one more section."""
+        """A file of the project, or, since YAML is slow, the smallest file with one more section."""
         text = rng.choice(self._texts) if rng.random() < 0.02 else BASE + rng.choice(self._sections)
         if rng.random() < 0.5:
             return mutated(rng, text, self._texts)
@@ -109,7 +109,7 @@ class Configuration(Target):
 
 
 def _sections(text: bytes) -> list[bytes]:
-    """The parts of a file that begin at its margin, but those that the least file has."""
+    """The top-level sections of a file, without those of the smallest file."""
     parts = [b"".join(part) for part in _parts(text.splitlines(keepends=True))]
     return [part for part in parts if not part.startswith((b"model:", b"kafka:", b"input:"))]
 
@@ -136,7 +136,7 @@ def _names(config: Config) -> list[str]:
 
 
 def _check_everything_is_there(written: Any, config: Config) -> None:
-    """Raise Wrong for a name that was written and means nothing."""
+    """Raise Wrong for a name that was written and had no effect."""
     shown = config.shown()
     for section, settings in written.items():
         if section not in shown:
@@ -148,7 +148,7 @@ def _check_everything_is_there(written: Any, config: Config) -> None:
 
 
 def _check_usable(config: Config) -> None:
-    """What was taken can be written down, read again as the same, and made into what `core` needs."""
+    """Check that an accepted configuration can be written, read again as equal, and made into the objects of `core`."""
     written = config.written()
     again = Config.model_validate(written)
     if again.written() != written:

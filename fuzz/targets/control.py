@@ -1,8 +1,5 @@
-"""Records of the control topic: what is taken must be what the documented layout says, and encode to the same again.
-
-In: key and value. Out: Wrong.
-This file must never take an exception for an answer that is not one of the documented classes.
-"""
+"""Records of the control topic: an accepted record must agree with the documented layout, and encode to the same
+bytes."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ class ControlRecords(Target):
 
 
 def _broken(key: bytes, fields: dict[str, Any]) -> str:
-    """What of the documented layout a record breaks."""
+    """The part of the documented layout that a record breaks."""
     kind, _, name = key.decode().partition("/")
     own = {"alias": "alias", "publication": "model", "pin": "name"}[kind]
     if type(fields["format"]) is not int or fields["format"] != 1 or fields[own] != name or not _NAME.fullmatch(name):

@@ -1,11 +1,11 @@
 """Impressions and clicks, through the decoders of the joiner: machine code against the plain path and a slow oracle.
 
-In: records of JSON behind a byte that chooses the specification and one that chooses the record's time. Out: Wrong.
-This file must never compare the fast path with anything that shares a kernel with it, but hashing and the logarithm.
+The first two bytes of an input choose the specification and the record's time. The oracle shares no kernel with the
+fast path, except hashing and the logarithm.
 
-Half of the batches lie alone: the memory ends with the last record, as it does for a joiner. The other half lie in
-front of other bytes: then the kernel itself reads records at the edge, where it may look at `PADDING` bytes behind
-them, which are made as misleading as can be, and at none further.
+In half of the batches the memory ends with the last record, as for a joiner. In the other half other bytes follow: the
+kernel itself then reads records at the edge, where it may look at `PADDING` bytes behind them, which are as misleading
+as possible, and no further.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ Row = tuple[int, int, int, float, list[int], list[float]]
 
 
 _KEPT_FOR = 60
-"""Batches that a decoder is kept for: fields are known to it and others new, and it fills up with wrong ones."""
+"""How many batches a decoder is kept for. It gets to know fields, among them many wrong ones."""
 
 
 class _Decoder:
-    """The decoder of one specification at one side: kept for some batches, so that fields are known and unknown."""
+    """The decoder of one specification at one side, kept for some batches, so that it meets known and new fields."""
 
     def __init__(self, plan: Plan, side: Side) -> None:
         self.plan, self._side = plan, side
@@ -93,7 +93,7 @@ class _Decoder:
 
 
 class _Events(Target):
-    """What is the same for impressions and clicks."""
+    """The common part of impressions and clicks."""
 
     batch_inputs = 800
     role = Role.WEIGHT
@@ -110,7 +110,7 @@ class _Events(Target):
         raise NotImplementedError
 
     def make(self, rng: Random) -> bytes:
-        """Half of them of the first specification, which most events satisfy."""
+        """Make an input; half of them for the first specification, which most events satisfy."""
         number = rng.choice((0, rng.randrange(len(self.plans))))
         return bytes((number, rng.choice((0, 0, 0, 0, 1, rng.randrange(8))))) + event_text(rng, self._raws)
 
@@ -164,7 +164,7 @@ class Clicks(_Events):
 
 
 def plainly(plan: Plan, raw: bytes, time_ms: int) -> Row:
-    """What the defining path makes of one event."""
+    """The result of the plain path for one event."""
     try:
         row = read_event(plan, parse_event(raw, plan.max_event_bytes), time_ms)
     except Refused as refused:
@@ -186,7 +186,7 @@ def rows(columns: Columns) -> list[Row]:
 
 
 def check_features(plan: Plan, raw: bytes, row: Row) -> None:
-    """Raise Wrong unless Python's own JSON reader and the slow oracle give the same features."""
+    """Raise Wrong unless Python's JSON reader and the slow oracle give these features."""
     try:
         event = decode_oracle.parse(raw)
     except RecursionError:

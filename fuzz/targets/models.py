@@ -1,7 +1,6 @@
-"""Model files: what is read must be what the documented layout says, and loading them must not do harm.
+"""Model files: an accepted file must agree with the documented layout, and loading it must be harmless.
 
-In: the bytes of a file. Out: Wrong.
-This file must never let a file die at its checksum alone: most are sealed anew.
+Most damaged files get a right checksum, so that they are not all refused there.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from stream_learner.evaluate.model_file import key_rule_of, load_learner, read_m
 _HEAD_BYTES = 16
 _CHECKSUM_BYTES = 32
 _LOADED_BYTES = 4_096
-"""Only so large a file is loaded too: a learner's tables cost more than its file."""
+"""The largest file that is also loaded: a learner's tables cost more than its file."""
 
 
 class ModelFiles(Target):

@@ -1,11 +1,10 @@
 """Sequences of snapshot records through a scorer's replica: it serves the model of the version it names, or none.
 
-In: records of publications of small models: compacted, torn, lost, repeated, moved, damaged, foreign. Out: Wrong.
-This file must never let a sequence count as true that holds a record nobody has published, however right its checksum.
+The records are of publications of small models: compacted, torn, lost, repeated, moved, damaged, foreign.
 
-A sequence of true records, whatever became of their number and order, must never show weights that are not those of the
-version served. One with an invented record may: nothing tells it from a true one. But whatever was read, once
-publications go on as they should, the replica has to become ready at their last version by itself.
+A sequence of true records, whatever their number and order, must never show weights that are not those of the version
+served. A sequence with an invented record may, since nothing tells such a record from a true one. After any sequence,
+once publications go on as they should, the replica must become ready at the last version by itself.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ _FOREIGN = ((b"model", b"{}"), (b"", b"SLtl"), (b"version", b""), (b"delta/1/0",
 _EVERY_KEY = 0, 2**64 - 1
 _NO_ROWS = np.empty(0, np.uint64), np.empty(0, np.float32)
 _NEW_TABLE = 200
-"""So many sequences are read into the same table, which is emptied in between."""
+"""How many sequences are read into one table, which is emptied in between."""
 _HEALING = RING + 2
 _GO_ON_EVERY = 4
 _LOOK_EVERY = 7
-"""Between two versions weights must stay as they are: they are looked at behind every so many records."""
+"""Weights must not change between two versions: they are checked after every so many records."""
 
 
 class Item(NamedTuple):
-    """A record as it is read; at_end: the end of the partition was reported instead."""
+    """A record as it is read. at_end: True if the end of the partition was reported instead."""
 
     shard: int
     key: bytes
@@ -50,7 +49,7 @@ class Item(NamedTuple):
 
 
 class SnapshotSequences(Target):
-    """What a scorer reads, from the start of the topic on."""
+    """The records that a scorer reads, from the start of the topic on."""
 
     name = "snapshot-sequences"
     batch_inputs = 20
@@ -76,7 +75,7 @@ class SnapshotSequences(Target):
         return pack([_HEAD.pack(place, end, ends[0], ends[-1]), *map(_packed, items)])
 
     def _shard(self, rng: Random, place: int, shard: int, begin: int, end: int) -> list[Item]:
-        """The records of some publications in a partition, and what became of them."""
+        """The records of some publications in a partition, some of them changed."""
         history = self._histories[place]
         pairs = [pair for each in history.publications[begin:end] for pair in each.records[shard]]
         pairs = _compacted(rng, pairs) if rng.random() < 0.4 else pairs
@@ -132,7 +131,7 @@ class SnapshotSequences(Target):
 
 
 class Reading:
-    """One replica, and what it has been given."""
+    """One replica, and the records it has been given."""
 
     def __init__(self, history: History, true: frozenset[bytes], ends: Sequence[int], table: ReplicaTable) -> None:
         self._history, self._true, self._truth = history, true, history.truth
@@ -150,7 +149,7 @@ class Reading:
         self.served = False
 
     def take(self, item: Item) -> None:
-        """Read a record, and look at what is served then."""
+        """Read a record, then check what is served."""
         shard = item.shard % self._history.shards
         if item.at_end:
             self._replica.reached(shard, self._offsets[shard])
@@ -166,7 +165,7 @@ class Reading:
         self._look()
 
     def _look(self) -> None:
-        """Raise Wrong if what is served is not what was published, or if too much is kept."""
+        """Raise Wrong if the weights served were not published, or if too much is kept."""
         for follower in self._replica._followers:
             complete = sum(version.complete for version in follower.queue)
             if len(follower.queue) > MAX_QUEUED or complete > MAX_COMPLETE_QUEUED:
@@ -189,7 +188,7 @@ class Reading:
             raise Wrong(f"version {replica.version} has the model record of {replica.model.get('digest')}")
 
     def go_on(self, after: int) -> None:
-        """The publications that follow, as they should be: behind them the last version is served, and rightly."""
+        """Read the publications that follow, unchanged: the last version must then be served, with its weights."""
         following = self._history.publications[after : after + _HEALING]
         self._offsets = [max(offset, end) for offset, end in zip(self._offsets, self._ends, strict=True)]
         for each in following:
@@ -226,7 +225,7 @@ def values_of(history: History) -> frozenset[bytes]:
 
 
 def _compacted(rng: Random, pairs: list[Pair]) -> list[Pair]:
-    """What compaction leaves up to any place: of each key the last record, of deletions some or none."""
+    """The records that compaction leaves up to some place: the last record of each key, and some of the deletions."""
     upto, last = rng.randrange(len(pairs) + 1), {key: at for at, (key, _) in enumerate(pairs)}
     deleted = rng.random() < 0.5
     return [
@@ -237,7 +236,7 @@ def _compacted(rng: Random, pairs: list[Pair]) -> list[Pair]:
 
 
 def _merged(rng: Random, shards: list[list[Item]]) -> Iterator[Item]:
-    """The partitions as a reader gets them: each in its order, in stretches."""
+    """The records of all partitions as a reader gets them: each partition in its order, in stretches."""
     waiting = [list(reversed(items)) for items in shards]
     while any(waiting):
         items = rng.choice([items for items in waiting if items])

@@ -1,7 +1,6 @@
 """Bodies of prediction requests: the array of events that is found without parsing, against a parser.
 
-In: a body behind a byte that chooses the features. Out: Wrong.
-This file must never hold an HTTP server: what is tried is what reads the bytes.
+The first byte of an input chooses the features. No HTTP server takes part: the code under test reads bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from stream_learner.core.machine.memory import address_of
 KEY = b"instances"
 MOST = 20
 _DEEPEST = 1_000
-"""orjson refuses what is nested deeper than 1,024, and an event by itself is two levels less deep than in its body."""
+"""orjson refuses nesting deeper than 1,024, and an event alone is two levels less deep than in its body."""
 
 
 class Requests(Target):
@@ -87,7 +86,7 @@ class Requests(Target):
         return self._decode(number, found, side)
 
     def _find_at_the_edge(self, body: bytes, side: Side) -> int:
-        """The kernel itself, over memory that ends with the body, into memory that ends with what it may write."""
+        """Run the kernel on memory that ends with the body, into memory that ends with the last byte it may write."""
         if not body:
             return -1
         room = min(len(body) // 2 + 1, MOST)
@@ -98,7 +97,7 @@ class Requests(Target):
         return int(json_array._find(address_of(text), len(body), address_of(key), len(KEY), starts, ends, room, span))
 
     def _compare(self, body: bytes, whole: dict[str, Any] | None, found: Elements) -> None:
-        """The body is JSON if what is left of it is, and every element; and then they are what a parser finds."""
+        """The body is JSON if its rest is, and every element; a parser must then find the same."""
         data, bounds = found.data.tobytes(), found.bounds.tolist()
         texts = [data[a:b] for a, b in itertools.pairwise(bounds)]
         try:
@@ -115,7 +114,7 @@ class Requests(Target):
             raise Wrong(f"{body[:300]!r}: any_text is {found.any_text}")
 
     def _decode(self, number: int, found: Elements, side: Side) -> bool:
-        """The elements where they lie, through the encoder of a scorer."""
+        """Decode the elements in the body with the encoder of a scorer."""
         plan, bounds = self._plans[number], found.bounds.tolist()
         data = found.data.tobytes()
         texts = [data[a:b] for a, b in itertools.pairwise(bounds)]
@@ -128,7 +127,7 @@ class Requests(Target):
 
 
 def parsed(body: bytes) -> dict[str, Any] | None:
-    """The object that a body is, by the parser."""
+    """The object of a body, by the parser."""
     try:
         found = orjson.loads(body)
     except (ValueError, RecursionError):

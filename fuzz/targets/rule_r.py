@@ -1,7 +1,6 @@
 """Sequences of records of the training log through rule R, against a reader written from its docstring.
 
-In: records of several attempts that were lost, repeated, moved and damaged. Out: Wrong where another tick is accepted.
-This file must never share state between the two readers but the bytes.
+The records are of several attempts, some lost, repeated, moved or damaged. The two readers share only the bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class RuleRSequences(Target):
         self._every = [value for chain in self._chains for tick in chain for value in tick]
 
     def make(self, rng: Random) -> bytes:
-        """One chain, with pieces of the others between; then something happens to the records."""
+        """Make one chain with pieces of others in between, and damage some records."""
         chain = rng.choice(self._chains)
         records = [value for tick in chain for value in tick]
         for _ in range(rng.choice((0, 1, 2, 3))):
@@ -74,7 +73,7 @@ class RuleRSequences(Target):
 
 
 def _outcome(rule: RuleR, offset: int, value: bytes) -> Any:
-    """The tick that a record completes, the name of the error that it is, or None."""
+    """The tick that a record completes, the name of its error, or None."""
     try:
         tick = rule.take(offset, value)
     except RecordError as error:
@@ -85,7 +84,7 @@ def _outcome(rule: RuleR, offset: int, value: bytes) -> Any:
 
 
 class SlowRuleR:
-    """Rule R over all records read so far, looked through anew for each mark."""
+    """Rule R on all records read so far, searched again for each mark."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
@@ -96,12 +95,12 @@ class SlowRuleR:
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
-        """Accepted marks, ignored marks, ignored records, records that wait."""
+        """The numbers of accepted marks, ignored marks, ignored records, and records that wait."""
         waiting = sum(len(held) for held in self._held.values())
         return self._accepted, self._ignored_marks, self._ignored_records, waiting
 
     def take(self, offset: int, value: bytes) -> Any:
-        """The tick that a record completes, the name of the error that it is, or None."""
+        """The tick that a record completes, the name of its error, or None."""
         if not self._read_any and offset != 0:
             return "BrokenLog"
         found = self._take(offset, value)

@@ -1,7 +1,6 @@
 """Records of the snapshots and of checkpoints, against a decoder written from their layout.
 
-In: key and value of a record. Out: Wrong where the decoders differ.
-This file must never let a record die at a checksum that a mutator has broken: most are sealed anew.
+Most damaged records get a right checksum, so that they are not all refused there.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class SnapshotRecords(Target):
 
 
 def slowly(key: bytes | None, value: bytes) -> SlowRecord | str:
-    """What the slow decoder makes of a record."""
+    """The result of the slow decoder for a record."""
     try:
         return slow_snapshots.read(key, value)
     except Bad as bad:
@@ -68,7 +67,7 @@ def slowly(key: bytes | None, value: bytes) -> SlowRecord | str:
 
 
 def fast(key: bytes | None, value: bytes) -> SlowRecord | str:
-    """What the decoder under test makes of a record, as the slow one says it."""
+    """The result of the decoder under test for a record, in the terms of the slow one."""
     try:
         found = snapshots.decode(key, value)
     except RecordError as error:
@@ -88,7 +87,7 @@ def fast(key: bytes | None, value: bytes) -> SlowRecord | str:
 
 
 def rows_of(rows: AnyRows) -> list[tuple[Any, ...]]:
-    """Rows as the slow decoder says them."""
+    """Rows in the terms of the slow decoder."""
     keys = rows.keys.tolist()
     if isinstance(rows, WeightRows):
         return [(key, rows.weights[i : i + 1].tobytes()) for i, key in enumerate(keys)]
@@ -97,7 +96,7 @@ def rows_of(rows: AnyRows) -> list[tuple[Any, ...]]:
 
 
 def sealed_anew(value: bytes) -> bytes:
-    """The record with its checksum right."""
+    """The record with its checksum corrected."""
     if len(value) < 12:
         return value
     crc = zlib.crc32(value[:8] + value[12:])

@@ -1,8 +1,7 @@
 """Files of examples, LIBSVM, CSV, JSON lines and VW text: every line as a slow reader reads it.
 
-In: a block of lines. Out: Wrong where label, weight, features or faults are others.
-This file must never hand a parser memory other than its own contract asks for: text is copied to where exactly the
-room that `KernelParser` promises its kernels lies around it, and then an inaccessible page.
+The text lies in memory with exactly the room around it that `KernelParser` promises to its kernels, and then an
+inaccessible page.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _BLOCK_FROM = 60
 
 
 class _Lines(Target):
-    """Blocks of lines through one parser, a new one now and then."""
+    """Blocks of lines through one parser, which is replaced now and then."""
 
     batch_inputs = 100
 
@@ -56,7 +55,7 @@ class _Lines(Target):
         raise NotImplementedError
 
     def wanted(self, line: bytes) -> text_oracle.Line:
-        """What a line is."""
+        """The slow reader's result for a line."""
         raise NotImplementedError
 
     def make(self, rng: Random) -> bytes:
@@ -91,7 +90,7 @@ class _Lines(Target):
         return accepted
 
     def _at_the_edge(self, parser: Any) -> None:
-        """Forget the room for text, so that it is made anew, and exactly as large as it has to be."""
+        """Free the memory for text, so that the next text gets memory of exactly its size."""
         work = getattr(parser, "_work", None)
         if work is not None:
             work.drop_text()
@@ -147,7 +146,7 @@ class CsvLines(_Lines):
         return text_oracle.csv_line(line, list(self.names), "y", "w", self.spec)
 
     def make(self, rng: Random) -> bytes:
-        """What a field holds is UTF-8 with no control characters: Python's reader takes those otherwise."""
+        """Fields hold UTF-8 without control characters, which Python's reader treats differently."""
         text = super().make(rng).decode("utf-8", "ignore")
         return "".join(c for c in text if c == "\n" or c == "\t" or (c >= " " and c != "\x7f")).encode()
 
@@ -201,9 +200,9 @@ class JsonLinesText(_Lines):
 
 
 def _number_of(event: dict[str, Any], name: str) -> Any:
-    """What a field of label or weight is: one value, or FAULT. A list counts by the one value it holds.
+    """The value of the field for label or weight, or FAULT. A list of one value counts as that value.
 
-    Names are joined with `.`, so a field whose name goes on with one is as if it were inside.
+    Names are joined with `.`, so a field `a.b` counts as the field `b` inside `a`.
     """
     found: list[Any] = []
     waiting: list[tuple[Any, bool]] = [(event[name], False)] if name in event else []
@@ -225,7 +224,7 @@ VW_OPTIONS = (
     VwTextOptions("vw", 24, hash_all=True, cubic=("aab",), ignore="1", constant=0.5),
     VwTextOptions(quadratic=("ab", "::"), ngram=3, keep="ab ", noconstant=True),
 )
-"""The first is held against the slow reader; the others must read a line alone as they read it among others."""
+"""The first are compared with the slow reader; the others must read a line alone as they read it among others."""
 
 
 class VwLines(Target):
@@ -290,7 +289,7 @@ class VwLines(Target):
             raise Wrong(f"{text[:300]!r} with {options} is {str(together)[:400]}, line by line {str(apart)[:400]}")
 
     def _said(self, parsed: Parsed) -> dict[int, Any]:
-        """What became of each line: FAULT, or label, weight, features and tag."""
+        """The result for each line: FAULT, or label, weight, features and tag."""
         found: dict[int, Any] = {fault.line: slow_vw.FAULT for fault in parsed.faults}
         tags = parsed.tags or [b""] * len(parsed.lines)
         for (line, (label, weight, features)), tag in zip(text_oracle.examples(parsed).items(), tags, strict=True):
@@ -300,7 +299,7 @@ class VwLines(Target):
         return found
 
     def _parse(self, side: Side, options: VwTextOptions, text: bytes, first_line: int) -> Parsed:
-        """Parse with memory that is as large as it has to be."""
+        """Parse with memory of exactly the size of the text."""
         with fenced_arrays(side, vw):
             if self._left == 0:
                 self._parsers, self._left = {}, _BLOCK_FROM

@@ -1,7 +1,6 @@
 """Records of the training log, against a decoder written from their layout.
 
-In: the bytes of a record. Out: Wrong where one decoder takes what the other refuses, or takes it for something else.
-This file must never let a record die at a checksum that a mutator has broken: most are sealed anew.
+Most damaged records get a right checksum, so that they are not all refused there.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from stream_learner.core.log.header import HEADER_BYTES
 from stream_learner.core.log.marks import Mark
 
 _BODY_COUNTS = 40, 44, 48, 52, 300
-"""Where numbers stand of what follows: the first four in examples and codes, the last in a resume point."""
+"""Offsets of counts in the body: the first four of examples and codes, the last of a resume point."""
 
 
 class LogRecords(Target):
@@ -53,7 +52,7 @@ class LogRecords(Target):
         return not isinstance(wanted, str)
 
     def _read(self, value: bytes, side: Side) -> Any:
-        """What the decoder makes of the record: of the bytes, and of the same bytes at the edge."""
+        """Decode the record in ordinary memory and at the edge of guarded memory."""
         found = [fast(value), fast(memoryview(self._buffers[side].put(value, align=16)).toreadonly())]  # type: ignore[arg-type]
         if found[0] != found[1]:
             raise Wrong(f"{value[:200].hex()} is something else at another place")
@@ -61,7 +60,7 @@ class LogRecords(Target):
 
 
 def fast(value: bytes) -> Any:
-    """What the decoder under test makes of a record, as the slow one says it."""
+    """The result of the decoder under test for a record, in the terms of the slow one."""
     try:
         found = decode(value)
     except RecordError as error:
@@ -75,7 +74,7 @@ def fast(value: bytes) -> Any:
 
 
 def slowly(value: bytes) -> Any:
-    """What the slow decoder makes of a record."""
+    """The result of the slow decoder for a record."""
     try:
         found = slow_log.read(value)
     except Bad as bad:
@@ -111,7 +110,8 @@ def _plain_examples(found: ExampleRecord, value: bytes) -> SlowExamples:
 
 
 def plain_mark(mark: Mark) -> SlowMark:
-    """A mark as the slow decoder says it, but for the flag that no code ahead of it leaves no trace of."""
+    """A mark in the terms of the slow decoder, without the flag for codes ahead, which the decoded mark does not
+    keep."""
     resume = mark.resume
     fields: tuple[Any, ...] | None = None
     if resume is not None:
@@ -150,7 +150,7 @@ def plain_mark(mark: Mark) -> SlowMark:
 
 
 def _check_usable(found: ExampleRecord) -> None:
-    """What everybody downstream does with a record, indices and all; it must survive being encoded again."""
+    """Use a record as its readers do, indices included, and encode it again: nothing may fail."""
     batch = to_batch(found)
     if len(batch.keys) != len(found.indices) or len(batch.row_start) != len(found) + 1:
         raise Wrong("columns that do not fit together")
@@ -159,7 +159,7 @@ def _check_usable(found: ExampleRecord) -> None:
 
 
 def sealed_anew(value: bytes) -> bytes:
-    """The record with both checksums right."""
+    """The record with both checksums corrected."""
     if len(value) < HEADER_BYTES:
         return value
     head = value[:32]
@@ -180,7 +180,7 @@ def damaged_record(rng: Random, value: bytes, others: Sequence[bytes]) -> bytes:
 
 
 def _resized(rng: Random, value: bytes) -> bytes:
-    """A count in the body or the flags changed by little, and the body's length to fit, or not."""
+    """The record with a count or the flags changed slightly, and its length adapted, or not."""
     changed = bytearray(value)
     if rng.random() < 0.3 and len(changed) > 7:
         changed[7] ^= rng.choice((1, 2, 3, 4))

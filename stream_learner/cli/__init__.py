@@ -1,8 +1,19 @@
-"""The command line.
+"""The command line: each command reads its options, loads the configuration, calls the work, and shows the result.
 
-In: arguments, the environment. Out: results on stdout, logs and errors on stderr, an exit code.
-This package must never do a role's work: a command reads options, loads the configuration, calls a role and
-shows what comes back. Roles are imported when a command needs them, so that `--help` is quick.
+`main` opens what is closed, listens for signals, and hands over to `role_commands.run_command`, where the program `app`
+and the commands of roles are: `run`, `join`, `learn`, `score`, `serve`, `demo`, `topics`. Every other command is in the
+file of its name: `audit_command`, `backfill_command`, `config_commands` and so on, with `alias_commands` for `promote`,
+`rollback`, `alias`, `pause`, `resume`, `pin` and `unpin`. The work itself is in `roles`, `operations`, `evaluate` and
+`demo`; they are imported inside the function of a command, so that `--help` and a wrong option answer at once.
+
+    options   options that several commands share, and the configuration they lead to
+    output    tables, JSON and errors, for terminals and for scripts
+    *_view    live pages and progress bars (rich)
+
+The `*_view` files are apart from their commands for the time of a start: they import rich, which takes longer to load
+than most commands need to begin, and only the commands that show something live need it.
+
+The text of a command's docstring is its `--help`.
 """
 
 from __future__ import annotations
@@ -21,17 +32,17 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 STARTERS = frozenset({"run", "join", "learn", "score", "serve"})
-"""The commands of which a signal ends the start at once, with exit code 0."""
+"""The commands whose start a signal ends at once, with exit code 0."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if os.getpid() == 1:  # in a container, where the kernel keeps from the first process what it does not listen to
+    if os.getpid() == 1:  # in a container the kernel drops signals that the first process has no handler for
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     if words and words[0] in STARTERS:
-        # A signal is heard before what takes time is imported.
+        # Listen for signals before the imports, which take time.
         with starting():
             _run(words)
     else:
@@ -39,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Let standard streams that this process was started without lead nowhere.
+    """Open standard streams that this process was started without as /dev/null.
 
-    Else the next file or connection would get the number of one, and what is meant for it be written there.
+    Otherwise the next file or connection would get the number of a standard stream, and output be written into it.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -60,7 +71,7 @@ def _run(words: list[str]) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`app`, imported when it is first asked for."""
+    """Import `app` at the first access."""
     if name == "app":
         from stream_learner.cli.role_commands import app
 

@@ -1,7 +1,4 @@
-"""`stream-learner promote | rollback | alias … | pause | resume | pin | unpin`: what the control topic says.
-
-In: names, limits. Out: checks, rows and fields. This file must never write to the control topic itself.
-"""
+"""`stream-learner promote | rollback | alias … | pause | resume | pin | unpin`: aliases, and what scorers serve."""
 
 from __future__ import annotations
 
@@ -223,7 +220,7 @@ def _pause(
 
 
 def _show(outcome: Outcome, as_json: bool) -> None:
-    """The checks and what came of them; raises PromotionRefused where it was refused."""
+    """Print the checks and the outcome. Raises PromotionRefused if the promotion was refused."""
     from stream_learner.operations.promote.run import refusal
 
     request = outcome.request
@@ -256,7 +253,7 @@ def _alias_of(config: Config, given: str | None) -> str:
 
 
 def _model_name(text: str) -> str:
-    """A name as models and aliases have. Raises ConfigError."""
+    """A name that models and aliases may have. Raises ConfigError."""
     from stream_learner.core.control.records import is_name
 
     if not is_name(text):
@@ -267,7 +264,7 @@ def _model_name(text: str) -> str:
 
 
 def _who(given: str | None) -> str:
-    """user@host; a number where the user has no name, as in a container."""
+    """user@host; if the user has no name, as in a container, its number."""
     if given:
         return given
     try:

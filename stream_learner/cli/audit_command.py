@@ -1,7 +1,4 @@
-"""`stream-learner audit`: whether what the topics hold of a model is sound.
-
-In: a configuration, a range. Out: what was checked and found, an exit code. This file must never check anything itself.
-"""
+"""`stream-learner audit`: checks whether what the topics hold of a model is sound."""
 
 from __future__ import annotations
 
@@ -90,7 +87,7 @@ def _range(
     from_offset: int | None,
     until_offset: int | None,
 ) -> Range:
-    """The range in ticks, or in offsets. Times are those of impressions, whose window is waited for."""
+    """The range in ticks or in offsets. Times are those of impressions, whose window ends later."""
     from stream_learner.operations.audit.request import Range
     from stream_learner.operations.backfill.plan import last_tick
 

@@ -1,8 +1,4 @@
-"""What a person sees of an audit: a line of progress while it runs, then tables.
-
-In: moments, a report. Out: progress on stderr, tables on stdout. This file must never leave a finding out that is
-listed in the report.
-"""
+"""Shows an audit: its progress on stderr while it runs, then its report as tables on stdout."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ Found = Mapping[str, Any]
 
 @contextmanager
 def showing(title: str) -> Iterator[Callable[[AuditStatus], None]]:
-    """A function that shows a status, for as long as the block lasts: a bar on a terminal, now and then a log line."""
+    """A function that shows progress while the `with` block runs: as a bar on a terminal, else as log lines."""
     if not sys.stderr.isatty():
         yield _LogLines().show
         return
@@ -47,7 +43,7 @@ def showing(title: str) -> Iterator[Callable[[AuditStatus], None]]:
 
 
 class _LogLines:
-    """A line of the log now and then."""
+    """Shows progress as a log line every `LINE_EVERY_S`."""
 
     def __init__(self) -> None:
         self._next_s = time.monotonic() + LINE_EVERY_S
@@ -65,7 +61,7 @@ class _LogLines:
 
 
 def print_report(found: Found) -> None:
-    """The report for people: partitions, balance, checks, findings, and a last line that says what came of it."""
+    """Print the report for people: partitions, balance, checks, findings, and the verdict as the last line."""
     print_table([_partition(row) for row in found["partitions"]], title=f"{found['log']}")
     for row in found["partitions"]:
         for tick in row["begins_anew"]:
@@ -92,7 +88,7 @@ def print_report(found: Found) -> None:
 
 
 def _partition(row: Found) -> dict[str, Any]:
-    """A partition's row: what a person looks for first."""
+    """The line of a partition, with the figures a person looks for first."""
     names = ("partition", "from_tick", "until_tick", "records", "marks", "examples", "positives", "ignored_records")
     lag = row["committed_lag"]["impressions"]
     return {**{name: row[name] for name in names}, "ignored_marks": row["ignored_marks"], "lag": lag}
@@ -104,7 +100,7 @@ def _check(name: str, check: Found) -> dict[str, Any]:
 
 
 def _line(finding: Found) -> str:
-    """A finding in a line: where, then what."""
+    """A finding as one line: where, then what."""
     where = [finding["topic"]]
     where += [f"{name} {finding[name]}" for name in ("partition", "offset", "tick") if finding[name] is not None]
     return f"{finding['check'].replace('_', ' ')}: {' '.join(where)}: {finding['what']}"

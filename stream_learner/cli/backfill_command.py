@@ -1,8 +1,4 @@
-"""`backfill`: train another model from the topics, from a moment on.
-
-In: arguments. Out: a running backfill, its result, an exit code. This file must never import a role before the command
-runs, nor decide what a backfill does.
-"""
+"""`stream-learner backfill`: trains another model from the topics, from a moment on."""
 
 from __future__ import annotations
 
@@ -89,7 +85,7 @@ def backfill(
 
 
 def _run(plan: BackfillPlan, *, as_json: bool) -> int:
-    """Run a plan; the exit code: 0, or 128 + the signal that ended it."""
+    """Run a plan. Returns the exit code: 0, or 128 + the signal that ended it."""
     from stream_learner.adapters.telemetry.logs import get_logger
     from stream_learner.cli.backfill_view import showing
     from stream_learner.operations.backfill.plan import describe
@@ -146,7 +142,7 @@ def _moment(option: str, text: str) -> str | int:
 
 
 def _variants(given: Sequence[str], file: Path | None, overrides: Sequence[str] | None) -> dict[str, Config]:
-    """By name, the configuration with each variant's own settings, which are read as `--set` reads them."""
+    """By name, the configuration of each variant: the common one with the variant's own settings."""
     found: dict[str, Config] = {}
     for text in given:
         name, colon, settings = text.partition(":")

@@ -1,7 +1,4 @@
-"""What a person sees while a backfill runs: a live page on a terminal, a log line every ten seconds elsewhere.
-
-In: moments. Out: text on stderr. This file must never write to stdout, nor hold anything up.
-"""
+"""Shows a backfill on stderr while it runs: a live page on a terminal, else a log line every ten seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ BAR_WIDTH = 48
 
 @contextmanager
 def showing(title: str) -> Iterator[Callable[[BackfillStatus], None]]:
-    """A function that shows a status, for as long as the block lasts."""
+    """A function that shows progress while the `with` block runs."""
     if not sys.stderr.isatty():
         yield _LogLines().show
         return
@@ -41,12 +38,12 @@ def showing(title: str) -> Iterator[Callable[[BackfillStatus], None]]:
 
 
 def _quiet_logs() -> None:
-    """Log warnings and errors only, to what is stderr now: the live page puts itself in between."""
+    """Log only warnings and errors, to the present stderr, which the live page replaces while it is shown."""
     configure_logging(log_format="console", log_level="warning")
 
 
 class _LogLines:
-    """A line of the log now and then."""
+    """Shows progress as a log line every `LINE_EVERY_S`."""
 
     def __init__(self) -> None:
         self._next_s = 0.0
@@ -58,7 +55,7 @@ class _LogLines:
 
 
 def page(status: BackfillStatus, title: str) -> RenderableType:
-    """A status as a few lines."""
+    """The progress as a page of a few lines."""
     bar = Table.grid(padding=(0, 1))
     share = status.share or 0.0
     bar.add_row(

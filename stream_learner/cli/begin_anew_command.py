@@ -1,8 +1,4 @@
-"""`stream-learner begin-anew`: let a training log go on under the same name where its joiner cannot.
-
-In: a configuration, where to go on in the inputs. Out: what is lost by it, and with --write a mark in each partition.
-This file must never write anything itself, or without --write.
-"""
+"""`stream-learner begin-anew`: lets a training log go on under the same name where its joiner cannot."""
 
 from __future__ import annotations
 
@@ -103,7 +99,7 @@ def _row(row: Found) -> dict[str, Any]:
 
 
 def _losses(row: Found) -> Iterator[str]:
-    """What is lost in a partition, a line each."""
+    """The losses of a partition, a line each."""
     from stream_learner.operations.begin_anew import BEGUN
 
     if row["state"] == BEGUN:

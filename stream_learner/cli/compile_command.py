@@ -1,8 +1,4 @@
-"""`compile`: the kernels, before a role needs them.
-
-In: the names of roles and optimizers. Out: machine code in the cache, and what was done. This file must never touch a
-configuration or a broker.
-"""
+"""`stream-learner compile`: compiles the kernels before a role needs them. It needs no configuration and no broker."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from stream_learner.cli.output import print_fields
 
 
 class Role(str, Enum):
-    """Whose kernels may be asked for."""
+    """The roles whose kernels can be compiled."""
 
     joiner = "joiner"
     learner = "learner"

@@ -1,8 +1,4 @@
-"""`stream-learner config check | schema | show`: the configuration itself.
-
-In: a file, overrides. Out: findings, the JSON schema, the whole tree with its defaults.
-This file must never touch a broker.
-"""
+"""`stream-learner config check | schema | show`: the configuration itself. No broker is asked."""
 
 from __future__ import annotations
 

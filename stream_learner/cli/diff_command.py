@@ -1,8 +1,4 @@
-"""`stream-learner diff`: where two models part.
-
-In: the names of two models. Out: what differs between their training logs and publications, an exit code.
-This file must never compare anything itself.
-"""
+"""`stream-learner diff`: compares two models, their training logs and their publications."""
 
 from __future__ import annotations
 
@@ -102,7 +98,7 @@ def _digests(found: Found) -> str:
 
 
 def _line(entry: Found) -> str:
-    """A difference in a line."""
+    """A difference as one line."""
     where = f"partition {entry['partition']} tick {entry['tick']}"
     if "id_hash" not in entry:
         return f"{where}: the same examples in another {entry['what']}"
@@ -111,7 +107,7 @@ def _line(entry: Found) -> str:
 
 
 def _values(entry: Found) -> list[str]:
-    """What each model has where they differ."""
+    """The values of both models in the columns that differ."""
     texts = [
         ", ".join(f"{model} {value:.15g}" for model, value in entry[name].items())
         for name in ("labels", "weights", "log_times_ms")

@@ -1,8 +1,4 @@
-"""`evaluate`: configurations compared on examples, each prediction made before its example is learned from.
-
-In: arguments. Out: a row of figures for each configuration, files that were asked for, an exit code. This file must
-never import a role before the command runs, nor read an example.
-"""
+"""`stream-learner evaluate`: compares configurations on examples, predicting each before learning from it."""
 
 from __future__ import annotations
 
@@ -96,7 +92,7 @@ def evaluate(
 
 
 def _configuration(file: Path | None, overrides: list[str] | None) -> Config | None:
-    """The configuration, if there is one: files can be evaluated without."""
+    """The configuration, None without one: files can be evaluated without a configuration."""
     if file is None and not overrides and not any(name.startswith(ENVIRONMENT_PREFIX) for name in os.environ):
         return None
     config = load(file, overrides, secrets=False)

@@ -1,7 +1,4 @@
-"""The options of `evaluate`, by what they are about.
-
-In: nothing. Out: annotated types of its parameters. This file must never do anything.
-"""
+"""The options of `evaluate`, as annotated types."""
 
 from __future__ import annotations
 

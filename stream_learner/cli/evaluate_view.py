@@ -1,7 +1,4 @@
-"""What a person sees of an evaluation: how far it is, on a terminal; then a table, or JSON.
-
-In: an evaluation. Out: results on stdout, the rest on stderr. This file must never compute a figure.
-"""
+"""Shows an evaluation: its progress on a terminal, then the figures as a table or JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from stream_learner.cli.output import aligned, print_json
-from stream_learner.evaluate.run import Evaluation, EvaluationProgress, EvaluationResult
+from stream_learner.evaluate.run import Evaluation, EvaluationResult, EvaluationStatus
 from stream_learner.wording import count_of
 
 NARROW: Final = 110
@@ -36,13 +33,13 @@ TITLES: Final = {
 
 
 def report(evaluation: Evaluation, *, as_json: bool) -> None:
-    """Run an evaluation and print what it found; then raise what keeps it from being a success."""
+    """Run an evaluation and print its figures; then raise its error, if it has one."""
     with showing() as show:
         result = evaluation.run(show, _say)
     for note in result.notes:
         _say(note)
     if as_json:
-        print_json(result.rows)
+        print_json(result.figures)
     else:
         _print_report(result)
     if result.error is not None:
@@ -50,7 +47,7 @@ def report(evaluation: Evaluation, *, as_json: bool) -> None:
 
 
 def _print_report(result: EvaluationResult) -> None:
-    """The table, and how long it took."""
+    """Print the table, and how long the evaluation took."""
     _print_figures(result)
     rate = result.examples / result.seconds if result.seconds > 0.0 else 0.0
     passes = f" in {count_of(result.passes, 'pass', 'passes')}" if result.passes > 1 else ""
@@ -58,10 +55,10 @@ def _print_report(result: EvaluationResult) -> None:
 
 
 @contextmanager
-def showing() -> Iterator[Callable[[EvaluationProgress], None]]:
-    """A function that shows a progress, for as long as the block lasts; quiet where stderr is no terminal."""
+def showing() -> Iterator[Callable[[EvaluationStatus], None]]:
+    """A function that shows progress while the `with` block runs; it does nothing if stderr is no terminal."""
     if not sys.stderr.isatty():
-        yield lambda progress: None
+        yield lambda status: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -72,42 +69,42 @@ def showing() -> Iterator[Callable[[EvaluationProgress], None]]:
 
 
 class _Bar:
-    """One line that is kept current, from the first block on."""
+    """A progress bar, shown from the first block on."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._task: TaskID | None = None
 
-    def show(self, progress: EvaluationProgress) -> None:
+    def show(self, status: EvaluationStatus) -> None:
         if self._task is None:
             self._task = self._bar.add_task("")
             self._bar.start()
-        rate = progress.examples / progress.seconds if progress.seconds > 0.0 else 0.0
-        text = f"pass {progress.passes + 1}: {count_of(progress.examples, 'example')}, {rate:,.0f}/s"
-        if progress.skipped:
-            text += f", {count_of(progress.skipped, 'bad line')}"
-        self._bar.update(self._task, description=text, completed=progress.bytes_read, total=progress.bytes_total)
+        rate = status.examples / status.seconds if status.seconds > 0.0 else 0.0
+        text = f"pass {status.passes + 1}: {count_of(status.examples, 'example')}, {rate:,.0f}/s"
+        if status.skipped:
+            text += f", {count_of(status.skipped, 'bad line')}"
+        self._bar.update(self._task, description=text, completed=status.bytes_read, total=status.bytes_total)
 
 
 def _print_figures(result: EvaluationResult) -> None:
-    """The figures: on a terminal in its width, elsewhere as wide as they are."""
+    """Print the figures: fitted to the width of a terminal, elsewhere as wide as they are."""
     if sys.stdout.isatty():
         _print_on_terminal(result)
         return
-    rows = [[row["config"], *(_cell(name, row[name]) for name in TITLES)] for row in result.rows]
+    rows = [[row["config"], *(_cell(name, row[name]) for name in TITLES)] for row in result.figures]
     for line in aligned([["config", *TITLES.values()], *rows], right_from=1):
         typer.echo(line)
 
 
 def _print_on_terminal(result: EvaluationResult) -> None:
-    """Configurations by number where a line has no room for their names."""
+    """Print the figures as a table; on a narrow terminal configurations have numbers, with their names above."""
     console = Console(markup=False, emoji=False, highlight=False)
     by_number = console.width < NARROW
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("" if by_number else "config", overflow="fold")
     for title in TITLES.values():
         table.add_column(title, justify="right", no_wrap=True)
-    for number, row in enumerate(result.rows, 1):
+    for number, row in enumerate(result.figures, 1):
         first = str(number) if by_number else row["config"]
         table.add_row(first, *(_cell(name, row[name]) for name in TITLES))
         if by_number:

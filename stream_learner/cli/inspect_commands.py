@@ -1,7 +1,4 @@
-"""`stream-learner inspect`: what is in a model, a tick, a record, a snapshot.
-
-In: what to look at. Out: tables or JSON. This file must never change anything.
-"""
+"""`stream-learner inspect`: shows what is in a model, a tick, a record, a snapshot. Nothing is changed."""
 
 from __future__ import annotations
 

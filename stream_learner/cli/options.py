@@ -1,8 +1,4 @@
-"""Options that several commands share, and what they stand for.
-
-In: option values. Out: a configuration that can work, with logging set up by it.
-This file must never read configuration files itself.
-"""
+"""Options that several commands share, and the configuration they lead to, with logging set up by it."""
 
 from __future__ import annotations
 
@@ -41,10 +37,10 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON 
 
 
 def load(file: Path | None, overrides: Sequence[str] | None, *, secrets: bool = True) -> Config:
-    """The configuration, checked whole, librdkafka's part included, and logging set up as it says.
+    """Load the configuration and check it completely, the options of librdkafka included.
 
-    `secrets` False leaves out what needs the files and variables that `kafka` options refer to. Raises
-    ConfigError with every finding.
+    secrets: False to leave out the checks that need the files and variables of secrets. Raises ConfigError with every
+    finding.
     """
     _need_settings(file, overrides)
     _refuse_secrets(overrides or ())
@@ -56,14 +52,14 @@ def load(file: Path | None, overrides: Sequence[str] | None, *, secrets: bool = 
 
 
 def check_kafka(config: Config) -> None:
-    """Ask the Kafka client about its options. Raises ConfigError with every finding."""
+    """Check the options of the Kafka client. Raises ConfigError with every finding."""
     from stream_learner.adapters.kafka import KafkaSettings
 
     KafkaSettings(config.kafka_options(), group=config.group)
 
 
 def start_logging(config: Config) -> None:
-    """Log from now on as the configuration says, with the model's name in each line."""
+    """Set up logging as the configuration says, with the model's name in each line."""
     from stream_learner.adapters.telemetry.logs import configure_logging
 
     telemetry = config.telemetry
@@ -71,14 +67,14 @@ def start_logging(config: Config) -> None:
 
 
 def load_for_role(file: Path | None, overrides: Sequence[str] | None) -> Config:
-    """`load`, then `start_logging`: how every command of a role begins."""
+    """Load the configuration and set up logging; every command of a role begins with it."""
     config = load(file, overrides)
     start_logging(config)
     return config
 
 
 def seconds(text: str | float) -> float:
-    """An option's duration in seconds: "20", "20s" or "2m"; a default is one already. Raises typer.BadParameter."""
+    """An option's duration in seconds: "20", "20s" or "2m"; a default is a number. Raises typer.BadParameter."""
     if not isinstance(text, str):
         return text
     try:
@@ -88,7 +84,7 @@ def seconds(text: str | float) -> float:
 
 
 def _refuse_secrets(overrides: Sequence[str]) -> None:
-    """A secret on the command line is in the list of processes, for everybody on the machine to see."""
+    """Raise ConfigError for a secret in `--set`: everybody on the machine can see it in the list of processes."""
     from stream_learner.config.kafka import secrets_in
 
     named = [name for override in overrides for name in secrets_in(override)]

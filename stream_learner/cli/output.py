@@ -1,8 +1,4 @@
-"""What a person or a script sees: results on stdout, errors on stderr.
-
-In: plain data, errors. Out: text, JSON, exit codes.
-This file must never print a secret: messages and shown configurations come without them.
-"""
+"""Prints results on stdout and errors on stderr, for people and for scripts. Secrets never come here."""
 
 from __future__ import annotations
 
@@ -18,34 +14,38 @@ from stream_learner.adapters.telemetry.logs import get_logger, logs_as_json
 from stream_learner.errors import BrokenInvariant, ConfigError, StreamLearnerError, operator_action
 from stream_learner.version import __version__
 
-Row = Mapping[str, Any]
+Fields = Mapping[str, Any]
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on stdout, on one line where stdout is not a terminal."""
+    """Print one JSON value on stdout; on one line if stdout is no terminal."""
     typer.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, default=str, ensure_ascii=False))
 
 
-def print_table(rows: Sequence[Row], *, title: str = "", as_json: bool = False) -> None:
-    """Rows of the same columns: a table with lines on a terminal, columns of text elsewhere, or a JSON list."""
+def print_table(lines: Sequence[Fields], *, title: str = "", as_json: bool = False) -> None:
+    """Print lines of the same fields: as a boxed table on a terminal, as columns of text elsewhere, or as a JSON
+    list."""
     if as_json:
-        print_json([dict(row) for row in rows])
+        print_json([dict(line) for line in lines])
         return
-    if not rows:
+    if not lines:
         typer.echo(f"{title}: nothing" if title else "nothing")
         return
-    cells = [[name.replace("_", " ") for name in rows[0]], *([_cell(value) for value in row.values()] for row in rows)]
+    cells = [
+        [name.replace("_", " ") for name in lines[0]],
+        *([_cell(value) for value in line.values()] for line in lines),
+    ]
     if sys.stdout.isatty():
         _print_boxed(cells, title)
         return
-    for line in [title] * bool(title) + aligned(cells):
-        typer.echo(line)
+    for text in [title] * bool(title) + aligned(cells):
+        typer.echo(text)
 
 
 def aligned(lines: Sequence[Sequence[str]], *, right_from: int | None = None) -> list[str]:
-    """Lines of cells as text: columns as wide as their widest cell, two spaces apart, nothing cut or wrapped.
+    """Align cells in columns, each as wide as its widest cell, two spaces apart. Nothing is cut or wrapped.
 
-    right_from: the first column whose cells stand at its right edge, as figures do.
+    right_from: the first column that is aligned to the right, as figures are.
 
     >>> aligned([["check", "failures"], ["order", "0"]], right_from=1)
     ['check  failures', 'order         0']
@@ -66,13 +66,13 @@ def _print_boxed(cells: Sequence[Sequence[str]], title: str) -> None:
     from rich.table import Table
 
     table = Table(*cells[0], title=title or None, title_justify="left")
-    for row in cells[1:]:
-        table.add_row(*row)
+    for line in cells[1:]:
+        table.add_row(*line)
     Console(markup=False, emoji=False, highlight=False).print(table)
 
 
-def print_fields(fields: Row, *, as_json: bool = False) -> None:
-    """The fields of one thing, a line each, or as a JSON object."""
+def print_fields(fields: Fields, *, as_json: bool = False) -> None:
+    """Print the fields of one thing, a line each, or as a JSON object."""
     if as_json:
         print_json(dict(fields))
         return
@@ -82,7 +82,8 @@ def print_fields(fields: Row, *, as_json: bool = False) -> None:
 
 
 def print_error(error: BaseException) -> int:
-    """An error on stderr: what was found, what to do; one JSON event where logs are. Returns the exit code."""
+    """Print an error on stderr: what was found, and what to do; as a log event if logs are JSON. Returns the exit
+    code."""
     if logs_as_json():
         return _log_error(error)
     if isinstance(error, StreamLearnerError) and not isinstance(error, BrokenInvariant):

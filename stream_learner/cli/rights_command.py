@@ -1,8 +1,4 @@
-"""`stream-learner rights`: what to allow on a Kafka with an authorizer.
-
-In: a configuration. Out: commands that give the least rights, or the rights as JSON. This file must never touch a
-broker.
-"""
+"""`stream-learner rights`: prints what to allow on a Kafka with an authorizer. No broker is asked."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from stream_learner.errors import ConfigError
 
 
 class Role(str, Enum):
-    """What may be asked for."""
+    """The roles and commands whose rights can be printed."""
 
     joiner = "joiner"
     learner = "learner"
@@ -83,7 +79,7 @@ def rights(
 
 
 def _backfilled(config: Config, new_model: str, from_log: str) -> tuple[Config, Config | None]:
-    """The configuration of a backfill's model, and that of the model whose log it folds."""
+    """The configuration of a backfill's model, and of the model whose log it folds."""
     from stream_learner.operations.backfill.plan import Span, make_plan
 
     if not new_model:
@@ -93,6 +89,6 @@ def _backfilled(config: Config, new_model: str, from_log: str) -> tuple[Config, 
 
 
 def _brokers(config: Config) -> str:
-    """The brokers as they are configured; where they are kept elsewhere, in words."""
+    """The brokers of the configuration; a placeholder if they are not in it."""
     given = config.kafka_options().get("bootstrap.servers") or config.kafka_options().get("metadata.broker.list")
     return given if isinstance(given, str) else "BROKERS"

@@ -1,7 +1,6 @@
-"""The commands that run roles, and the frame around all commands.
+"""The program, the commands that run roles, and the frame around all commands.
 
-In: arguments. Out: a running role or its result, and an exit code (see `docs/errors.md`).
-This file must never let an error out as a bare traceback: it ends as a message with something to do.
+Every error ends here as a message with something to do and an exit code (`docs/errors.md`), never as a bare traceback.
 """
 
 from __future__ import annotations

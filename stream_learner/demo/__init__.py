@@ -1,10 +1,19 @@
-"""The demo: the whole loop on generated traffic, on this machine or on a cluster.
+"""The demo: the whole loop on generated traffic, with a broker inside this process or on a cluster.
 
-In: how long, how fast, where. Out: a view of the running system, a report, an exit code.
-This package must never do a role's work: joiner, learner and scorer are the ones that production runs.
+Joiner, learner and scorer are the ones that production runs, with an ordinary configuration file:
 
-Read in this order: plan (settings), producer (traffic), site (topics and roles), audit (the training log, read
-along), freshness and scoreboard (figures), view and report (what is shown), run (the order of things).
+    producer ─▶ impressions, clicks ─▶ JoinerRole ─▶ training log ─▶ LearnerRole ─▶ snapshots ─▶ Scorer
+       │ true model (traffic)                           │                                          │ versions
+       └──────────────▶ scoreboard ◀─── metrics ────────┼──────────────────────────────────────────┘
+                                                        └─▶ audit: the balance of all records
+
+`audit` reads the training log as anyone may, so that the report proves what became of every record without asking a
+role. `scoreboard` compares the model's loss with that of the true model, which made the traffic; `freshness` measures
+the time from a window's close to a scorer that serves it.
+
+Read in this order: `plan` (settings), `producer` (traffic), `system` (topics, roles and threads), `audit`, `freshness`,
+`scoreboard` (figures), `view` and `report` (what is shown), `run` (from beginning to end). `stream-learner demo` calls
+`run_demo`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Reads the training log along, as anyone may, and keeps the balance of every record.
+"""Reads the training log while it is written, and keeps the balance of every record.
 
-In: the training log, live. Out: sums of what became of the input, and the examples as they close.
-This file must never take a figure from a role: what it says has to follow from the log alone.
+Its figures come from the log alone, never from a role, as the report promises.
 """
 
 from __future__ import annotations
@@ -30,17 +29,18 @@ OnExamples = Callable[[int, NDArray[np.int64]], None]
 
 @dataclass(frozen=True, slots=True)
 class MarkCounts:
-    """What the accepted marks say so far."""
+    """The sums of the counts of all accepted marks so far."""
 
     impressions: ImpressionCounts
     clicks: ClickCounts
 
 
 class LogAudit:
-    """Follows every partition by rule R. `run` belongs to a thread of its own; the rest may be asked from any."""
+    """Follows every partition by rule R. `run` needs a thread of its own; any thread may call the rest."""
 
     def __init__(self, settings: KafkaSettings, topic: str, partitions: int, on_examples: OnExamples) -> None:
-        """on_examples: called with a tick and the log times i64[n], ms, of its examples of one partition."""
+        """on_examples: called for each tick of a partition with the tick and the log times of its examples, i64[n]
+        ms."""
         self._settings = settings
         self._topic = topic
         self._on_examples = on_examples
@@ -69,7 +69,7 @@ class LogAudit:
                 reader.close()
 
     def _read(self, reader: PartitionReader, rule: RuleR) -> bool:
-        """Read one partition once; whether anything came."""
+        """Read one partition once. Returns whether there were records."""
         try:
             batch = reader.read(READ_RECORDS)
         except (BrokerUnreachable, RetryLater):
@@ -92,7 +92,7 @@ class LogAudit:
             self._on_examples(mark.last_tick, record.log_time_ms)
 
     def wait_for(self, ends: Mapping[int, int], timeout_s: float) -> bool:
-        """Wait until every partition has been read up to its end; whether that came in time."""
+        """Wait until every partition is read up to its end. Returns whether that happened in time."""
         until = time.monotonic() + timeout_s
         while any(self._positions[partition] < end for partition, end in ends.items()):
             if time.monotonic() > until:
@@ -108,7 +108,7 @@ class LogAudit:
 
     @property
     def problems(self) -> list[str]:
-        """Marks that do not add up."""
+        """The marks whose counts do not add up, a line each."""
         with self._lock:
             return self._balance.problems
 
@@ -120,12 +120,12 @@ class LogAudit:
         return min(-1 if mark is None else mark.last_tick for mark in marks)
 
     def examples_up_to(self, tick: int) -> int:
-        """Examples of the ticks up to this one, over all partitions."""
+        """The number of examples in the ticks up to this one, over all partitions."""
         with self._lock:
             return sum(count for at, count in self._examples.items() if at <= tick)
 
     def positions(self) -> dict[int, tuple[int, int]]:
-        """By partition, how far the accepted marks go in impressions and in clicks (offsets)."""
+        """By partition, the offsets of impressions and clicks that the accepted marks reach."""
         with self._lock:
             marks = {partition: self._last.get(partition) for partition in self._positions}
         return {

@@ -1,8 +1,5 @@
-"""How long it takes from the moment a window closes until a scorer predicts with what was learned from it.
-
-In: examples with the time their window closed, versions with the time they were applied. Out: percentiles.
-This file must never read a clock. Times are epoch ms.
-"""
+"""Measures the time from the close of a window until a scorer predicts with what was learned from it. Times are epoch
+ms."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 LONGEST_MS = 120_000
-"""Longer delays count as this one."""
+"""The longest delay; longer ones count as this."""
 VERSIONS_KEPT = 4_096
 
 
 class Freshness:
-    """Meets examples with the first version that holds them; both may come first, from different threads."""
+    """Matches examples with the first version that contains them. Either may come first, from different threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +25,7 @@ class Freshness:
         self._delays = np.zeros(LONGEST_MS + 1, np.int64)
 
     def applied(self, version: int, at_ms: int) -> None:
-        """A scorer serves `version` since `at_ms`; versions rise."""
+        """Note that a scorer has served `version` since `at_ms`; versions rise."""
         with self._lock:
             self._versions.append(version)
             self._applied_ms.append(at_ms)
@@ -36,7 +33,7 @@ class Freshness:
             self._settle()
 
     def closed(self, tick: int, closed_ms: NDArray[np.int64]) -> None:
-        """Windows of examples of `tick` closed at these times, i64[n]."""
+        """Note the times at which the windows of the examples of `tick` closed, i64[n]."""
         with self._lock:
             self._waiting.append((tick, closed_ms))
             self._settle()

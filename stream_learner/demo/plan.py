@@ -1,7 +1,6 @@
-"""What a demo is made of: the configuration of its model, and the traffic that suits it.
+"""The settings of a demo: the configuration of its model, and traffic that suits it.
 
-In: the options of the command line. Out: a checked `Config`, and the shape of the traffic.
-This file must never choose a setting that production could not: the configuration is an ordinary file.
+The configuration is an ordinary file, without any setting that production could not have.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TICK_MS = 200
 GRACE_MS = 1_000
 DEDUPE_MS = 10_000
 LATENESS_MS = 3_000
-"""Short, since clicks wait for so long before their outcome counts; the traffic comes far less out of order."""
+"""Clicks wait this long before their outcome counts, so it is short; the traffic is far less out of order."""
 MOST_PARTITIONS = 64
 CONFIG_FILE = "demo.yaml"
 CLUSTER_ONLY_ENVIRONMENT = f"{ENVIRONMENT_PREFIX}KAFKA__"
@@ -37,14 +36,14 @@ FIELDS = (
     Field("country", 30, zipf=1.5, spread=0.5),
     Field("slot", 6, zipf=0.7, spread=0.4, integer=True),
 )
-"""Frequent values carry most impressions, so that a few thousand examples teach most of what there is to learn."""
+"""A few frequent values make most impressions, so that a few thousand examples teach most of the weights."""
 OPTIMIZER = {"alpha": 0.25, "beta": 0.1, "l1": 0.1, "l2": 0.0}
-"""Within 3 % of the best possible log-loss after 100,000 examples of these fields, from a cold start."""
+"""With these the log-loss is within 3 % of the best possible after 100,000 examples of these fields."""
 
 IMPRESSION_BYTES = 240
-"""A generated impression as the broker keeps it, key and overhead included, at most."""
+"""The most bytes that the broker needs for a generated impression, key and overhead included."""
 EMBEDDED_PARTITION_BYTES = 4 << 20
-"""What the embedded broker surely keeps of a partition; older records it drops without a word."""
+"""The bytes of a partition that the embedded broker keeps at least; it drops older records silently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def make_config(plan: DemoPlan, model: str, bootstrap: str, directory: Path) -> 
 
 
 def make_traffic(plan: DemoPlan, window_ms: int) -> TrafficModel:
-    """Traffic for a join window: most clicks come within it, some after it, some too late."""
+    """The traffic for a join window: most clicks come within it, some after it, some late."""
     return TrafficModel(plan.seed, traffic_shape(window_ms))
 
 
@@ -133,7 +132,7 @@ def _tree(plan: DemoPlan, model: str, bootstrap: str, directory: Path) -> Mappin
 
 
 def _check_room(plan: DemoPlan, config: Config) -> None:
-    """Impressions wait in Kafka for a window; the embedded broker must still hold them when it has passed."""
+    """Raise ConfigError if the embedded broker cannot hold the impressions until their window has passed."""
     join = config.join
     held_s = (join.window_ms + join.dedupe_ms + join.grace_ms) / 1000
     needed = math.ceil(plan.rate_per_s * held_s * IMPRESSION_BYTES / EMBEDDED_PARTITION_BYTES)

@@ -1,7 +1,6 @@
-"""Sends the generated events when their time has come.
+"""Sends the generated events: none before the wall clock has reached its arrival.
 
-In: a traffic model, two topics. Out: records on the topics, and counts of those the broker has acknowledged.
-This file must never send an event before the wall clock has reached its arrival, nor count one that may be lost.
+An event counts when the broker has acknowledged it.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ from stream_learner.traffic import Chunk, Event, TrafficModel
 LINGER_MS = 5.0
 FLUSH_S = 15.0
 ALIGNED_MS = 200
-"""The traffic begins at a multiple of this, so that its chunks and the ticks begin together."""
+"""The traffic begins at a multiple of this, so that its chunks begin when ticks do."""
 
 
 class TrafficProducer:
-    """Paces a traffic model. `run` belongs to a thread of its own; the counts may be read from any."""
+    """Sends the events of a traffic model in real time. `run` needs a thread of its own; any thread may read the
+    counts."""
 
     def __init__(
         self,
@@ -42,16 +42,17 @@ class TrafficProducer:
 
     @property
     def impressions(self) -> int:
-        """Impressions on the topic."""
+        """The number of impressions on the topic."""
         return self._acknowledged[self._impressions_topic]
 
     @property
     def clicks(self) -> int:
-        """Clicks on the topic."""
+        """The number of clicks on the topic."""
         return self._acknowledged[self._clicks_topic]
 
     def run(self, stopping: Stopping) -> None:
-        """Send until told to stop, then wait for what is under way. Raises what the broker refused."""
+        """Send until told to stop, then wait for the last acknowledgements. Raises the broker's error for a refused
+        record."""
         begin_ms = (wall_clock_ms() // ALIGNED_MS + 1) * ALIGNED_MS
         appender = Appender(self._settings, name="traffic", linger_ms=LINGER_MS)
         try:
@@ -70,7 +71,7 @@ class TrafficProducer:
                 appender.append(topic, self._partition(event), event[2], key=event[1])
 
     def _partition(self, event: Event) -> int:
-        """By the id, so that a click meets its impression."""
+        """The partition of an event, by its id, so that a click is in the partition of its impression."""
         return zlib.crc32(event[1]) % self._partitions
 
     def _count(self, deliveries: list[Delivery]) -> None:

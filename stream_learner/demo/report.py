@@ -1,8 +1,4 @@
-"""What a demo came to: as one object for a program, as a page for a person.
-
-In: a result. Out: plain data, text.
-This file must never round or leave out what does not add up.
-"""
+"""The report of a demo: one object for a program, one page for a person. Nothing is rounded until it adds up."""
 
 from __future__ import annotations
 
@@ -19,7 +15,8 @@ from stream_learner.wording import count_of
 
 @dataclass(frozen=True, slots=True)
 class DemoLocation:
-    """Where a demo ran. `bootstrap` None is the embedded broker; `config_file` is kept only on a cluster."""
+    """The model and the cluster of a demo. `bootstrap` None is the embedded broker; `config_file` is kept only on a
+    cluster."""
 
     model: str
     bootstrap: str | None
@@ -27,9 +24,9 @@ class DemoLocation:
 
 
 def balance(status: DemoStatus) -> dict[str, dict[str, int]]:
-    """What became of every record sent: of both inputs `read` is the sum of all the others.
+    """The outcome of every record sent: for both inputs `read` is the sum of all other counts.
 
-    What no mark counts yet waits in the topics; it is in `read` and `waiting`.
+    Records that no mark counts yet wait in the topics; they are in `read` and in `waiting`.
     """
     impressions, clicks = status.counts.impressions, status.counts.clicks
     return {
@@ -55,7 +52,7 @@ def balance(status: DemoStatus) -> dict[str, dict[str, int]]:
 
 
 def problems(result: DemoResult) -> list[str]:
-    """Everything that does not add up, a line each; empty when the demo has kept its word."""
+    """Everything that does not add up, a line each; empty after a correct demo."""
     found = list(result.problems)
     for side, counts in balance(result.status).items():
         outcomes = sum(counts.values()) - counts["read"]
@@ -65,7 +62,7 @@ def problems(result: DemoResult) -> list[str]:
 
 
 def as_object(result: DemoResult, location: DemoLocation) -> dict[str, Any]:
-    """The object that `--json` prints; null where there is nothing to measure."""
+    """The object that `--json` prints; null for figures of nothing."""
     status, score = result.status, result.status.total
     p50_ms, p99_ms = status.freshness_ms or (None, None)
     return {
@@ -90,7 +87,7 @@ def as_object(result: DemoResult, location: DemoLocation) -> dict[str, Any]:
 
 
 def as_text(result: DemoResult, location: DemoLocation) -> str:
-    """The summary: how well it learned, the balance, what to do next."""
+    """The summary: how well the model learned, the balance, and what to do next."""
     wrong = problems(result)
     verdict = [f"NOT IN ORDER: {line}" for line in wrong] or [
         "Every record is accounted for, from the training log alone."
@@ -109,12 +106,12 @@ def as_text(result: DemoResult, location: DemoLocation) -> str:
 
 
 def number(value: float | None, form: str = ".4f") -> str:
-    """A figure as text, a dash where there is none."""
+    """A figure as text; a dash without one."""
     return "–" if value is None or math.isnan(value) else format(value, form)
 
 
 def over_best(score: Score) -> str:
-    """How far the log-loss is from the best possible, "+2.1 %"."""
+    """The distance of the log-loss from the best possible, as "+2.1 %"."""
     return "–" if score.excess is None else f"{100 * score.excess:+.1f} %"
 
 

@@ -1,10 +1,7 @@
-"""The demo from beginning to end.
-
-In: options. Out: a view while it runs, a summary or one JSON object, an exit code.
-This file must never write anything but that object to stdout when JSON is asked for.
+"""The demo from beginning to end. With `--json` nothing but the object is written to stdout.
 
 1. Start the embedded broker, or name a cluster's topics; make the configuration.
-2. Compile the kernels, with a message where that takes time.
+2. Compile the kernels, with a message if that takes time.
 3. Start the system; show it until the time is over or a signal comes.
 4. Stop it in the order of the data; report; fail if anything does not add up.
 """
@@ -48,7 +45,7 @@ def run_demo(
     partitions: int = 4,
     overrides: Sequence[str] = (),
 ) -> int:
-    """Run a demo for `duration_s` seconds; the exit code: 0, or 128 + a signal that ended it early.
+    """Run a demo for `duration_s` seconds. Returns the exit code: 0, or 128 + the signal that ended it early.
 
     rate: impressions a second. window_s: the join window. overrides: settings of the model as `a.b=value`.
     Raises ConfigError, what a role raises, and BrokenInvariant when a record is not accounted for.
@@ -86,7 +83,7 @@ def _compile(console: Console) -> None:
 
 @contextmanager
 def _location(plan: DemoPlan) -> Iterator[tuple[DemoLocation, Config, EmbeddedBroker | None]]:
-    """Step 1: a directory, a broker and a configuration. The directory is kept after a good end on a cluster."""
+    """Step 1: make a directory, a broker and a configuration. After success on a cluster the directory is kept."""
     with ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="stream-learner-demo-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -101,7 +98,7 @@ def _location(plan: DemoPlan) -> Iterator[tuple[DemoLocation, Config, EmbeddedBr
 
 @contextmanager
 def _mentioning_topics(location: DemoLocation, console: Console) -> Iterator[None]:
-    """On a cluster, say what is made there; when it ends badly, how to delete it (the summary says so otherwise)."""
+    """On a cluster, print what is made there; after a failure, how to delete it. (After success the report says so.)"""
     if location.bootstrap is None:
         yield
         return
@@ -114,7 +111,7 @@ def _mentioning_topics(location: DemoLocation, console: Console) -> Iterator[Non
 
 
 def _watch(system: DemoSystem, view: View, stopping: Stopping, duration_s: float) -> None:
-    """Step 3: show what goes on until the time is over or a signal comes. Raises what a role raised."""
+    """Step 3: show the system until the time is over or a signal comes. Raises the error of a role that failed."""
     until_s = time.monotonic() + duration_s
     while not stopping.is_set() and (left_s := until_s - time.monotonic()) > 0:
         system.check()

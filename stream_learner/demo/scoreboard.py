@@ -1,9 +1,5 @@
-"""How well the model predicts, beside the best that any model could.
-
-In: the progressive metrics of a version, and the true model's loss on the same examples. Out: figures of all examples
-so far, and of the latest ones alone.
-This file must never compare losses on different examples.
-"""
+"""Compares the model's loss with that of the true model on the same examples: of all so far, and of the latest
+alone."""
 
 from __future__ import annotations
 
@@ -22,10 +18,10 @@ POINTS_KEPT = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Figures of some examples; None where there is nothing to divide by.
+    """The figures of some examples; None where a divisor is 0.
 
     log_loss, normalized_entropy: of each prediction before its example was learned from. best_…: of the true model.
-    calibration: predicted over observed clicks. auc: of all examples so far, whichever these are.
+    calibration: predicted over observed clicks. auc: always of all examples so far.
     """
 
     examples: int
@@ -38,7 +34,7 @@ class Score:
 
     @property
     def excess(self) -> float | None:
-        """How far the log-loss lies above the best possible, as a share of it."""
+        """The excess of the log-loss over the best possible, as a share of the latter."""
         if self.log_loss is None or not self.best_log_loss:
             return None
         return self.log_loss / self.best_log_loss - 1.0
@@ -46,7 +42,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Totals up to a version: importance, labels, predictions and loss; examples and loss of the true model."""
+    """Sums up to a version, of the model and (best_…) of the true model."""
 
     examples: int = 0
     importance: float = 0.0
@@ -84,7 +80,7 @@ class _Sums:
 
 
 class Scoreboard:
-    """Keeps the sums of the latest versions, so that figures of the latest examples are differences."""
+    """Keeps the sums of the latest versions; the figures of the latest examples are differences of two."""
 
     def __init__(self, recent_examples: int = RECENT_EXAMPLES) -> None:
         self._recent_examples = recent_examples
@@ -114,12 +110,12 @@ class Scoreboard:
 
     @property
     def total(self) -> Score:
-        """Of all examples so far."""
+        """The figures of all examples so far."""
         return self._points[-1].score(self._auc)
 
     @property
     def recent(self) -> Score:
-        """Of about the last `recent_examples`."""
+        """The figures of about the last `recent_examples`."""
         last = self._points[-1]
         since = self._points[0]
         for point in self._points:

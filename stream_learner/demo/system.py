@@ -1,11 +1,10 @@
-"""Everything a demo runs: topics, traffic, joiner, learner, scorer, and somebody who reads the log along.
+"""Everything that a demo runs: topics, traffic, joiner, learner, scorer, and the audit of the log.
 
-In: a plan, a configuration, and the embedded broker if there is one. Out: what goes on, and in the end what it came to.
-This file must never give a role anything but its configuration: each is started as in production.
+Each role gets nothing but its configuration, and is started as in production.
 
 1. Make the topics.
 2. Start joiner and learner; when they are ready, the scorer and the audit of the log; then the traffic.
-3. In the end stop them in the order of the data, each after it has taken what the one before left.
+3. In the end stop them in the order of the data, each after it has taken what the one before it left.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class DemoStatus:
-    """What can be seen at one moment.
+    """The state of a demo at one moment.
 
-    sent_…: records on the input topics. counts: what became of them, by the training log. learned: examples folded.
+    sent_…: records on the input topics. counts: their outcomes, by the training log. learned: examples folded.
     freshness_ms: p50 and p99 since the start, None before the first.
     """
 
@@ -64,7 +63,7 @@ class DemoStatus:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The last status, the model's digest then, and what is not as it must be (nothing, unless there is a bug)."""
+    """The last status, the model's digest at that time, and problems, which only a bug can cause."""
 
     status: DemoStatus
     digest: str
@@ -111,7 +110,7 @@ class DemoSystem:
         self._began_s = self._ended_s = 0.0
 
     def start(self) -> None:
-        """Steps 1 and 2. Raises what a role raises where it cannot start."""
+        """Steps 1 and 2. Raises the error of a role that cannot start."""
         # Step 1: make the topics.
         self._make_topics()
         # Step 2: start everything, in the order of the data.
@@ -130,16 +129,17 @@ class DemoSystem:
                 self._broker.create_topic(topic.name, topic.partitions)
             return
         self._admin.create(wanted)
-        places = [(topic.name, partition) for topic in wanted for partition in range(topic.partitions)]
-        self._until(lambda: self._have_leaders(places), "every partition of the topics to have a leader", START_S)
+        partitions = [(topic.name, partition) for topic in wanted for partition in range(topic.partitions)]
+        self._until(lambda: self._have_leaders(partitions), "every partition of the topics to have a leader", START_S)
 
-    def _have_leaders(self, places: list[TopicAndPartition]) -> bool:
-        """A role that starts before that is told to try again later, as under a supervisor; a demo has none."""
-        known, _ = self._admin.offsets.high_watermarks_known(places)
-        return len(known) == len(places)
+    def _have_leaders(self, partitions: list[TopicAndPartition]) -> bool:
+        """Whether all partitions have leaders. Roles that start before that end and must be restarted; nobody does
+        here."""
+        known, _ = self._admin.offsets.high_watermarks_known(partitions)
+        return len(known) == len(partitions)
 
     def _input_plans(self) -> list[TopicPlan]:
-        """The input topics, kept no longer than the model's own."""
+        """The plans of the input topics, with the retention of the model's own topics."""
         kept = {"retention.ms": str(self.config.topics.retention_ms)}
         return [replace(p, configs={**p.configs, **kept}) for p in input_plans(self.config, self.plan.partitions)]
 
@@ -148,13 +148,13 @@ class DemoSystem:
         return started and len(self._joiner.partitions) == self.plan.partitions
 
     def check(self) -> None:
-        """Raise the error of whatever has stopped."""
+        """Raise the error of a thread that has failed."""
         for task in (self._joining, self._learning, self._auditing, self._producing):
             if task.failure is not None:
                 raise task.failure
 
     def status(self) -> DemoStatus:
-        """What can be seen now."""
+        """The status now."""
         learner = self._learner.learner
         return DemoStatus(
             seconds=(self._ended_s or time.monotonic()) - self._began_s,
@@ -172,7 +172,7 @@ class DemoSystem:
         )
 
     def finish(self) -> DemoResult:
-        """Step 3: stop everything in the order of the data; what was seen then. Raises what a role raised."""
+        """Step 3: stop everything in the order of the data, and sum up. Raises the error of a role that failed."""
         self._producing.stop()
         self._ended_s = time.monotonic()
         self._joining.stop()
@@ -189,7 +189,7 @@ class DemoSystem:
         return result
 
     def _problems(self) -> list[str]:
-        """What does not agree between the producer, the topics, the training log, the learner and the scorer."""
+        """Every disagreement between producer, topics, training log, learner and scorer, a line each."""
         found = self._audit.problems
         counts, positions = self._audit.counts, self._audit.positions()
         inputs = self.config.input
@@ -230,7 +230,7 @@ class DemoSystem:
         return found
 
     def _different_weights(self) -> int:
-        """How many of the learner's weights the scorer does not have, to float32."""
+        """How many weights differ between learner and scorer, as float32."""
         learner = self._learner.learner
         different = 0
         for rows in learner.table.items():
@@ -240,18 +240,18 @@ class DemoSystem:
         return different
 
     def _ends(self, topic: str) -> dict[int, int]:
-        places = [(topic, partition) for partition in range(self.plan.partitions)]
-        found = self._admin.offsets.high_watermarks(places)
+        partitions = [(topic, partition) for partition in range(self.plan.partitions)]
+        found = self._admin.offsets.high_watermarks(partitions)
         return {partition: end for (_, partition), end in found.items()}
 
     def _on_version(self, version: int) -> None:
-        """In the scorer's thread: a version is served."""
+        """Note a version that is served now. Called in the scorer's thread."""
         self._freshness.applied(version, wall_clock_ms())
         shown_before_ms = (version + 1) * self._tick_ms - self._window_ms
         self._board.add(self._scorer.description.get("metrics", {}), self._traffic.best(shown_before_ms))
 
     def _on_examples(self, tick: int, log_times_ms: NDArray[np.int64]) -> None:
-        """In the audit's thread: a tick holds examples shown at these times."""
+        """Note the examples of a tick by the times they were shown at. Called in the audit's thread."""
         self._freshness.closed(tick, log_times_ms + self._window_ms)
 
     def _until(self, true: Callable[[], bool], what: str, timeout_s: float) -> None:
@@ -275,7 +275,7 @@ JOIN_S = 60.0
 
 
 class DemoThread:
-    """One thread of the demo."""
+    """A thread of the demo with a signal to stop it; it keeps the error that ended it."""
 
     def __init__(self, name: str, run: Callable[[Stopping], None]) -> None:
         self._run = run
@@ -285,16 +285,16 @@ class DemoThread:
 
     @classmethod
     def of_role(cls, role: Role, name: str) -> DemoThread:
-        """A role in a thread: opened, turned, closed."""
+        """A thread that runs a role."""
         return cls(name, lambda stopping: run_role(role, stopping))
 
     def start(self) -> DemoThread:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Tell it to stop and wait until it has. May be called twice."""
+        """Tell the thread to stop, and wait until it has. May be called twice."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_S)

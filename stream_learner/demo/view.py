@@ -1,7 +1,6 @@
-"""What a person sees while the demo runs: a live page on a terminal, a line every few seconds elsewhere.
+"""Shows the demo while it runs: a live page on a terminal, else a line every few seconds.
 
-In: moments, notes. Out: text on the console that was given.
-This file must never write to any other stream, nor hold anything up: showing a status takes milliseconds.
+Showing a status takes milliseconds, so that the demo is not held up.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class View(Protocol):
     """Shows a running demo. Use as a context manager."""
 
     def note(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a text that stays."""
 
     def show(self, status: DemoStatus) -> None:
         """Show a status, if it is time to."""
@@ -45,25 +44,25 @@ class View(Protocol):
 
 
 def make_console(*, stderr: bool) -> Console:
-    """A console on stdout or stderr that neither wraps nor colours where that is no terminal."""
+    """A console on stdout or stderr; without wrapping and colours if that is no terminal."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, soft_wrap=not stream.isatty(), markup=False, emoji=False, highlight=False)
 
 
 def make_view(console: Console, model: str, duration_s: float) -> View:
-    """The view that suits the console."""
+    """The view for this console: live on a terminal, else plain."""
     return LiveView(console, model, duration_s) if console.is_terminal else PlainView(console)
 
 
 class Rates:
-    """Impressions, clicks and examples a second, between one status and another some seconds before."""
+    """Computes impressions, clicks and examples a second over the last few seconds."""
 
     def __init__(self, over_s: float = 3.0) -> None:
         self._over_s = over_s
         self._statuses: list[DemoStatus] = []
 
     def add(self, status: DemoStatus) -> tuple[float, float, float]:
-        """The rates up to this status."""
+        """Add a status. Returns the rates up to it."""
         self._statuses.append(status)
         while len(self._statuses) > 2 and status.seconds - self._statuses[1].seconds >= self._over_s:
             del self._statuses[0]
@@ -79,7 +78,7 @@ class Rates:
 
 
 class PlainView:
-    """A line every few seconds."""
+    """Prints a line every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -87,7 +86,7 @@ class PlainView:
         self._next_s = LINE_EVERY_S
 
     def note(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a text that stays."""
         self._console.print(text)
 
     def show(self, status: DemoStatus) -> None:
@@ -105,7 +104,7 @@ class PlainView:
 
 
 class LiveView:
-    """A page that is drawn anew several times a second; logs appear above it."""
+    """Draws a page again several times a second; logs appear above it."""
 
     def __init__(self, console: Console, model: str, duration_s: float) -> None:
         self._console = console
@@ -115,7 +114,7 @@ class LiveView:
         self._live = Live(console=console, auto_refresh=False)
 
     def note(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a text that stays."""
         self._console.print(text)
 
     def show(self, status: DemoStatus) -> None:
@@ -133,12 +132,13 @@ class LiveView:
 
 
 def quiet_logs() -> None:
-    """Log warnings and errors only, for people, to what is stderr now: the live page puts itself in between."""
+    """Log only warnings and errors, for people, to the present stderr, which the live page replaces while it is
+    shown."""
     configure_logging(log_format="console", log_level="warning")
 
 
 def line(status: DemoStatus, rates: tuple[float, float, float]) -> str:
-    """A status on one line."""
+    """A status as one line."""
     counts, recent = balance(status), status.recent
     fresh = "–" if status.freshness_ms is None else "{} ms (p99 {})".format(*status.freshness_ms)
     return (
@@ -175,7 +175,7 @@ def _progress(status: DemoStatus, duration_s: float) -> RenderableType:
 
 
 def _flow(status: DemoStatus, rates: tuple[float, float, float]) -> Table:
-    """What came in and what became of it; `joined` are examples, and clicks that count for one."""
+    """The inputs and their outcomes. `joined`: impressions that became examples, and clicks that matched one."""
     counts = balance(status)
     impressions, clicks = counts["impressions"], counts["clicks"]
     table = _table("", "per s", "sent", "joined", "duplicates", "orphans", "late", "dead", "waiting")
@@ -212,12 +212,12 @@ def _learning(status: DemoStatus) -> Table:
 
 
 def _curve(curve: list[float]) -> Text:
-    """The excess over the best possible, falling as it learns."""
+    """The excess over the best possible, which falls as the model learns."""
     return Text.assemble(("over best  ", "dim"), (bars(curve[-CURVE_CHARACTERS:]) or "–", "green"))
 
 
 def bars(values: list[float]) -> str:
-    """Values as a row of bars, the largest full; what lies below 0 is the lowest bar.
+    """Values as a line of bars, the largest full; a value below 0 is the lowest bar.
 
     >>> bars([0.4, 0.2, 0.0, -0.1])
     '█▅▁▁'

@@ -1,8 +1,4 @@
-"""Compile what an evaluation runs before its clock starts, and say so where it takes time.
-
-In: optimizers. Out: compiled kernels, in memory and in the cache on disk.
-This file must never compile what only the roles on Kafka run.
-"""
+"""Compiles what an evaluation runs before its clock starts, and says so if that takes time."""
 
 from __future__ import annotations
 
@@ -18,12 +14,12 @@ from stream_learner.core.model.optimizers import Optimizer
 from stream_learner.evaluate.example_block import RecordMaker
 
 QUIET_S = 1.5
-"""What takes less than this is not worth a word."""
+"""A compilation that takes less than this is not mentioned."""
 
 
 @contextmanager
 def notice_if_slow(say: Callable[[str], None], note: str) -> Iterator[None]:
-    """`say` gets the note if the block takes longer than loading from the cache does."""
+    """Call `say` with the note if the `with` block takes longer than loading from the cache does."""
     timer = threading.Timer(QUIET_S, say, (note,))
     timer.daemon = True
     timer.start()
@@ -34,7 +30,7 @@ def notice_if_slow(say: Callable[[str], None], note: str) -> Iterator[None]:
 
 
 def compile_learners(optimizers: Iterable[Optimizer], say: Callable[[str], None]) -> None:
-    """Load or compile the folds of these optimizers, and what makes records."""
+    """Load or compile the folds of these optimizers, and the kernel that makes records."""
     with notice_if_slow(say, "compiling the learner, once on this machine; later starts take it from the cache"):
         one = np.ones(1)
         batch = ExampleBatch(

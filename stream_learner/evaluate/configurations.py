@@ -1,8 +1,4 @@
-"""What is to be evaluated: from `fobos eta=0.1,0.2 l1=1e-4 loss=hinge` to optimizers and losses.
-
-In: texts of `--learn`. Out: configurations, one for each point of a grid, in the order written.
-This file must never know where examples come from, or fold one.
-"""
+"""Configurations from the texts of `--learn`: from `fobos eta=0.1,0.2 l1=1e-4 loss=hinge` to optimizers and losses."""
 
 from __future__ import annotations
 
@@ -18,14 +14,14 @@ from stream_learner.core.model.optimizers import OPTIMIZERS, Optimizer, make_opt
 from stream_learner.errors import ConfigError
 
 MOST: Final = 256
-"""Configurations of one run: each holds a model in memory."""
+"""The largest number of configurations of one run: each holds a model in memory."""
 LOSS: Final = "loss"
 _WORDS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One model to learn. name: how it is called in results; optimizer and loss make its `Learner`."""
+    """One model to learn. name: its name in results. optimizer, loss: what its `Learner` is made of."""
 
     name: str
     optimizer: Optimizer
@@ -33,7 +29,7 @@ class Configuration:
 
 
 def parse_configurations(texts: Sequence[str]) -> list[Configuration]:
-    """The configurations of some `--learn` texts; a value with commas makes one for each, the last name fastest.
+    """Parse `--learn` texts. A setting with several values makes a configuration for each; the last one varies fastest.
 
     A text is the name of an optimizer, then `name=value` of its hyper-parameters, of the loss (`loss=hinge`), and of
     the loss's option (`tau`, `delta`). Raises ConfigError for unknown names, with the nearest known one, for values
@@ -49,7 +45,7 @@ def parse_configurations(texts: Sequence[str]) -> list[Configuration]:
 
 
 def _grid(text: str) -> Iterator[dict[str, str]]:
-    """Each point of the grid that a text describes: `name`, and texts of values."""
+    """Each point of the grid that a text describes: the optimizer as `name`, and settings as texts."""
     name, *assignments = text.split() or [""]
     choices: dict[str, list[str]] = {}
     for assignment in assignments:
@@ -87,7 +83,7 @@ def _configuration(text: str, settings: dict[str, str]) -> Configuration:
 
 
 def _value(text: str) -> Any:
-    """A number where it is one, true and false, else the word itself."""
+    """A text as int, float or bool if it is one, else as it is."""
     if text in _WORDS:
         return _WORDS[text]
     for kind in (int, float):

@@ -1,9 +1,7 @@
-"""Examples as they go to the models: a block of a file, or a tick of a training log, as records that can be folded.
+"""A block of examples as the models take it: records as in a training log.
 
-In: parsed columns. Out: blocks. This file must never change the order of examples, or drop one.
-
-A record names its features by 16-bit indices into a dictionary of its distinct keys, as in the training log; so a
-block with more than 65,536 distinct keys becomes several records.
+A record names its features by 16-bit indices into a dictionary of its distinct keys. A block with more than 65,536
+distinct keys therefore becomes several records.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ _NO_LIMIT = 1 << 62
 
 @dataclass(slots=True)
 class ExampleBlock:
-    """Some examples in their order.
+    """The examples of a block of a file or a log, in their order.
 
-    records: all of them, cut where a dictionary is full. labelled bool[n]: False where there is only something to
-    predict. tags: one for each, or none at all. faults: lines left out, in `file`. parsed: the columns, where a
-    model asks for them. end: the bytes of the source read for it and all before it.
+    records: all examples; a new record begins where a dictionary is full. labelled bool[n]: False if an example is only
+    to be predicted. tags: one for each example, or an empty list. faults: the lines of `file` that were left out.
+    parsed: the columns, if a model asks for them.
     """
 
     records: list[ExampleRecord]
@@ -42,13 +40,13 @@ class ExampleBlock:
 
 
 class RecordMaker:
-    """From columns to records. Not for several threads at once."""
+    """Makes records from columns. One thread at a time."""
 
     def __init__(self) -> None:
         self._scratch = Scratch()
 
     def records(self, batch: ExampleBatch) -> list[ExampleRecord]:
-        """Records of all examples of a batch, which they share no memory with."""
+        """Records of all examples of a batch. They share no memory with it."""
         if len(self._scratch.indices) < len(batch.keys):
             self._scratch.reserve(2 * len(batch.keys))
         found: list[ExampleRecord] = []
@@ -59,7 +57,7 @@ class RecordMaker:
         return found
 
     def _record(self, batch: ExampleBatch, row: int) -> tuple[int, ExampleRecord]:
-        """One record from `row` on, and the row after it."""
+        """The example behind the last one of the record, and the record, which begins with the example `row`."""
         scratch = self._scratch
         features = len(batch.keys)
         slots = min(scratch.slots, max(256, 1 << (4 * features).bit_length()))

@@ -1,10 +1,8 @@
-"""A training log as examples: all that it holds now, in the order in which a learner folds it.
+"""A training log as a source of examples: all that it holds now, in the order in which a learner folds it.
 
-In: a configuration's training log. Out: blocks of records in the order (tick, partition, sequence).
-This file must never wait for what is still to be written, nor change anything.
-
-As a learner folds a tick only when every partition has passed it, so the last tick here is the last one that every
-partition has passed. Where retention has taken the beginning of a partition, what is left of it is read.
+The order is (tick, partition, sequence). A learner folds a tick when every partition has passed it, so the last tick
+here is the last one that every partition has passed. If retention has deleted the beginning of a partition, the rest is
+read. Nothing is waited for and nothing is changed.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _NO_LIMIT: Final = 1 << 62
 
 
 class LogSource:
-    """The training log of a configuration, up to where it ends in the first pass. See `pipeline.Source`."""
+    """The training log of a configuration, up to its end as of the first pass. A `pipeline.Source`."""
 
     bytes_total = None
 
@@ -47,7 +45,7 @@ class LogSource:
         self._last_tick: int | None = None
 
     def blocks(self) -> Iterator[list[ExampleRecord]]:
-        """The log from its beginning, the first time as it is now, then as it was.
+        """The log from its beginning to its end: in the first pass the end as of now, in further passes the same end.
 
         Raises LogTrimmed, DamagedLog, NewerFormat, BrokerUnreachable.
         """
@@ -84,7 +82,7 @@ def read_log_block(block: list[ExampleRecord]) -> ExampleBlock:
 
 
 def in_order_of_the_fold(streams: Sequence[Iterator[AcceptedTick]], limit: int = _NO_LIMIT) -> Iterator[AcceptedTick]:
-    """Ticks of the partitions' streams in the order (tick, partition), up to `limit` and the last that all have
+    """The ticks of all partitions in the order (tick, partition), up to `limit` and to the last that all have
     passed."""
     heads: dict[int, AcceptedTick] = {}
     passed = [-1] * len(streams)

@@ -21,7 +21,7 @@ from stream_learner.core.model.progress import Progress
 from stream_learner.errors import ConfigError
 
 CURVE_RATIO: Final = 2.0**0.25
-"""Examples at a point of the curve over those at the one before."""
+"""The ratio between the examples at a point of the curve and at the point before."""
 
 
 class CurvePoint(NamedTuple):
@@ -33,7 +33,7 @@ class CurvePoint(NamedTuple):
 
 
 class Measure:
-    """Figures of the examples since `restart`, and the curve of all."""
+    """Sums up the figures of the examples since `restart`, and the learning curve of all examples."""
 
     def __init__(self, loss: Loss) -> None:
         self._loss = loss
@@ -45,12 +45,12 @@ class Measure:
         self._progress = Progress(loss.code, option=loss.option)
 
     def restart(self) -> None:
-        """Begin the figures anew; the curve goes on."""
+        """Begin the figures again; the curve goes on."""
         self._before = self._totals()
         self._progress = Progress(self._loss.code, option=self._loss.option)
 
     def observe(self, margins: NDArray[np.float64], record: ExampleRecord, counts: NDArray[np.bool_]) -> None:
-        """Count those examples of a record that `counts` marks and whose margin is not NaN."""
+        """Measure the examples of a record that `counts` marks and whose margin is not NaN."""
         seen = np.where(counts, margins, np.nan)
         if len(self._no_times) < len(seen):
             self._no_times = np.zeros(2 * len(seen), np.int64)
@@ -81,13 +81,13 @@ class Measure:
         return list(self._points)
 
     def _point(self) -> CurvePoint:
-        """A point here; the next one's recent loss begins here."""
+        """Make a point here; the recent loss of the next point begins here."""
         now, last = self._totals(), self._last
         self._last = now
         return CurvePoint(now[0], _mean(now[2], now[1]), _mean(now[2] - last[2], now[1] - last[1]))
 
     def _totals(self) -> tuple[int, float, float]:
-        """Examples, importance and loss of everything that was counted."""
+        """Examples, importance and loss of everything measured, `restart` or not."""
         since = self._progress.totals()
         return since[0] + self._before[0], since[1] + self._before[1], since[2] + self._before[2]
 
@@ -100,7 +100,7 @@ PLOTS: Final = (".png", ".svg", ".pdf")
 
 
 def check_curve_file(file: Path) -> None:
-    """Raise ConfigError, before anything is read, for a name whose end says nothing, or a plot that cannot be made."""
+    """Raise ConfigError for a name with an unknown ending, or for a plot without matplotlib. Called before any work."""
     if file.suffix not in (".json", *PLOTS):
         raise ConfigError(
             f"--curve {file}: the name must end in one of {', '.join(('.json', *PLOTS))}",
@@ -111,7 +111,8 @@ def check_curve_file(file: Path) -> None:
 
 
 def write_curves(file: Path, curves: Mapping[str, Sequence[CurvePoint]]) -> None:
-    """The curves by name of configuration: a list of {config, points: [{examples, average_loss, recent_loss}]}."""
+    """Write the curves by configuration: a plot, or a list of {config, points: [{examples, average_loss,
+    recent_loss}]}."""
     if file.suffix == ".json":
         content = [{"config": name, "points": [point._asdict() for point in points]} for name, points in curves.items()]
         file.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -120,7 +121,7 @@ def write_curves(file: Path, curves: Mapping[str, Sequence[CurvePoint]]) -> None
 
 
 def _plot(file: Path, curves: Mapping[str, Sequence[CurvePoint]]) -> None:
-    """Average loss over examples, both as they come: the first by a logarithmic axis."""
+    """Plot the average loss over the number of examples, which has a logarithmic axis."""
     _import_matplotlib()
     from matplotlib.figure import Figure
 
@@ -139,7 +140,7 @@ def _plot(file: Path, curves: Mapping[str, Sequence[CurvePoint]]) -> None:
 
 def _import_matplotlib() -> None:
     try:
-        import matplotlib  # noqa: F401 -- asked for here, so that its lack is found before the work
+        import matplotlib  # noqa: F401 -- imported here, so that its lack is found before the work
     except ImportError:
         raise ConfigError(
             "plots need matplotlib, which is not installed",

@@ -1,7 +1,6 @@
-"""Models as files: saved after an evaluation, loaded to go on or to predict.
+"""Models as files: saved after an evaluation, loaded to go on or to predict, to the same bits.
 
-In: a learner. Out: a file with all its state; from the file, a learner that goes on to the same bits.
-This file must never pickle, nor hand out a model of which a single byte has changed.
+A file has a checksum, and its arrays are of numbers only: nothing is unpickled.
 
     offset  type     field
          0  u8[8]    "SLMODEL\\n"
@@ -11,9 +10,9 @@ This file must never pickle, nor hand out a model of which a single byte has cha
             u8[]     the arrays in that order, little-endian, each followed by zeros up to a multiple of 8
             u8[32]   SHA-256 of all before
 
-Of a learner (kind "learner") the arrays are keys u64[r], columns f64[r, c] and touched i64[r]; the JSON has its `loss`,
-its `state`, which is `Learner.state_scalars` with the digest of the model, and the `key_rule` of its features; without
-one that is 1, as in the files from before there was another.
+For a learner (kind "learner") the arrays are keys u64[r], columns f64[r, c] and touched i64[r]. The JSON has its
+`loss`, its `state` (`Learner.state_scalars` with the digest of the model) and the `key_rule` of its features; a file
+without a `key_rule` has rule 1, as all files had before there was another.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ VERSION: Final = 1
 _HEAD: Final = struct.Struct("<8sII")
 _CHECKSUM_BYTES: Final = 32
 _NUMBERS = re.compile("<[uif][248]|[|][uib]1")
-"""Types of arrays, as NumPy writes them; what else it would read, it reads as Python."""
+"""The types of arrays, as NumPy writes them. Other types of NumPy may hold Python objects."""
 _ACTION: Final = "Give a file that evaluate --save has written, undamaged; or leave --load out."
 
 
 def save_learner(learner: Learner, file: Path, key_rule: int = FIRST_RULE) -> None:
-    """Write a learner's state, and the rule of its keys; the file appears whole or not at all."""
+    """Write a learner's state and the rule of its keys. The file appears whole or not at all."""
     rows = joined(learner.table.items())
     arrays = {"keys": rows.keys, "columns": rows.columns, "touched": rows.touched}
     about: dict[str, Any] = {"kind": "learner", "loss": learner.loss.to_dict(), "state": learner.state_scalars()}
@@ -57,7 +56,7 @@ def save_learner(learner: Learner, file: Path, key_rule: int = FIRST_RULE) -> No
 
 
 def write_model(file: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """A file of this format, under a temporary name until it is whole."""
+    """Write a file of this format, under a temporary name until it is whole."""
     shapes = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**about, "arrays": shapes}).encode()
     text += b" " * (-len(text) % 8)
@@ -75,7 +74,7 @@ def write_model(file: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArr
 
 
 def read_model(file: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What `write_model` wrote; the arrays are read-only. Raises BadInput, NewerFormat."""
+    """Read what `write_model` wrote; the arrays are read-only. Raises BadInput, NewerFormat."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -95,7 +94,7 @@ def read_model(file: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def _contents(content: bytes, at: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What a file whose checksum is right says and holds; its arrays begin at `at`."""
+    """The JSON and the arrays of a file whose checksum is right; the arrays begin at `at`."""
     about = json.loads(content[_HEAD.size : at])
     arrays, end = {}, len(content) - _CHECKSUM_BYTES
     for name, dtype, shape in about.pop("arrays"):
@@ -116,7 +115,7 @@ def _padded(array: NDArray[Any]) -> bytes:
 
 
 def load_learner(file: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Learner:
-    """The learner of a file. Raises BadInput where rows and digest do not agree."""
+    """The learner of a file. Raises BadInput if its rows do not have its digest."""
     try:
         state = about["state"]
         learner = Learner(make_optimizer(state["optimizer"]), loss=make_loss(**about["loss"]))
@@ -129,7 +128,7 @@ def load_learner(file: Path, about: Mapping[str, Any], arrays: Mapping[str, NDAr
 
 
 def key_rule_of(file: Path, about: Mapping[str, Any]) -> int:
-    """The rule of a learner's keys, by what its file says. Raises NewerFormat for one that is not known."""
+    """The rule of a learner's keys, from its file. Raises NewerFormat for an unknown rule."""
     rule = about.get("key_rule", FIRST_RULE)
     if type(rule) is not int or rule not in KEY_RULES:
         raise NewerFormat(f"{file} has key rule {rule!r}; this program knows {', '.join(map(str, KEY_RULES))}")

@@ -20,47 +20,47 @@ from stream_learner.evaluate.measure import CurvePoint, Measure
 from stream_learner.evaluate.request import BestPass, PassPlan
 
 ONE_TICK = 0
-"""Files have no ticks: everything is folded as part of this one."""
+"""Files have no ticks: all examples are folded as part of this one."""
 
 
 class Model(Protocol):
-    """One model on its way through the examples. Used by one thread at a time."""
+    """A model that predicts and learns. One thread at a time."""
 
     loss: Loss
-    """What it learns by; measured is the same loss."""
+    """The loss it learns by, which is also the loss that is measured."""
 
     def fold(self, block: ExampleBlock, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Predict each example of a block, then learn from it if `learned` says so, one after the other.
 
-        Returns the margins f64[n], each as it was before the example was learned from; NaN for an example that was to
-        be learned from and was refused: it changed nothing.
+        Returns the margins f64[n], each as it was before the example was learned from. The margin is NaN if the model
+        refused to learn the example; such an example changes nothing.
         """
         ...
 
     def end_pass(self) -> None:
-        """All examples were seen once more."""
+        """End a pass over all examples."""
         ...
 
     def nonzero(self) -> int:
-        """Weights that are not 0."""
+        """The number of weights that are not 0."""
         ...
 
     def save(self, file: Path) -> None:
-        """Write all state, to be taken up by `load` to the same bits."""
+        """Write the whole state, so that a model loaded from it goes on to the same bits."""
         ...
 
 
 class LearnerModel:
-    """The learner, fed from files."""
+    """The learner of production, without its log."""
 
     def __init__(self, learner: Learner, key_rule: int = NEWEST_RULE) -> None:
-        """key_rule: of the keys it learns from, for whoever loads it."""
+        """key_rule: the rule of the keys it learns from, which is saved with it."""
         self.learner = learner
         self.key_rule = key_rule
         self.loss = learner.loss
 
     def fold(self, block: ExampleBlock, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """See `Model.fold`."""
+        """Predict and learn, as `Model.fold` says."""
         margins = np.empty(len(block))
         start = 0
         for record in block.records:
@@ -70,15 +70,15 @@ class LearnerModel:
         return margins
 
     def end_pass(self) -> None:
-        """See `Model.end_pass`."""
+        """End a pass, as `Model.end_pass` says."""
         self.learner.end_pass()
 
     def nonzero(self) -> int:
-        """See `Model.nonzero`; by a scan where weights move without being touched."""
+        """The number of weights that are not 0; counted by a scan if weights change without being touched."""
         return self.learner.count_nonzero()
 
     def save(self, file: Path) -> None:
-        """See `Model.save` and `model_file`."""
+        """Write the state as a file of `model_file`."""
         from stream_learner.evaluate.model_file import save_learner
 
         save_learner(self.learner, file, self.key_rule)
@@ -88,16 +88,15 @@ FIGURES: Final = ("average_loss", "log_loss", "normalized_entropy", "auc", "cali
 
 
 class Trial:
-    """A model, the passes it makes, and what has been measured. Used by one thread at a time.
+    """A model, the passes it makes, and what has been measured. One thread at a time.
 
-    learned: examples that were learned from, in all passes; refused: those that the optimizer would not learn from.
-    done: no further pass is wanted.
-    margins f64[n]: of the block taken last.
+    Its results do not depend on how examples are cut into blocks. learned: examples learned from, in all passes.
+    refused: examples that the optimizer would not learn from. margins f64[n]: those of the last block.
     """
 
     def __init__(self, name: str, model: Model, plan: PassPlan, *, learn: bool = True, linked: bool = True) -> None:
-        """learn False: everything is predicted and measured, nothing learned from. linked: predictions are written as
-        the link makes them of margins, else as margins."""
+        """learn: False to predict and measure only. linked: predictions are written behind the loss's link, as
+        probabilities for logistic loss, else as margins."""
         self.name = name
         self.model = model
         self.plan = plan
@@ -112,7 +111,7 @@ class Trial:
         self._began_s = self._seconds = 0.0
 
     def start(self, now_s: float) -> None:
-        """Reading begins: `seconds` count from here (a reading of the monotonic clock)."""
+        """Note when the work begins, by the monotonic clock; `seconds` of the figures count from here."""
         self._began_s = now_s
 
     @property
@@ -137,7 +136,7 @@ class Trial:
         self._before += len(block)
 
     def end_pass(self) -> None:
-        """All examples were taken once more."""
+        """End a pass: note its figures, and whether it was the best."""
         self._before = 0
         if self.learns:
             self.model.end_pass()
@@ -151,11 +150,11 @@ class Trial:
         self._seconds = time.monotonic() - self._began_s
 
     def mean_loss(self, measured: float | None) -> float | None:
-        """The mean loss of the pass that ends, or of all so far without holdout; `measured` by the model's loss."""
+        """The mean loss to report: `measured`, that of the pass that ends, or of all passes without holdout."""
         return measured
 
-    def row(self) -> dict[str, Any]:
-        """The result: figures that are not defined are None."""
+    def figures(self) -> dict[str, Any]:
+        """The figures of this configuration; None where one is not defined."""
         figures = self._figures or self._measure.summary()
         return {
             "config": self.name,

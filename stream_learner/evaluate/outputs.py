@@ -1,17 +1,12 @@
-"""Where the results of an evaluation go, checked before the work and written after it.
+"""The files an evaluation writes, tried before the work and written after it: predictions, curves, models.
 
-In: a request, trials that have made all their passes. Out: predictions, curves and models as files.
-This file must never overwrite what is being read.
+No file that is read may be overwritten: `check_outputs` refuses that before anything is read.
 
-Predictions as a file: a line for each example, in the order of the input.
-
-In: blocks, and what each trial predicted. Out: text. This part must never write a prediction that an example's own
-label has had a part in: it holds those of the first pass, each made before the example was learned from.
-
-One configuration: `prediction` or `prediction tag`, as Vowpal Wabbit writes them. Several: CSV with a header, `tag`
-first, then a column for each configuration. A prediction is what the loss's link makes of the margin, so a probability
-for logistic loss; of a Vowpal Wabbit command line it is the margin, as that tool writes it. NaN where the example was
-refused.
+Predictions are those of the first pass, each made before its example was learned from; a line for each example, in the
+order of the input. With one configuration a line is `prediction` or `prediction tag`, as Vowpal Wabbit writes them.
+With several it is CSV with a header, `tag` first, then a column for each configuration. A prediction is the margin
+behind the loss's link, so a probability for logistic loss; for a Vowpal Wabbit command line it is the margin, as that
+tool writes it. It is NaN if the example was refused.
 """
 
 from __future__ import annotations
@@ -45,7 +40,7 @@ class PredictionFile:
             self._csv.writerow(["tag", *(trial.name for trial in trials)])
 
     def write(self, blocks: Sequence[ExampleBlock]) -> None:
-        """The predictions of a block that all trials have just taken."""
+        """Write the predictions of a block that all trials have just taken."""
         places = [_lines(block) for block in blocks]
         if not all(np.array_equal(places[0], other) for other in places[1:]):
             raise BadInput(
@@ -63,7 +58,7 @@ class PredictionFile:
 
 
 def _lines(block: ExampleBlock) -> NDArray[np.uint64]:
-    """The line of each example."""
+    """The number of the line of each example."""
     return np.concatenate([record.id_hash for record in block.records] or [np.zeros(0, np.uint64)])
 
 
@@ -74,9 +69,9 @@ def _predictions(trial: Trial) -> list[float]:
 
 
 def check_outputs(request: EvaluationRequest, read: Sequence[str]) -> None:
-    """Raise before anything is read where a file that was asked for could not be written, or is one of those to `read`.
+    """Check, before anything is read, that every file asked for can be written, and is none of those in `read`.
 
-    Raises ConfigError for names that cannot be meant, BadInput for places that cannot be written.
+    Raises ConfigError for names that cannot be meant, BadInput for files that cannot be written.
     """
     files = {"--predictions": request.predictions, "--curve": request.curve}
     wanted = {option: file for option, file in files.items() if file is not None}
@@ -100,8 +95,10 @@ def _same(file: Path, other: Path) -> bool:
 
 
 def _try_file(file: Path) -> None:
-    """Open a file for writing and leave everything as it was. What is there and no plain file is left alone: opening
-    a pipe waits for its other end."""
+    """Try to open a file for writing, and leave everything as it was.
+
+    A pipe or device is not tried: opening a pipe waits for its other end.
+    """
     with writing(file):
         there = file.exists()
         if there and not file.is_file() and not file.is_dir():
@@ -114,7 +111,7 @@ def _try_file(file: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Errors of the system as BadInput that names the path."""
+    """Turn errors of the system into BadInput with the path."""
     try:
         yield
     except OSError as error:
@@ -125,7 +122,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def prediction_writer(file: Path | None, trials: Sequence[Trial]) -> Iterator[Callable[[Sequence[ExampleBlock]], None]]:
-    """A function that writes the predictions of a block; one that does nothing without a file."""
+    """A function that writes the predictions of a block; without a file it does nothing."""
     if file is None:
         yield lambda blocks: None
         return
@@ -134,7 +131,7 @@ def prediction_writer(file: Path | None, trials: Sequence[Trial]) -> Iterator[Ca
 
 
 def write_results(request: EvaluationRequest, trials: Sequence[Trial]) -> None:
-    """Curves and models, as far as they were asked for. Raises BadInput."""
+    """Write the curves and models that were asked for. Raises BadInput."""
     if request.save is not None:
         save_models(request.save, trials)
     if request.curve is not None:
@@ -143,7 +140,7 @@ def write_results(request: EvaluationRequest, trials: Sequence[Trial]) -> None:
 
 
 def save_models(folder: Path, trials: Sequence[Trial]) -> list[Path]:
-    """Write each model: `1-ftrl_proximal.slm` is that of the first configuration. Raises BadInput."""
+    """Write each model: the first configuration's as `1-ftrl_proximal.slm`, and so on. Raises BadInput."""
     files = [folder / f"{number}-{slug(trial.name)}.slm" for number, trial in enumerate(trials, 1)]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -153,5 +150,5 @@ def save_models(folder: Path, trials: Sequence[Trial]) -> list[Path]:
 
 
 def slug(name: str) -> str:
-    """The beginning of a configuration's name as a part of a file's name."""
+    """The first word of a configuration's name, fit for the name of a file."""
     return re.sub(r"[^A-Za-z0-9_]+", "-", name.split()[0] if name.split() else "").strip("-") or "model"

@@ -1,11 +1,8 @@
-"""Examples to models: blocks are read ahead, parsed by several threads, and folded in their order.
-
-In: a source of blocks, what reads each block, trials. Out: trials that have made all their passes.
-This file must never let a trial see examples out of order, or a line twice in a pass.
+"""Leads examples to trials: blocks are read ahead, parsed by several threads, and taken by every trial in their order.
 
 1. The source hands out blocks in order.
-2. Each reading of a block (a format and its options) is parsed by a thread of a pool, up to `AHEAD` blocks ahead.
-3. Block after block, in order: bad lines are counted, and all trials take their example_block, side by side.
+2. For each group of trials a thread of a pool parses the block, up to `AHEAD` blocks ahead.
+3. Block after block, in order: bad lines are counted, and all trials take their examples, side by side.
 4. When all trials have taken a block, its predictions are written, and the next one follows.
 """
 
@@ -26,11 +23,11 @@ from stream_learner.evaluate.models import Trial
 from stream_learner.wording import count_of
 
 AHEAD: Final = 2
-"""Blocks parsed ahead, besides one in each thread."""
+"""How many blocks are parsed ahead, in addition to one in each thread."""
 
 
 class Reader(Protocol):
-    """Turns blocks into example_blocks. One thread at a time."""
+    """Parses blocks of the source. One thread at a time."""
 
     def __call__(self, block: Any) -> ExampleBlock:
         """The examples of a block."""
@@ -38,28 +35,29 @@ class Reader(Protocol):
 
 
 class Source(Protocol):
-    """Where blocks come from."""
+    """A source of blocks: files, or a training log."""
 
     def blocks(self) -> Iterator[Any]:
-        """All blocks once, in order; may be called again for a further pass."""
+        """All blocks, in order; called again for each further pass."""
         ...
 
     @property
     def bytes_read(self) -> int:
-        """Bytes taken from files or topics so far, in this pass, compressed as they are."""
+        """Bytes read from files or topics in this pass so far, before decompression."""
         ...
 
     @property
     def bytes_total(self) -> int | None:
-        """Bytes of a pass, None where nobody knows."""
+        """The bytes of one pass; None if that is not known."""
         ...
 
 
 @dataclass(slots=True)
 class TrialGroup:
-    """Trials that want blocks read in the same way. make_reader: called once for each thread.
+    """Trials that share a way of reading blocks, so that each block is parsed once for all of them.
 
-    examples: of the first pass, once that has ended.
+    make_reader: called once for each thread. examples: the number of the first pass, once it has ended. free: readers
+    that no thread uses at the moment.
     """
 
     make_reader: Callable[[], Reader]
@@ -69,11 +67,11 @@ class TrialGroup:
 
     @property
     def wanted(self) -> list[Trial]:
-        """Trials that make a further pass."""
+        """The trials that make another pass."""
         return [trial for trial in self.trials if not trial.done]
 
     def read(self, block: Any) -> ExampleBlock:
-        """The examples of a block, by a reader that no other thread uses."""
+        """Parse a block with a reader that no other thread uses."""
         try:
             reader = self.free.get_nowait()
         except queue.Empty:
@@ -86,7 +84,7 @@ class TrialGroup:
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What has been read. skipped: bad lines of the first pass; examples: over all passes."""
+    """Sums of what has been read. skipped: bad lines of the first pass. examples: of all passes together."""
 
     passes: int = 0
     examples: int = 0
@@ -106,9 +104,9 @@ class Pipeline:
         on_taken: Callable[[Sequence[ExampleBlock]], None] = lambda example_blocks: None,
         threads: int | None = None,
     ) -> None:
-        """on_block: told after each block. on_taken: gets the example_blocks of a block of the first pass, one a group.
-
-        skip_bad: bad lines to leave out before it is an error. threads: that parse; by default one a core, at most 4.
+        """on_block: called after each block. on_taken: called in the first pass with the examples of a block as each
+        group has parsed them. skip_bad: how many bad lines may be left out. threads: how many parse; by default one
+        for each core, at most 4.
         """
         self.counts = ReadCounts()
         self._source = source
@@ -121,7 +119,7 @@ class Pipeline:
         self._learners = min(cores, sum(len(group.trials) for group in groups))
 
     def run(self) -> None:
-        """Make passes until no trial wants another. Raises BadInput for one bad line more than are to be skipped."""
+        """Make passes until no trial wants another. Raises BadInput for one bad line more than `skip_bad`."""
         with ExitStack() as stack:
             pools = [ThreadPoolExecutor(n, thread_name_prefix="evaluate") for n in (self._parsers, self._learners)]
             for pool in pools:
@@ -130,7 +128,7 @@ class Pipeline:
                 self._pass(groups, *pools)
 
     def _pass(self, groups: list[TrialGroup], parsers: ThreadPoolExecutor, learners: ThreadPoolExecutor) -> None:
-        """One pass over all blocks."""
+        """Make one pass over all blocks."""
         trials = [(group.wanted, index) for index, group in enumerate(groups)]
         examples = [0] * len(groups)
         for example_blocks in self._example_blocks(groups, parsers):
@@ -153,7 +151,7 @@ class Pipeline:
         self.counts.passes += 1
 
     def _example_blocks(self, groups: list[TrialGroup], parsers: ThreadPoolExecutor) -> Iterator[list[ExampleBlock]]:
-        """The example_blocks of each block, one a group, block after block; others are being parsed meanwhile."""
+        """For each block in order, its examples as each group has parsed them; further blocks are parsed meanwhile."""
         waiting: deque[list[Future[ExampleBlock]]] = deque()
         for block in self._source.blocks():
             waiting.append([parsers.submit(group.read, block) for group in groups])
@@ -163,7 +161,7 @@ class Pipeline:
             yield [parsed.result() for parsed in waiting.popleft()]
 
     def _count_faults(self, example_blocks: list[ExampleBlock]) -> None:
-        """Bad lines count once, in the first pass, however many readings find them."""
+        """Count bad lines: in the first pass only, and a line once even if several groups find it bad."""
         if self.counts.passes:
             return
         worst = max(example_blocks, key=lambda example_block: len(example_block.faults))
@@ -174,7 +172,7 @@ class Pipeline:
 
 
 def _check_count(group: TrialGroup, examples: int, passes: int) -> None:
-    """Raise BadInput where a pass had not as many examples as the first one."""
+    """Raise BadInput if a pass had another number of examples than the first one."""
     if group.examples is None:
         group.examples = examples
     if examples != group.examples:
@@ -186,7 +184,7 @@ def _check_count(group: TrialGroup, examples: int, passes: int) -> None:
 
 
 def bad_line(example_block: ExampleBlock, place: int, skipped: int) -> BadInput:
-    """The error that names the bad line at a place of a example_block, one too many after those that were skipped."""
+    """The error for the bad line at an index of the faults of a block, after `skipped` bad lines were left out."""
     fault = example_block.faults[place]
     before = f" ({count_of(skipped, 'bad line')} before it {'was' if skipped == 1 else 'were'} skipped)"
     return BadInput(

@@ -1,7 +1,6 @@
-"""From a request to trials, and to what groups them.
+"""Makes the plan of an evaluation from its request: models, trials, and how they are fed.
 
-In: a request. Out: a source, groups with their trials, in the order of the request.
-This file must never read an example, or start a thread.
+Nothing is read here but the beginnings of files, for their format and columns.
 """
 
 from __future__ import annotations
@@ -35,8 +34,11 @@ _LEAVE_OUT: Final = "Leave --learn out: the file says what it learns by."
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """What the pipeline runs: where examples come from, who reads and learns them, and all trials in order; the files
-    that are read."""
+    """The models, readings and blocks of an evaluation, as the pipeline runs them.
+
+    source: where blocks come from. groups: the trials by their way of reading blocks. trials: all of them, in the order
+    of the request. files: the files that are read.
+    """
 
     source: Source
     groups: list[TrialGroup]
@@ -45,7 +47,7 @@ class EvaluationPlan:
 
 
 def make_plan(request: EvaluationRequest, say: Say) -> EvaluationPlan:
-    """Make models, and open what they are evaluated on. Raises ConfigError, BadInput, and the errors of Kafka."""
+    """Make the models, and open the examples. Raises ConfigError, BadInput, and the errors of Kafka."""
     tools = vw_trials(request)
     trials = _learner_trials(request) if request.load is None else _loaded(request.load, request)
     key_rule = next((model.key_rule for model in _learners(trials)), _configured_rule(request))
@@ -78,21 +80,22 @@ def _learners(trials: list[Trial]) -> list[LearnerModel]:
 
 
 def _configured_rule(request: EvaluationRequest) -> int:
-    """The rule of keys of the configuration file, without one the newest."""
+    """The key rule of the configuration file; without a file, the newest."""
     return NEWEST_RULE if request.config is None else request.config.features.key_rule
 
 
 def _group(
     groups: dict[Hashable, TrialGroup], reading: Any, reader_of: Callable[[Any], Callable[[], Reader]]
 ) -> TrialGroup:
-    """The group of a reading, made when it is first asked for."""
+    """The group of trials with this reading, made at the first call."""
     if reading not in groups:
         groups[reading] = TrialGroup(reader_of(reading), [])
     return groups[reading]
 
 
 def _learner_trials(request: EvaluationRequest) -> list[Trial]:
-    """A trial for each configuration that is no VW command line; by default for that of the configuration file."""
+    """A trial for each `--learn` configuration; if nothing else is asked for, for the learner of the configuration
+    file."""
     configurations = parse_configurations(request.learn)
     if not (configurations or request.vw):
         configurations = [default_configuration(request.config)]
@@ -104,7 +107,7 @@ def _learner_trials(request: EvaluationRequest) -> list[Trial]:
 
 
 def default_configuration(config: Config | None) -> Configuration:
-    """The learner of the configuration file; without one, FTRL-Proximal with its defaults and logistic loss."""
+    """The learner of the configuration file; without a file, FTRL-Proximal with its defaults and logistic loss."""
     if config is None:
         return parse_configurations([FtrlProximal.name])[0]
     optimizer = config.optimizer()
@@ -118,9 +121,9 @@ def _name(settings: dict[str, Any], loss: str) -> str:
 
 
 def _loaded(file: Path, request: EvaluationRequest) -> list[Trial]:
-    """The trial of the model of a file, which must be that of the configuration, if one is given.
+    """The trial of a saved model. If a configuration is given, the model must be of that configuration.
 
-    None for one of a command line, which has its trial already.
+    The list is empty for the model of a `--vw` command line, whose trial loads the file itself.
     """
     configurations = parse_configurations(request.learn)
     if len(configurations) + len(request.vw) > 1:

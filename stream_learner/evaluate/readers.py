@@ -1,8 +1,6 @@
-"""Files as blocks, and what turns a block of each format into a block.
+"""Files as a source of blocks, and the readers that turn blocks of each format into examples.
 
-In: a request. Out: a source, and readers for its blocks. This file must never parse anything itself.
-
-Readers copy what a parser hands out: a parser uses its memory again for the next block.
+Readers copy what a parser hands out, because a parser uses its memory again for the next block.
 """
 
 from __future__ import annotations
@@ -39,19 +37,19 @@ OPTION_FORMATS: Final[dict[str, tuple[Format, ...]]] = {
     **dict.fromkeys(("--columns", "--separator"), ("csv",)),
     **dict.fromkeys(("--label", "--weight", "--drop", "--categorical"), ("csv", "json", "parquet")),
 }
-"""Which formats an option is for."""
+"""The formats that an option applies to."""
 
 
 class FileReaders:
-    """The files of a request: their format, and readers for it."""
+    """The files of a request: their format, and readers for their blocks."""
 
     def __init__(
         self, request: EvaluationRequest, named_by_tool: Sequence[str] = (), key_rule: int = NEWEST_RULE
     ) -> None:
-        """named_by_tool: files that VW command lines name, for when the request names none. key_rule: of the model
-        that is fed, where this project makes the features.
+        """named_by_tool: the files that VW command lines name, used if the request names none. key_rule: the key rule
+        of the models, for formats whose keys depend on it.
 
-        Raises ConfigError where there are none, or the format is unknown, BadInput where they cannot be read.
+        Raises ConfigError without any file or for an unknown format, BadInput for files that cannot be read.
         """
         files = request.files or tuple(dict.fromkeys(named_by_tool))
         if not files:
@@ -71,9 +69,10 @@ class FileReaders:
         self._check_options()
 
     def reader_of(self, reading: Any) -> Callable[[], Reader]:
-        """What makes readers. reading: None for features as this project makes them, or a command line's text options.
+        """A function that makes readers. reading: None for this project's features, or the text options of a VW
+        command.
 
-        Raises BadInput where columns are not there, ConfigError for options that contradict.
+        Raises BadInput if columns are missing, ConfigError for options that contradict each other.
         """
         if self.format == "vw":
             make = _vw_text(self._text_options() if reading is None else reading)
@@ -90,7 +89,7 @@ class FileReaders:
         return lambda: BlockReader(make(), keep_parsed=reading is not None)
 
     def compile_parsers(self, makers: Iterable[Callable[[], Reader]], say: Callable[[str], None]) -> None:
-        """Load or compile what parses blocks, before the clock starts."""
+        """Load or compile the parsers, before the clock starts."""
         if not isinstance(self._files, TextSource):
             return
         with notice_if_slow(say, "compiling the parser, once on this machine; later starts take it from the cache"):
@@ -98,7 +97,7 @@ class FileReaders:
                 make()(Block(b"", 2, self._files.paths[0]))
 
     def _check_options(self) -> None:
-        """Raise ConfigError for an option that says nothing about this format."""
+        """Raise ConfigError for an option that does not apply to this format."""
         given = [*self._request.text.given(), *self._request.table.given()]
         for option in given:
             if self.format not in OPTION_FORMATS[option]:
@@ -124,7 +123,7 @@ class FileReaders:
             raise ConfigError(f"VW text: {error}", action="Correct -q, --cubic, --ngram or --skips.") from None
 
     def _meaning(self) -> Meaning:
-        """What columns and fields mean, by the options and the configuration. Raises ValueError."""
+        """The meaning of columns and fields, from the options and the configuration. Raises ValueError."""
         table, config = self._request.table, self._request.config
         if config is not None:
             check_key_rule(self._key_rule, config)
@@ -156,7 +155,7 @@ class FileReaders:
 
 
 def check_key_rule(rule: int, config: Config) -> None:
-    """Raise ConfigError where a model that was loaded has keys of another rule than the configuration's."""
+    """Raise ConfigError if a loaded model has keys of another rule than the configuration's."""
     if rule != config.features.key_rule:
         raise ConfigError(
             f"the model was saved with key rule {rule}, features.key_rule is {config.features.key_rule}",
@@ -165,10 +164,10 @@ def check_key_rule(rule: int, config: Config) -> None:
 
 
 class BlockReader:
-    """A parser, and what makes records of what it finds. One thread at a time."""
+    """Parses blocks and makes records of their examples. One thread at a time."""
 
     def __init__(self, parse: BlockParser, *, keep_parsed: bool = False) -> None:
-        """keep_parsed: blocks get the parsed columns too, besides records."""
+        """keep_parsed: hand out the parsed columns too, besides records."""
         self._parse = parse
         self._keep_parsed = keep_parsed
         self._maker = RecordMaker()
@@ -191,7 +190,7 @@ def _given(text: str) -> Format | None:
 
 
 def _copy(parsed: Parsed) -> Parsed:
-    """The same in memory of its own."""
+    """A copy of the parsed columns."""
     batch = parsed.batch
     columns = (batch.log_time_ms, batch.id_hash, batch.label, batch.weight, batch.row_start, batch.keys, batch.values)
     end = parsed.namespace_end
@@ -204,7 +203,7 @@ def _copy(parsed: Parsed) -> Parsed:
 
 
 def _vw_text(options: VwTextOptions) -> Callable[[], BlockParser]:
-    """What makes parsers of VW text."""
+    """A function that makes parsers of VW text."""
     from stream_learner.evaluate.formats.vw.parser import VwText
 
     def make() -> BlockParser:

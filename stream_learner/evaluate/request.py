@@ -1,4 +1,4 @@
-"""What an evaluation was asked for, checked without opening a file; and the rules for several passes.
+"""The request for an evaluation, checked without opening a file; and the rules for several passes.
 
 With more than one pass the rules are those of Vowpal Wabbit. Every `period`-th example of a pass, counted from 1, is
 held out: it is predicted and measured in every pass and never learned from. The loss of a pass is the mean loss of the
@@ -30,9 +30,9 @@ PERIOD: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PassPlan:
-    """How many passes, and what is held out. Raises ValueError for less than one pass, or a period under 2.
+    """The number of passes, and the examples held out. Raises ValueError for less than one pass, or a period under 2.
 
-    patience: passes in a row that are no better than the best one, after which there are no more.
+    patience: the run ends after so many passes in a row that are no better than the best one.
     """
 
     passes: int = 1
@@ -60,7 +60,7 @@ class PassPlan:
 
 
 class BestPass:
-    """Which pass was best so far, and whether to go on."""
+    """Keeps track of the best pass so far, and of when to end."""
 
     def __init__(self, plan: PassPlan) -> None:
         self._plan = plan
@@ -74,7 +74,7 @@ class BestPass:
         return self.finished >= self._plan.passes or self._waited >= self._plan.patience
 
     def finish(self, loss: float | None) -> bool:
-        """A pass has ended with this mean loss on what was held out; whether it is the best one so far."""
+        """Note the mean loss of a pass that has ended. Returns whether the pass is the best so far."""
         self.finished += 1
         if loss is not None and loss < self._best:
             self._best, self._waited = loss, 0
@@ -88,7 +88,7 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class TextFeatures:
-    """How VW text becomes features, for configurations that are no VW command lines."""
+    """The options of parsing VW text, for the configurations of `--learn`."""
 
     quadratic: tuple[str, ...] = ()
     cubic: tuple[str, ...] = ()
@@ -104,7 +104,8 @@ class TextFeatures:
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """Which columns of CSV or Parquet, or fields of JSON lines, mean what; None or empty: the reader's default."""
+    """The meaning of columns of CSV or Parquet, or of fields of JSON lines; None or empty: the default of the
+    format."""
 
     label: str | None = None
     weight: str | None = None
@@ -120,11 +121,11 @@ class TableColumns:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """An evaluation.
+    """A request for an evaluation.
 
-    files: paths, or `STDIN`; empty with `log`, or where a VW command line names one. learn, vw: the texts of
-    configurations. config: the configuration file, None where there is none. Raises ConfigError for a request that
-    cannot work.
+    files: paths, or `STDIN`; empty with `log`, or if a VW command line names a file. learn, vw: the texts of
+    configurations. config: the configuration file, None without one. Raises ConfigError for a request that cannot
+    work.
     """
 
     files: tuple[str, ...] = ()
@@ -161,7 +162,7 @@ class EvaluationRequest:
             raise _refused("--test predicts with a model that there is", "Name its file with --load.")
 
     def _check_text(self) -> None:
-        """Raise ConfigError for options about text that nothing would heed."""
+        """Raise ConfigError for options about text that would have no effect."""
         if self.log and (given := [*self.text.given(), *self.table.given()]):
             raise _refused(f"{given[0]} means nothing for a training log", "Its features are hashed; leave it out.")
         if self.vw and not self.learn and (given := self.text.given()):
@@ -174,7 +175,7 @@ def _given(options: Any, short: Mapping[str, str]) -> list[str]:
 
 
 def pass_plan(passes: int, holdout_off: bool, period: int) -> PassPlan:
-    """The plan that options describe. Raises ConfigError."""
+    """The plan of passes that the options describe. Raises ConfigError."""
     try:
         return PassPlan(passes, holdout_off, period)
     except ValueError as error:

@@ -1,12 +1,9 @@
 """An evaluation from beginning to end.
 
-In: a request. Out: a row of figures for each configuration; curves, predictions and models as files.
-This file must never print, or decide how a block is read or an example is learned from.
-
 1. Make the trials: their models, compiled before the clock starts.
-2. Open what they are evaluated on.
+2. Open the examples, and try the files to be written.
 3. Run the pipeline until no trial wants another pass.
-4. Write curves and models, and hand out the rows.
+4. Write curves and models, and hand out the figures.
 """
 
 from __future__ import annotations
@@ -26,8 +23,8 @@ from stream_learner.evaluate.request import EvaluationRequest
 from stream_learner.wording import count_of
 
 
-class EvaluationProgress(NamedTuple):
-    """How far an evaluation is. Bytes are those of this pass; bytes_total is None where nobody knows."""
+class EvaluationStatus(NamedTuple):
+    """The progress of an evaluation. Bytes are those of this pass; bytes_total is None if it is not known."""
 
     passes: int
     examples: int
@@ -39,13 +36,13 @@ class EvaluationProgress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """What an evaluation found: a row for each configuration, what was read, what should be known besides.
+    """The outcome of an evaluation: the figures of each configuration, what was read, notes for the user.
 
-    error: to be raised once the rows are shown: a configuration that has learned nothing, or a file that could not be
-    written any more.
+    error: to be raised when the figures have been shown: a configuration has learned nothing, or a file could not be
+    written in the end.
     """
 
-    rows: list[dict[str, Any]]
+    figures: list[dict[str, Any]]
     examples: int
     passes: int
     skipped: int
@@ -60,8 +57,8 @@ class Evaluation:
     def __init__(self, request: EvaluationRequest) -> None:
         self._request = request
 
-    def run(self, show: Callable[[EvaluationProgress], None], say: Callable[[str], None]) -> EvaluationResult:
-        """Do it. `show` is told how far it is, after every block; `say` gets a message where something takes time."""
+    def run(self, show: Callable[[EvaluationStatus], None], say: Callable[[str], None]) -> EvaluationResult:
+        """Run the evaluation. show: called with the progress after every block. say: called with messages."""
         request = self._request
         plan = make_plan(request, say)
         check_outputs(request, plan.files)
@@ -69,29 +66,27 @@ class Evaluation:
         for trial in plan.trials:
             trial.start(begin_s)
 
-        def progress(counts: ReadCounts) -> None:
+        def status(counts: ReadCounts) -> None:
             source = plan.source
             bytes_now = source.bytes_read, source.bytes_total
             show(
-                EvaluationProgress(
-                    counts.passes, counts.examples, counts.skipped, *bytes_now, time.monotonic() - begin_s
-                )
+                EvaluationStatus(counts.passes, counts.examples, counts.skipped, *bytes_now, time.monotonic() - begin_s)
             )
 
         with prediction_writer(request.predictions, plan.trials) as write:
-            pipeline = Pipeline(plan.source, plan.groups, skip_bad=request.skip_bad, on_block=progress, on_taken=write)
+            pipeline = Pipeline(plan.source, plan.groups, skip_bad=request.skip_bad, on_block=status, on_taken=write)
             pipeline.run()
         seconds = time.monotonic() - begin_s
         return self._result(plan, pipeline.counts, seconds)
 
     def _result(self, plan: EvaluationPlan, counts: ReadCounts, seconds: float) -> EvaluationResult:
-        """Write what was asked for, and sum up."""
+        """Write the files that were asked for, and collect the figures and notes."""
         error = _nothing_learned(plan.trials, counts.examples)
         try:
             write_results(self._request, plan.trials)
         except BadInput as unwritten:
             error = error or unwritten
-        rows = [finite(trial.row()) for trial in plan.trials]
+        figures = [finite(trial.figures()) for trial in plan.trials]
         were = "was" if counts.skipped == 1 else "were"
         notes = [f"{count_of(counts.skipped, 'bad line')} {were} skipped"] if counts.skipped else []
         for trial in plan.trials:
@@ -100,11 +95,11 @@ class Evaluation:
                     f"{trial.name}: refused, and nothing changed: {count_of(trial.refused, 'example')} with a label "
                     "that the loss does not know, a number that is not finite, or a negative importance"
                 )
-        return EvaluationResult(rows, counts.examples, counts.passes, counts.skipped, seconds, notes, error)
+        return EvaluationResult(figures, counts.examples, counts.passes, counts.skipped, seconds, notes, error)
 
 
 def _nothing_learned(trials: list[Trial], examples: int) -> BadInput | None:
-    """What to say of configurations that were to learn and have not learned from a single example."""
+    """The error for configurations that should learn and have not learned from a single example; None without any."""
     names = [trial.name for trial in trials if trial.learns and not trial.learned]
     if not names:
         return None
@@ -119,6 +114,6 @@ def _nothing_learned(trials: list[Trial], examples: int) -> BadInput | None:
     )
 
 
-def finite(row: dict[str, Any]) -> dict[str, Any]:
-    """A row in which what is not finite is None: JSON has no word for it."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+def finite(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures, with None for each that is not finite: JSON has no word for infinity or NaN."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in figures.items()}

@@ -1,8 +1,9 @@
 """Synthetic impressions and clicks, for the demo, the tests and the benchmarks.
 
-In: a seed and the shape of the traffic. Out: events as JSON bytes in the order of their arrival, and what
-the best possible model would have lost on them. Nothing here may read a clock, talk to a broker or import
-the roles: a producer paces the chunks and sends them.
+`model` makes events as JSON bytes in the order of their arrival, from a known logistic model, and tells what the best
+possible model would lose on them. `shape` has the parameters of such traffic. `benchmark` makes large batches fast, for
+measurements. Nothing here reads a clock, talks to a broker or imports another package of ours: a producer paces the
+events and sends them.
 """
 
 from stream_learner.traffic.benchmark import (

@@ -1,10 +1,10 @@
-"""Large batches of click-log-like JSON, made fast, for measuring decode, join, fold and the whole loop.
+"""Large batches of JSON like a click log's, made fast, to measure decode, join, fold and the whole loop.
 
-In: how many, how skewed, how many distinct feature keys, a seed. Out: records back to back as `(data,
-bounds)`, record i at `data[bounds[i]:bounds[i + 1]]`. An impression is about 600 bytes: an id, integers (to
-be listed as categorical) and strings of 8 hex digits. Batch b of a longer run is asked for by `first`, the
-number of its first impression. Everything here is numpy over whole columns; it must never build an event in
-Python.
+Records lie back to back as `(data, bounds)`: record i is `data[bounds[i]:bounds[i + 1]]`. An impression has about 600
+bytes: an id, integers (to be listed as categorical) and strings of 8 hex digits. `first` is the number of the first
+impression of a batch, so that batch b of a longer run can be asked for.
+
+All work is NumPy over whole columns; no event is built in Python.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def benchmark_fields(features: int = 39) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the integer and the string fields, as they follow in an impression; a third are integers."""
+    """The names of the integer and the string fields, in their order in an impression; a third are integers."""
     integers = min(INTEGERS, features // 3)
     return (
         tuple(f"I{i:02d}" for i in range(1, integers + 1)),
@@ -56,8 +56,8 @@ def benchmark_clicks(
     """Clicks on a `share` of the impressions `first` to `first + n - 1` that `benchmark_impressions` makes
     with this seed.
 
-    Returns `(data, bounds, index)`: index int64[clicks] says which impression of the batch, ascending, each
-    click is on.
+    Returns `(data, bounds, index)`: index int64[clicks] is the impression of the batch that each click is on,
+    ascending.
     """
     identity = _ids(seed, first, n)
     chosen = (_mixed(identity) >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
@@ -100,7 +100,7 @@ def _impressions_chunk(
 
 @lru_cache(maxsize=8)
 def _template(integers: tuple[str, ...], strings: tuple[str, ...], width: int) -> tuple[bytes, tuple[int, ...]]:
-    """An impression with zero bytes for its values, and where the values begin: id, integers, strings."""
+    """An impression with zero bytes for its values, and the offsets of the values: id, integers, strings."""
     text, slots = bytearray(b'{"id":"'), [7]
     text += bytes(ID_BYTES) + b'"'
     for name in integers:
@@ -123,7 +123,7 @@ def _decimal(values: int) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=1)
 def _hex_pairs() -> NDArray[np.uint16]:
-    """The two hex digits of each byte, as they lie in memory."""
+    """The two hex digits of each byte, as a 16-bit number in memory order."""
     return np.frombuffer(b"".join(b"%02x" % i for i in range(256)), np.uint16)
 
 

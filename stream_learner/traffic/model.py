@@ -1,10 +1,8 @@
 """Impressions and clicks of a known logistic model, in the order of their arrival.
 
-In: a seed, a shape, a rate and a span of time. Out: chunks of events for a producer to pace and send, and,
-for any moment, the loss of the model that knows the true probabilities. Times are epoch milliseconds of the
-caller's choice. This file must
-never read a clock or sleep, and must stay cheap: under 10 µs an event, so that the demo measures the
-product and not this.
+`TrafficModel` gives chunks of events for a producer to pace and send; and, for any moment, the loss of the model that
+knows the true probabilities. Times are epoch milliseconds of the caller's choice: no clock is read. An event takes less
+than 10 µs, so that the demo measures the product and not its traffic.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Emitted:
-    """How many records the chunks given out so far hold, by what the generator meant them to be."""
+    """The number of records in the chunks handed out so far, by kind."""
 
     impressions: int = 0
     impression_duplicates: int = 0
@@ -64,20 +62,20 @@ class Emitted:
 
     @property
     def impression_records(self) -> int:
-        """All records for the impression topic."""
+        """The number of records for the impression topic."""
         return self.impressions + self.impression_duplicates + self.impressions_bad
 
     @property
     def click_records(self) -> int:
-        """All records for the click topic."""
+        """The number of records for the click topic."""
         return self.clicks + self.click_duplicates + self.clicks_late + self.orphans + self.clicks_bad
 
 
 @dataclass(frozen=True, slots=True)
 class BestPossible:
-    """What the true model loses on the impressions before a moment.
+    """The loss of the true model on the impressions before a moment.
 
-    log_loss: mean over their labels as they fell; compare a learner's with this, chance cancels out.
+    log_loss: the mean over the actual labels. Compare a learner's log-loss with this: chance affects both alike.
     expected_log_loss: mean entropy of the true probabilities.
     normalized_entropy: log_loss over the entropy of the mean label; nan where all labels are equal.
     """
@@ -118,7 +116,7 @@ class TrafficModel:
 
     @property
     def categorical(self) -> tuple[str, ...]:
-        """The integer fields, which a feature spec has to list as categorical."""
+        """The integer fields, which a feature specification must list as categorical."""
         return (*(f.name for f in self.shape.fields if f.integer), "hour")
 
     def events(self, rate: float, start_ms: int, duration_ms: int | None = None, drain: bool = True) -> Iterator[Chunk]:
@@ -163,7 +161,7 @@ class TrafficModel:
         return BestPossible(count, positives, realised / count, expected / count, realised / count / entropy)
 
     def _find_bias(self) -> float:
-        """The bias that makes the mean probability of a label the shape's, over drawn impressions."""
+        """The bias with which the mean probability of a label, over drawn impressions, is that of the shape."""
         draws = self._draw(20_000)
         hours = self._rng.integers(0, 24, 20_000)
         logits = self._logits(draws, hours, 0.0)
@@ -177,7 +175,7 @@ class TrafficModel:
         return low
 
     def _draw(self, count: int) -> list[NDArray[np.intp]]:
-        """An index of a value for each field and impression, the frequent ones first."""
+        """Draw the index of a value for each field and impression; frequent values have small indices."""
         return [np.searchsorted(cdf, self._rng.random(count), side="right") for cdf in self._cdf]
 
     def _logits(self, draws: list[NDArray[np.intp]], hours: NDArray[np.int64], bias: float) -> NDArray[np.float64]:
@@ -187,7 +185,7 @@ class TrafficModel:
         return total
 
     def _make(self, begin: int, count: int, prefix: bytes, impressions: _Arrivals, clicks: _Arrivals) -> None:
-        """All records that come of the impressions with times in one chunk."""
+        """Make the impressions with times in one chunk, and all records that follow from them."""
         rng, shape = self._rng, self.shape
         times = np.sort(rng.integers(begin, begin + CHUNK_MS, count))
         hours = times // HOUR_MS % 24
@@ -225,7 +223,7 @@ class TrafficModel:
         late: NDArray[np.bool_],
         clicks: _Arrivals,
     ) -> None:
-        """Clicks at `times + delays`, with the late, repeated and orphaned ones among them."""
+        """Make clicks at `times + delays`, some of them late, repeated or orphaned."""
         rng, shape = self._rng, self.shape
         count = times.size
         at = times + delays
@@ -247,7 +245,7 @@ class TrafficModel:
         self.emitted.orphans += orphaned.size
 
     def _make_bad(self, begin: int, among: int, arrivals: _Arrivals) -> int:
-        """A few records that are no events; returns how many."""
+        """Make a few records that are no events. Returns how many."""
         count = int(self._rng.binomial(among, self.shape.bad_share))
         at = self._rng.integers(begin, begin + CHUNK_MS, count).tolist()
         kinds = self._rng.integers(0, len(BAD_VALUES), count).tolist()
@@ -264,7 +262,7 @@ class TrafficModel:
 
 
 class _Arrivals:
-    """Events that have been made and not yet given out, by the chunk they arrive in."""
+    """Events that are made and not handed out yet, by the chunk in which they arrive."""
 
     def __init__(self, start_ms: int) -> None:
         self._start_ms = start_ms

@@ -1,7 +1,5 @@
-"""The shape of synthetic traffic: its fields, how often it is clicked and when, and how much of it is odd.
-
-In: nothing. Out: plain values for `TrafficModel`. This file must never draw a random number.
-"""
+"""The parameters of synthetic traffic: its fields, how often and when it is clicked, and how much of it is
+irregular."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ from dataclasses import dataclass, replace
 class Field:
     """A categorical field of an impression.
 
-    `values` is how many there are, the k-th most frequent with a share proportional to k**-zipf; `spread`
-    is the standard deviation of their true weights (log-odds). An `integer` field is written as a JSON
+    `values` is the number of its values; the k-th most frequent has a share proportional to k**-zipf. `spread` is the
+    standard deviation of their true weights (log-odds). An `integer` field is written as a JSON
     number, to be listed as categorical; any other as a string.
     """
 
@@ -36,14 +34,14 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class TrafficShape:
-    """What `TrafficModel` generates. Shares are of impressions, or of clicks where the name says so.
+    """The traffic that `TrafficModel` generates. Shares are of impressions, or of clicks if the name says so.
 
     label_share: share of impressions with a click that counts, on average over the true model.
     window_ms: the join's window; a click later than this after its impression does not count.
     delay_median_ms, delay_sigma: the click's delay is lognormal, so some come after the window.
     jitter_ms: mean time from an event to its arrival, exponential; events of a few ms arrive out of order.
     duplicate_share, click_duplicate_share: repeats of an impression, of a click, up to two seconds later.
-    orphan_share: clicks without an impression, as a share of clicks.
+    orphan_share: clicks without an impression, as a share of all clicks.
     late_share: clicks that arrive `late_after_ms` to twice that after their impression's window closed;
     more than a tick and the grace of the join, or they count all the same.
     bad_share: records of either topic that are no events.
@@ -81,7 +79,7 @@ class TrafficShape:
 
 
 DEMO = TrafficShape()
-"""Clicked often enough for a model to be seen learning within a minute."""
+"""Clicks are so frequent that a model visibly learns within a minute."""
 
 REALISTIC = replace(DEMO, label_share=0.02, orphan_share=0.01, bad_share=0.0001)
-"""Display advertising's usual two per cent."""
+"""The click rate of two per cent that is usual in display advertising."""

@@ -52,7 +52,7 @@ def ours(command: str, text: bytes, arithmetic: str) -> float:
     while not trial.done:
         trial.take(block)
         trial.end_pass()
-    loss = trial.row()["average_loss"]
+    loss = trial.figures()["average_loss"]
     return math.nan if loss is None else float(loss)
 
 

@@ -167,7 +167,7 @@ FAULTS = (
         file="stream_learner/evaluate/models.py",
         old="        counts = block.labelled & held_out if self.plan.holds_out else block.labelled\n",
         new="        counts = block.labelled\n",
-        tests=("tests/evaluate/test_evaluation_*.py", "tests/cli_e2e/test_evaluate.py"),
+        tests=("tests/evaluate/test_*.py", "tests/cli_e2e/test_evaluate.py"),
     ),
     Fault(
         name="one-bad-line-less",
@@ -176,7 +176,7 @@ FAULTS = (
         file="stream_learner/evaluate/pipeline.py",
         old="        if len(worst.faults) > room:\n",
         new="        if len(worst.faults) >= room:\n",
-        tests=("tests/evaluate/test_evaluation_pipeline.py", "tests/cli_e2e/test_evaluate.py"),
+        tests=("tests/evaluate/test_pipeline.py", "tests/cli_e2e/test_evaluate.py"),
     ),
     Fault(
         name="dry-run-changes-topics",

@@ -1,7 +1,6 @@
-"""Which format a file is of, told by its first bytes and its name.
+"""Tells the format of a file by its first bytes and its name, and reads the header of CSV.
 
-In: paths and their first lines. Out: a format; the columns of CSV.
-This file must never override what a user has said.
+It is asked only where the user has not named a format.
 
 1. `PAR1` at the beginning is Parquet.
 2. The name, without `.gz` or `.zst`: `.vw`, `.libsvm`, `.svm`, `.svmlight`, `.csv`, `.tsv`, `.json`, `.jsonl`,
@@ -43,9 +42,9 @@ _SEPARATORS = "\t,;"
 
 
 def guess_format(source: TextSource) -> Format:
-    """The format of the files of a source, told by the first of them.
+    """The format of the files of a source, told by the first file.
 
-    Raises BadInput where it cannot be told, or the file cannot be read.
+    Raises BadInput if it cannot be told, or the file cannot be read.
     """
     path = source.paths[0]
     if path != STDIN and _begins(path, b"PAR1"):
@@ -63,16 +62,16 @@ def guess_format(source: TextSource) -> Format:
 
 
 def first_line(source: TextSource, path: str) -> bytes:
-    """The first line of a file that is not empty, without its end; b"" where there is none. Raises BadInput."""
+    """The first line of a file that is not empty, without its end; b"" if there is none. Raises BadInput."""
     block = source.head(path)
     lines = block.text.splitlines() if block else []
     return next((line for line in lines if line.strip()), b"")
 
 
 def csv_columns(source: TextSource, separator: str = ",", quote: str | None = '"') -> tuple[str, ...]:
-    """The names in the first line of every file of a source.
+    """The column names in the first line of the files of a source.
 
-    Raises BadInput where it has none, or files differ in them.
+    Raises BadInput if a file has no header, or the files have different ones.
     """
     columns: tuple[str, ...] = ()
     for path in source.paths:
@@ -108,7 +107,7 @@ def _begins(path: str, magic: bytes) -> bool:
 
 
 def _by_name(path: str) -> Format | None:
-    """What the name says, None if nothing."""
+    """The format that a file's name tells, or None."""
     name = PurePath(path.lower())
     if name.suffix in _COMPRESSED:
         name = name.with_suffix("")
@@ -116,7 +115,7 @@ def _by_name(path: str) -> Format | None:
 
 
 def _by_line(line: bytes) -> Format | None:
-    """What a line says, None if nothing."""
+    """The format that a line tells, or None."""
     text = line.decode("utf-8", "replace").strip()
     if text.startswith("{"):
         return "json"

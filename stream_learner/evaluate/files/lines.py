@@ -1,9 +1,7 @@
-"""Blocks of whole lines, cut from pieces of text, and made ahead in a thread of their own.
+"""Cuts text into blocks of whole lines, and makes them ahead in a thread of their own.
 
-In: a stream of bytes; an iterator. Out: blocks, each with the number of its first line; items in order, a few ahead
-of whoever takes them, and whatever their iterator raised.
-This file must never keep more of a line than its bound allows, hand out part of one, or leave its thread behind when
-nobody takes items any more.
+No more of a line is kept than its bound allows, and no part of a line is handed out. The thread ends when nobody takes
+blocks any more.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from stream_learner.evaluate.formats.base import Fault
 
 BLOCK_BYTES: Final = 4 << 20
 FIRST_BLOCK_BYTES: Final = 256 << 10
-"""The first block is small, each next one twice as large up to the full size: so all threads have work early, and a
-small file is no single block."""
+"""The size of the first block. Each next one is twice as large, up to the full size, so that all threads have work
+early, and a small file too is cut into several blocks."""
 MAX_LINE_BYTES: Final = 16 << 20
 
 _MARK = b"\xef\xbb\xbf"
@@ -29,9 +27,9 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some whole lines of a file; the last one of a file may lack its newline.
+    """Some whole lines of a file; the last line of a file may lack its newline.
 
-    faults: lines that are too long, instead of any text.
+    faults: a line that is too long; the block then has no text.
     """
 
     text: bytes
@@ -43,9 +41,9 @@ class Block:
 def blocks_of(
     stream: FileStream, block_bytes: int = BLOCK_BYTES, max_line_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[Block]:
-    """The lines of a stream, in blocks of up to about `block_bytes`, or of one line where that is longer.
+    """The lines of a stream in blocks of up to about `block_bytes`, or of one line if that is longer.
 
-    The mark that some programs begin UTF-8 with is left out. Raises BadInput as the stream does, and for UTF-16.
+    A byte order mark of UTF-8 is left out. Raises BadInput as the stream does, and for UTF-16.
     """
     cutter = _Cutter(stream.path, max_line_bytes)
     most_bytes = max(1, min(block_bytes, max_line_bytes))
@@ -66,13 +64,13 @@ def blocks_of(
 
 
 def _parts(data: bytes, limit_bytes: int) -> Iterator[bytes]:
-    """The same bytes in parts that may be searched for one line that is too long."""
+    """The bytes in parts of at most `limit_bytes`, so that a part holds at most one line that is too long."""
     for start in range(0, len(data), limit_bytes):
         yield data[start : start + limit_bytes]
 
 
 def _without_mark(stream: FileStream, limit_bytes: int) -> bytes:
-    """The first bytes of a text."""
+    """The first bytes of a text, without the byte order mark."""
     head = b""
     while len(head) < len(_MARK) and (piece := stream.read(limit_bytes)):
         head += piece
@@ -82,7 +80,7 @@ def _without_mark(stream: FileStream, limit_bytes: int) -> bytes:
 
 
 class _Cutter:
-    """Cuts pieces behind their last newline, and keeps what follows it for the next one."""
+    """Cuts each piece behind its last newline, and keeps the rest for the next piece."""
 
     def __init__(self, path: str, max_line_bytes: int) -> None:
         self._path = path
@@ -107,14 +105,14 @@ class _Cutter:
         self._keep(piece[behind:])
 
     def end(self) -> Iterator[Block]:
-        """What is left behind the last newline."""
+        """The block of what follows the last newline."""
         if self._rest_bytes > self._max_line_bytes:
             yield self._too_long()
         elif self._rest:
             yield self._block(b"".join(self._rest))
 
     def _keep(self, data: bytes) -> None:
-        """Keep the beginning of a line; of one that is too long only how long it is."""
+        """Keep the beginning of a line; of a line that is too long only its length."""
         self._rest_bytes += len(data)
         if self._rest_bytes > self._max_line_bytes:
             self._rest = []
@@ -139,14 +137,14 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 class _End:
-    """What follows the last item: why it was the last."""
+    """Follows the last item in the queue. error: why there are no more, None at the end."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
 
 
 class _Ahead(Generic[Item]):
-    """The thread, and the queue between it and its taker."""
+    """The thread that makes items, and the queue to the one who takes them."""
 
     def __init__(self, make: Callable[[], Iterator[Item]], items: int) -> None:
         self._make = make
@@ -175,7 +173,7 @@ class _Ahead(Generic[Item]):
         self._put(_End(error))
 
     def _put(self, item: Item | _End) -> bool:
-        """Hand an item over; False once nobody wants one."""
+        """Hand an item over. Returns False if nobody takes items any more."""
         while not self._unwanted.is_set():
             try:
                 self._queue.put(item, timeout=_LOOK_EVERY_S)
@@ -188,6 +186,6 @@ class _Ahead(Generic[Item]):
 def read_ahead(make: Callable[[], Iterator[Item]], items: int) -> Iterator[Item]:
     """The items of the iterator that `make` returns, up to `items` of them made ahead in a thread.
 
-    What it raises is raised here, in its place.
+    An exception of the iterator is raised here, behind the items before it.
     """
     return _Ahead(make, items).taken()

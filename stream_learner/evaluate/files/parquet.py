@@ -1,11 +1,8 @@
-"""Parquet files as examples, by way of Arrow.
+"""Parquet files as examples, by way of Arrow. pyarrow is imported when the first file is opened.
 
-In: paths. Out: parsed examples, a batch of rows at a time.
-This file must never be needed for anything but Parquet: pyarrow is loaded when the first file is opened.
-
-Numbers are numbers, texts and booleans categories; a dictionary counts as what it holds. A list gives one feature for
-each element, a structure its fields with names joined by `.`. Null and NaN are no value. Columns of other types are
-refused by name, unless the specification leaves them out.
+Numbers are numbers; texts and booleans are categories; a dictionary counts as the values it holds. A list gives one
+feature for each element, a structure its fields with names joined by `.`. Null and NaN are no value. Columns of other
+types are refused by name, unless the specification leaves them out.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ _BATCHES_AHEAD = 2
 
 @dataclass(frozen=True, slots=True)
 class TableBlock:
-    """Some rows of a file, the first with number `first_line`; `table` is Arrow's batch of them."""
+    """Some rows of a file, the first of which has number `first_line`. table: Arrow's batch of them."""
 
     table: Any
     first_line: int
@@ -40,10 +37,10 @@ class TableBlock:
 
 
 class ParquetSource:
-    """Batches of rows of one or more Parquet files; may be read several times."""
+    """Batches of rows of one or more Parquet files. They can be read several times."""
 
     def __init__(self, paths: Sequence[str], *, batch_rows: int = BATCH_ROWS) -> None:
-        """Raises BadInput where a file is not there or no Parquet, or pyarrow is not installed."""
+        """Raises BadInput for files that are missing or no Parquet, and without pyarrow."""
         if STDIN in paths:
             raise BadInput("Parquet cannot be read from standard input", action="Name the file.")
         self.paths = tuple(paths)
@@ -60,11 +57,11 @@ class ParquetSource:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of the row groups begun in this pass, as they lie in the files."""
+        """The bytes read in this pass, estimated by the share of rows."""
         return self._read
 
     def blocks(self) -> Iterator[TableBlock]:
-        """All batches once, in order, read by a thread of its own a little ahead; again for a further pass.
+        """All batches, in order, read a little ahead by a thread; called again for each further pass.
 
         Raises BadInput for damaged files.
         """
@@ -84,7 +81,7 @@ class ParquetSource:
 
 
 class ParquetRows:
-    """Makes examples of batches. The columns it hands out are overwritten by the next batch. One thread at a time."""
+    """Makes examples of batches. The next batch overwrites the columns it hands out. One thread at a time."""
 
     def __init__(
         self,
@@ -94,7 +91,7 @@ class ParquetRows:
         weight: str | int | None = None,
         features: FeatureSpec | None = None,
     ) -> None:
-        """label, weight: columns of numbers or booleans, by name or by place from 1.
+        """label, weight: columns of numbers or booleans, by name or by number from 1.
 
         Raises ValueError for names that are no columns, or a specification that uses label or weight.
         """
@@ -126,7 +123,7 @@ class ParquetRows:
 
 
 class _Columns:
-    """Arrow's columns as features."""
+    """Makes features of Arrow's columns."""
 
     def __init__(self, rows: TableRows, path: str) -> None:
         import pyarrow
@@ -139,7 +136,7 @@ class _Columns:
         self._path = path
 
     def features(self, place: int, name: str, array: Any, row_start: NDArray[np.int64]) -> Iterator[Features]:
-        """The features of a column whose rows begin at `row_start` i64[n+1] among the array's values."""
+        """The features of a column. row_start i64[n+1]: where the values of each row begin in the array."""
         if not self._rows.takes(name):
             return
         if self._is.is_struct(array.type):
@@ -157,7 +154,7 @@ class _Columns:
         yield from self._scalars(place, name, array.drop_null(), row_start)
 
     def _scalars(self, place: int, name: str, array: Any, row_start: NDArray[np.int64]) -> Iterator[Features]:
-        """The features of a column that holds neither nulls nor anything below it."""
+        """The features of a column without nulls, lists and fields."""
         kind = array.type
         if self._is.is_dictionary(kind):
             if self._is_text(kind.value_type) and not array.dictionary.null_count:
@@ -181,7 +178,7 @@ class _Columns:
             raise self._unfit(name, kind)
 
     def numbers(self, name: str, array: Any) -> NDArray[np.float64]:
-        """A column of numbers or booleans as float64, nulls as NaN."""
+        """A column of numbers or booleans as float64, with NaN for null."""
         if self._is.is_dictionary(array.type):
             array = array.dictionary_decode()
         if not self._is_number(array.type) and not self._is.is_boolean(array.type):
@@ -194,7 +191,7 @@ class _Columns:
     def _texts(
         self, place: int, name: str, array: Any, row_start: NDArray[np.int64], index: NDArray[np.int64] | None
     ) -> Iterator[Features]:
-        """The features of texts, whose bytes lie side by side."""
+        """The features of texts, whose bytes lie side by side in Arrow's buffer."""
         array = array.cast(self._arrow.large_binary())
         _, offsets, data = array.buffers()
         bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
@@ -226,7 +223,7 @@ class _Columns:
 
 
 def _sums(counts: NDArray[Any]) -> NDArray[np.int64]:
-    """0, and the sums of the first 1 to n counts."""
+    """The cumulative sums of counts, beginning with 0: i64[n+1]."""
     sums = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=sums[1:])
     return sums
@@ -234,7 +231,7 @@ def _sums(counts: NDArray[Any]) -> NDArray[np.int64]:
 
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
-    """A Parquet file, open; what is wrong with it, then or later, as BadInput."""
+    """Open a Parquet file. Errors of Arrow and of the system, here or in the block, become BadInput."""
     try:
         import pyarrow
         from pyarrow import parquet

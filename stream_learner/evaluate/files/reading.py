@@ -1,9 +1,6 @@
 """From paths to parsed examples: the source of a format, and parsers for its blocks.
 
-In: paths, a format, and what the columns mean. Out: a source, and as many parsers as there are threads.
-This file must never parse anything itself.
-
-VW text is not here: what its lines become depends on each configuration's options.
+VW text has no parser here: what its lines become depends on each configuration's options.
 """
 
 from __future__ import annotations
@@ -25,20 +22,20 @@ from stream_learner.evaluate.formats.json_lines import JsonLines
 from stream_learner.evaluate.formats.libsvm import LibsvmText
 
 DEFAULT_LABELS = ("label", "y")
-"""Columns of CSV and Parquet that are taken for the label where none is named; the first is that of JSON lines."""
+"""The usual names of the label column of CSV and Parquet; for JSON lines the first of them."""
 
 Source = TextSource | ParquetSource
 BlockParser = Callable[[Block | TableBlock], Parsed]
-"""Parses a block of the source it was made for. One thread at a time; what it returns is overwritten by the next."""
+"""Parses a block of the source it was made for. One thread at a time; the next call overwrites what it returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What the columns of CSV and Parquet, or the fields of JSON lines, mean. LIBSVM has nothing of it but the bias.
+    """The meaning of the columns of CSV and Parquet, or of the fields of JSON lines. LIBSVM uses only the bias.
 
-    label: None takes one of `DEFAULT_LABELS`. labelled: False allows that there is no label, only something to
-    predict. columns: names of CSV's columns; empty: the first line of each file has them. ignore: fields of JSON that
-    are no features, besides those the specification leaves out.
+    label: None takes one of `DEFAULT_LABELS`. labelled: False if examples without a label are allowed. columns: the
+    names of CSV's columns; if empty, the first line of each file has them. ignore: fields of JSON that are no features,
+    in addition to those the specification leaves out.
     """
 
     label: str | None = None
@@ -52,9 +49,10 @@ class Meaning:
 
 
 def open_source(paths: Sequence[str], format: Format | None = None) -> tuple[Source, Format]:  # noqa: A002 - its name
-    """The blocks of some files, `-` being standard input, and their format, guessed if None was given.
+    """Open files, or standard input for `-`. Returns the source of their blocks, and their format.
 
-    Raises BadInput where a file is not there, its format cannot be told, or a library is missing.
+    format: None to tell it from the first file. Raises BadInput if a file is missing, its format cannot be told, or a
+    library is missing.
     """
     text = TextSource(paths)
     found = guess_format(text) if format is None else format
@@ -62,9 +60,9 @@ def open_source(paths: Sequence[str], format: Format | None = None) -> tuple[Sou
 
 
 def block_parsers(source: Source, format: Format, meaning: Meaning) -> Callable[[], BlockParser]:  # noqa: A002
-    """What makes a parser for the blocks of a source, to be called once for each thread.
+    """A function that makes a parser for the blocks of a source; it is called once for each thread.
 
-    Raises BadInput where the columns are not those that `meaning` names, and ValueError for VW text.
+    Raises BadInput if columns that `meaning` names are missing, and ValueError for VW text.
     """
     make = _makers(source, format, meaning)
     try:
@@ -102,7 +100,7 @@ def _makers(source: Source, format: Format, meaning: Meaning) -> Callable[[], Bl
 
 
 def _label_of(columns: Sequence[str], source: Source, meaning: Meaning) -> str | None:
-    """The column of the label. Raises BadInput where none is named and none has the usual name."""
+    """The column of the label. Raises BadInput if none is named and none has a usual name."""
     if meaning.label is not None:
         return meaning.label
     usual = next((name for name in DEFAULT_LABELS if name in columns), None)
@@ -134,6 +132,6 @@ def _parse_tables(rows: ParquetRows) -> BlockParser:
 
 
 def nothing_but(block: Block) -> Parsed:
-    """The faults of a block that has no text: lines that are too long."""
+    """No examples, and the faults of a block without text."""
     empty = ExampleBatch.empty()
     return Parsed(batch=empty, lines=empty.row_start[:0], labelled=empty.label != 0.0, tags=[], faults=[*block.faults])

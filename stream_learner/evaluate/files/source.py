@@ -1,8 +1,4 @@
-"""Text files, one after the other, as blocks of whole lines that are read ahead.
-
-In: paths, `-` for standard input among them. Out: blocks, and how far the reading is.
-This file must never read standard input twice, nor know what the lines mean.
-"""
+"""Text files, one after another, as blocks of whole lines that are read ahead. Standard input can be read only once."""
 
 from __future__ import annotations
 
@@ -24,12 +20,12 @@ _BLOCKS_AHEAD = 2
 
 
 class TextSource:
-    """Blocks of whole lines of one or more files; may be read several times, standard input only once."""
+    """Blocks of whole lines of one or more files. Files can be read several times, standard input only once."""
 
     def __init__(
         self, paths: Sequence[str], *, block_bytes: int = BLOCK_BYTES, max_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
-        """Raises BadInput where a file is not there, or standard input is named twice."""
+        """Raises BadInput if a file is missing, or standard input is named twice."""
         if list(paths).count(STDIN) > 1:
             raise BadInput("standard input was named twice", action="Name it once.")
         sizes = [size_bytes(path) for path in paths]
@@ -46,14 +42,14 @@ class TextSource:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes taken from the files in this pass, compressed as they are. May be asked from any thread."""
+        """Bytes read from the files in this pass, before decompression. Any thread may ask."""
         stream = self._stream
         return self._read_before + (stream.bytes_read if stream else 0)
 
     def blocks(self) -> Iterator[Block]:
-        """All blocks once, in order, read by a thread of its own a little ahead; again for a further pass.
+        """All blocks, in order, read a little ahead by a thread; called again for each further pass.
 
-        Raises BadInput for damaged files, and where standard input was read before.
+        Raises BadInput for damaged files, and if standard input was read before.
         """
         if STDIN in self.paths and self._stdin_read:
             raise BadInput(
@@ -64,7 +60,8 @@ class TextSource:
         return read_ahead(self._blocks, _BLOCKS_AHEAD)
 
     def head(self, path: str) -> Block | None:
-        """The first block of a file, None of an empty one. Of standard input it is kept, and comes again.
+        """The first block of a file, None if it is empty. The block of standard input is kept, and `blocks` begins with
+        it.
 
         Raises BadInput as `blocks` does.
         """
@@ -90,7 +87,7 @@ class TextSource:
             self._stream = None
 
     def _of_stdin(self) -> Iterator[Block]:
-        """What is left of standard input."""
+        """The blocks of standard input that are not read yet."""
         if self._stdin_rest is None:
             self._stdin = FileStream(STDIN)
             self._stdin_rest = blocks_of(self._stdin, self._block_bytes, self._max_line_bytes)

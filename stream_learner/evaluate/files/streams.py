@@ -1,7 +1,4 @@
-"""Bytes of a file or of standard input, decompressed.
-
-In: a path, or `-` for standard input. Out: bytes in pieces, and how far into the file that is.
-This file must never trust a name: how a file is compressed is told by its first bytes.
+"""The bytes of a file or of standard input, decompressed. The first bytes tell how a file is compressed, not its name.
 
 | first bytes | compressed by | several in a row |
 |---|---|---|
@@ -28,7 +25,7 @@ EXTRA: Final = "stream-learner[evaluate]"
 
 _CHUNK_BYTES = 1 << 18
 _ZSTD_SLICE_BYTES = 1 << 12
-"""So little is decompressed at once, since it may be a hundred thousand times as much."""
+"""Compressed bytes taken at once. It is little, because they may decompress to a hundred thousand times as much."""
 _MAX_WINDOW_BYTES = 1 << 31
 
 
@@ -41,32 +38,32 @@ class Pieces(Protocol):
 
 
 def name_of(path: str) -> str:
-    """What a path is called in messages."""
+    """The name of a path in messages."""
     return "standard input" if path == STDIN else path
 
 
 def size_bytes(path: str) -> int | None:
-    """The size of a file as it lies there; None of standard input and of what is no plain file. Raises BadInput."""
+    """The size of a file before decompression; None for standard input, pipes and devices. Raises BadInput."""
     if path == STDIN:
         return None
     with _named(path):
-        found = os.stat(path)  # noqa: PTH116 - paths stay text: `-` is none
+        found = os.stat(path)  # noqa: PTH116 - the path is text, since `-` is no path
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 class FileStream:
-    """The bytes of one file, decompressed. To be closed.
+    """The bytes of one file, decompressed. The owner closes it.
 
-    bytes_read: how many bytes of the file itself have been taken.
+    bytes_read: how many bytes have been read from the file, before decompression.
     """
 
     def __init__(self, path: str) -> None:
-        """Raises BadInput where the file cannot be opened, or a library that it needs is missing."""
+        """Raises BadInput if the file cannot be opened, or a library that it needs is missing."""
         self.path = path
         self.bytes_read = 0
         self._kept = b""
         with _named(path):
-            # closed by `close`; a path stays text, since `-` is none
+            # Closed by `close`. The path is text, since `-` is no path.
             self._file: BufferedReader | FileIO = _stdin() if path == STDIN else open(path, "rb")  # noqa: SIM115, PTH123
         try:
             head = self._head()
@@ -78,7 +75,7 @@ class FileStream:
     def read(self, limit_bytes: int) -> bytes:
         """The next bytes, at least one and about `limit_bytes` at most; none at the end.
 
-        Raises BadInput, with file and byte, for damaged compression, or an end within it.
+        Raises BadInput, with file and byte, for compressed data that is damaged or cut off.
         """
         return self._pieces.read(limit_bytes)
 
@@ -94,16 +91,16 @@ class FileStream:
         self.close()
 
     def raw(self, limit_bytes: int) -> bytes:
-        """The next bytes of the file as they are; none at the end."""
+        """The next bytes of the file without decompression; none at the end."""
         kept, self._kept = self._kept[:limit_bytes], self._kept[limit_bytes:]
         return kept or self._take(limit_bytes)
 
     def damaged(self, what: str) -> BadInput:
-        """The error for what was found about here."""
+        """The error for damage found near the current byte."""
         return BadInput(f"{name_of(self.path)}: {what}, at byte {self.bytes_read:,} or shortly before")
 
     def _head(self) -> bytes:
-        """The first four bytes, or all of a shorter file; they will be read again."""
+        """The first four bytes, or all of a shorter file. They are read again later."""
         while len(self._kept) < 4:
             data = self._take(4 - len(self._kept))
             if not data:
@@ -126,7 +123,7 @@ class FileStream:
 
 
 class _Plain:
-    """Bytes as they are."""
+    """Bytes of a file that is not compressed."""
 
     def __init__(self, stream: FileStream) -> None:
         self._stream = stream
@@ -136,7 +133,7 @@ class _Plain:
 
 
 class _Members:
-    """Compressed pieces one after another, each of which ends where it says."""
+    """Decompresses the members or frames of a file, one after another."""
 
     def __init__(self, stream: FileStream, begin: Callable[[], Any], kind: str, slice_bytes: int) -> None:
         self._stream = stream
@@ -161,9 +158,9 @@ class _Members:
                 return out
 
     def _take(self, data: bytes, limit_bytes: int) -> bytes:
-        """What some bytes become; those that are not needed yet are left."""
+        """Decompress some bytes; those beyond the limit or the member are kept for the next call."""
         if not self._begun and self._kind == "gzip" and not data.strip(b"\0"):
-            return b""  # what gzip itself passes over: zeros that fill up a block of a tape
+            return b""  # as gzip does, skip zeros that fill up a block of a tape
         self._begun = True
         try:
             if self._kind == "gzip":
@@ -194,19 +191,20 @@ def _zstandard_frames(path: str) -> Callable[[], Any]:
 
 
 def _stdin() -> Any:
-    """Standard input without its buffer, whose lock a thread that waits for bytes would hold when the process ends."""
+    """Standard input without its buffer: a thread waiting for bytes would hold the buffer's lock when the process
+    ends."""
     return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
 
 
 def _read(file: Any, limit_bytes: int) -> bytes:
-    """What one call of the system brings."""
+    """The bytes that one call of the system returns."""
     data: bytes | None = (file.read1 if hasattr(file, "read1") else file.read)(limit_bytes)
     return data or b""
 
 
 @contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Errors of the system as BadInput that names the file."""
+    """Turn errors of the system into BadInput with the file."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the kernels of text formats share: their state, and the steps that all of them take.
+"""The state that the kernels of text formats share, and the steps that all of them take.
 
 Features are written through the context of `core.events.fast.layout`, everything else through the state: one record
 whose fields are numbers and addresses. Numba checks the names of its fields.

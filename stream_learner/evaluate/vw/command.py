@@ -1,7 +1,6 @@
-"""What a Vowpal Wabbit command line asks for: `--adaptive -l 0.3 --loss_function hinge -q ab`.
+"""The meaning of a Vowpal Wabbit command line: `--adaptive -l 0.3 --loss_function hinge -q ab`.
 
-In: the text of a command line. Out: a `VwCommand`, with the tool's defaults and what its flags imply.
-This file must never let a flag pass that is not supported, or open a file.
+VW's defaults apply, and what its flags imply. A flag that is not supported is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ _LETTERS: Final = {2: "quadratic", 3: "cubic"}
 
 @dataclass(frozen=True, slots=True)
 class VwCommand:
-    """A command line.
+    """A command line of Vowpal Wabbit.
 
-    text: as written. settings: the updates. reading: how VW text becomes features. plan: passes and holdout. test:
-    nothing is learned. files: what it names. arithmetic: `float64`, or `vw` for the tool's float32.
+    text: as written. settings: the updates. reading: how VW text becomes features. plan: passes and holdout. test: True
+    to learn nothing. files: the files it names. arithmetic: `float64`, or `vw` for VW's float32.
     """
 
     text: str
@@ -43,7 +42,7 @@ class VwCommand:
 
     @property
     def loss(self) -> Loss:
-        """The loss of the learner."""
+        """The loss that is learned by."""
         return make_loss_of(self.settings)
 
     def optimizer(self) -> Optimizer:
@@ -142,7 +141,7 @@ def _settings(given: GivenFlags) -> VwSettings:
 
 
 def _reading(given: GivenFlags, arithmetic: str) -> VwTextOptions:
-    """How text is read. FTRL-Proximal in float64 sums the values of a feature that an example has twice."""
+    """The options of parsing text. FTRL-Proximal in float64 sums the values of a feature that an example has twice."""
     words: dict[str, list[str]] = {"quadratic": list(given.all("quadratic")), "cubic": list(given.all("cubic"))}
     for word in given.all("interactions"):
         if len(word) not in _LETTERS:

@@ -1,7 +1,6 @@
-"""The flags of Vowpal Wabbit that `--vw` takes, as a table.
+"""The flags of Vowpal Wabbit that `--vw` takes, as a table, and what a command line gives for each.
 
-In: words of a command line. Out: what was given for each flag.
-This file must never decide what flags mean together: `vw.command` does.
+`vw.command` decides what flags mean together.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from stream_learner.errors import ConfigError
 
 
 class Takes(Enum):
-    """What follows a flag."""
+    """The kind of value that follows a flag."""
 
     NOTHING = ""
     NUMBER = "number"
@@ -27,7 +26,8 @@ class Takes(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag. names: the long one first, with dashes. many: may be repeated. used: False where it changes nothing."""
+    """A flag. names: with dashes, the long one first. many: it may be repeated. used: False if it has no effect
+    here."""
 
     names: tuple[str, ...]
     takes: Takes
@@ -94,7 +94,7 @@ _BY_NAME: Final = {name: flag for flag in FLAGS for name in flag.names}
 
 
 class GivenFlags:
-    """What a command line says, flag by flag: the last text of each, or all of them. Raises ConfigError."""
+    """The values that a command line gives for its flags. Raises ConfigError."""
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -106,7 +106,7 @@ class GivenFlags:
         self._read(iter(words[1:] if words[:1] == ["vw"] else words))
 
     def error(self, problem: str, action: str = "") -> ConfigError:
-        """A refusal of this command line."""
+        """The error that refuses this command line."""
         return ConfigError(
             f'--vw "{self.command}": {problem}', action=action or "docs/vw-flags.md lists the flags of --vw."
         )
@@ -116,11 +116,11 @@ class GivenFlags:
         return key in self._texts
 
     def all(self, key: str) -> tuple[str, ...]:
-        """Every text that was given for a flag."""
+        """All texts given for a flag."""
         return tuple(self._texts.get(key, ()))
 
     def text(self, key: str, default: str) -> str:
-        """The text that was given for a flag."""
+        """The last text given for a flag."""
         return self._texts[key][-1] if key in self._texts else default
 
     def number(self, key: str, default: float) -> float:
@@ -152,7 +152,7 @@ class GivenFlags:
             self._take(flag, name, text)
 
     def _flag(self, word: str) -> tuple[Flag, str, str | None]:
-        """The flag of a word, its name as written, and a value that is attached to it."""
+        """The flag of a word, its name as written, and the value attached to it, None without one."""
         name, equals, value = word.partition("=")
         if name in _BY_NAME:
             return _BY_NAME[name], name, value if equals else None

@@ -1,11 +1,8 @@
-"""A Vowpal Wabbit command line as a model, and what the tool would print of it.
+"""A Vowpal Wabbit command line as a model, and the average loss that VW would print.
 
-In: a command, blocks of VW text. Out: margins; the average loss as the tool defines it.
-This file must never know a flag.
-
-The tool's labels are taken as it takes them: logistic labels lie between -1 and 1 and are the mean of both; the losses
-of this project have them between 0 and 1. Its Poisson loss is the deviance. Its predictions are clipped to the range of
-labels for every loss, and in float64 that is done here for the figures of optimizers that do not clip.
+VW's labels are taken as VW takes them: a logistic label between -1 and 1 is the mean of both labels, where the losses
+of this project have labels between 0 and 1. Its Poisson loss is the deviance. Its predictions are clipped to the range
+of labels for every loss; in float64 that is done here, for the figures of optimizers that do not clip.
 """
 
 from __future__ import annotations
@@ -34,20 +31,20 @@ class EngineModel:
         self.loss = command.loss
 
     def fold(self, block: ExampleBlock, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """See `Model.fold`."""
+        """Predict and learn, as `Model.fold` says."""
         assert block.parsed is not None
         return self.engine.learn(block.parsed, learned)
 
     def end_pass(self) -> None:
-        """See `Model.end_pass`."""
+        """End a pass, as `Model.end_pass` says."""
         self.engine.end_pass()
 
     def nonzero(self) -> int:
-        """See `Model.nonzero`."""
+        """The number of weights that are not 0."""
         return self.engine.nonzero()
 
     def save(self, file: Path) -> None:
-        """See `Model.save` and `model_file`."""
+        """Write the state as a file of `model_file`."""
         from stream_learner.evaluate.model_file import write_model
 
         write_model(file, {"kind": "vw", "settings": asdict(self.engine.settings)}, self.engine.arrays())
@@ -61,9 +58,9 @@ def model_of(command: VwCommand) -> Model:
 
 
 def _read_labels(settings: VwSettings, y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Labels that mean to the learner what the tool's do to it.
+    """VW's labels as the labels of this project's losses.
 
-    A hinge label 0 pulls neither way in the tool, and is read as -1 here; the least number above 0 pulls neither way.
+    A hinge label of 0 has no slope in VW. Here 0 means -1; the least number above 0 has no slope.
     """
     if settings.loss == "logistic":
         return (y + 1.0) / 2.0
@@ -73,7 +70,7 @@ def _read_labels(settings: VwSettings, y: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def printed_losses(settings: VwSettings, p: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The loss of each example, f64[n], as the tool defines it, of clipped predictions and labels as written."""
+    """The loss of each example as VW defines it, f64[n]. p: clipped predictions. y: labels as written."""
     if settings.loss == "squared":
         return (p - y) ** 2
     if settings.loss == "hinge":
@@ -88,7 +85,7 @@ def printed_losses(settings: VwSettings, p: NDArray[np.float64], y: NDArray[np.f
 
 
 class _PrintedLoss:
-    """Sums, in float64, of what the tool prints the mean of."""
+    """Sums up the losses, in float64, whose mean VW prints."""
 
     def __init__(self, settings: VwSettings) -> None:
         self._settings = settings
@@ -97,7 +94,7 @@ class _PrintedLoss:
         self._loss = self._importance = 0.0
 
     def add(self, margins: NDArray[np.float64], block: ExampleBlock, counts: NDArray[np.bool_]) -> None:
-        """Examples in order; those that `counts` marks and that were not refused are summed."""
+        """Add the losses of examples in order: of those that `counts` marks and that were not refused."""
         assert block.parsed is not None
         labels, importances = block.parsed.batch.label, block.parsed.batch.weight
         p = self._clipped(margins, labels) if self._clips else margins
@@ -107,11 +104,11 @@ class _PrintedLoss:
         self._importance += float(h.sum())
 
     def widen(self, low: float, high: float) -> None:
-        """The range of labels that a model has seen before."""
+        """Widen the range by the labels that a loaded model has seen."""
         self._low, self._high = min(self._low, low), max(self._high, high)
 
     def _clipped(self, margins: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Margins in the range of the labels so far, each example's own included."""
+        """The margins clipped to the range of the labels so far, each example's own label included."""
         low = np.fmin.accumulate(np.append(self._low, labels))
         high = np.fmax.accumulate(np.append(self._high, labels))
         self._low, self._high = float(low[-1]), float(high[-1])
@@ -119,16 +116,16 @@ class _PrintedLoss:
         return clipped
 
     def mean(self) -> float | None:
-        """The mean so far; None if nothing was counted."""
+        """The mean so far; None without any example."""
         return self._loss / self._importance if self._importance else None
 
     def restart(self) -> None:
-        """Begin the sums anew; the range of labels stays."""
+        """Begin the sums again; the range of labels stays."""
         self._loss = self._importance = 0.0
 
 
 class VwTrial(Trial):
-    """A command line on its way through the data. `average_loss` is what the tool prints."""
+    """The trial of a command line. Its `average_loss` is the one that VW prints."""
 
     def __init__(self, name: str, command: VwCommand, *, learn: bool) -> None:
         super().__init__(name, model_of(command), command.plan, learn=learn)
@@ -139,7 +136,7 @@ class VwTrial(Trial):
         self._fresh = True
 
     def take(self, block: ExampleBlock) -> None:
-        """See `Trial.take`."""
+        """Predict, measure and learn, as `Trial.take` says."""
         records = [
             replace(record, label=_read_labels(self._command.settings, record.label)) for record in block.records
         ]
@@ -155,7 +152,7 @@ class VwTrial(Trial):
             self._seen += len(block)
 
     def mean_loss(self, measured: float | None) -> float | None:
-        """See `Trial.mean_loss`."""
+        """The mean loss that VW prints."""
         self._seen = 0
         if not isinstance(self.model, EngineModel):
             mean = self._printed.mean()

@@ -1,8 +1,4 @@
-"""Vowpal Wabbit command lines as trials.
-
-In: the texts of `--vw`, perhaps a model that one of them has made before. Out: a trial for each, how it wants its text
-read, and the files it names. This file must never know what a flag means: `vw.command` does.
-"""
+"""The command lines of `--vw` as trials of an evaluation, with how each reads its text and the files it names."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from stream_learner.evaluate.vw.model import EngineModel, VwTrial
 
 @dataclass(frozen=True, slots=True)
 class CommandTrial:
-    """A command line's trial. reading: its text options; files: what it names."""
+    """The trial of a command line. reading: its text options. files: the files it names."""
 
     trial: Trial
     reading: Hashable
@@ -30,7 +26,7 @@ class CommandTrial:
 
 
 def vw_trials(request: EvaluationRequest) -> list[CommandTrial]:
-    """The trials of the command lines of a request; the one of a request with `load` goes on with that model.
+    """The trials of the command lines of a request. With `load`, the trial goes on with the loaded model.
 
     Raises ConfigError for a flag that is not supported, or a model of another command line; BadInput for its file.
     """
@@ -42,7 +38,7 @@ def vw_trials(request: EvaluationRequest) -> list[CommandTrial]:
 
 
 def compile_engine(say: Callable[[str], None]) -> None:
-    """Load or compile the tool's arithmetic."""
+    """Load or compile the kernels of VW's arithmetic."""
     with notice_if_slow(say, "compiling the arithmetic of Vowpal Wabbit, once on this machine"):
         engines.warm()
 
@@ -56,7 +52,7 @@ def _command_trial(command: VwCommand, request: EvaluationRequest) -> CommandTri
 
 
 def _restore(trial: Trial, command: VwCommand, file: Path) -> None:
-    """Give a trial the model of a file, which must be one of the same updates in the same arithmetic."""
+    """Give a trial the model of a file. It must be of the same command line, in the same arithmetic."""
     about, arrays = read_model(file)
     model = trial.model
     same = False

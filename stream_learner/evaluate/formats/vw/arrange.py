@@ -21,9 +21,31 @@ from stream_learner.core.machine.words import (
     store_word,
 )
 from stream_learner.evaluate.formats.vw.layout import (
+    CONSTANT_KEY,
+    CONSTANT_VALUE,
+    CROSS_COUNT,
+    CROSSES,
+    END_COUNT,
+    ENDS,
+    GRAM_COUNT,
     GRAM_WIDTH,
+    GRAMS,
+    HASHING,
+    KEYS,
+    LETTERS,
+    MASK,
     MAX_FEATURES,
-    State,
+    REPEATS,
+    ROOM,
+    SEEN,
+    SEGMENT_COUNT,
+    SEGMENTS,
+    SINGLE,
+    SPARE_KEYS,
+    SPARE_VALUES,
+    STAMP,
+    TABLE,
+    VALUES,
 )
 from stream_learner.evaluate.formats.vw.names import cross_three, cross_two, gram_key
 
@@ -39,28 +61,28 @@ _FIRST_WILD, _LAST_WILD = 0x20, 0x7E
 
 
 @inlined
-def _put(state: State, m: int, key: np.uint64, value: float) -> None:
-    store_word(state.keys + 8 * m, key)
-    store_float(state.values + 8 * m, value)
+def _put(state: int, m: int, key: np.uint64, value: float) -> None:
+    store_word(load_int(state + KEYS) + 8 * m, key)
+    store_float(load_int(state + VALUES) + 8 * m, value)
 
 
 @inlined
-def _product(state: State, x: float, z: float) -> float:
+def _product(state: int, x: float, z: float) -> float:
     """The product in the parser's precision: that of two float32 is exact in float64."""
     product = x * z
-    return np.float64(np.float32(product)) if state.is_single != 0 else product
+    return np.float64(np.float32(product)) if load_int(state + SINGLE) != 0 else product
 
 
 @kernel
-def unseen_letters(state: State) -> bool:
+def unseen_letters(state: int) -> bool:
     """Whether wildcards must be expanded again, because the line has a printable letter that is new. Marks it as
     seen."""
-    seen = state.seen_letters
+    seen = load_int(state + SEEN)
     if seen == 0:
         return False
     found = False
-    for i in range(state.segment_count):
-        letter = load_int(state.segments + 24 * i)
+    for i in range(load_int(state + SEGMENT_COUNT)):
+        letter = load_int(load_int(state + SEGMENTS) + 24 * i)
         if _FIRST_WILD <= letter <= _LAST_WILD and load_byte(seen + letter) == 0:
             store_byte(seen + letter, 1)
             found = True
@@ -68,55 +90,55 @@ def unseen_letters(state: State) -> bool:
 
 
 @kernel
-def arrange(state: State, first: int, m: int, again: bool) -> int:
+def arrange(state: int, first: int, m: int, again: bool) -> int:
     """Arrange the features read into [first, m). Returns the index behind the last feature, or FULL."""
-    limit = min(state.room, first + MAX_FEATURES)
-    if again or state.gram_count > 0:
+    limit = min(load_int(state + ROOM), first + MAX_FEATURES)
+    if again or load_int(state + GRAM_COUNT) > 0:
         m = _regroup(state, first, m, limit)
-    elif state.namespace_ends != 0:
-        for i in range(state.segment_count):
-            _end_namespace(state, load_int(state.segments + 24 * i + 16))
+    elif load_int(state + ENDS) != 0:
+        for i in range(load_int(state + SEGMENT_COUNT)):
+            _end_namespace(state, load_int(load_int(state + SEGMENTS) + 24 * i + 16))
     if m == FULL:
         return FULL
-    constant = state.constant_value
+    constant = load_float(state + CONSTANT_VALUE)
     if constant != 0.0:
         if m >= limit:
             return FULL
-        _put(state, m, state.constant_key, constant)
+        _put(state, m, load_word(state + CONSTANT_KEY), constant)
         m += 1
         _end_namespace(state, m)
-    if state.cross_count > 0:
+    if load_int(state + CROSS_COUNT) > 0:
         before = m
         m = _add_crosses(state, m, limit)
         if m == FULL:
             return FULL
         if m > before:
             _end_namespace(state, m)
-    if state.hashing != 0:
+    if load_int(state + HASHING) != 0:
         _mask_keys(state, first, m)
-    return m if state.keeps_repeats != 0 else _sum_repeats(state, first, m)
+    return m if load_int(state + REPEATS) != 0 else _sum_repeats(state, first, m)
 
 
 @inlined
-def _end_namespace(state: State, m: int) -> None:
-    if state.namespace_ends != 0:
-        n = state.end_count
-        store_int(state.namespace_ends + 8 * n, m)
-        state.end_count = n + 1
+def _end_namespace(state: int, m: int) -> None:
+    if load_int(state + ENDS) != 0:
+        n = load_int(state + END_COUNT)
+        store_int(load_int(state + ENDS) + 8 * n, m)
+        store_int(state + END_COUNT, n + 1)
 
 
 @kernel
-def _regroup(state: State, first: int, m: int, limit: int) -> int:
+def _regroup(state: int, first: int, m: int, limit: int) -> int:
     """Bring the segments of each letter together, and add the n-grams of each letter behind them."""
-    keys = state.keys
-    values = state.values
-    spare_keys = state.spare_keys - 8 * first
-    spare_values = state.spare_values - 8 * first
+    keys = load_int(state + KEYS)
+    values = load_int(state + VALUES)
+    spare_keys = load_int(state + SPARE_KEYS) - 8 * first
+    spare_values = load_int(state + SPARE_VALUES) - 8 * first
     for j in range(first, m):
         store_word(spare_keys + 8 * j, load_word(keys + 8 * j))
         store_float(spare_values + 8 * j, load_float(values + 8 * j))
-    segments = state.segments
-    n = state.segment_count
+    segments = load_int(state + SEGMENTS)
+    n = load_int(state + SEGMENT_COUNT)
     m = first
     for i in range(n):
         letter = load_int(segments + 24 * i)
@@ -133,7 +155,7 @@ def _regroup(state: State, first: int, m: int, limit: int) -> int:
         m = _add_grams(state, begin, m, limit - _rest(segments, n))
         if m == FULL:
             return FULL
-        group = state.letters + 24 * letter
+        group = load_int(state + LETTERS) + 24 * letter
         store_int(group + 8, begin)
         store_int(group + 16, m)
         _end_namespace(state, m)
@@ -151,12 +173,12 @@ def _rest(segments: int, n: int) -> int:
 
 
 @kernel
-def _add_grams(state: State, begin: int, end: int, limit: int) -> int:
+def _add_grams(state: int, begin: int, end: int, limit: int) -> int:
     """Add the n-grams of the features in [begin, end), each with value 1."""
-    keys = state.keys
+    keys = load_int(state + KEYS)
     m = end
-    for i in range(state.gram_count):
-        gram = state.grams + 8 * GRAM_WIDTH * i
+    for i in range(load_int(state + GRAM_COUNT)):
+        gram = load_int(state + GRAMS) + 8 * GRAM_WIDTH * i
         more = load_int(gram)
         for j in range(begin, end - load_int(gram + 8 * more)):
             if m >= limit:
@@ -170,12 +192,12 @@ def _add_grams(state: State, begin: int, end: int, limit: int) -> int:
 
 
 @kernel
-def _add_crosses(state: State, m: int, limit: int) -> int:
+def _add_crosses(state: int, m: int, limit: int) -> int:
     """Add the interactions of the namespaces that the line has features of."""
-    letters = state.letters
-    stamp = state.line_stamp
-    for i in range(state.cross_count):
-        cross = state.crosses + 24 * i
+    letters = load_int(state + LETTERS)
+    stamp = load_int(state + STAMP)
+    for i in range(load_int(state + CROSS_COUNT)):
+        cross = load_int(state + CROSSES) + 24 * i
         a = letters + 24 * load_int(cross)
         b = letters + 24 * load_int(cross + 8)
         if load_int(a) != stamp or load_int(b) != stamp:
@@ -191,11 +213,11 @@ def _add_crosses(state: State, m: int, limit: int) -> int:
 
 
 @kernel
-def _add_pairs(state: State, a: int, b: int, m: int, limit: int) -> int:
+def _add_pairs(state: int, a: int, b: int, m: int, limit: int) -> int:
     """Add the products of each feature of a with each of b; within one namespace, of each unordered pair, itself
     included."""
-    keys = state.keys
-    values = state.values
+    keys = load_int(state + KEYS)
+    values = load_int(state + VALUES)
     for i in range(load_int(a + 8), load_int(a + 16)):
         for j in range(i if a == b else load_int(b + 8), load_int(b + 16)):
             if m >= limit:
@@ -207,10 +229,10 @@ def _add_pairs(state: State, a: int, b: int, m: int, limit: int) -> int:
 
 
 @kernel
-def _add_triples(state: State, a: int, b: int, c: int, m: int, limit: int) -> int:
+def _add_triples(state: int, a: int, b: int, c: int, m: int, limit: int) -> int:
     """Add the products of three features, one of each namespace; within one namespace, of unordered triples."""
-    keys = state.keys
-    values = state.values
+    keys = load_int(state + KEYS)
+    values = load_int(state + VALUES)
     for i in range(load_int(a + 8), load_int(a + 16)):
         for j in range(i if a == b else load_int(b + 8), load_int(b + 16)):
             product = _product(state, load_float(values + 8 * i), load_float(values + 8 * j))
@@ -225,25 +247,25 @@ def _add_triples(state: State, a: int, b: int, c: int, m: int, limit: int) -> in
 
 
 @kernel
-def _mask_keys(state: State, first: int, m: int) -> None:
+def _mask_keys(state: int, first: int, m: int) -> None:
     """Make each key VW's index plus 1: no key may be 0."""
-    keys = state.keys
-    mask = state.mask
+    keys = load_int(state + KEYS)
+    mask = load_word(state + MASK)
     for j in range(first, m):
         store_word(keys + 8 * j, (load_word(keys + 8 * j) & mask) + _1)
 
 
 @kernel
-def _sum_repeats(state: State, first: int, m: int) -> int:
+def _sum_repeats(state: int, first: int, m: int) -> int:
     """Keep each key once, where it came first, with the sum of its values.
 
     The hash table holds stamp << 16 | index in the line. It is probed linearly, at most a quarter full, and never
     cleared: entries with another stamp are free.
     """
-    keys = state.keys + 8 * first
-    values = state.values + 8 * first
-    table = state.repeat_table
-    tag = np.uint64(state.line_stamp) << _INDEX_BITS
+    keys = load_int(state + KEYS) + 8 * first
+    values = load_int(state + VALUES) + 8 * first
+    table = load_int(state + TABLE)
+    tag = np.uint64(load_int(state + STAMP)) << _INDEX_BITS
     power = _FEWEST_SLOTS_POWER
     while (1 << power) < 4 * (m - first):
         power += 1

@@ -11,43 +11,60 @@ from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.words import inlined, load_byte, load_float, load_int, store_int
 from stream_learner.evaluate.formats.vw.arrange import FULL, arrange, unseen_letters
 from stream_learner.evaluate.formats.vw.layout import (
+    AT,
+    CROSS_COUNT,
     DONE,
     DOUBT,
+    DOUBTS,
+    END,
+    END_COUNT,
+    EXAMPLES,
+    FAULT_LIST,
+    FAULTS,
     GROW,
+    KNOWN,
     LETTER,
+    LINE,
+    LINES,
     MAX_FEATURES,
     NO_FAULT,
     NOT_FINITE,
+    REPEATS,
+    ROOM,
+    ROW_START,
+    STAMP,
+    TAGGED,
+    TAGS,
     TOO_MANY,
-    State,
+    VALUES,
 )
 from stream_learner.evaluate.formats.vw.line import NO_ROOM, read_label, read_namespaces
 from stream_learner.evaluate.formats.vw.names import is_blank
 
 
 @kernel
-def parse_block(state: State) -> int:
+def parse_block(state: int) -> int:
     """Read lines until all are read, or a line needs something from Python; that line is then read again from its
     start."""
-    at = state.line_at
-    end = state.text_end
+    at = load_int(state + AT)
+    end = load_int(state + END)
     while at < end:
         behind = _blank_line(at)
         if behind < 0:
             fault_at, fault, m = _read_line(state, at)
             wanted = _wanted(state, fault, m)
             if wanted != DONE:
-                state.line_at = at
+                store_int(state + AT, at)
                 return wanted
             if fault != NO_FAULT:
                 _note_fault(state, at, fault_at, fault)
             else:
                 _count_row(state, m)
             behind = _line_end(fault_at) + 1
-        state.known_count = 0
-        state.line += 1
+        store_int(state + KNOWN, 0)
+        store_int(state + LINE, load_int(state + LINE) + 1)
         at = behind
-    state.line_at = at
+    store_int(state + AT, at)
     return DONE
 
 
@@ -68,28 +85,28 @@ def _line_end(at: int) -> int:
 
 
 @inlined
-def _wanted(state: State, fault: int, m: int) -> int:
-    """What Python must do before the line is read again; DONE if nothing.
+def _wanted(state: int, fault: int, m: int) -> int:
+    """The code of what Python must do before the line is read again; DONE if nothing.
 
     LETTER comes first: the letters are marked as seen, and the line would not ask for them again.
     """
     if fault == NO_FAULT and m == FULL:
         return LETTER
-    if state.doubt_count > state.known_count:
+    if load_int(state + DOUBTS) > load_int(state + KNOWN):
         return DOUBT
     return GROW if fault == NO_ROOM else DONE
 
 
 @kernel
-def _read_line(state: State, at: int):  # type: ignore[no-untyped-def]
+def _read_line(state: int, at: int):  # type: ignore[no-untyped-def]
     """Read a line: (its end, NO_FAULT, index behind its features), or (address of the fault, the fault, any index).
 
     The fault NO_ROOM: the line needs more room. The index FULL: wildcards must be expanded with the line's letters.
     """
-    first = load_int(state.row_start + 8 * state.examples)
-    ends = state.end_count
-    state.doubt_count = 0
-    state.line_stamp += 1
+    first = load_int(load_int(state + ROW_START) + 8 * load_int(state + EXAMPLES))
+    ends = load_int(state + END_COUNT)
+    store_int(state + DOUBTS, 0)
+    store_int(state + STAMP, load_int(state + STAMP) + 1)
     at, fault = read_label(state, at)
     if fault != NO_FAULT:
         return at, fault, first
@@ -100,20 +117,20 @@ def _read_line(state: State, at: int):  # type: ignore[no-untyped-def]
         return at, NO_FAULT, FULL
     m = arrange(state, first, m, again)
     if m == FULL:
-        fault = TOO_MANY if state.room - first >= MAX_FEATURES else NO_ROOM
+        fault = TOO_MANY if load_int(state + ROOM) - first >= MAX_FEATURES else NO_ROOM
     elif not _all_finite(state, first, m):
         fault = NOT_FINITE
     if fault != NO_FAULT:
-        state.end_count = ends
+        store_int(state + END_COUNT, ends)
     return at, fault, first if m == FULL else m
 
 
 @kernel
-def _all_finite(state: State, first: int, m: int) -> bool:
+def _all_finite(state: int, first: int, m: int) -> bool:
     """Whether all values are finite. Values as written are; sums of repeats and products may have become infinite."""
-    if state.keeps_repeats != 0 and state.cross_count == 0:
+    if load_int(state + REPEATS) != 0 and load_int(state + CROSS_COUNT) == 0:
         return True
-    values = state.values
+    values = load_int(state + VALUES)
     for j in range(first, m):
         if not abs(load_float(values + 8 * j)) < np.inf:
             return False
@@ -121,22 +138,22 @@ def _all_finite(state: State, first: int, m: int) -> bool:
 
 
 @kernel
-def _note_fault(state: State, start: int, at: int, fault: int) -> None:
-    n = state.fault_count
-    entry = state.fault_list + 24 * n
-    store_int(entry, state.line)
+def _note_fault(state: int, start: int, at: int, fault: int) -> None:
+    n = load_int(state + FAULTS)
+    entry = load_int(state + FAULT_LIST) + 24 * n
+    store_int(entry, load_int(state + LINE))
     store_int(entry + 8, at - start + 1)
     store_int(entry + 16, fault)
-    state.fault_count = n + 1
+    store_int(state + FAULTS, n + 1)
 
 
 @kernel
-def _count_row(state: State, m: int) -> None:
+def _count_row(state: int, m: int) -> None:
     """Count the line that has just been read as an example."""
-    row = state.examples
-    tag = state.tags + 16 * row
+    row = load_int(state + EXAMPLES)
+    tag = load_int(state + TAGS) + 16 * row
     if load_int(tag + 8) > load_int(tag):
-        state.tag_count += 1
-    store_int(state.lines + 8 * row, state.line)
-    store_int(state.row_start + 8 * (row + 1), m)
-    state.examples = row + 1
+        store_int(state + TAGGED, load_int(state + TAGGED) + 1)
+    store_int(load_int(state + LINES) + 8 * row, load_int(state + LINE))
+    store_int(load_int(state + ROW_START) + 8 * (row + 1), m)
+    store_int(state + EXAMPLES, row + 1)

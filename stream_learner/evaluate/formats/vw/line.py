@@ -18,7 +18,12 @@ from stream_learner.core.machine.words import (
     store_word,
 )
 from stream_learner.evaluate.formats.vw.layout import (
+    EXAMPLES,
     HAS_BASE,
+    KEEP,
+    KEYS,
+    LABELS,
+    LETTERS,
     MAX_FEATURES,
     NO_BAR,
     NO_BLANK,
@@ -28,11 +33,19 @@ from stream_learner.evaluate.formats.vw.layout import (
     NO_NAMESPACE,
     NO_NUMBER,
     NOT_FINITE,
+    ROOM,
+    SEGMENT_COUNT,
+    SEGMENTS,
+    SINGLE,
+    SOME_DROPPED,
+    STAMP,
     TAB,
     TAG_NOT_LAST,
+    TAGS,
     TOO_MANY,
     TOO_MANY_LABELS,
-    State,
+    VALUES,
+    WEIGHTS,
 )
 from stream_learner.evaluate.formats.vw.names import (
     ends_line,
@@ -51,12 +64,12 @@ _BAR, _COLON, _QUOTE, _TAB, _BLANK = 0x7C, 0x3A, 0x27, 0x09, 0x20
 
 
 @kernel
-def read_label(state: State, at: int):  # type: ignore[no-untyped-def]
+def read_label(state: int, at: int):  # type: ignore[no-untyped-def]
     """Read label, importance and tag: (address of the bar, NO_FAULT), or (address of the fault, the fault)."""
-    row = state.examples
-    store_float(state.labels + 8 * row, np.nan)
-    store_float(state.weights + 8 * row, 1.0)
-    tag = state.tags + 16 * row
+    row = load_int(state + EXAMPLES)
+    store_float(load_int(state + LABELS) + 8 * row, np.nan)
+    store_float(load_int(state + WEIGHTS) + 8 * row, 1.0)
+    tag = load_int(state + TAGS) + 16 * row
     store_int(tag, at)
     store_int(tag + 8, at)
     words = 0
@@ -76,9 +89,9 @@ def read_label(state: State, at: int):  # type: ignore[no-untyped-def]
         if not abs(value) < np.inf:
             return at, NOT_FINITE
         if words == 0:
-            store_float(state.labels + 8 * row, value)
+            store_float(load_int(state + LABELS) + 8 * row, value)
         elif words == 1:
-            store_float(state.weights + 8 * row, value)
+            store_float(load_int(state + WEIGHTS) + 8 * row, value)
         elif words > 2:
             return at, TOO_MANY_LABELS
         elif value != 0.0:
@@ -124,13 +137,13 @@ def _no_tag(at: int, behind: int, fault: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def read_namespaces(state: State, at: int, first: int):  # type: ignore[no-untyped-def]
+def read_namespaces(state: int, at: int, first: int):  # type: ignore[no-untyped-def]
     """Read all namespaces from the bar on, and write their features from index `first` on.
 
     Returns the address behind the last byte of the line before its end, NO_FAULT, the index behind the features, and
     whether a letter has come twice; or the address of a fault and the fault. Segments without features are left out.
     """
-    state.segment_count = 0
+    store_int(state + SEGMENT_COUNT, 0)
     m = first
     again = False
     while load_byte(at) == _BAR:
@@ -155,7 +168,7 @@ def read_namespaces(state: State, at: int, first: int):  # type: ignore[no-untyp
         at, fault, m = _read_features(state, at, m, first, scale)
         if fault != NO_FAULT:
             return at, fault, m, again
-        if state.drops_some != 0 and load_byte(state.kept_letters + letter) == 0:
+        if load_int(state + SOME_DROPPED) != 0 and load_byte(load_int(state + KEEP) + letter) == 0:
             m = begin
         if m > begin:
             again = _note_segment(state, letter, begin, m) or again
@@ -167,16 +180,16 @@ def read_namespaces(state: State, at: int, first: int):  # type: ignore[no-untyp
 
 
 @inlined
-def _note_segment(state: State, letter: int, begin: int, end: int) -> bool:
+def _note_segment(state: int, letter: int, begin: int, end: int) -> bool:
     """Note a segment of features. Returns whether its letter had one before in this line."""
-    n = state.segment_count
-    state.segment_count = n + 1
-    segment = state.segments + 24 * n
+    n = load_int(state + SEGMENT_COUNT)
+    store_int(state + SEGMENT_COUNT, n + 1)
+    segment = load_int(state + SEGMENTS) + 24 * n
     store_int(segment, letter)
     store_int(segment + 8, begin)
     store_int(segment + 16, end)
-    group = state.letters + 24 * letter
-    stamp = state.line_stamp
+    group = load_int(state + LETTERS) + 24 * letter
+    stamp = load_int(state + STAMP)
     if load_int(group) == stamp:
         return True
     store_int(group, stamp)
@@ -186,13 +199,13 @@ def _note_segment(state: State, letter: int, begin: int, end: int) -> bool:
 
 
 @kernel
-def _read_features(state: State, at: int, m: int, first: int, scale: float):  # type: ignore[no-untyped-def]
+def _read_features(state: int, at: int, m: int, first: int, scale: float):  # type: ignore[no-untyped-def]
     """Read the features of a namespace: (address of the bar or line end behind, NO_FAULT or a fault, index behind)."""
-    keys = state.keys
-    values = state.values
+    keys = load_int(state + KEYS)
+    values = load_int(state + VALUES)
     most = first + MAX_FEATURES
-    limit = min(state.room, most)
-    single = state.is_single != 0
+    limit = min(load_int(state + ROOM), most)
+    single = load_int(state + SINGLE) != 0
     nameless = 0
     while True:
         byte = load_byte(at)

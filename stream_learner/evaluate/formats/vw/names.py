@@ -34,14 +34,22 @@ from stream_learner.core.machine.memory import load_u32
 from stream_learner.core.machine.words import (
     inlined,
     load_byte,
+    load_int,
     load_word,
     store_byte,
+    store_int,
     store_word,
     trailing_zeros,
 )
 from stream_learner.evaluate.formats.vw.layout import (
     GRAM_WIDTH,
-    State,
+    HASHING,
+    NAMESPACE_AT,
+    NAMESPACE_LENGTH,
+    ORIGINAL,
+    PREFIX,
+    PREFIX_LENGTH,
+    SEED,
 )
 
 _0 = np.uint64(0)
@@ -108,15 +116,15 @@ def name_end(at: int) -> int:
 
 
 @kernel
-def enter_namespace(state: State, at: int, length: int) -> None:
+def enter_namespace(state: int, at: int, length: int) -> None:
     """Begin a namespace: its name, which may be empty, is at this address."""
-    state.namespace_at = at
-    state.namespace_length = length
-    if state.hashing != 0:
-        state.namespace_hash = _seed(state, at, length)
+    store_int(state + NAMESPACE_AT, at)
+    store_int(state + NAMESPACE_LENGTH, length)
+    if load_int(state + HASHING) != 0:
+        store_word(state + SEED, _seed(state, at, length))
         return
-    state.prefix_length = length + 1 if length > 0 else 0
-    prefix = state.prefix
+    store_int(state + PREFIX_LENGTH, length + 1 if length > 0 else 0)
+    prefix = load_int(state + PREFIX)
     for i in range(_PREFIX_WORDS):
         word, mask = _0, _ALL
         here = length - 8 * i
@@ -132,29 +140,29 @@ def enter_namespace(state: State, at: int, length: int) -> None:
 
 
 @kernel
-def name_key(state: State, at: int, length: int) -> np.uint64:
+def name_key(state: int, at: int, length: int) -> np.uint64:
     """The key of a name of the current namespace. VW's keys have 64 bits here; `arrange` masks them at the end."""
-    hashing = state.hashing
+    hashing = load_int(state + HASHING)
     if hashing == 2:
-        return murmur3(at, length, state.namespace_hash)
+        return murmur3(at, length, load_word(state + SEED))
     if hashing == 1:
-        return _hash_of_name(at, length, state.namespace_hash)
-    before = state.prefix_length
+        return _hash_of_name(at, length, load_word(state + SEED))
+    before = load_int(state + PREFIX_LENGTH)
     if before + length < 8 * _PREFIX_WORDS:
-        return not_zero(_short_key(at - before, before + length, state.prefix))
+        return not_zero(_short_key(at - before, before + length, load_int(state + PREFIX)))
     if before == 0:
         return not_zero(xxh64_at(at, length))
     return _long_key(state, at, length)
 
 
 @kernel
-def nameless_key(state: State, at: int, length: int, number: int) -> np.uint64:
+def nameless_key(state: int, at: int, length: int, number: int) -> np.uint64:
     """The key of a feature with an empty name, the `number`-th of its namespace from 0 on.
 
     Ours is the key of an interaction: of the key of the empty name, and the number.
     """
-    if state.hashing != 0:
-        return state.namespace_hash + np.uint64(number)
+    if load_int(state + HASHING) != 0:
+        return load_word(state + SEED) + np.uint64(number)
     return cross_two(state, name_key(state, at, length), np.uint64(number))
 
 
@@ -181,14 +189,14 @@ def _short_key(base: int, length: int, prefix: int) -> np.uint64:
 
 
 @kernel
-def _long_key(state: State, at: int, length: int) -> np.uint64:
+def _long_key(state: int, at: int, length: int) -> np.uint64:
     """Hash a long name with its prefix, which is written before the name for the duration of the call.
 
     There is room: the bar and the namespace come before the name.
     """
-    before = state.prefix_length
-    original = state.original_offset
-    namespace = state.namespace_at + original
+    before = load_int(state + PREFIX_LENGTH)
+    original = load_int(state + ORIGINAL)
+    namespace = load_int(state + NAMESPACE_AT) + original
     base = at - before
     for i in range(before - 1):
         store_byte(base + i, load_byte(namespace + i))
@@ -200,11 +208,11 @@ def _long_key(state: State, at: int, length: int) -> np.uint64:
 
 
 @kernel
-def _seed(state: State, at: int, length: int) -> np.uint64:
+def _seed(state: int, at: int, length: int) -> np.uint64:
     """VW's hash of a namespace's name; 0 if the name is empty."""
     if length == 0:
         return _0
-    if state.hashing == 2:
+    if load_int(state + HASHING) == 2:
         return murmur3(at, length, _0)
     return _hash_of_name(at, length, _0)
 
@@ -253,26 +261,26 @@ def murmur3(at: int, length: int, seed: np.uint64) -> np.uint64:
 
 
 @kernel
-def gram_key(state: State, first: np.uint64, following: np.uint64) -> np.uint64:
+def gram_key(state: int, first: np.uint64, following: np.uint64) -> np.uint64:
     """The key of an n-gram. Ours is XXH64 of both keys and a blank, which makes it differ from an interaction."""
-    if state.hashing != 0:
+    if load_int(state + HASHING) != 0:
         return first * _GRAM + following
     whole = take_byte(take_word(take_word(P5 + np.uint64(17), first), following), _BLANK)
     return not_zero(avalanche(whole))
 
 
 @kernel
-def cross_two(state: State, a: np.uint64, b: np.uint64) -> np.uint64:
+def cross_two(state: int, a: np.uint64, b: np.uint64) -> np.uint64:
     """The key of an interaction of two. Ours is XXH64 of both keys, as for crosses of events' fields."""
-    if state.hashing != 0:
+    if load_int(state + HASHING) != 0:
         return (a * _INTERACTION) ^ b
     return not_zero(avalanche(take_word(take_word(P5 + np.uint64(16), a), b)))
 
 
 @kernel
-def cross_three(state: State, a: np.uint64, b: np.uint64, c: np.uint64) -> np.uint64:
+def cross_three(state: int, a: np.uint64, b: np.uint64, c: np.uint64) -> np.uint64:
     """The key of an interaction of three."""
-    if state.hashing != 0:
+    if load_int(state + HASHING) != 0:
         return (((a * _INTERACTION) ^ b) * _INTERACTION) ^ c
     return not_zero(avalanche(take_word(take_word(take_word(P5 + np.uint64(24), a), b), c)))
 

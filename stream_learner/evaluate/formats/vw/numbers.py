@@ -9,9 +9,14 @@ import numpy as np
 
 from stream_learner.core.events.fast.numbers import MAX_DIGITS, more_digits, nearest_float
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.words import load_byte, load_float, store_int
+from stream_learner.core.machine.words import load_byte, load_float, load_int, store_int
 from stream_learner.evaluate.formats.vw.layout import (
-    State,
+    DOUBT_ROOM,
+    DOUBT_SPANS,
+    DOUBT_VALUES,
+    DOUBTS,
+    KNOWN,
+    SINGLE,
 )
 
 MALFORMED = -1
@@ -35,15 +40,15 @@ _POWERS = np.array(_powers(), np.float32)
 
 
 @kernel
-def read_number(state: State, at: int):  # type: ignore[no-untyped-def]
+def read_number(state: int, at: int):  # type: ignore[no-untyped-def]
     """Read a number as the options ask for: (address behind it or MALFORMED, its value, which may be infinite)."""
-    if state.is_single != 0:
+    if load_int(state + SINGLE) != 0:
         return _read_single(state, at)
     return _read_nearest(state, at)
 
 
 @kernel
-def _read_nearest(state: State, at: int):  # type: ignore[no-untyped-def]
+def _read_nearest(state: int, at: int):  # type: ignore[no-untyped-def]
     start = at
     sign = load_byte(at)
     if sign == 0x2D or sign == 0x2B:
@@ -99,21 +104,21 @@ def _read_power(at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _ask(state: State, start: int, behind: int) -> float:
+def _ask(state: int, start: int, behind: int) -> float:
     """The value that Python has decided for the next doubtful number of this line; 1 if it is not decided yet."""
-    k = state.doubt_count
-    state.doubt_count = k + 1
-    if k < state.known_count:
-        return load_float(state.doubt_values + 8 * k)
-    if k < state.doubt_room:
-        spans = state.doubt_spans + 16 * k
+    k = load_int(state + DOUBTS)
+    store_int(state + DOUBTS, k + 1)
+    if k < load_int(state + KNOWN):
+        return load_float(load_int(state + DOUBT_VALUES) + 8 * k)
+    if k < load_int(state + DOUBT_ROOM):
+        spans = load_int(state + DOUBT_SPANS) + 16 * k
         store_int(spans, start)
         store_int(spans + 8, behind)
     return 1.0
 
 
 @kernel
-def _read_single(state: State, at: int):  # type: ignore[no-untyped-def]
+def _read_single(state: int, at: int):  # type: ignore[no-untyped-def]
     """Read digit by digit in float32, at most 35 decimals, then multiply by a power of ten; below 1e-37 the value is 0.
 
     VW hands a number whose power has a plus to the C library, which gives the nearest float32.

@@ -25,7 +25,7 @@ from stream_learner.evaluate.formats.vw.kernel import parse_block
 from stream_learner.evaluate.formats.vw.names import MAX_GRAM, expand, gram_offsets, has_wildcard
 
 CONSTANT_HASH = 11650396
-"""What VW's constant feature hashes to."""
+"""VW's hash of the constant feature."""
 KEY_OF_INDEX = 1
 """With VW's hashing a key is VW's index plus this: keys are never 0."""
 
@@ -38,7 +38,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class VwTextOptions:
-    """What a line becomes. Raises ValueError where a value is not allowed.
+    """The options of parsing VW text. Raises ValueError for values that are not allowed.
 
     hashing: `xxh64` (64-bit keys: XXH64 of `namespace^name`, of the name alone where the namespace has none) or `vw`
     (VW's index of `bits` bits, plus `KEY_OF_INDEX`; `hash_all`: names of digits as well). numbers: `exact` (the
@@ -63,7 +63,7 @@ class VwTextOptions:
     repeats: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a value is not allowed."""
+        """Raises ValueError for values that are not allowed."""
         _check(self.hashing in _HASHINGS, f"hashing is {self.hashing!r}, must be one of {', '.join(_HASHINGS)}")
         _check(self.numbers in _NUMBERS, f"numbers is {self.numbers!r}, must be one of {', '.join(_NUMBERS)}")
         _check(1 <= self.bits <= 62, f"bits is {self.bits}, must be from 1 to 62")
@@ -90,8 +90,8 @@ class VwText:
 
     def __init__(self, options: VwTextOptions | None = None) -> None:
         self.options = VwTextOptions() if options is None else options
-        self._state = layout.new_state()
-        self._kept: dict[str, NDArray[np.generic]] = {}
+        self._state = np.zeros(layout.SIZE // 8, np.int64)
+        self._kept: dict[int, NDArray[np.generic]] = {}
         self._words = [word.encode() for word in (*self.options.quadratic, *self.options.cubic)]
         self._wants_ends = self.options.hashing == "vw" and self.options.repeats
         self._text = np.zeros(0, np.uint8)
@@ -108,17 +108,15 @@ class VwText:
         label, weight = np.empty(rows), np.empty(rows)
         row_start, lines = np.zeros(rows + 1, np.int64), np.empty(rows, np.int64)
         tags, faults = np.empty((rows, 2), np.int64), np.empty((rows, 3), np.int64)
-        self._put("labels", label)
-        self._put("weights", weight)
-        self._put("row_start", row_start)
-        self._put("lines", lines)
-        self._put("tags", tags)
-        self._put("fault_list", faults)
-        self._state.line = first_line
-        state = self._state
-        state.examples = state.tag_count = state.fault_count = state.end_count = state.known_count = 0
+        columns = (label, weight, row_start, lines, tags, faults)
+        places = (layout.LABELS, layout.WEIGHTS, layout.ROW_START, layout.LINES, layout.TAGS, layout.FAULT_LIST)
+        for place, column in zip(places, columns, strict=True):
+            self._put(place, column)
+        self._set(layout.LINE, first_line)
+        for counter in (layout.EXAMPLES, layout.TAGGED, layout.FAULTS, layout.END_COUNT, layout.KNOWN):
+            self._set(counter, 0)
         self._run()
-        n, m = int(self._state.examples), int(row_start[int(self._state.examples)])
+        n, m = self._get(layout.EXAMPLES), int(row_start[self._get(layout.EXAMPLES)])
         batch = ExampleBatch(
             np.zeros(n, np.int64),
             lines[:n].astype(np.uint64),
@@ -134,14 +132,14 @@ class VwText:
             ~np.isnan(label[:n]),
             self._tags_of(raw, tags[:n] - start),
             [Fault(line, column, layout.FAULT_TEXTS[code]) for line, column, code in self._faults_of(faults)],
-            self._ends[: int(self._state.end_count)].copy() if self._wants_ends else None,
+            self._ends[: self._get(layout.END_COUNT)].copy() if self._wants_ends else None,
         )
 
     def _run(self) -> None:
         """Read the whole text, and give the kernel what it stops for."""
-        while (wanted := parse_block(self._state)) != layout.DONE:
+        while (wanted := parse_block(self._address)) != layout.DONE:
             if wanted == layout.GROW:
-                self._make_room(2 * int(self._state.room))
+                self._make_room(2 * self._get(layout.ROOM))
             elif wanted == layout.DOUBT:
                 self._decide_numbers()
             else:
@@ -160,58 +158,59 @@ class VwText:
         self._text[end : end + _MARGIN // 2] = 0
         start = address_of(self._text) + _MARGIN
         skipped = len(_BOM) if first_line == 1 and raw[: len(_BOM)].tobytes() == _BOM else 0
-        self._state.line_at = start + skipped
-        self._state.text_end = address_of(self._text) + end
-        self._state.original_offset = address_of(raw) - start if n > 0 else 0
+        self._set(layout.AT, start + skipped)
+        self._set(layout.END, address_of(self._text) + end)
+        self._set(layout.ORIGINAL, address_of(raw) - start if n > 0 else 0)
         return start, int(np.count_nonzero(self._text[_MARGIN:end] == 0x0A))
 
     def _tags_of(self, raw: NDArray[np.uint8], spans: NDArray[np.int64]) -> list[bytes]:
         """The tags, from their begins and ends in the text; an empty list if no line has one."""
-        if int(self._state.tag_count) == 0:
+        if self._get(layout.TAGGED) == 0:
             return []
         text = raw.tobytes()
         return [text[begin:end] for begin, end in spans.tolist()]
 
     def _faults_of(self, faults: NDArray[np.int64]) -> list[list[int]]:
-        found: list[list[int]] = faults[: int(self._state.fault_count)].tolist()
+        found: list[list[int]] = faults[: self._get(layout.FAULTS)].tolist()
         return found
 
     def _decide_numbers(self) -> None:
         """Decide the numbers of the line that 64 bits could not decide."""
-        doubts, room = int(self._state.doubt_count), int(self._state.doubt_room)
+        doubts, room = self._get(layout.DOUBTS), self._get(layout.DOUBT_ROOM)
         known = min(doubts, room)
         origin = address_of(self._text)
-        for i in range(int(self._state.known_count), known):
+        for i in range(self._get(layout.KNOWN), known):
             begin, end = (self._doubt_spans[i] - origin).tolist()
             self._doubt_values[i] = float(self._text[begin:end].tobytes())
-        self._state.known_count = known
+        self._set(layout.KNOWN, known)
         if doubts > room:
             self._make_doubt_room(2 * doubts)
 
     def _set_options(self) -> None:
         o = self.options
         vw = o.hashing == "vw"
-        self._state.hashing = 2 if vw and o.hash_all else _HASHINGS[o.hashing]
-        self._state.is_single = _NUMBERS[o.numbers]
-        self._state.keeps_repeats = int(o.repeats)
-        self._state.mask = (1 << o.bits) - 1
-        self._state.constant_key = CONSTANT_HASH if vw else BIAS_KEY
+        self._set(layout.HASHING, 2 if vw and o.hash_all else _HASHINGS[o.hashing])
+        self._set(layout.SINGLE, _NUMBERS[o.numbers])
+        self._set(layout.REPEATS, int(o.repeats))
+        self._set(layout.MASK, (1 << o.bits) - 1)
+        self._state.view(np.uint64)[layout.CONSTANT_KEY // 8] = CONSTANT_HASH if vw else BIAS_KEY
         constant = 0.0 if o.noconstant else o.constant
-        self._state.constant_value = float(np.float32(constant)) if o.numbers == "vw" else constant
+        rounded = float(np.float32(constant)) if o.numbers == "vw" else constant
+        self._state.view(np.float64)[layout.CONSTANT_VALUE // 8] = rounded
         keep = np.full(256, not o.keep, np.uint8)
         keep[list(o.keep.encode())] = 1
         keep[list(o.ignore.encode())] = 0
-        self._put("kept_letters", keep)
-        self._state.drops_some = int(not keep.all())
+        self._put(layout.KEEP, keep)
+        self._set(layout.SOME_DROPPED, int(not keep.all()))
         offsets = gram_offsets(o.ngram, o.skips)
         grams = np.zeros((max(1, len(offsets)), layout.GRAM_WIDTH), np.int64)
         for row, places in zip(grams, offsets, strict=False):
             row[: len(places) + 1] = (len(places), *places)
-        self._put("grams", grams)
-        self._state.gram_count = len(offsets)
+        self._put(layout.GRAMS, grams)
+        self._set(layout.GRAM_COUNT, len(offsets))
         self._seen = np.zeros(256, np.uint8)
         if has_wildcard(self._words):
-            self._put("seen_letters", self._seen)
+            self._put(layout.SEEN, self._seen)
         self._set_crosses()
 
     def _set_crosses(self) -> None:
@@ -220,17 +219,17 @@ class VwText:
         table = np.full((max(1, len(crosses)), 3), -1, np.int64)
         for row, letters in zip(table, crosses, strict=False):
             row[: len(letters)] = list(letters)
-        self._put("crosses", table)
-        self._state.cross_count = len(crosses)
+        self._put(layout.CROSSES, table)
+        self._set(layout.CROSS_COUNT, len(crosses))
 
     def _set_scratch(self) -> None:
         """Make the memory that one line needs."""
-        self._put("prefix", np.zeros(8, np.uint64))
-        self._put("segments", np.empty((layout.MAX_FEATURES, 3), np.int64))
-        self._put("letters", np.zeros((256, 3), np.int64))
-        self._put("spare_keys", np.empty(layout.MAX_FEATURES, np.uint64))
-        self._put("spare_values", np.empty(layout.MAX_FEATURES))
-        self._put("repeat_table", np.zeros(layout.TABLE_SLOTS, np.uint64))
+        self._put(layout.PREFIX, np.zeros(8, np.uint64))
+        self._put(layout.SEGMENTS, np.empty((layout.MAX_FEATURES, 3), np.int64))
+        self._put(layout.LETTERS, np.zeros((256, 3), np.int64))
+        self._put(layout.SPARE_KEYS, np.empty(layout.MAX_FEATURES, np.uint64))
+        self._put(layout.SPARE_VALUES, np.empty(layout.MAX_FEATURES))
+        self._put(layout.TABLE, np.zeros(layout.TABLE_SLOTS, np.uint64))
         self._make_doubt_room(1024)
 
     def _make_doubt_room(self, room: int) -> None:
@@ -238,9 +237,9 @@ class VwText:
         spans, values = np.zeros((room, 2), np.int64), np.zeros(room)
         values[: len(self._doubt_values)] = self._doubt_values
         self._doubt_spans, self._doubt_values = spans, values
-        self._put("doubt_spans", spans)
-        self._put("doubt_values", values)
-        self._state.doubt_room = room
+        self._put(layout.DOUBT_SPANS, spans)
+        self._put(layout.DOUBT_VALUES, values)
+        self._set(layout.DOUBT_ROOM, room)
 
     def _make_room(self, room: int) -> None:
         """Make room for this many features of a block; those that are there stay."""
@@ -250,16 +249,26 @@ class VwText:
         values[: len(self._values)] = self._values
         ends[: len(self._ends)] = self._ends
         self._keys, self._values, self._ends = keys, values, ends
-        self._put("keys", keys)
-        self._put("values", values)
+        self._put(layout.KEYS, keys)
+        self._put(layout.VALUES, values)
         if self._wants_ends:
-            self._put("namespace_ends", ends)
-        self._state.room = room
+            self._put(layout.ENDS, ends)
+        self._set(layout.ROOM, room)
 
-    def _put(self, field: str, array: NDArray[np.generic]) -> None:
-        """Write the address of an array into a field of the state, and keep the array alive."""
-        self._kept[field] = array
-        setattr(self._state, field, address_of(array))
+    @property
+    def _address(self) -> int:
+        return address_of(self._state)
+
+    def _put(self, place: int, array: NDArray[np.generic]) -> None:
+        """Keep an array, and tell the kernel where it is."""
+        self._kept[place] = array
+        self._set(place, address_of(array))
+
+    def _set(self, place: int, number: int) -> None:
+        self._state[place // 8] = number
+
+    def _get(self, place: int) -> int:
+        return int(self._state[place // 8])
 
 
 def warm() -> None:

@@ -1,4 +1,4 @@
-"""What Vowpal Wabbit 9.11 computes, in its own float32: the same printed digits.
+"""Vowpal Wabbit 9.11 in its own float32: the twin that prints the same digits.
 
 Read `engine` first (one learner, and the loop over examples), then `descent` (the default update) or `sums` (`--ftrl`,
 `--pistol`, `--coin`), and `single` (the losses). `layout` has the arrays that they share, `settings` the checked

@@ -21,7 +21,7 @@ class VwSettings:
     power_t, initial_t, decay (of eta, after each pass): descent only. alpha, beta: the other kinds. l1, l2: descent
     and ftrl. bits: 2^bits weights. low, high: bounds of predictions; with neither, the range of the labels seen; a
     bound that is missing beside the other is 0. fixed_range: labels never widen the range, as when nothing is learned.
-    Raises ValueError where a value is not allowed.
+    Raises ValueError for values that are not allowed.
     """
 
     kind: str = "descent"
@@ -44,7 +44,7 @@ class VwSettings:
     fixed_range: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a value is not allowed."""
+        """Raises ValueError for values that are not allowed."""
         for name, value, known in (("kind", self.kind, KINDS), ("loss", self.loss, LOSSES)):
             if value not in known:
                 raise ValueError(f"{name} is {value!r}, must be one of {', '.join(known)}")

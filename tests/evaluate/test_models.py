@@ -42,7 +42,7 @@ def run(trial: Trial, blocks: Sequence[ExampleBlock]) -> dict[str, Any]:
         for block in blocks:
             trial.take(block)
         trial.end_pass()
-    return {name: value for name, value in trial.row().items() if name != "seconds"}
+    return {name: value for name, value in trial.figures().items() if name != "seconds"}
 
 
 def in_domain_of(loss: str, examples: Sequence[Example]) -> list[Example]:
@@ -149,7 +149,7 @@ def test_a_trial_that_only_predicts_changes_nothing() -> None:
     test = Trial("test", model, PassPlan(), learn=False)
     row = run(test, example_blocks_of(examples))
     assert model.learner.digest() == before  # type: ignore[attr-defined]
-    assert row["examples"] == 30 and row["average_loss"] < trial.row()["average_loss"]
+    assert row["examples"] == 30 and row["average_loss"] < trial.figures()["average_loss"]
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logarithmic", "hellinger", "logistic", "exponential"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.evaluate.formats.csv import CsvText, column_index, csv_names
 from tests.evaluate.formats import text_oracle
-from tests.evaluate.formats.test_text_libsvm import numbers
+from tests.evaluate.formats.test_libsvm import numbers
 
 NAMES = ["y", "site", "age", "w", "a name that is longer than thirty-two bytes =", "s=ize", "\\x", "skipped"]
 SPEC: dict[str, Any] = {

@@ -105,7 +105,7 @@ def test_trials_with_plans_of_their_own_end_when_each_is_done() -> None:
     Pipeline(source, [TrialGroup(reading(example_blocks), found)]).run()
     expected = [trial for plan in plans for trial in alone(example_blocks, plan)]
     assert digests(found) == digests(expected)
-    without_time = [[{**trial.row(), "seconds": 0.0} for trial in side] for side in (found, expected)]
+    without_time = [[{**trial.figures(), "seconds": 0.0} for trial in side] for side in (found, expected)]
     assert without_time[0] == without_time[1]
     assert 4 <= source.passes <= 12
 
