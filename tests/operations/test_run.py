@@ -1,8 +1,9 @@
-"""A role that waits for brokers at its start."""
+"""A role that waits for brokers at its start, and what probes say of roles."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,7 +12,7 @@ from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
 from stream_learner.operations import run
 from stream_learner.operations.run import RoleAwaitingBrokers
-from stream_learner.roles.common.lifecycle import Stopping, run_roles
+from stream_learner.roles.common.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_roles
 from tests.waiting import wait_until
 
 
@@ -100,3 +101,24 @@ def test_it_is_not_ready_while_it_waits_and_stops_when_told_to(monkeypatch: pyte
         site.stopping.set()
         thread.join()
     assert site.did == [(1, "open"), (1, "close"), (2, "close")]
+
+
+@dataclass
+class Waiting:
+    """A role as probes see it."""
+
+    why_not_ready: str
+
+
+def test_the_probes_speak_for_all_roles() -> None:
+    """Alive while every loop turns; ready when every role is, else the reasons of those that are not."""
+    hearts = [Heartbeat(), Heartbeat(limit_s=0.02)]
+    assert all_alive(hearts) == (True, "ok")
+    for heart in hearts:
+        heart.beat()
+    wait_until(lambda: not hearts[1].alive(), "the limit of the second has passed")
+    assert hearts[0].alive()
+    assert all_alive(hearts) == (False, "a loop has not turned for a minute")
+    roles = [Waiting(""), Waiting("no group"), Waiting("no log")]
+    assert all_ready(roles) == (False, "no group; no log")
+    assert all_ready(roles[:1]) == (True, "ok")

@@ -31,7 +31,7 @@ FAULTS = (
         old="        passed = min(behind_ms.values()) <= max_lag_ms\n",
         new="        passed = max(behind_ms.values()) <= max_lag_ms\n",
         tests=(
-            "tests/operations/promote/test_promotion_*.py",
+            "tests/operations/promote/test_checks.py",
             "tests/e2e/test_promotion.py",
             "tests/cli_e2e/test_alias*.py",
         ),

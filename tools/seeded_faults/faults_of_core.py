@@ -283,7 +283,7 @@ FAULTS = (
         file="stream_learner/core/model/slices.py",
         old='    return sorted(slices, key=lambda row: int(row["start_ms"]))[:-1]\n',
         new='    return sorted(slices, key=lambda row: int(row["start_ms"]))\n',
-        tests=("tests/core/model/test_slices.py", "tests/operations/promote/test_promotion_losses.py"),
+        tests=("tests/core/model/test_slices.py", "tests/operations/promote/test_checks.py"),
     ),
     Fault(
         name="csv-columns-from-zero",

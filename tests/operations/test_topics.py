@@ -1,13 +1,9 @@
-"""What topics should be like, and what probes say."""
+"""The topics of a model, as they are made."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stream_learner.config import Config
 from stream_learner.operations.topics import control_plan, input_plans, plans
-from stream_learner.roles.common.lifecycle import Heartbeat, all_alive, all_ready
-from tests.waiting import wait_until
 
 TREE = {
     "model": "ctr",
@@ -71,24 +67,3 @@ def test_the_input_topics_guard_their_timestamps() -> None:
     impressions, clicks = input_plans(config(), 6)
     assert [(plan.name, plan.partitions) for plan in (impressions, clicks)] == [("imps", 6), ("clicks", 6)]
     assert impressions.configs == clicks.configs == {"message.timestamp.after.max.ms": "300000"}
-
-
-@dataclass
-class Waiting:
-    """A role as probes see it."""
-
-    why_not_ready: str
-
-
-def test_the_probes_speak_for_all_roles() -> None:
-    """Alive while every loop turns; ready when every role is, else the reasons of those that are not."""
-    hearts = [Heartbeat(), Heartbeat(limit_s=0.02)]
-    assert all_alive(hearts) == (True, "ok")
-    for heart in hearts:
-        heart.beat()
-    wait_until(lambda: not hearts[1].alive(), "the limit of the second has passed")
-    assert hearts[0].alive()
-    assert all_alive(hearts) == (False, "a loop has not turned for a minute")
-    roles = [Waiting(""), Waiting("no group"), Waiting("no log")]
-    assert all_ready(roles) == (False, "no group; no log")
-    assert all_ready(roles[:1]) == (True, "ok")

@@ -1,4 +1,4 @@
-"""Two models are compared by their progressive loss only where that is the same loss."""
+"""Models are compared by the same loss only; a model is fresh by the clock, or beside the one it replaces."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ CONFIG = Config.model_validate(
         "input": {"impressions": {"topic": "i"}, "clicks": {"topic": "c"}},
     }
 )
+NOW_MS, MOST_MS = 10_000_000, 60_000
 SLICES = [
     {"start_ms": start, "importance": 10.0, "examples": 10, "average_loss": mean}
     for start, mean in ((0, 0.2), (1, 0.3), (2, 0.0))
@@ -53,3 +54,33 @@ def test_other_losses_or_options_do_not_compare(candidate: dict[str, Any] | None
     """Another quantile is another loss: the smaller mean says nothing."""
     passed, detail = judged(candidate, current)
     assert passed is False and "do not compare" in detail
+
+
+def model(name: str, behind_ms: int) -> dict[str, Any]:
+    """A model whose version's tick ended so long ago."""
+    return {"name": name, "tick_ms": 1000, "version": (NOW_MS - behind_ms) // 1000 - 1}
+
+
+@pytest.mark.parametrize(
+    ("behind_ms", "current_behind_ms", "passed"),
+    [
+        (60_000, None, True),
+        (61_000, None, False),
+        (60_000, 0, True),
+        (3_600_000, 3_600_000, True),
+        (3_660_000, 3_600_000, True),
+        (3_661_000, 3_600_000, False),
+        (61_000, 0, False),
+        (3_600_000, 7_200_000, True),
+    ],
+)
+def test_either_measure_is_enough(behind_ms: int, current_behind_ms: int | None, passed: bool) -> None:
+    """Traffic that has paused makes both old; then the new model may still take the old one's place."""
+    outcome = Outcome(PromotionRequest("a", "new", "ann"), "old")
+    current = None if current_behind_ms is None else model("old", current_behind_ms)
+    checks = PromotionChecks(CONFIG, None, lambda: NOW_MS)  # type: ignore[arg-type]
+    checks.fresh(outcome, model("new", behind_ms), current, MOST_MS)
+    (check,) = outcome.checks
+    assert (check.name, check.passed) == ("fresh", passed)
+    assert ("at most 1m (--max-lag)" in check.detail) == (not passed)
+    assert ("behind old" in check.detail) == (current is not None)
