@@ -1,7 +1,6 @@
-"""How many files this process may have open: connections and the pipes between threads count as well.
+"""How many files this process may have open. Connections, and the pipes between threads, count as files.
 
-In: the limits of the process, and what a role is about to open. Out: a soft limit as high as it may be, and a warning
-where that is too low. This file must never stop a process: what is missing may never be opened.
+A limit that is too low never stops a process here: it may never need the missing files. It is warned of.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import resource
 from stream_learner.adapters.telemetry.logs import Logger
 
 UNLIMITED = 1 << 20
-"""What is counted on where there is no limit."""
+"""The number assumed where the system sets no limit."""
 OTHERS = 128
-"""Libraries, log files, sockets of our own: what any process has besides."""
+"""Files that every process has open besides: libraries, log files, its own sockets."""
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard one; how many may be open now."""
+    """Raise the soft limit of open files to the hard one. Returns how many may be open now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -25,10 +24,10 @@ def raise_limit() -> int:
 
 
 def expect(files: int, why: str, log: Logger) -> bool:
-    """Raise the limit; say so where it is too low all the same. Whether it is enough.
+    """Raise the limit, and log a warning if it is still too low. Returns whether it is enough.
 
-    files: what is about to be opened. why: what for, in words. Without a file a client of Kafka cannot connect, and
-    says nothing but that brokers do not answer.
+    files: how many files are about to be opened. why: what they are for, in words. The warning matters because a Kafka
+    client that cannot open a file reports only that brokers do not answer.
     """
     allowed, needed = raise_limit(), files + OTHERS
     if allowed < needed:

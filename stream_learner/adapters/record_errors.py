@@ -1,12 +1,12 @@
-"""What `core` says of a record that cannot be used, as the error to stop with. This is the one table of it:
+"""Turns what `core` says of a record that cannot be used into the error to stop with.
+
+The error names where the record lies and what an operator can do. This is the one table of it:
 
 | `core.errors`                    | read from a topic | read from a state directory |
 |----------------------------------|-------------------|-----------------------------|
 | `NewerVersion`                   | `NewerFormat`     | `NewerFormat`               |
 | `BrokenLog`                      | `LogTrimmed`      |                             |
 | `ForeignRecord`, `DamagedRecord` | `DamagedLog`      | `StateDamaged`              |
-
-In: the error, and where the record was read. Out: an error that names the place, and what an operator can do.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ANOTHER_NAME = (
     "earliest`) and promote it: docs/backfill.md, docs/promotion.md. It knows nothing of records that were deleted; "
     "scorers serve the last version of this one until then."
 )
-"""What is left to do where a training log cannot be gone on with at all."""
+"""The action that is left to an operator if the training log cannot be used any more."""
 RESTORE = "Records before this offset are missing: restore the log. If that cannot be: " + ANOTHER_NAME
 
 
 def error_in_topic(error: RecordError, topic: str, partition: int, offset: int) -> Stop:
     """The error to stop with for a record of a topic that only this program may write to.
 
-    `offset` is where reading had come to; the record itself may lie before it, a mark may accept it later.
+    offset: how far reading had come. The record itself may lie before it, since the mark that accepts it comes later.
     """
     at = offset if error.offset is None else error.offset
     text = f"{topic} partition {partition} offset {at}: {error.what}"

@@ -1,4 +1,4 @@
-"""Freed memory goes back to the system where a process is to keep little of it."""
+"""Freed memory goes back to the system after `keep_little`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print(told, (resident_kib() - before) // 1024)
 
 
 def grown_mib(*, keep: bool) -> tuple[str, int]:
-    """What `keep_little` said, and by how much a process grew whose threads have freed all but little."""
+    """The result of `keep_little`, and how much a process has grown whose threads have freed almost everything."""
     program = PROGRAM.replace("KEEP", str(keep))
     said, grown = subprocess.run(
         [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True
@@ -46,7 +46,7 @@ def grown_mib(*, keep: bool) -> tuple[str, int]:
 
 
 def test_what_threads_have_freed_goes_back() -> None:
-    """Six threads each take and free 18 MiB again and again: little of it stays, much more of it untold."""
+    """Six threads take and free 18 MiB again and again. With `keep_little` little of it stays, without it much more."""
     said, grown = grown_mib(keep=True)
     if platform.libc_ver()[0] != "glibc":
         assert said == "False"

@@ -34,13 +34,13 @@ def test_the_least_limit_of_version_2_counts(tmp_path: Path) -> None:
 
 
 def test_a_container_sees_its_own_group_at_the_top(tmp_path: Path) -> None:
-    """Where the path is the host's, and is not there."""
+    """The path in `/proc/self/cgroup` is that of the host, and does not exist in the container."""
     root = system(tmp_path, "0::/kubepods/pod7/c3", sys__fs__cgroup__MAX=str(256 * MIB))
     assert memory_limit_bytes(root) == 256 * MIB
 
 
 def test_version_1_is_read_too(tmp_path: Path) -> None:
-    """Among lines of other controllers."""
+    """The limit of version 1 is found among lines of other controllers."""
     groups = "12:cpu,cpuacct:/x\n4:memory:/docker/abc\n0::/"
     root = system(tmp_path, groups, sys__fs__cgroup__memory__docker__abc__LIMIT=str(400 * MIB))
     assert memory_limit_bytes(root) == 400 * MIB
@@ -55,5 +55,5 @@ def test_without_a_limit_it_is_the_machines_memory(tmp_path: Path, limit: str) -
 
 
 def test_a_system_without_control_groups_has_no_limit(tmp_path: Path) -> None:
-    """As on a laptop that is not Linux."""
+    """A system that is not Linux has none, for example."""
     assert memory_limit_bytes(tmp_path) is None

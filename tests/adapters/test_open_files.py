@@ -1,4 +1,4 @@
-"""The limit of open files: raised, and complained of where that is not enough."""
+"""The limit of open files is raised; a warning is logged if that is not enough."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ print(enough, resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def run(soft: int, hard: int, files: int) -> str:
-    """What a process with these limits says when it expects to open so many files."""
+    """The log of a process with these limits that expects to open these files."""
     program = textwrap.dedent(PROGRAM).format(soft=soft, hard=hard, files=files)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one_without_a_word() -> None:
-    """What is allowed is taken, and nobody is bothered where that is enough."""
+    """If the hard limit is enough, nothing is logged."""
     assert run(64, 1000, 500).splitlines() == ["True (1000, 1000)"]
 
 

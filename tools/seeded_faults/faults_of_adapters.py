@@ -78,8 +78,8 @@ FAULTS = (
         area="Kafka: many partitions",
         harm="One partition that is missing stops the reading of another that is there.",
         file="stream_learner/adapters/kafka/reader_pool.py",
-        old="        if placed is not None:\n",
-        new="        if placed is None and False:\n",
+        old="        if named is not None:\n",
+        new="        if named is None and False:\n",
         tests=("tests/adapters/kafka/test_kafka_reader_pool.py",),
     ),
     Fault(

@@ -1,7 +1,4 @@
-"""Request bodies: read up to a limit, and decompressed up to the same limit.
-
-In: ASGI messages. Out: bytes. This file must never hold more than the limit of a body, however it was compressed.
-"""
+"""Request bodies: read up to a limit, and decompressed up to the same limit, however they were compressed."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 _GZIP = 31
 PIECE_BYTES = 4 << 10
-"""What is decompressed at once: at the end of a member all that follows is copied, and there may be many members."""
+"""How much is decompressed at once. At the end of a gzip member zlib copies all that follows; members may be many."""
 _IDENTITY = (b"", b"identity")
 
 
 def header(headers: RawHeaders, wanted: bytes) -> bytes:
-    """The value of a header, b"" if it is not there; names are in lower case."""
+    """The value of a header, b"" if there is none. wanted: the name in lower case."""
     return next((value for name, value in headers if name == wanted), b"")
 
 
@@ -66,7 +63,7 @@ async def _receive_all(receive: Receive, limit_bytes: int) -> bytes:
 
 
 def decompress(body: bytes, limit_bytes: int) -> bytes:
-    """What a gzip file of one or more members holds. Raises Refused: 400 if it is damaged, 413 beyond the limit."""
+    """Decompress gzip of one or more members. Raises Refused: 400 if it is damaged, 413 beyond the limit."""
     parts: list[bytes] = []
     left = limit_bytes
     member = None
@@ -91,13 +88,13 @@ def decompress(body: bytes, limit_bytes: int) -> bytes:
 
 
 def compress(body: bytes) -> bytes:
-    """The body as gzip, fast rather than small."""
+    """Compress a body with gzip, fast rather than small."""
     packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
     return packer.compress(body) + packer.flush()
 
 
 def takes_gzip(headers: RawHeaders) -> bool:
-    """Whether the client says that it takes gzip."""
+    """Whether the client accepts gzip."""
     for part in header(headers, b"accept-encoding").lower().split(b","):
         coding, _, quality = part.partition(b";")
         if coding.strip() in (b"gzip", b"x-gzip", b"*"):

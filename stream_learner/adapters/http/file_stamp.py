@@ -1,17 +1,15 @@
-"""Whether a file has changed.
-
-In: a path. Out: something that is equal as long as the file is the same. This file must never read a file.
-"""
+"""Tells whether a file has changed, without reading it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-Stamp = tuple[int, int, int] | None
+FileStamp = tuple[int, int, int] | None
+"""Inode, time of change and size of a file; None if there is no such file."""
 
 
-def stamp_of(file: str) -> Stamp:
-    """Inode, time of change and size; None where there is no such file."""
+def stamp_of(file: str) -> FileStamp:
+    """The stamp of a file: equal as long as the file is the same."""
     try:
         found = Path(file).stat()
     except OSError:

@@ -1,7 +1,6 @@
-"""What every request passes: the token, the number of requests at once, the time a request may take; and its count.
+"""The gate in front of the routes: it checks the token, the number of requests at once and their time, and counts them.
 
-In: ASGI requests. Out: the same to the routes behind, or a refusal; metrics. This file must never let an error out:
-what goes wrong is an answer, and where it is a bug it is logged, not more than once a second.
+No error passes the gate: whatever goes wrong becomes an answer. A bug is logged too, at most once a second.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from stream_learner.errors import NotReady
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_PATHS = frozenset({"/v2/health/live", "/v2/health/ready", "/healthz", "/readyz", "/openapi.json"})
-"""Paths that need no token and are answered however many requests are under way: probes, and the document."""
+"""Paths that need no token and are answered however many requests there are: probes, and the OpenAPI document."""
 
 GONE = 499
-"""Counted as the status of a request whose client went away; never sent."""
+"""The status counted for a request whose client went away; never sent."""
 
 
 class Exchange:
-    """One request: its messages pass through here, so that the gate knows how far it has come."""
+    """One request. Its messages pass through here, so that the gate knows how far it has come."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, closing: bool) -> None:
         self.status = 0
@@ -47,7 +46,7 @@ class Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """A message of the response; a server that stops asks the client to connect anew."""
+        """Send a message of the response. A server that is stopping asks the client to connect anew."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             if self._closing and CLOSE not in message["headers"]:
@@ -56,7 +55,7 @@ class Exchange:
 
 
 class Deadline:
-    """Cancels the task it was made in when the time is over; `expired` then says that it was this."""
+    """Cancels the task that made it when the time is over; `expired` then tells the cause of the cancellation."""
 
     def __init__(self, seconds: float) -> None:
         self.expired = False
@@ -69,7 +68,7 @@ class Deadline:
             self._task.cancel()
 
     def done(self) -> None:
-        """The time is no longer watched."""
+        """Stop the timer."""
         self._timer.cancel()
 
 
@@ -79,7 +78,7 @@ class Gate:
     def __init__(
         self, routes: App, models: ServedModels, metrics: Metrics, token: Token | None, *, most: int, timeout_s: float
     ) -> None:
-        """most: requests at once. timeout_s: how long one may take, with its body."""
+        """most: requests at once. timeout_s: how long a request may take, the receipt of its body included."""
         self._routes = routes
         self._models = models
         self._metrics = metrics
@@ -119,7 +118,7 @@ class Gate:
             status, reason, headers = refused.status, refused.reason, refused.headers
         except HTTPException as error:
             status, reason, headers = error.status_code, _reason_of(error, scope), _raw(error.headers)
-        except NotReady as error:  # it was too old a moment later
+        except NotReady as error:  # the model became too old after the route had checked it
             status, reason, headers = 503, str(error), RETRY_SOON
         except ClientGone:
             return
@@ -128,14 +127,14 @@ class Gate:
                 raise
             status, reason, headers = self._too_slow(exchange)
         except Exception as error:  # noqa: BLE001 -- a bug; the client must have an answer and the others go on
-            self._say(error)
+            self._log_bug(error)
             status, reason, headers = 500, "the server failed; its log says why", ()
         finally:
             deadline.done()
         await self._refuse(exchange, status, reason, headers)
 
     def _admit(self, scope: Scope) -> None:
-        """Raise Refused: 401 without the token, 503 where too many requests are under way."""
+        """Raise Refused: 401 without the token, 503 if too many requests are under way."""
         if scope["path"] in OPEN_PATHS:
             return
         if self._token is not None and not self._token.matches(header(scope["headers"], b"authorization")):
@@ -167,7 +166,7 @@ class Gate:
         if protocol != "other":
             self._histograms[protocol](seconds)
 
-    def _say(self, error: Exception) -> None:
+    def _log_bug(self, error: Exception) -> None:
         now_s = time.monotonic()
         if now_s - self._logged_s > 1:
             self._logged_s = now_s

@@ -1,8 +1,4 @@
-"""What the protocols need of the models they serve.
-
-In: names, and what answers under each. Out: the model of a name, and whether all are ready.
-This file must never know how a model is followed: roles hand in what does.
-"""
+"""The models that the protocols serve, as the routes see them. The role scorer provides them."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from stream_learner.adapters.http.refused import RETRY_SOON, Refused
 
 
 class Predictions(Protocol):
-    """Predictions of n events, all of one version of one model: p_click f64[n], status u8[n] (a `Reason`, 0 for OK)."""
+    """Predictions of n events by one version of one model: p_click f64[n], status u8[n] (a `Reason`, 0 for OK)."""
 
     @property
     def p_click(self) -> NDArray[np.float64]: ...
@@ -33,35 +29,35 @@ class Predictions(Protocol):
 
 
 class ServedModel(Protocol):
-    """What answers under one name. Everything may be called from any thread."""
+    """A model served under one name. Everything may be called from any thread."""
 
     @property
     def model(self) -> str:
-        """The model served now."""
+        """The name of the model served now."""
 
     @property
     def version(self) -> int:
-        """Its version, a tick; -1 before the first."""
+        """The version served, a tick; -1 before the first."""
 
     @property
     def freshness_ms(self) -> float | None:
-        """The version's age; None before the first."""
+        """How long ago the version's tick ended; None before the first version."""
 
     @property
     def version_age_s(self) -> float | None:
-        """How long ago it was applied, seconds; None before the first."""
+        """How long ago the version was applied, in seconds; None before the first."""
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the first whole version, "" if nothing."""
+        """The reason why there is no complete version yet, "" if there is one."""
 
     @property
     def why_refused(self) -> str:
-        """Why requests are refused, "" if they are not."""
+        """Why requests are refused now, "" if they are not."""
 
     @property
     def description(self) -> dict[str, Any]:
-        """What the model says of itself."""
+        """The published description: features, optimizer, metrics, digest; empty before the first version."""
 
     def predict_json(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
         """Predict the events data[bounds[i]:bounds[i+1]], each as JSON."""
@@ -71,7 +67,7 @@ class ServedModel(Protocol):
 
 
 class ServedModels:
-    """The models by the names they are served under. `draining` is set when the server has been told to stop."""
+    """The models by the names they are served under. `draining` is set once the server has been told to stop."""
 
     def __init__(self, served: Mapping[str, ServedModel]) -> None:
         self._served = dict(served)
@@ -83,14 +79,14 @@ class ServedModels:
         return list(self._served)
 
     def find(self, name: str) -> ServedModel:
-        """What is served under a name. Raises Refused (404)."""
+        """The model of a name. Raises Refused (404)."""
         served = self._served.get(name)
         if served is None:
             raise Refused(404, f"no model {name!r} is served here")
         return served
 
     def ready(self, name: str) -> ServedModel:
-        """The same, where it answers. Raises Refused (404, 503)."""
+        """The model of a name, if it accepts requests. Raises Refused (404, 503)."""
         served = self.find(name)
         reason = served.why_refused
         if reason:
@@ -98,12 +94,12 @@ class ServedModels:
         return served
 
     def has(self, name: str) -> bool:
-        """Whether anything is served under the name."""
+        """Whether a model is served under the name."""
         return name in self._served
 
     @property
     def why_not_ready(self) -> str:
-        """Why requests had better go elsewhere, "" if they need not."""
+        """Why this server should get no requests now, "" if it may get them."""
         if self.draining:
             return "the server is stopping"
         missing = [f"{name}: {reason}" for name, served in self._served.items() if (reason := served.why_not_ready)]

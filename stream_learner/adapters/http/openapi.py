@@ -37,7 +37,7 @@ def document(version: str, names: list[str], most_instances: int, with_token: bo
 
 
 def _fill_in(operation: dict[str, Any], errors: dict[str, Any], with_token: bool) -> None:
-    """Put the errors into an operation, and take out what belongs to the token where there is none."""
+    """Put the errors into an operation, and take out what belongs to the token if there is none."""
     responses = operation["responses"]
     if not with_token:
         operation.pop("security", None)

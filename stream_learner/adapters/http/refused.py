@@ -1,8 +1,4 @@
-"""Requests that are not answered with what they asked for.
-
-In: a status and a reason. Out: an exception that the gate answers with `{"error": reason}`, as both protocols say.
-This file must never hold anything of a request but what the client sent.
-"""
+"""Requests that do not get what they asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +8,10 @@ RETRY_SOON: Headers = ((b"retry-after", b"1"),)
 
 
 class Refused(Exception):
-    """Ends a request; `status` is 400 or above."""
+    """Ends a request: the gate answers `{"error": reason}` with this status, 400 or above.
+
+    The reason holds nothing but what the client itself has sent.
+    """
 
     def __init__(self, status: int, reason: str, headers: Headers = ()) -> None:
         super().__init__(reason)

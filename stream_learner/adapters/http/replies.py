@@ -1,8 +1,4 @@
-"""Responses, written as ASGI messages.
-
-In: a status, a body. Out: messages to the server. This file must never send an error in another form than
-`{"error": reason}`, which both protocols ask for.
-"""
+"""Responses, written as ASGI messages. Errors always have the form `{"error": reason}`, as both protocols ask."""
 
 from __future__ import annotations
 
@@ -22,31 +18,31 @@ Scope: TypeAlias = Message
 JSON = (b"content-type", b"application/json")
 CLOSE = (b"connection", b"close")
 LINGER_S = 1.0
-"""How long the rest of a refused body is read, so that the client, still sending, gets to read the answer."""
+"""How long the rest of a refused body is read, so that a client that still sends can read the answer."""
 LINGER_BYTES = 64 << 20
 
 
 async def reply(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
-    """A whole response with a JSON body."""
+    """Send a whole response with a JSON body."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [JSON, length, *headers]})
     await send({"type": "http.response.body", "body": body})
 
 
 async def reply_json(send: Send, status: int, value: Any, headers: Headers = ()) -> None:
-    """The same, from a value."""
+    """Send a whole response; the body is the value as JSON."""
     await reply(send, status, orjson.dumps(value), headers)
 
 
 async def reply_error(send: Send, status: int, reason: str, headers: Headers = ()) -> None:
-    """`{"error": reason}`."""
+    """Send `{"error": reason}`."""
     await reply(send, status, orjson.dumps({"error": reason}), headers)
 
 
 async def reply_error_and_close(send: Send, receive: Receive, status: int, reason: str, headers: Headers = ()) -> None:
-    """The same to a client that may still be sending its body, and then the end of the connection.
+    """Send `{"error": reason}` to a client that may still be sending its body, then close the connection.
 
-    A connection closed with unread bytes is reset, and what was answered is lost with it.
+    Reads on for a moment first: closing a connection with unread bytes resets it, and the client loses the answer.
     """
     body = orjson.dumps({"error": reason})
     length = (b"content-length", b"%d" % len(body))

@@ -1,8 +1,4 @@
-"""The routes of both protocols.
-
-In: ASGI requests that the gate has let through. Out: responses. This file must never compute a prediction itself, nor
-hold the event loop with a large one.
-"""
+"""The routes of both protocols: from a path to the function that answers. Large predictions run in the executor."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.metrics import Metrics
 
 GZIP_FROM_BYTES = 4 << 10
-"""A smaller response is not compressed."""
+"""Responses from this size on are compressed if the client accepts gzip."""
 
 Predict = Callable[[ServedModel, bytes, int], tuple[bytes, Predictions]]
 Answer = Callable[[Scope, Send], Awaitable[None]]
@@ -44,7 +40,7 @@ class Limits:
 
 
 class _NameConvertor(StringConvertor):
-    """A part of a path that ends at a slash or a colon."""
+    """A part of a path, up to the next slash or colon."""
 
     regex = "[^/:]+"
 
@@ -53,7 +49,7 @@ register_url_convertor("name", _NameConvertor())
 
 
 class PredictRoute:
-    """The route of predictions, in one of the protocols."""
+    """A route that reads a body of events and answers with predictions, in one of the protocols."""
 
     def __init__(
         self,
@@ -92,7 +88,7 @@ class PredictRoute:
 
 
 class ReadRoute:
-    """A route that is answered from what is known, without reading a body."""
+    """A route that is answered without reading a body."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -204,7 +200,7 @@ def _constant(value: Any) -> Answer:
 
 
 def _asked_for(scope: Scope, models: ServedModels, protocol: str) -> tuple[str, str | None]:
-    """The name and the version in the path; noted in the scope for the metrics."""
+    """The name and the version in the path. Stores protocol and name in the scope: the gate counts by them."""
     parameters = scope["path_params"]
     name: str = parameters["name"]
     scope["protocol"] = protocol

@@ -1,7 +1,6 @@
 """The server of predictions: a socket, an event loop in a thread of its own, and a stop that loses no request.
 
-In: the models to serve, settings. Out: answers, until closed. This file must never take the process's signals, and
-never close a connection that still waits for its answer.
+It leaves the process's signals alone, and closes no connection that waits for an answer.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from stream_learner.config.sections import Serve
 
 BACKLOG = 4096
 OTHER_FILES = 256
-"""Files that are kept for everything but clients: Kafka, telemetry, libraries."""
+"""Files left for everything but clients: Kafka, telemetry, libraries."""
 REFRESH_S = 1
 _CLOSE_S = 5.0
 
 
 def allow_connections(wanted: int) -> int:
-    """Raise this process's limit of open files as far as it may; how many clients may be connected at once.
+    """Raise this process's limit of open files. Returns how many clients may be connected at once.
 
-    wanted: the least that is of use.
+    wanted: with fewer, a warning is logged.
     """
     needed = wanted + OTHER_FILES - open_files.OTHERS
     open_files.expect(needed, "serve.max_concurrency clients, and connections to the brokers", get_logger("serve"))
@@ -85,11 +84,11 @@ class PredictionServer:
         self._thread.start()
 
     def drain(self) -> None:
-        """Not ready from now on, though everything is still answered; clients are asked to connect anew."""
+        """Report "not ready" from now on, and ask clients to connect anew. Requests are still answered."""
         self._models.draining = True
 
     def close(self) -> None:
-        """Accept no further connection, answer what has been asked, end."""
+        """Accept no further connection, answer the requests that have come, end."""
         self._models.draining = True
         self._thread.close(self._request_s + _CLOSE_S)
         self._executor.close()

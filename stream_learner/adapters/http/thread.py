@@ -1,7 +1,6 @@
-"""HTTP servers in threads of their own; and `/metrics`, `/healthz` and `/readyz` on a port beside the role's own loop.
+"""HTTP servers in threads of their own, and the one that every role has: `/metrics`, `/healthz` and `/readyz`.
 
-In: an application and a socket; the metrics, and two questions to ask. Out: HTTP answers from a thread of their own.
-This file must never decide what healthy or ready means, and never take the process's signals.
+They leave the process's signals alone. What healthy and ready mean is up to the role.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from stream_learner.adapters.telemetry.metrics import CONTENT_TYPE
 from stream_learner.errors import BrokenInvariant, PortInUse
 
 Check = Callable[[], tuple[bool, str]]
-"""Answers (yes or no, and why); called from a thread of the server, must be quick."""
+"""Returns yes or no, and why. The server's thread calls it, so it must be quick."""
 
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
 
 
 class MetricsText(Protocol):
-    """What can be scraped."""
+    """Metrics that can be scraped."""
 
     def text(self) -> bytes:
         """All values in Prometheus's text format."""
 
 
 class HttpThread:
-    """Runs a uvicorn server on a listening socket, in a thread of its own. The socket is closed with it."""
+    """Runs a uvicorn server on a listening socket, in a thread of its own. `close` closes the socket too."""
 
     def __init__(self, listening: socket.socket, config: uvicorn.Config, name: str) -> None:
         self._socket = listening
@@ -46,16 +45,16 @@ class HttpThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the server runs: it was started and has not ended."""
+        """Whether the server was started and has not ended."""
         return self._thread.is_alive() and self._server.started
 
     @property
     def connections(self) -> int:
-        """Connections open."""
+        """How many connections are open."""
         return len(self._server.server_state.connections)
 
     def start(self) -> None:
-        """Answer requests from now on; returns when the first one would be answered."""
+        """Answer requests from now on. Returns as soon as a request would be answered."""
         self._thread.start()
         for _ in range(int(_START_TIMEOUT_S * 1000)):
             if self._server.started or self._ended.wait(0.001):
@@ -64,7 +63,7 @@ class HttpThread:
             raise BrokenInvariant(f"{self._thread.name} did not start")
 
     def close(self, timeout_s: float = _STOP_TIMEOUT_S) -> None:
-        """Accept nothing more, finish what is under way, end; may be called twice."""
+        """Accept nothing more, finish the requests under way, end. May be called twice."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -78,11 +77,11 @@ class HttpThread:
 
 
 class TelemetryServer:
-    """Serves until closed; a context manager.
+    """Serves until it is closed; a context manager.
 
-    `health`: the loop turns. `ready`: the role can do its work. Both answer (bool, reason): 200 or 503 with
-    the reason; 503 also where the check itself raises. `port` 0 takes any free port.
-    Raises PortInUse where the address cannot be listened on.
+    health: whether the role's loop runs. ready: whether the role can do its work. The answer is 200 or 503 with the
+    reason; 503 also if the check itself raises. port: 0 takes any free port.
+    Raises PortInUse if the address cannot be listened on.
     """
 
     def __init__(self, host: str, port: int, *, metrics: MetricsText, health: Check, ready: Check) -> None:
@@ -99,7 +98,7 @@ class TelemetryServer:
         self._server = HttpThread(listening, config, "telemetry-http")
 
     def start(self) -> TelemetryServer:
-        """Answer requests from now on; returns when the first one would be answered."""
+        """Answer requests from now on. Returns as soon as a request would be answered."""
         self._server.start()
         return self
 
@@ -117,7 +116,7 @@ class TelemetryServer:
 
 
 def server_config(app: Any, **options: Any) -> uvicorn.Config:
-    """uvicorn's configuration with what all our servers share: no log of its own, no lifespan, no name of itself."""
+    """uvicorn's configuration, as all our servers have it: no log of its own, no lifespan, no `Server` header."""
     return uvicorn.Config(
         app,
         ws="none",

@@ -1,26 +1,26 @@
 """TLS for the server: a context whose certificate follows its files.
 
-In: paths of a certificate chain and its key, PEM. Out: an `ssl.SSLContext`. This file must never put a certificate and
-a key that do not belong together into the context in use.
+A certificate and a key that do not belong together never come into use, as when only one of the files has been
+replaced.
 """
 
 from __future__ import annotations
 
 import ssl
 
-from stream_learner.adapters.http.file_stamp import Stamp, stamp_of
+from stream_learner.adapters.http.file_stamp import FileStamp, stamp_of
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.errors import ConfigError
 
 NO_PASSWORD = ""
-"""Without one, a key that is encrypted would be asked for on the terminal, and all requests would wait."""
+"""Given so that OpenSSL refuses an encrypted key; without it, it asks on the terminal, and all requests wait."""
 
 
 class Certificate:
     """The certificate that new connections are shown. Call `refresh` in the thread that accepts them."""
 
     def __init__(self, certificate: str, key: str) -> None:
-        """Raises ConfigError, naming the files, where they cannot be read or do not belong together."""
+        """Raises ConfigError, naming the files, if they cannot be read or do not belong together."""
         self._files = (certificate, key)
         self._log = get_logger("serve")
         self._stamp = self._stamp_now()
@@ -34,7 +34,7 @@ class Certificate:
             ) from None
 
     def refresh(self) -> None:
-        """Take the files' new content if they have changed and belong together; else the old certificate stays."""
+        """Use the files' new content if they have changed and belong together; else keep the old certificate."""
         stamp = self._stamp_now()
         if stamp == self._stamp:
             return
@@ -47,7 +47,7 @@ class Certificate:
             self._log.info("certificate_read_again")
         self._stamp = stamp
 
-    def _stamp_now(self) -> list[Stamp]:
+    def _stamp_now(self) -> list[FileStamp]:
         return [stamp_of(file) for file in self._files]
 
 

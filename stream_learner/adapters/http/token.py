@@ -1,7 +1,6 @@
 """The bearer token that requests must carry.
 
-In: a reference to a file or a variable; `Authorization` headers. Out: yes or no, in a time that does not depend on how
-much of the token is right. This file must never log or show a token.
+The time of a comparison does not depend on how much of a token is right. No token is logged or shown.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import hmac
 from hashlib import sha256
 
-from stream_learner.adapters.http.file_stamp import Stamp, stamp_of
+from stream_learner.adapters.http.file_stamp import FileStamp, stamp_of
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.config.references import FromFile, Reference
 from stream_learner.errors import ConfigError
@@ -18,10 +17,10 @@ SETTING = "serve.token"
 
 
 class Token:
-    """Compares tokens. `refresh` takes a file's new content; while that cannot be read, the old token counts."""
+    """Compares tokens. `refresh` reads a changed file; while it cannot be read, the old token stays valid."""
 
     def __init__(self, reference: Reference) -> None:
-        """Raises ConfigError where the token cannot be read, or is empty."""
+        """Raises ConfigError if the token cannot be read, or is empty."""
         self._reference = reference
         self._log = get_logger("serve")
         self._stamp = self._stamp_now()
@@ -51,5 +50,5 @@ class Token:
             raise ConfigError(f"{SETTING}: the token is empty")
         return sha256(token.strip().encode()).digest()
 
-    def _stamp_now(self) -> Stamp:
+    def _stamp_now(self) -> FileStamp:
         return stamp_of(self._reference.file) if isinstance(self._reference, FromFile) else None

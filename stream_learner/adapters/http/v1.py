@@ -1,7 +1,7 @@
 """The V1 inference protocol, as TensorFlow Serving and KServe speak it.
 
-In: request bodies, models. Out: response bodies. This file must never parse an event: the decoder of events does, so
-that a prediction over HTTP is the library's to the bit.
+This file must never parse an event: the decoder of events does, so that a prediction over HTTP equals the library's to
+the bit.
 
 | request | response |
 |---|---|
@@ -9,8 +9,8 @@ that a prediction over HTTP is the library's to the bit.
 | GET /v1/models/<name>[/versions/<version>] | {"name": …, "ready": …, "model_version_status": […], …} |
 | GET /v1/models | {"models": [name, …]} |
 
-An instance is an event as an object, or a string that holds one. `model_name`, `model_version`,
-`freshness_ms` and `version_age_s` stand beside what the protocols ask for.
+An instance is an event as a JSON object, or a string that holds such JSON. `model_name`, `model_version`,
+`freshness_ms` and `version_age_s` are additions to what the protocol asks for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def predict(served: ServedModel, body: bytes, most: int) -> tuple[bytes, Predict
 
 
 def status(name: str, served: ServedModel) -> tuple[int, dict[str, Any]]:
-    """HTTP status and body of the question whether a model is ready."""
+    """HTTP status and body that tell whether a model is ready."""
     reason, version = served.why_refused, served.version
     state = {
         "version": str(max(version, 0)),
@@ -65,31 +65,31 @@ def status(name: str, served: ServedModel) -> tuple[int, dict[str, Any]]:
 
 
 def whole_seconds(seconds: float | None) -> int | None:
-    """As it is shown; None stays None."""
+    """Seconds as responses show them; None stays None."""
     return None if seconds is None else round(seconds)
 
 
 def check_instances(predictions: Predictions, noun: str) -> None:
-    """Raise Refused (400), naming the first that cannot be scored, if any cannot."""
+    """Raise Refused (400) if an event cannot be scored; the reason names the first one."""
     if predictions.status.any():
         index = int(predictions.status.nonzero()[0][0])
         raise Refused(400, f"{noun} {index} cannot be scored: {Reason(int(predictions.status[index])).text}")
 
 
 def check_version(name: str, predictions: Predictions, wanted: str | None) -> None:
-    """Raise Refused (404) if a certain version was asked for, and the predictions are of another."""
+    """Raise Refused (404) if the path named a version, and the predictions are of another."""
     if wanted is not None and wanted != str(predictions.version):
         raise Refused(404, f"version {wanted} of model {name!r} is not served; version {predictions.version} is")
 
 
 def check_served_version(name: str, served: ServedModel, wanted: str | None) -> None:
-    """Raise Refused (404) if a certain version was asked for, and another is served."""
+    """Raise Refused (404) if the path named a version, and another is served."""
     if wanted is not None and wanted != str(served.version):
         raise Refused(404, f"version {wanted} of model {name!r} is not served; version {served.version} is")
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """The JSON object that a body is. Raises Refused (400)."""
+    """Parse a body that must be a JSON object. Raises Refused (400)."""
     try:
         found = orjson.loads(body)
     except (ValueError, RecursionError) as error:
@@ -116,12 +116,12 @@ def _predict_instances(served: ServedModel, body: bytes, most: int) -> Predictio
     parse_object(found.rest)
     if not found.any_text:
         return served.predict_json(found.data, found.bounds)
-    whole, places = found.data.tobytes(), found.bounds.tolist()
-    return served.predict_many([_text(whole[a:b]) for a, b in pairwise(places)])
+    whole, bounds = found.data.tobytes(), found.bounds.tolist()
+    return served.predict_many([_text(whole[a:b]) for a, b in pairwise(bounds)])
 
 
 def _text(element: bytes) -> bytes:
-    """An event's JSON, from its object or from the string that holds it."""
+    """The JSON of an event that is given as an object, or as a string that holds it."""
     if element[:1] != b'"':
         return element
     try:
@@ -132,7 +132,7 @@ def _text(element: bytes) -> bytes:
 
 
 def _parsed(body: bytes, most: int) -> list[bytes]:
-    """Each instance's JSON, from a body that is out of the ordinary."""
+    """The JSON of each instance, from a body of a form that `find_elements` does not read."""
     request = parse_object(body)
     instances = request.get("instances")
     if not isinstance(instances, list):

@@ -1,13 +1,11 @@
-"""The Open Inference Protocol (V2), its REST form with JSON bodies.
-
-In: request bodies, models. Out: response bodies. This file must never claim in a model's metadata what it does not do.
+"""The Open Inference Protocol (V2), in its REST form with JSON bodies.
 
 | tensor | | |
 |---|---|---|
 | input `events` | BYTES [n] | each element an event as JSON text |
 | output `p_click` | FP64 [n] | the probability that it is clicked |
 
-`parameters` of a response hold the version's age: `freshness_ms` from the end of its tick, `version_age_s` from when it
+`parameters` of a response hold the version's age: `freshness_ms` since the end of its tick, `version_age_s` since it
 was applied.
 """
 
@@ -29,12 +27,12 @@ _TENSORS = {
 
 
 def server(version: str) -> dict[str, Any]:
-    """What this server is."""
+    """The metadata of this server."""
     return {"name": "stream-learner", "version": version, "extensions": []}
 
 
 def metadata(name: str, served: ServedModel) -> dict[str, Any]:
-    """What a model takes and gives."""
+    """The metadata of a model: its inputs and outputs."""
     version = served.version
     return {
         "name": name,
@@ -79,7 +77,7 @@ def _check_outputs(outputs: Any) -> None:
 
 
 def _events(inputs: Any, most: int) -> list[str]:
-    """The elements of the one input tensor."""
+    """The elements of the one input tensor. Raises Refused (400)."""
     if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
         raise Refused(400, f"inputs must be a list of one tensor, {INPUT!r}")
     (tensor,) = inputs

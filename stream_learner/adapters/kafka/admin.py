@@ -1,7 +1,6 @@
-"""Topics: what there is, what there should be, and making it so.
+"""Topics: describes those that exist, compares them with a plan, and creates or changes them when told to.
 
-In: names and plans of topics. Out: descriptions, differences, and (when told) new topics and settings.
-This file must never delete a topic, never change a partition count, and never change anything that it was not told to.
+This file must never delete a topic, and never change the number of partitions: ids would move to other partitions.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ LOOK_S = 1.0
 NO_TOPIC_ID = bytes(16)
 MOCK_CLUSTER = "mockCluster"
 CLIENT_FILES, BROKER_FILES = 6, 3
-"""What a client has open, by itself and for each broker: a connection, and the pipe that wakes its thread."""
+"""Files that a client has open, by itself and for each broker: a connection, and the pipe that wakes its thread."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic as it is. `id` changes when a topic is deleted and made again; zeros where the brokers give none."""
+    """A topic as it is. `id` changes when the topic is deleted and made again; zeros if the brokers give none."""
 
     name: str
     id: bytes
@@ -53,7 +52,10 @@ class TopicInfo:
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """A topic as it should be. `replication` None leaves it to the brokers' default; only `configs` named count."""
+    """A topic as it should be.
+
+    `replication` None means the brokers' default. Settings not in `configs` may be anything.
+    """
 
     name: str
     partitions: int
@@ -63,8 +65,10 @@ class TopicPlan:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a topic differs from its plan. `setting` is "topic" for a missing one, "partitions", "replication", or
-    the name of a topic setting. `done` tells whether it was put right; `note` says why not, where it cannot be.
+    """One way in which a topic differs from its plan.
+
+    setting: "topic" if the topic is missing, "partitions", "replication", or the name of a topic setting. done: whether
+    it was corrected. note: why it cannot be corrected, if it cannot.
     """
 
     topic: str
@@ -80,7 +84,7 @@ class Difference:
 
 
 class Admin:
-    """Questions and orders about topics; thread-safe. `offsets` asks for the ends of partitions.
+    """Describes, creates and changes topics; thread-safe. `offsets` asks for offsets of partitions.
 
     Every method raises BrokerUnreachable, RetryLater, NotAuthorised, AuthenticationFailed.
     """
@@ -99,10 +103,10 @@ class Admin:
         self._admin = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
 
     def describe(self, topics: Iterable[str], *, with_configs: bool = False) -> dict[str, TopicInfo]:
-        """The topics that exist, by name. A name that is not in the answer does not exist.
+        """Those of the topics that exist, by name.
 
-        `configs` hold all settings, defaults included, when asked for; else nothing. The mock cluster has neither
-        ids nor settings.
+        with_configs: fill `configs` with all settings, defaults included; else they are empty. The mock cluster has
+        neither ids nor settings.
         """
         names = sorted(set(topics))
         if not names:
@@ -117,7 +121,7 @@ class Admin:
         return {n: TopicInfo(n, i.id, i.partitions, i.replication, configs[n]) for n, i in known.items()}
 
     def require(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """As `describe`; raises TopicMissing that names every topic that does not exist."""
+        """As `describe`, but raises TopicMissing, naming them, if topics do not exist."""
         names = list(topics)
         found = self.describe(names)
         missing = [name for name in names if name not in found]
@@ -126,15 +130,18 @@ class Admin:
         return found
 
     def is_mock(self) -> bool:
-        """Whether this is the cluster inside librdkafka. The first question of all, so it finds what is wrong."""
+        """Whether this is the mock cluster inside librdkafka.
+
+        It is asked before anything else, so errors of the connection are raised here.
+        """
         if self._mock is None:
             self._mock = self._cluster_id().startswith(MOCK_CLUSTER)
         return self._mock
 
     def _describes(self) -> bool:
-        """Whether the brokers describe topics, as all do but the mock cluster's; asked of nobody after the first time.
+        """Whether the brokers describe topics, as all but the mock cluster's do.
 
-        Where nobody answers, it is taken for a real cluster: the question that follows finds out what is wrong.
+        If no broker answers, it returns True: the request that follows raises the error.
         """
         try:
             return not self.is_mock()
@@ -142,12 +149,12 @@ class Admin:
             return True
 
     def files_of(self, clients: int) -> int:
-        """How many files so many clients take, each connected to every broker that there was at the first question."""
+        """How many files these clients open, each connected to every broker that the first request has found."""
         self.is_mock()
         return clients * (CLIENT_FILES + BROKER_FILES * self._brokers)
 
     def _cluster_id(self) -> str:
-        """Ask until somebody answers or the time is up; refused credentials end it at once."""
+        """Ask until a broker answers or the time is up. Refused credentials are raised at once."""
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -163,7 +170,7 @@ class Admin:
                     raise self._unreachable(found) from error
 
     def _unreachable(self, found: BrokerUnreachable) -> StreamLearnerError:
-        """The error to end with when nobody has answered, with what one connection of our own finds out."""
+        """The error to raise if no broker has answered, with what a connection of our own has found out."""
         last = self._reports.at_last(found)
         why = self._settings.explain() if last is found else ""
         return BrokerUnreachable(f"{found}; {why}") if why else last
@@ -176,17 +183,17 @@ class Admin:
         return {n: TopicInfo(n, NO_TOPIC_ID, len(known[n].partitions), 1) for n in names if n in known}
 
     def ask(self, names: list[str]) -> PendingAnswers[str, TopicDescription]:
-        """Begin to ask for descriptions; `described` takes the answers. Not on the mock cluster."""
+        """Ask for descriptions without waiting; `described` takes the answers. Not on the mock cluster."""
         if self._settings.credentials_version() != self._credentials:
             self._connect()
         self._admin.poll(0)
-        return self._asked(lambda admin: admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s))
+        return self._begin(lambda admin: admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s))
 
-    def _asked(self, ask: Callable[[AdminClient], Any]) -> PendingAnswers[Any, Any]:
+    def _begin(self, ask: Callable[[AdminClient], Any]) -> PendingAnswers[Any, Any]:
         return PendingAnswers(self._admin, ask)
 
     def described(self, name: str, answer: Future[TopicDescription]) -> TopicInfo | None:
-        """An answer, waited for; None when the topic does not exist."""
+        """Wait for an answer of `ask`; None if the topic does not exist."""
         try:
             found = answered(answer, self._timeout_s)
         except KafkaException as error:
@@ -201,7 +208,7 @@ class Admin:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not resources:
             return {}
-        answers = self._asked(lambda admin: admin.describe_configs(resources, request_timeout=self._timeout_s))
+        answers = self._begin(lambda admin: admin.describe_configs(resources, request_timeout=self._timeout_s))
         found = {}
         for resource, answer in answers.items():
             entries = self._result(answer, self._operation("describe settings of", resource.name, "DescribeConfigs"))
@@ -209,10 +216,10 @@ class Admin:
         return found
 
     def ensure(self, plans: Iterable[TopicPlan], *, create: bool = False, change: bool = False) -> list[Difference]:
-        """Where topics differ from their plans, and what was done about it.
+        """The differences between topics and their plans, and what was done about them.
 
-        Missing topics are made only with `create`, settings of existing ones set only with `change`. Partition counts
-        and replication are only compared: more partitions would send ids elsewhere than before.
+        create: make missing topics. change: set settings of existing topics. Partition counts and replication are only
+        compared: with more partitions, ids would lie in other partitions than before.
         On the mock cluster only existence and partition counts are compared.
         """
         wanted = list(plans)
@@ -227,9 +234,9 @@ class Admin:
         return differences
 
     def create(self, plans: Iterable[TopicPlan]) -> None:
-        """Make topics and wait until they can be used; one that exists already is left as it is.
+        """Make topics and wait until they can be used. A topic that exists already is left as it is.
 
-        Raises RetryLater when the brokers have made them but do not show them with leaders in time.
+        Raises RetryLater if the brokers have made them but do not show leaders for them in time.
         """
         new = [
             NewTopic(p.name, p.partitions, -1 if p.replication is None else p.replication, config=dict(p.configs))
@@ -237,7 +244,7 @@ class Admin:
         ]
         if not new:
             return
-        answers = self._asked(lambda admin: admin.create_topics(new, request_timeout=self._timeout_s))
+        answers = self._begin(lambda admin: admin.create_topics(new, request_timeout=self._timeout_s))
         for name, answer in answers.items():
             try:
                 answered(answer, self._timeout_s)
@@ -248,7 +255,7 @@ class Admin:
         self._await_leaders({topic.topic for topic in new})
 
     def _await_leaders(self, names: set[str]) -> None:
-        """Wait until the brokers describe new topics with a leader for each partition: they learn of them late."""
+        """Wait until the brokers describe new topics with a leader for each partition: brokers learn of topics late."""
         deadline_s = time.monotonic() + self._timeout_s
         while names:
             for name, answer in self.ask(sorted(names)).items():
@@ -288,7 +295,7 @@ class Admin:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         timeout_s = self._timeout_s
-        answers = self._asked(lambda admin: admin.incremental_alter_configs([resource], request_timeout=timeout_s))
+        answers = self._begin(lambda admin: admin.incremental_alter_configs([resource], request_timeout=timeout_s))
         for answer in answers.values():
             self._result(answer, self._operation("change settings of", topic, "AlterConfigs"))
 

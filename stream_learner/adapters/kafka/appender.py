@@ -1,7 +1,6 @@
-"""Appends records to partitions, in order, and tells where each one went.
+"""Appends records to partitions, in order, and tells the offset of each.
 
-In: values for a topic and a partition. Out: for each, in the order of its partition, the offset or an error.
-This file must never append a record twice, change the order, or report a record that is not on all in-sync replicas.
+A record is never appended twice or out of order, and its offset is told only when all in-sync replicas have it.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ HeaderList = list[tuple[str, str | bytes | None]]
 
 @dataclass(frozen=True)
 class Delivery:
-    """What became of one record. `offset` is -1 when `error` is set.
+    """The result of appending one record. `offset` is -1 if `error` is set.
 
-    An error with `maybe_written` leaves open whether the record is in the log.
+    maybe_written: after this error the record may be in the log or not.
     """
 
     tag: Any
@@ -46,11 +45,11 @@ class Delivery:
 class Appender:
     """An idempotent producer, `acks=all`, for any number of partitions; used by one thread.
 
-    A record is tried again for as long as it takes, unless `message.timeout.ms` is given: brokers may be away for
-    minutes, and giving up would leave open what is in the log. Records carry the wall clock as their
-    time. Delivery results of one partition come in the order of `append`.
-    After an error for a partition later records of it may still be written: drop the attempt, read the log.
-    `linger_ms` is how long a record may wait for company.
+    A record is retried without end, unless `message.timeout.ms` is given: brokers may be away for minutes, and after
+    giving up nobody knows what is in the log. The time of a record is the wall clock. Results of one partition come in
+    the order of `append`. After an error, later records of the same partition may still be written: drop the attempt
+    and read the log.
+    linger_ms: how long a record may wait for others to be sent with it.
     """
 
     def __init__(
@@ -85,12 +84,12 @@ class Appender:
 
     @property
     def waiting(self) -> int:
-        """How many records have neither an offset nor an error yet."""
+        """How many records have no result yet."""
         return self._waiting
 
     @property
     def is_filling(self) -> bool:
-        """Whether records that wait take half of the queue, as while brokers are away: better append no more."""
+        """Whether waiting records take half of the queue, as when brokers are away: better append no more now."""
         return 2 * self._waiting_bytes >= self._queue_bytes
 
     def append(
@@ -103,10 +102,10 @@ class Appender:
         headers: HeaderList | None = None,
         tag: Any = None,
     ) -> None:
-        """Hand one record over; its result comes from `poll` with the same `tag`.
+        """Append one record. `poll` gives its result, with the same `tag`.
 
-        Waits up to 30 s while the queue is full. Raises RetryLater when it stays full, Stop for a record larger than
-        permitted, and the fatal error of the client if it has one: make a new Appender then.
+        Waits up to 30 s while the queue is full. Raises RetryLater if it stays full, Stop for a record larger than
+        permitted, and the client's fatal error if it has one: make a new Appender then.
         """
         self._raise_fatal()
         deadline = time.monotonic() + QUEUE_WAIT_S
@@ -129,12 +128,12 @@ class Appender:
                 raise fault(error, self._at(topic, partition)) from error
 
     def poll(self, timeout_s: float = 0.0) -> list[Delivery]:
-        """Results that have come in since the last call; waits for the first at most so long.
+        """The results that have come since the last call. Waits at most `timeout_s` for the first.
 
-        After all results were handed out, raises the client's fatal error if there is one, or RetryLater when the
-        credentials have changed on disk (make a new Appender for either), or AuthenticationFailed while the brokers
-        refuse our credentials. Where results keep coming, changed credentials are said at the second call after the
-        change: what has come in by then is lost, as with `close`.
+        Once all results are handed out, raises the client's fatal error if there is one, RetryLater if the credentials
+        have changed on disk (make a new Appender for either), or AuthenticationFailed while the brokers refuse our
+        credentials. If results keep coming, RetryLater is raised at the second call after the change all the same; the
+        results that have come by then are lost, as with `close`.
         """
         if not self._done:
             self._serve(timeout_s if self._waiting else 0.0)
@@ -150,10 +149,10 @@ class Appender:
         return done
 
     def flush(self, timeout_s: float) -> list[Delivery]:
-        """Wait until every record has its result, at most so long; the results not yet handed out.
+        """Wait at most `timeout_s` until every record has its result. Returns the results not yet handed out.
 
-        Raises BrokerUnreachable or AuthenticationFailed when records are left over: they stay queued, `waiting` says
-        how many.
+        Raises BrokerUnreachable or AuthenticationFailed if records are left without a result. They stay queued;
+        `waiting` says how many.
         """
         deadline = time.monotonic() + timeout_s
         while self._waiting and self._fatal is None and time.monotonic() < deadline:
@@ -164,7 +163,7 @@ class Appender:
         return self.poll()
 
     def close(self, timeout_s: float = 0.0) -> None:
-        """Wait for records under way at most so long, then drop the rest, which may still be in the log.
+        """Wait at most `timeout_s` for results, then drop the other records; those may be in the log or not.
 
         Results that `poll` has not handed out are lost. The Appender is of no use afterwards.
         """
@@ -181,7 +180,7 @@ class Appender:
             log.debug("closing the appender: %s", error)
 
     def _serve(self, timeout_s: float) -> None:
-        """Let librdkafka run its callbacks. On fatal errors it has raised SystemError from here."""
+        """Let librdkafka run its callbacks. It has been seen to raise SystemError here after fatal errors."""
         try:
             self._producer.poll(timeout_s)
         except (KafkaException, SystemError) as error:
@@ -203,7 +202,7 @@ class Appender:
         return on_delivery
 
     def _on_error(self, error: KafkaError) -> None:
-        """Fatal reports and refused credentials matter here: anything else ends in the result of a record."""
+        """Keep fatal errors and refused credentials. Anything else shows in the result of a record."""
         if error.fatal() or error.code() == KafkaError._FATAL:
             self._fatal = fault(error, self._of_first())
         else:
@@ -214,7 +213,7 @@ class Appender:
         return self._settings.credentials_version() != self._credentials
 
     def _raise_outdated(self) -> None:
-        """Other credentials need another producer. Said for as long as it lives, so that it cannot be missed."""
+        """Raise RetryLater if the credentials have changed; at every call, so that it cannot be missed."""
         if self._outdated:
             raise RetryLater("the credentials have changed: the producer must be made anew")
 
@@ -223,7 +222,7 @@ class Appender:
             raise self._fatal
 
     def _of_first(self) -> Operation:
-        """What is being done, for an error of the client: it concerns its first topic if no other is known."""
+        """The operation for an error of the whole client: it names the first topic, since no other is known."""
         return replace(self._operation, topic=self._first_topic)
 
     def _at(self, topic: str, partition: int) -> Operation:

@@ -1,8 +1,7 @@
-"""librdkafka's own log lines, thinned out.
+"""The logger that librdkafka's clients are given; it thins out repeated lines.
 
-In: what the clients of this process log. Out: the logger they are given; each kind of repeated trouble once in a
-while, everything else as it is.
-This file must never hold back a line of which there was none within the period.
+Of each kind of repeated trouble it shows one line in a while, and every other line as it is. A line is never held back
+if there was none of its kind within the period.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ PERIOD_S = 30.0
 REPEATED = frozenset(
     {"FAIL", "ERROR", "REQTMOUT", "GETPID", "FETCHERR", "FETCH", "COORD", "METADATA", "PARTCNT", "SSL", "OIDC"}
 )
-"""Facilities whose lines come by the hundred while a broker is away; the roles report that as an error anyway."""
+"""Facilities that log hundreds of lines while a broker is away. The roles report that as an error anyway."""
 
 
 class RepeatFilter(logging.Filter):
-    """Lets a line of a repeated kind through when there was none of that kind for `period_s`."""
+    """Shows a line of a repeated kind if there was none of that kind for `period_s`."""
 
     def __init__(self, period_s: float = PERIOD_S, clock_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

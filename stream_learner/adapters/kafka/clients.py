@@ -1,8 +1,7 @@
-"""Makes librdkafka's clients, and keeps an admin client for as long as somebody waits for its answers.
+"""Makes librdkafka's clients, and keeps an admin client alive while its answers are awaited.
 
-In: a class of confluent-kafka, properties; a question. Out: a client; futures. This file must never keep properties,
-which hold secrets, nor let go of a client whose answers are awaited: one that is dropped, as when credentials have
-changed, never gives them.
+An admin client that is dropped, for example because credentials have changed, never gives its answers. Properties hold
+secrets, so they are not kept.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ PAUSE_S = 0.3
 
 
 def new_client(kind: Callable[..., T], properties: dict[str, Any]) -> T:
-    """A client of these properties, which logs where the others do.
+    """Make a client with these properties; it logs to `client_log.log`.
 
-    Tries again for a moment: certificate and key may just be on their way to the disk, one after the other. Raises
-    ConfigError with librdkafka's words when that does not help.
+    Tries for a moment: certificate and key may be in the middle of being replaced, one file after the other. Raises
+    ConfigError with librdkafka's words if that does not help.
     """
     for attempt in range(ATTEMPTS):
         try:
@@ -44,13 +43,13 @@ def new_client(kind: Callable[..., T], properties: dict[str, Any]) -> T:
 
 
 GRACE_S = 5.0
-"""How much longer than the time-out of a request it waits for the answer: the client itself ends it before."""
+"""How much longer than the request's time-out `answered` waits. Normally the client ends the request before."""
 
 K = TypeVar("K")
 
 
 class PendingAnswers(dict[K, Future[T]]):
-    """Futures by what was asked for. They are given only while this lives: hold it until the last one is taken."""
+    """Futures, by what was asked for. Hold this object until the last answer is taken: it keeps the client alive."""
 
     def __init__(self, client: AdminClient, ask: Callable[[AdminClient], Any]) -> None:
         super().__init__(ask(client))
@@ -58,9 +57,9 @@ class PendingAnswers(dict[K, Future[T]]):
 
 
 def answered(answer: Future[T], timeout_s: float) -> T:
-    """An answer, waited for. timeout_s: that of the request, after which the client gives an error for an answer.
+    """Wait for an answer. timeout_s: the request's time-out, after which the client answers with an error.
 
-    Raises KafkaException; also where not even that comes, since a role that waits for good shows nobody that it does.
+    Raises KafkaException; also if not even that error comes, so that no role waits for good without a word.
     """
     try:
         return answer.result(timeout_s + GRACE_S)

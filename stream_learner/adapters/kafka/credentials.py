@@ -1,16 +1,11 @@
-"""Credentials that change on disk while clients run.
-
-In: options, some of which name files. Out: the values to make a client with, and a number that grows when they changed.
-This file must never show a value, nor take up files that are being written: a certificate without its key is none.
+"""Credentials that change on disk while clients run, and what a client certificate says.
 
 librdkafka reads certificates and passwords when a client is made, and never again. So the clients of this package make
-themselves anew, each where it costs nothing, once `version` has grown: readers at their position, members by joining
-again, producers between two transactions or attempts.
+themselves anew once `Credentials.version` has risen, each where it costs nothing: readers at their position, members by
+joining again, producers between two transactions or attempts.
 
-What a client certificate says: whose it is, and until when.
-
-In: a PEM file. Out: subject and end of validity. This part must never read a private key, nor raise because of what is
-in a file: a certificate that cannot be read has no subject.
+This file must never log or show a value; never use files that are still being written (a new certificate counts only
+with its key); and never read a private key to find the subject of a certificate.
 """
 
 from __future__ import annotations
@@ -31,20 +26,20 @@ from stream_learner.errors import ConfigError
 
 PERIOD_S = 2.0
 FILE_ENDINGS = (".location", ".keytab", "private.key.file", "jwt.template.file")
-"""Options that name a file which a client reads when it is made."""
+"""How the names of those options end that name a file which a client reads when it is made."""
 
 
 def text_of(value: object) -> str:
-    """An option's value as librdkafka takes it."""
+    """The value of an option as librdkafka takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Credentials:
-    """Options, with those values that are kept elsewhere; thread-safe.
+    """The options of a client; values may be kept in files and variables. Thread-safe.
 
-    A change counts when the files were the same at two looks, `period_s` apart, and `refused` finds nothing wrong with
-    the new values: until then the values before go on being given out. Raises ConfigError where a file or a variable
-    cannot be read at the start.
+    A change counts once two looks, `period_s` apart, have found the same new files, and `refused` finds nothing wrong
+    with the new values. Until then the old values stay. Raises ConfigError if a file or a variable cannot be read at
+    the start.
     """
 
     def __init__(
@@ -72,7 +67,7 @@ class Credentials:
         return self._values
 
     def version(self) -> int:
-        """Grows by one with every change that counts. Looks at the files at most every `period_s`."""
+        """Rises by one with every change that counts. Looks at the files at most every `period_s`."""
         if self._files and self._clock_s() >= self._look_at_s and self._lock.acquire(blocking=False):
             try:
                 self._look_at_s = self._clock_s() + self._period_s
@@ -110,7 +105,7 @@ class Credentials:
         return kept + [Path(value) for name, value in self._values.items() if name.endswith(FILE_ENDINGS) and value]
 
     def _fingerprint(self) -> bytes:
-        """A checksum over all files; one that cannot be read counts as empty, a directory as its names."""
+        """A checksum over all files. A file that cannot be read counts as empty; of a directory, the names count."""
         total = hashlib.blake2b(digest_size=16)
         for path in self._files:
             try:
@@ -135,14 +130,14 @@ _UTC_TIME = 0x17
 
 
 class Subject(NamedTuple):
-    """`name` as brokers write it, the last part first: "CN=joiner,O=Ads"."""
+    """The subject of a certificate. `name` as brokers write it, the last part first: "CN=joiner,O=Ads"."""
 
     name: str
     valid_until: datetime
 
 
 def subject_of(file: str) -> Subject | None:
-    """The first certificate of a PEM file (RFC 5280, section 4.1); None where there is none that can be read."""
+    """The subject of the first certificate in a PEM file (RFC 5280, section 4.1); None if none can be read."""
     try:
         found = _PEM.search(Path(file).read_bytes())
         if found is None:
@@ -151,7 +146,7 @@ def subject_of(file: str) -> Subject | None:
         fields = list(_parts(next(_parts(certificate))[1]))
         if fields[0][0] == _EXPLICIT_VERSION:
             del fields[0]
-        # What is left: serial number, signature, issuer, validity, subject.
+        # The fields are now: serial number, signature, issuer, validity, subject.
         _, (kind, until) = _parts(fields[3][1])
         return Subject(_name(fields[4][1]), _moment(kind, until.decode()))
     except (OSError, ValueError, IndexError, StopIteration):
@@ -159,7 +154,7 @@ def subject_of(file: str) -> Subject | None:
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The tags and contents that follow each other in DER."""
+    """The tag and content of each element of a DER sequence."""
     at = 0
     while at < len(data):
         tag, size, start = data[at], data[at + 1], at + 2
@@ -181,7 +176,7 @@ def _name(data: bytes) -> str:
 
 
 def _moment(kind: int, text: str) -> datetime:
-    """UTCTime has two digits of the year, those from 50 on of the last century."""
+    """The moment that a DER time says. UTCTime has a year of two digits; 50 to 99 mean 1950 to 1999."""
     if kind == _UTC_TIME:
         text = ("19" if text >= "50" else "20") + text
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=timezone.utc)

@@ -1,7 +1,7 @@
-"""Why a broker and this client do not understand each other, found out with one connection of our own.
+"""Finds out, with one connection of its own, why a broker and this client do not understand each other.
 
-In: an address, the security settings. Out: a sentence, or nothing. This file must never send a credential, take longer
-than a few seconds, or raise: it only adds words to an error that is there already.
+It only adds words to an error that there is already. So it sends no credential, takes a few seconds at most, and never
+raises.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ _ADDRESS = re.compile(r"(?:ssl|plaintext|sasl_ssl|sasl_plaintext)://([^/\s:]+|\[
 
 
 def diagnosis(options: Mapping[str, str], words: str = "") -> str:
-    """What is wrong between this client and the broker that `words`, or else `bootstrap.servers`, name first; "" if
-    that cannot be told. `options` are those of the client.
+    """Say what is wrong between this client and a broker; "" if that cannot be told.
+
+    options: those of the client. words: librdkafka's report. The broker is the one that the report names, or else the
+    first of `bootstrap.servers`.
     """
     if _ALERT in words:
         return _about_certificate(options)
-    place = _place(options, words)
-    if place is None:
+    address = _address(options, words)
+    if address is None:
         return ""
     secured = "ssl" in options.get("security.protocol", "plaintext").lower()
-    return _with_tls(place, options) if secured else _without_tls(place)
+    return _with_tls(address, options) if secured else _without_tls(address)
 
 
 def _about_certificate(options: Mapping[str, str]) -> str:
-    """Why a broker may have refused the client's own certificate, as far as its file tells."""
+    """Why a broker may have refused the client's certificate, as far as the certificate's file tells."""
     file = options.get("ssl.certificate.location") or options.get("ssl.keystore.location", "")
     if not file:
         return "the broker wants a client certificate, and kafka.ssl.certificate.location names none"
@@ -46,7 +48,8 @@ def _about_certificate(options: Mapping[str, str]) -> str:
     return f"the broker does not accept the client certificate {file} ({subject.name}): is its authority trusted there?"
 
 
-def _place(options: Mapping[str, str], words: str) -> tuple[str, int] | None:
+def _address(options: Mapping[str, str], words: str) -> tuple[str, int] | None:
+    """Host and port of the broker to try."""
     named = _ADDRESS.search(words)
     host, _, port = (
         (named[1], "", named[2]) if named else options.get("bootstrap.servers", "").split(",")[0].rpartition(":")
@@ -55,45 +58,45 @@ def _place(options: Mapping[str, str], words: str) -> tuple[str, int] | None:
     return (host, int(port)) if host and port.isdigit() else None
 
 
-def _without_tls(place: tuple[str, int]) -> str:
+def _without_tls(address: tuple[str, int]) -> str:
     try:
-        _handshake(place, _trusting())
+        _handshake(address, _trusting())
     except (OSError, ValueError):
         return ""
-    return f"{_text(place)} speaks TLS, and kafka.security.protocol does not ask for it (ssl or sasl_ssl)"
+    return f"{_text(address)} speaks TLS, and kafka.security.protocol does not ask for it (ssl or sasl_ssl)"
 
 
-def _with_tls(place: tuple[str, int], options: Mapping[str, str]) -> str:
+def _with_tls(address: tuple[str, int], options: Mapping[str, str]) -> str:
     try:
-        _handshake(place, _context(options))
+        _handshake(address, _context(options))
     except ssl.SSLCertVerificationError as error:
-        return f"the certificate of {_text(place)} is not accepted: {error.verify_message}"
+        return f"the certificate of {_text(address)} is not accepted: {error.verify_message}"
     except ssl.SSLEOFError:
-        return _not_tls(place)
+        return _not_tls(address)
     except ssl.SSLError as error:
-        return _not_tls(place) if error.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING") else ""
+        return _not_tls(address) if error.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING") else ""
     except ConnectionResetError:
-        return _not_tls(place)
+        return _not_tls(address)
     except (OSError, ValueError):
         return ""
     if options.get("security.protocol", "").lower() == "ssl":
         return (
-            f"{_text(place)} speaks TLS; it may want SASL (kafka.security.protocol sasl_ssl), or a client certificate"
+            f"{_text(address)} speaks TLS; it may want SASL (kafka.security.protocol sasl_ssl), or a client certificate"
         )
     return ""
 
 
-def _not_tls(place: tuple[str, int]) -> str:
-    return f"{_text(place)} does not speak TLS, and kafka.security.protocol asks for it"
+def _not_tls(address: tuple[str, int]) -> str:
+    return f"{_text(address)} does not speak TLS, and kafka.security.protocol asks for it"
 
 
-def _handshake(place: tuple[str, int], context: ssl.SSLContext) -> None:
-    with socket.create_connection(place, TIMEOUT_S) as plain:
-        context.wrap_socket(plain, server_hostname=place[0]).close()
+def _handshake(address: tuple[str, int], context: ssl.SSLContext) -> None:
+    with socket.create_connection(address, TIMEOUT_S) as plain:
+        context.wrap_socket(plain, server_hostname=address[0]).close()
 
 
 def _trusting() -> ssl.SSLContext:
-    """For asking whether TLS is spoken at all."""
+    """A context that accepts any certificate, to find out whether the broker speaks TLS at all."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -101,7 +104,7 @@ def _trusting() -> ssl.SSLContext:
 
 
 def _context(options: Mapping[str, str]) -> ssl.SSLContext:
-    """What the client itself checks: the authorities that it trusts, and the name."""
+    """A context that checks what the client checks: the authorities that it trusts, and the host name."""
     context = ssl.create_default_context()
     location = options.get("ssl.ca.location", "")
     if location and location != "probe":
@@ -118,5 +121,5 @@ def _context(options: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def _text(place: tuple[str, int]) -> str:
-    return f"{place[0]}:{place[1]}"
+def _text(address: tuple[str, int]) -> str:
+    return f"{address[0]}:{address[1]}"

@@ -1,8 +1,7 @@
-"""Where partitions begin and end, and what a consumer group has committed, asked of the brokers.
+"""Asks the brokers where partitions begin and end, and what a consumer group has committed.
 
-In: topics and partitions, a clock; a group's name. Out: offsets, each as of a moment before it was asked for; offsets
-of the group with their metadata, the number of its members. This file must never answer from a client's cache, never
-move an answer's time forward without a new answer, and never join a group or commit.
+An answer never comes from a client's cache, and keeps the time of its question: `EndWatch` moves that time forward only
+with a new answer. Nothing here joins a group or commits.
 """
 
 from __future__ import annotations
@@ -34,15 +33,13 @@ BEYOND_END = -1
 class OffsetQueries:
     """Asks the leaders for offsets of many partitions at once (1-2 ms for 16 on an idle cluster); thread-safe.
 
-    Each question first lets librdkafka hand over its log lines, which would pile up otherwise.
-
     Every method raises BrokerUnreachable, RetryLater or NotAuthorised for the first partition without an answer;
-    `high_watermarks_known` leaves those out instead. A partition without a leader and one that does not exist look
-    alike here, RetryLater: `Admin.require` and `TopicWatch` tell them apart.
+    `high_watermarks_known` returns these errors instead. A partition without a leader and one that does not exist both
+    give RetryLater here; `Admin.require` and `TopicWatch` tell them apart.
 
-    After a partition's leader has changed librdkafka (2.16) goes on asking by what it knew, and is refused each time;
-    after a failure `Leaders` therefore has its topic described anew, which makes it look.
-    describes: whether the brokers describe topics. Those of the mock cluster do not; it looks for leaders by itself.
+    After a partition's leader has changed, librdkafka (2.16) goes on asking the old one and is refused each time. So
+    after a failure `Leaders` has the topic described anew, which makes librdkafka learn the new leader.
+    describes: whether the brokers describe topics. The mock cluster does not; librdkafka finds its leaders itself.
     """
 
     def __init__(
@@ -64,23 +61,23 @@ class OffsetQueries:
         self._leaders = Leaders(client, self._timeout_s)
 
     def high_watermarks(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The offset behind the last replicated record, transaction markers and open transactions included."""
+        """The offset after the last replicated record, transaction markers and open transactions included."""
         return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
     def last_stable_offsets(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The offset of the first record of an open transaction, or the high watermark when none is open."""
+        """The offset of the first record of an open transaction, or the high watermark if none is open."""
         return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
     def earliest(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The first offset still held; equal to the high watermark when the partition is empty."""
+        """The first offset that the partition still has; equal to the high watermark if the partition is empty."""
         return self._all(partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
     def at_time(self, partitions: Iterable[TopicAndPartition], time_ms: int) -> dict[TopicAndPartition, int]:
-        """The first offset whose record time is at or after `time_ms`; `BEYOND_END` where there is none."""
+        """The first offset whose record time is at or after `time_ms`; `BEYOND_END` if there is none."""
         return self._all(partitions, OffsetSpec.for_timestamp(time_ms), IsolationLevel.READ_UNCOMMITTED)
 
     def first_times(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The time of the first record still held that has one, ms; -1 where there is none."""
+        """The time in ms of the first record, of those still there, that has a time; -1 if there is none."""
         answers = self._ask(partitions, OffsetSpec.for_timestamp(0), IsolationLevel.READ_UNCOMMITTED)
         found = {partition: self._answer(partition, answer) for partition, answer in answers.items()}
         return {partition: info.timestamp if info.offset >= 0 else -1 for partition, info in found.items()}
@@ -88,7 +85,7 @@ class OffsetQueries:
     def high_watermarks_known(
         self, partitions: Iterable[TopicAndPartition]
     ) -> tuple[dict[TopicAndPartition, int], dict[TopicAndPartition, StreamLearnerError]]:
-        """As `high_watermarks`, with the error for each partition for which no answer came in time."""
+        """The high watermarks that are known, and the error for each partition without an answer in time."""
         known: dict[TopicAndPartition, int] = {}
         failed: dict[TopicAndPartition, StreamLearnerError] = {}
         for partition, answer in self._ask(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED).items():
@@ -110,7 +107,10 @@ class OffsetQueries:
         return self._answer(partition, answer).offset
 
     def _answer(self, partition: TopicAndPartition, answer: Future[ListOffsetsResultInfo]) -> ListOffsetsResultInfo:
-        """An answer, waited for. An offset that is none, as when the connection broke under the question, is none."""
+        """Wait for an answer.
+
+        Raises RetryLater if it has no valid offset, for example because the connection broke.
+        """
         try:
             found = answered(answer, self._timeout_s)
         except KafkaException as error:
@@ -127,7 +127,7 @@ class OffsetQueries:
         if self._settings.credentials_version() != self._credentials:
             self._connect()
         leaders = self._leaders
-        leaders.client.poll(0)
+        leaders.client.poll(0)  # takes librdkafka's log lines, which would pile up
         asked = list(dict.fromkeys(partitions))
         missing = leaders.missing(asked) if self._describes() else {}
         request = {TopicPartition(*partition): spec for partition in asked if partition not in missing}
@@ -160,7 +160,7 @@ def _failed(reason: KafkaException) -> Future[ListOffsetsResultInfo]:
 
 
 class End(NamedTuple):
-    """An answer: the high watermark was at least this at `asked_at_ms`, and at most this when the answer was given."""
+    """The end of a partition. All records that were visible at `asked_at_ms` lie before `high_watermark`."""
 
     asked_at_ms: int
     high_watermark: int
@@ -169,10 +169,10 @@ class End(NamedTuple):
 class EndWatch:
     """Keeps asking for the ends of some partitions, in a thread of its own.
 
-    `snapshot` is replaced as a whole and never changed in place. A partition for which no answer comes keeps its old
-    entry, with its old time: whoever goes by it then stands still, as it must.
-    `clock_ms` is read before each question and only there. `check` tells of errors that will not pass by themselves,
-    and of a defect that ended the thread: without answers a partition would stand still for good.
+    `snapshot` is replaced as a whole and never changed in place. A partition without a new answer keeps its old entry
+    with its old time, so a reader that goes by that time stands still. `clock_ms` is read before each question and
+    nowhere else. `check` raises errors that will not pass by themselves, and a defect that has ended the thread: a
+    partition would stand still for good.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class EndWatch:
         self.snapshot: Mapping[TopicAndPartition, End] = MappingProxyType({})
 
     def watch(self, partitions: Iterable[TopicAndPartition]) -> None:
-        """Watch these partitions from now on; entries of others disappear with the next question."""
+        """Watch these partitions from now on. Entries of other partitions disappear with the next question."""
         self._partitions = frozenset(partitions)
         self._wake.set()
 
@@ -219,9 +219,9 @@ class EndWatch:
             return self.snapshot
 
     def check(self) -> None:
-        """Raise what the last question found and a person must see to, such as NotAuthorised.
+        """Raise an error of the last question that needs a person, such as NotAuthorised.
 
-        Raises BrokenInvariant if the thread that asks has ended by an error of the program.
+        Raises BrokenInvariant if an error of the program has ended the thread.
         """
         if self._defect is not None:
             raise self._defect
@@ -257,7 +257,7 @@ class EndWatch:
 
 
 class CommittedOffset(NamedTuple):
-    """An offset that a group has committed for a partition, and the text stored with it."""
+    """The offset that a group has committed for a partition, and the text stored with it."""
 
     offset: int
     metadata: str
@@ -266,7 +266,7 @@ class CommittedOffset(NamedTuple):
 def committed_offsets(
     settings: KafkaSettings, partitions: Iterable[TopicAndPartition]
 ) -> dict[TopicAndPartition, CommittedOffset]:
-    """What the group of the settings has committed; partitions without anything are left out.
+    """Ask for the committed offsets of the settings' group. Partitions without a committed offset are left out.
 
     Raises BrokerUnreachable, RetryLater, NotAuthorised.
     """

@@ -1,8 +1,7 @@
-"""What librdkafka reports, as errors that say what happens next.
+"""Turns what librdkafka reports into errors that say what happens next.
 
-In: a `KafkaError` and what was being done, to what. Out: one of the classes of `stream_learner.errors`.
-This file must never raise by itself, and never treat an unknown code as harmless: what is not known to be
-retriable stops.
+The package's docstring has the table of them. An unknown code is never taken as harmless: what is not known to be
+retriable stops. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -116,23 +115,26 @@ CONFIGURATION = {
 
 TOKEN = "Failed to acquire SASL OAUTHBEARER token"
 TOKEN_DENIED = ("invalid_", "unauthorized", "access_denied", "unsupported_", "forbidden")
-"""Words of a provider that will not give a token (RFC 6749, section 5.2); anything else may pass."""
+"""Words of a provider that refuses to give a token (RFC 6749, section 5.2). Any other failure may pass."""
 TOKEN_SHOWN = "SASL OAUTHBEARER"
 TOKEN_REFUSED = "invalid_token"
 TOKEN_OUTLIVED = ("not valid in current SASL state", TOKEN_REFUSED)
-"""Words of a broker about a token whose life was over, or nearly: it takes no second authentication within a second."""
+"""Words of a broker about a token that has expired or nearly: it allows no second authentication within a second."""
 LOCAL = "Local: "
-"""In front of what the client found, not a broker: a connection that broke while it said who we are, or a request on
-one that was refused. Why it was refused is reported besides."""
+"""Begins the words of an error that the client found, not a broker.
+
+A connection broke during authentication, or a request was made on a connection that had been refused. The reason of the
+refusal comes in another report.
+"""
 OLD_TOKEN = "None, if it passes; else let tokens live for longer, and see that the listener wants SASL."
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What was being done when Kafka reported an error: the words of the message.
+    """The operation during which Kafka reported an error; it gives the error's message its words.
 
-    `what` continues "could not": for example "read". `principal` is who the brokers see. `explain` may know more about
-    a connection that failed; it is given librdkafka's words.
+    what: continues "could not", for example "read". right: the right that it needs. principal: who the brokers see.
+    explain: may tell more about a connection that failed; it is given librdkafka's words.
     """
 
     what: str
@@ -154,7 +156,7 @@ class Operation:
 
 
 def kafka_error(caught: object) -> KafkaError | None:
-    """The `KafkaError` in what was caught: itself, or the argument of a `KafkaException`; else None."""
+    """The `KafkaError` that was caught: itself, or the argument of a `KafkaException`; else None."""
     if isinstance(caught, KafkaError):
         return caught
     if isinstance(caught, KafkaException) and caught.args and isinstance(caught.args[0], KafkaError):
@@ -163,9 +165,9 @@ def kafka_error(caught: object) -> KafkaError | None:
 
 
 def fault(caught: object, operation: Operation) -> StreamLearnerError:
-    """The error to raise for a `KafkaError`, a `KafkaException`, or what a client raised in their place.
+    """The error to raise for a `KafkaError`, a `KafkaException`, or anything else that a client raised.
 
-    librdkafka's fatal errors of a group or of a publisher mean that a twin took over: Fenced.
+    A fatal error of a group member or a publisher means that another process took its place: Fenced.
     """
     error = kafka_error(caught)
     if error is None:
@@ -175,7 +177,7 @@ def fault(caught: object, operation: Operation) -> StreamLearnerError:
 
 
 def _certain(error: KafkaError, operation: Operation, text: str) -> StreamLearnerError | None:
-    """The error for a code that says by itself what happens next."""
+    """The error for a code that says by itself what happens next; None for any other."""
     code = error.code()
     if code in RIGHTS:
         return _not_authorised(code, operation, text)
@@ -204,9 +206,9 @@ def _certain(error: KafkaError, operation: Operation, text: str) -> StreamLearne
 
 
 def refuses_certificate(error: KafkaError) -> bool:
-    """Whether an error is about certificates or versions of TLS, and not a connection that merely broke.
+    """Whether an error is about certificates or versions of TLS, and not only about a broken connection.
 
-    Under TLS 1.3 a broker refuses a certificate when the handshake is over: for librdkafka the connection broke then.
+    Under TLS 1.3 a broker refuses a certificate after the handshake; librdkafka reports that as a broken connection.
     """
     text = error.str().lower()
     if error.code() == E._TRANSPORT:
@@ -216,7 +218,10 @@ def refuses_certificate(error: KafkaError) -> bool:
 
 
 def _refused_credentials(error: KafkaError, operation: Operation, text: str) -> StreamLearnerError:
-    """AuthenticationFailed, with who was refused and why; a provider of tokens that only does not answer will again."""
+    """AuthenticationFailed, with who was refused and why; BrokerUnreachable if it may pass by itself.
+
+    For example, a provider of tokens may not answer now.
+    """
     words = error.str()
     if TOKEN in words and not any(word in words for word in TOKEN_DENIED):
         return BrokerUnreachable(
@@ -233,7 +238,10 @@ def _refused_credentials(error: KafkaError, operation: Operation, text: str) -> 
 
 
 def _fatal(error: KafkaError, operation: Operation, text: str) -> StreamLearnerError:
-    """A client's own final state, whose cause is only in its words. For a member or publisher mostly a twin."""
+    """The error for a client that has failed for good.
+
+    The cause is only in its words; mostly another process took over.
+    """
     if "authorization failed" in error.str().lower():
         return NotAuthorised(f"{text}; {operation.principal} lacks the right: {operation.right or operation.what}")
     if operation.group or operation.transactional_id or "fenced" in error.str().lower():
@@ -242,7 +250,10 @@ def _fatal(error: KafkaError, operation: Operation, text: str) -> StreamLearnerE
 
 
 def _not_authorised(code: int, operation: Operation, text: str) -> NotAuthorised:
-    """An idempotent producer needs a right to write anything: the cluster refuses one that may write nothing."""
+    """NotAuthorised, with the right that is missing.
+
+    The cluster refuses an idempotent producer that may not write to any topic.
+    """
     kind = RIGHTS[code]
     if kind == "cluster" and operation.right == "Write":
         where = f"topic {operation.topic}" if operation.topic else "any of its topics"
@@ -259,9 +270,9 @@ def _by_retriability(error: KafkaError, text: str) -> StreamLearnerError:
 
 
 class Reports:
-    """What a client says beside its answers: the callback for errors of librdkafka.
+    """The callback for errors that librdkafka reports apart from the results of calls.
 
-    Wrong credentials show only here; the calls themselves say that nobody answered.
+    Wrong credentials are reported only here; the calls themselves say that no broker answered.
     """
 
     def __init__(self, operation: Operation) -> None:
@@ -270,7 +281,7 @@ class Reports:
         self._no_token: StreamLearnerError | None = None
 
     def __call__(self, error: KafkaError, operation: Operation | None = None) -> None:
-        """Take a report; those that pass by themselves are forgotten."""
+        """Keep a report, unless it may pass by itself."""
         if self._stop is not None:
             return
         found = fault(error, operation or self._operation)
@@ -280,18 +291,18 @@ class Reports:
             self._no_token = found
 
     def take(self) -> StreamLearnerError | None:
-        """A report that a person must see to, once; None if there is none."""
+        """A report that needs a person, once; None if there is none."""
         stop, self._stop = self._stop, None
         return stop
 
     def at_last(self, found: StreamLearnerError) -> StreamLearnerError:
-        """As `instead_of`, when no more attempts are made: a token that was refused to the end is not just too old."""
+        """As `instead_of`, after the last attempt: a token that is still refused then is not merely too old."""
         cause = self.instead_of(found)
         refused = isinstance(cause, BrokerUnreachable) and TOKEN_REFUSED in cause.message
         return AuthenticationFailed(cause.message) if refused else cause
 
     def instead_of(self, found: StreamLearnerError) -> StreamLearnerError:
-        """The reported cause of an error that says only that nobody answered; else the error itself."""
+        """The reported cause, if `found` says only that no broker answered; else `found` itself."""
         if not isinstance(found, RetryLater):
             return found
         return self.take() or (self._no_token if isinstance(found, BrokerUnreachable) else None) or found

@@ -1,8 +1,8 @@
 """Membership in the consumer group that shares the partitions of both inputs; it reads no record.
 
-In: the two input topics. Out: which partition numbers this process has, and which it no longer has.
-This file must never fetch a record, never hand out a partition of one topic without its twin of the other, and
-never rejoin a group from which a twin has pushed it out.
+It tells which partition numbers this process has, and which it no longer has. This file must never fetch a record,
+never hand out a partition of one input without the partition of the same number of the other, and never rejoin a group
+after another process with the same instance id has taken its place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAVE_S = 3.0
 
 @dataclass(frozen=True)
 class Assigned:
-    """These partitions are ours from now on; none, where all were lost and none of them came back."""
+    """These partitions are ours from now on; an empty set if all were lost and none came back."""
 
     partitions: frozenset[int]
 
@@ -45,7 +45,7 @@ class Revoked:
 
 @dataclass(frozen=True)
 class Lost:
-    """These partitions were taken away without being asked back: we were silent for too long."""
+    """The group took these partitions away without asking, because this member was silent for too long."""
 
     partitions: frozenset[int]
 
@@ -55,7 +55,7 @@ Event = Assigned | Revoked | Lost
 
 @dataclass(frozen=True)
 class Committed:
-    """What the group has stored for a partition; offsets are None where it has nothing."""
+    """The offsets that the group has stored for a partition; None if it has stored none."""
 
     impressions_offset: int | None
     clicks_offset: int | None
@@ -65,9 +65,9 @@ class Committed:
 class Membership:
     """One member of the group; used by one thread, which must call `poll` at least every `max.poll.interval.ms`.
 
-    With an `instance_id` the member is static: it can stop and come back within `session.timeout.ms` and find its
-    partitions unmoved. A rebalance takes all partitions away and gives most of them back; those are not reported, so
-    that work on them goes on. If nothing is given back within the session time-out, everything is reported as revoked.
+    With an `instance_id` the member is static: it can stop, come back within `session.timeout.ms`, and still has its
+    partitions. A rebalance takes all partitions away and gives most of them back. Those that come back are not
+    reported, so that work on them goes on. If none comes back within the session time-out, all are reported as revoked.
     """
 
     def __init__(
@@ -120,18 +120,18 @@ class Membership:
         )
 
     def _join_anew(self) -> None:
-        """Leave and join with the credentials that are on disk now: to the partitions it is one more rebalance."""
+        """Leave, and join with the credentials that are on disk now. For the partitions this is a rebalance."""
         self._consumer.close()
         self._in_doubt_since_s = self._clock_s()
         self._given = self._failure = None
         self._join()
 
     def poll(self, timeout_s: float = 0.0) -> list[Event]:
-        """What has changed since the last call, in order; waits at most so long.
+        """The changes since the last call, in order. Waits at most `timeout_s` for one.
 
-        Raises Fenced when a twin with the same instance id has taken our place (final), PartitionCountsDiffer and
-        AssignmentRefused for an assignment that parts pairs, TopicMissing, NotAuthorised, AuthenticationFailed,
-        BrokerUnreachable (the client goes on connecting by itself: poll again).
+        Raises Fenced if another process with the same instance id has taken our place (final), PartitionCountsDiffer
+        and AssignmentRefused for an assignment with a partition of only one input, TopicMissing, NotAuthorised,
+        AuthenticationFailed, BrokerUnreachable (the client goes on connecting by itself: poll again).
         """
         if self._final is None and self._settings.credentials_version() != self._credentials:
             self._join_anew()
@@ -148,7 +148,10 @@ class Membership:
         return events
 
     def _raise_failure(self) -> None:
-        """Raise what was reported since the last call. Being fenced is reported once, and remembered."""
+        """Raise what was reported since the last call.
+
+        Fenced is raised at every call: librdkafka reports it only once.
+        """
         failure, self._failure = self._failure, None
         if isinstance(failure, Fenced):
             self._final = failure
@@ -158,7 +161,7 @@ class Membership:
             raise failure
 
     def _take_assignment(self) -> None:
-        """Turn an assignment into events, or give up waiting for one."""
+        """Turn an assignment into events, or stop waiting for one."""
         if self._given is not None:
             now = self._whole_pairs(self._given)
             self._given = self._in_doubt_since_s = None
@@ -176,7 +179,7 @@ class Membership:
         self._was_lost = False
 
     def _whole_pairs(self, given: list[TopicPartition]) -> frozenset[int]:
-        """The partition numbers of an assignment, checked."""
+        """The partition numbers of an assignment. Raises an error unless each is given of both inputs."""
         counts = self._partition_counts()
         if counts[self.impressions] != counts[self.clicks]:
             raise PartitionCountsDiffer(
@@ -202,14 +205,14 @@ class Membership:
         return counts
 
     def _check_topics(self) -> None:
-        """librdkafka says that a topic is missing: believe it only if the brokers say so now."""
+        """librdkafka reported a missing topic: keep the error only if the brokers say so now."""
         try:
             self._partition_counts()
         except StreamLearnerError as error:
             self._failure = self._failure or error
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Take the partitions with a position, so that none is looked up, and pause them, so that none is read."""
+        """Assign the partitions with a position, so that none is looked up, and pause them, so that nothing is read."""
         held = [TopicPartition(p.topic, p.partition, 0) for p in partitions]
         consumer.assign(held)
         consumer.pause(held)
@@ -228,7 +231,7 @@ class Membership:
             self._events.append(Lost(lost))
 
     def _on_message(self, message: Message) -> None:
-        """Nothing is read here, so what comes is an error."""
+        """Take an error. No record comes: nothing is read here."""
         error = message.error()
         if error is None:
             return
@@ -237,16 +240,16 @@ class Membership:
         self._on_error(error)
 
     def _on_error(self, error: KafkaError) -> None:
-        # Offset 0 may be trimmed: a fetch that went out before the pause took hold then fails, and nobody wants it.
+        # A fetch that was sent before the pause may fail because offset 0 is trimmed; nobody wants its records.
         harmless = MISSING | UNREACHABLE | TRIMMED | {KafkaError._MAX_POLL_EXCEEDED}
         all_down = error.code() == KafkaError._ALL_BROKERS_DOWN
         if all_down or error.code() not in harmless or refuses_certificate(error):
             self._failure = self._failure or fault(error, self._operation)
 
     def commit(self, partition: int, impressions_offset: int, clicks_offset: int, metadata: str = "") -> None:
-        """Store both offsets for the group, with a note of at most 4,096 bytes, without waiting for it.
+        """Store both offsets for the group, with `metadata` of at most 4,096 bytes, without waiting.
 
-        A hint for lag displays and for the next owner: failures are counted in `commit_errors` and logged.
+        They are a hint for displays of lag and for the next owner. Failures are counted in `commit_errors` and logged.
         """
         offsets = [
             TopicPartition(self.impressions, partition, impressions_offset, metadata),
@@ -265,14 +268,17 @@ class Membership:
             self._commits_fail = False
 
     def _commit_failed(self, text: str) -> None:
-        """Counted each time, said the first time in a row."""
+        """Count a failure, and log the first of several in a row."""
         self.commit_errors += 1
         if not self._commits_fail:
             log.info("offsets of group %s were not stored: %s", self._operation.group, text)
         self._commits_fail = True
 
     def committed(self, partition: int, timeout_s: float = QUERY_TIMEOUT_S) -> Committed:
-        """What the group has stored for a partition. Raises BrokerUnreachable, RetryLater, NotAuthorised."""
+        """Ask for the offsets that the group has stored for a partition.
+
+        Raises BrokerUnreachable, RetryLater, NotAuthorised.
+        """
         asked = [TopicPartition(self.impressions, partition), TopicPartition(self.clicks, partition)]
         try:
             found = self._consumer.committed(asked, timeout=timeout_s)
@@ -283,10 +289,10 @@ class Membership:
         return Committed(offsets[self.impressions], offsets[self.clicks], metadata)
 
     def leave(self, timeout_s: float = LEAVE_S) -> None:
-        """Leave the group at once, also as a static member; `close` is all that is left to do.
+        """Leave the group at once, also as a static member. Only `close` may be called afterwards.
 
-        A client that closes sends no word for a static member. One that unsubscribes does. Waits for the group to say
-        that it is gone, at most so long: where brokers are away, its partitions move when the session ends.
+        A static member that closes does not tell the group; one that unsubscribes does. Waits at most `timeout_s` until
+        the group has no such member. If brokers are away, its partitions move when the session ends.
         """
         if not self._static:
             return
@@ -301,13 +307,13 @@ class Membership:
         log.warning("no answer from group %s: the partitions move when the session ends", self._operation.group)
 
     def _is_listed(self, admin: AdminClient, timeout_s: float) -> bool:
-        """Whether the group has a member with our instance id, as the brokers say."""
+        """Whether the brokers list a member of the group with our instance id."""
         groups = admin.describe_consumer_groups([self._settings.group], request_timeout=timeout_s)
         members = answered(groups[self._settings.group], timeout_s).members
         return any(member.group_instance_id == self._static["group__instance__id"] for member in members)
 
     def close(self) -> None:
-        """Leave; a static member only falls silent, and keeps its partitions for the session time-out."""
+        """Leave the group. A static member only falls silent, and keeps its partitions for the session time-out."""
         self._consumer.close()
 
     def __enter__(self) -> Membership:

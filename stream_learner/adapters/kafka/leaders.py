@@ -1,14 +1,12 @@
 """Which partitions an admin client knows a leader of, so that offsets are asked only of those.
 
-In: topics and partitions, an admin client. Out: reasons not to ask about some of them now.
-This file must never leave a description unawaited: see below.
-
-`list_offsets` of librdkafka (2.16) looks leaders up in the client's metadata cache, in the calling thread. Where one is
-missing, it registers its request to be resumed at the next change of the cache, gives up the lock, and goes on using
+`list_offsets` of librdkafka (2.16) looks leaders up in the client's metadata cache, in the calling thread. If one is
+missing, it registers its request to be resumed at the next change of the cache, releases the lock, and goes on using
 the request. If the cache changes in that moment, the client's own thread resumes the request, answers and frees it; the
-process then ends with a segmentation fault or a double free. A description of topics that is on its way is such a
-change. Therefore this module first has the brokers describe topics that are new or stale, waits until the answer is in
-the cache, and lets nobody ask about a partition without a leader.
+process then ends with a segmentation fault or a double free. The answer to a description of topics is such a change.
+
+Therefore this module first has the brokers describe topics that are new or stale, waits until the answer is in the
+cache, and lets nobody ask about a partition without a leader. It must never leave a description unawaited.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from stream_learner.adapters.kafka.clients import PendingAnswers, answered
 from stream_learner.adapters.kafka.faults import MISSING, UNREACHABLE, kafka_error
 
 STALE_TIMEOUT_S = 1.0
-"""How long to wait for a description where an older one will do. It is given by the controller alone, which may be the
+"""How long to wait for a description if an older one will do. Only the controller describes topics, and it may be the
 broker that has just gone, while other leaders still answer."""
 UNKNOWN_LEADER = MISSING | {
     KafkaError._NOENT,
@@ -47,33 +45,33 @@ class Leaders:
         self._led: dict[str, frozenset[int]] = {}
         self._stale: set[str] = set()
 
-    def missing(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, KafkaException]:
-        """The places not to ask about now, each with the reason.
+    def missing(self, partitions: Collection[TopicAndPartition]) -> dict[TopicAndPartition, KafkaException]:
+        """The partitions not to ask about now, each with the reason.
 
-        A topic that is new or stale is described first. Where nobody describes a stale one in time, what was known
-        before holds.
+        A topic that is new or stale is described first. If no broker describes a stale topic in time, its leaders are
+        taken to be those known before.
         """
-        topics = sorted({topic for topic, _ in places})
+        topics = sorted({topic for topic, _ in partitions})
         reasons = self._describe([topic for topic in topics if topic not in self._led or topic in self._stale])
         return {
             (topic, partition): reasons.get(topic) or _no_leader()
-            for topic, partition in places
+            for topic, partition in partitions
             if partition not in self._led.get(topic, ())
         }
 
-    def failed(self, place: TopicAndPartition, reason: KafkaException | None = None) -> None:
-        """A question about a place got no answer: its topic is described anew before the next.
+    def failed(self, failed: TopicAndPartition, reason: KafkaException | None = None) -> None:
+        """Record that a question about a partition failed: its topic is described before the next question.
 
-        Where the reason is that the client knew no leader, nobody asks about the place before that is answered.
+        If the reason is that the client knew no leader, nobody asks about the partition before that description.
         """
-        topic, partition = place
+        topic, partition = failed
         led = self._led.get(topic)
         if led is not None and reason is not None and _code(reason) in UNKNOWN_LEADER:
             self._led[topic] = led - {partition}
         self._stale.add(topic)
 
     def _describe(self, topics: list[str]) -> dict[str, KafkaException]:
-        """Have topics described; the errors for those that were not, by topic."""
+        """Have topics described. Returns the errors for those that were not, by topic."""
         if not topics:
             return {}
         all_known = all(topic in self._led for topic in topics)

@@ -1,14 +1,18 @@
 """A lease: at most one member of a consumer group holds it at a time; it reads no record.
 
-In: a group, a topic of one partition. Out: whether this process holds the lease, and whether another one does.
-This file must never fetch a record, commit an offset, or be what correctness hangs on: a holder that was stopped
-learns of it late, and what it then writes must be refused for another reason.
+This file must never fetch a record or commit an offset. Correctness must not depend on it: a holder that was stopped
+learns late that it has lost the lease, so what it then writes must be refused for another reason.
 
-The lease is the assignment of the topic's one partition by the sticky assignor, which leaves it where it is when a
-member joins. It ends when the holder closes; when no heartbeat of its was answered for `timeout_ms`, by the brokers'
-clock for the others, by librdkafka's own for the holder, who so learns of it when no broker can be reached; and when
-the holder did not poll for `max.poll.interval.ms`. A lease without a holder goes to the member whose id comes first;
-an id begins with the client's, so that names which come first in the alphabet are preferred.
+The lease is the assignment of a topic's one partition. The sticky assignor leaves it where it is when a member joins.
+The lease ends when
+
+- the holder closes;
+- no heartbeat of the holder was answered for `timeout_ms`. The others learn it by the brokers' clock, the holder by
+  librdkafka's own clock, even if no broker can be reached;
+- the holder did not poll for `max.poll.interval.ms`.
+
+A lease without a holder goes to the member whose id comes first in the alphabet. An id begins with the client's name,
+so that a name can be preferred.
 """
 
 from __future__ import annotations
@@ -30,17 +34,17 @@ from stream_learner.errors import ConfigError, Fenced, StreamLearnerError
 
 HEARTBEAT_MS = 500
 MAX_SILENCE_MS = 60_000
-"""A holder that does not poll for so long is taken for hung, as by the liveness probe."""
+"""A holder that does not poll for this time counts as hung, as it does for the liveness probe."""
 ASK_TIMEOUT_S = 5.0
 HARMLESS = MISSING | UNREACHABLE | TRIMMED | LATER | {KafkaError._MAX_POLL_EXCEEDED}
-"""What passes by itself: the client goes on joining. A topic that is missing is asked about before, and again."""
+"""Errors that pass by themselves: the client goes on joining. Whether the topic exists is checked elsewhere."""
 
 
 class Lease:
     """One candidate for a lease, or its holder; used by one thread, which calls `poll` again and again.
 
-    `held` and `elsewhere` are what the group last said; both are False while it has not answered, or may have taken
-    the lease away.
+    `held`: the group last said that we have the lease. `elsewhere`: it said that another member has it. Both are False
+    while the group has not answered, or may have taken the lease away.
     """
 
     def __init__(
@@ -52,12 +56,12 @@ class Lease:
         name: str,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """settings: with the lease's group. topic: of one partition. name: comes first in this member's id."""
+        """settings: with the lease's group. topic: it has one partition. name: this member's id begins with it."""
         self.topic = topic
         self.held = False
         self.elsewhere = False
         self.silent_s = 0.0
-        """How long the holder had not polled when the lease ended, or may have ended, for that; 0 if it did not."""
+        """If the lease ended, or may have ended, because the holder did not poll: for how long it had not; else 0."""
         self._settings = settings
         self._timeout_ms = timeout_ms
         self._name = name
@@ -91,7 +95,7 @@ class Lease:
         )
 
     def poll(self) -> None:
-        """Bring `held` and `elsewhere` up to date; never waits.
+        """Bring `held` and `elsewhere` up to date. Never waits.
 
         Raises ConfigError where the brokers do not allow the time-out, NotAuthorised, AuthenticationFailed,
         AssignmentRefused where others than this program are in the group.
@@ -111,12 +115,14 @@ class Lease:
             raise failure
 
     def awake(self) -> None:
-        """Say that the time since the last poll was spent waiting for brokers: whoever waits does not sleep."""
+        """Say that the time since the last poll was spent waiting for brokers, so it does not count as silence."""
         self._polled_s = self._clock_s()
 
     def _note_silence(self) -> None:
-        """A long gap between two polls may have ended the lease, whose time runs from the heartbeat before it; whether
-        it has is told later."""
+        """Remember a long gap between two polls: it may have ended the lease, and the group tells so later.
+
+        The time of the lease runs from the last heartbeat before the gap, so half of the time-out counts as long.
+        """
         now_s = self._clock_s()
         gap_s, self._polled_s = now_s - self._polled_s, now_s
         if self.held and 2 * gap_s * 1000 > self._timeout_ms:
@@ -125,13 +131,13 @@ class Lease:
             self._slept_s = None
 
     def _join_anew(self) -> None:
-        """With the credentials that are on disk now: the lease is given up first, and may go to another."""
+        """Give up the lease, and join with the credentials that are on disk now. Another member may get the lease."""
         self._consumer.close()
         self.held = self.elsewhere = False
         self._join()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """With a position, so that none is looked up, and paused, so that nothing is read."""
+        """Assign the partition with a position, so that none is looked up, and pause it, so that nothing is read."""
         given = [TopicPartition(p.topic, p.partition, 0) for p in partitions]
         consumer.incremental_assign(given)
         if given:
@@ -154,7 +160,7 @@ class Lease:
         self._slept_s = None
 
     def _on_message(self, message: Message) -> None:
-        """Nothing is read here, so what comes is an error."""
+        """Take an error. No record comes: nothing is read here."""
         error = message.error()
         if error is not None:
             self._on_error(error)
@@ -172,7 +178,7 @@ class Lease:
         self._failure = self._failure or found
 
     def close(self) -> None:
-        """Leave the group: a candidate that waits has the lease within a heartbeat."""
+        """Leave the group. A candidate that waits gets the lease within a heartbeat."""
         self._consumer.close()
         self.held = self.elsewhere = False
 
@@ -184,7 +190,7 @@ class Lease:
 
 
 def holder_of(settings: KafkaSettings, topic: str) -> str:
-    """Who holds a lease now, as "client id at address"; "" where nobody does, or the brokers do not tell in time."""
+    """The holder of a lease, as "client id at address"; "" if nobody holds it, or the brokers do not tell in time."""
     try:
         admin = new_client(AdminClient, settings.admin())
         answer = admin.describe_consumer_groups([settings.group], request_timeout=ASK_TIMEOUT_S)[settings.group]
@@ -192,6 +198,6 @@ def holder_of(settings: KafkaSettings, topic: str) -> str:
     except (KafkaException, NoAnswerInTime, ConfigError):
         return ""
     for member in members:
-        if any(place.topic == topic for place in (member.assignment.topic_partitions if member.assignment else ())):
+        if any(held.topic == topic for held in (member.assignment.topic_partitions if member.assignment else ())):
             return f"{member.client_id} at {member.host.lstrip('/')}"
     return ""

@@ -1,13 +1,14 @@
-"""The broker inside librdkafka: for the demo and for unit tests, nothing else.
+"""The broker inside librdkafka, for the demo and for unit tests only.
 
-In: names of topics and numbers of partitions. Out: a bootstrap address on the loopback interface that any client
-on this machine can use for as long as the `with` block lasts.
-This file must never be used where exactly-once, replay, compaction, retention or speed are tested or claimed.
+It listens on the loopback interface. This file must never be used where exactly-once, replay, compaction, retention or
+speed are tested or claimed. The mock broker
 
-What it does not do: it keeps about 5 MiB a partition and silently drops older batches; it hides nothing from
-`read_committed` readers, fences nobody and stores no offsets sent in a transaction; it has no compaction, retention
-or topic settings, no topic ids, and does not answer the AdminClient's topic calls (`Admin` knows that); a rebalance
-takes `session.timeout.ms` - 1 s, so set that to 3-6 s; batches of a single record are slow, so linger at least 5 ms.
+- keeps about 5 MiB of a partition, and drops older batches silently;
+- hides nothing from `read_committed` readers, fences nobody, stores no offsets sent in a transaction;
+- has no compaction, no retention, no topic settings, no topic ids;
+- does not answer the admin client's calls for topics (`Admin` knows that);
+- takes `session.timeout.ms` - 1 s for a rebalance, so set that to 3-6 s;
+- is slow with batches of one record, so set a linger of at least 5 ms.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _library() -> ctypes.CDLL:
 class EmbeddedBroker:
     """A mock cluster of one broker, with the given topics (name to number of partitions).
 
-    Use as a context manager; `bootstrap` is valid inside. Raises RuntimeError when librdkafka refuses.
+    Use as a context manager; `bootstrap` is the address inside of it. Raises RuntimeError if librdkafka refuses.
     """
 
     def __init__(self, topics: Mapping[str, int] | None = None) -> None:
@@ -77,7 +78,7 @@ class EmbeddedBroker:
         self._cluster = self._client = None
 
     def _make_client(self) -> int:
-        """A client that only carries the cluster; it connects to nothing."""
+        """Make a client that owns the mock cluster and connects to nothing."""
         text = ctypes.create_string_buffer(_ERROR_TEXT_BYTES)
         conf = self._lib.rd_kafka_conf_new()
         for name, value in ((b"client.id", b"embedded-broker"), (b"log_level", b"0")):
@@ -89,7 +90,7 @@ class EmbeddedBroker:
         return int(client)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic of so many partitions, each led by the one broker."""
+        """Make a topic; the one broker leads all partitions."""
         self._check(self._lib.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1), name)
 
     def _check(self, code: int, what: str) -> None:

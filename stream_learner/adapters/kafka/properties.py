@@ -1,8 +1,4 @@
-"""librdkafka's properties, sorted by who may set them and whom they concern.
-
-In: nothing. Out: tables of names.
-This file must never hold a property in two tables that contradict each other, and holds no code.
-"""
+"""librdkafka's properties: who may set which, and which clients they concern."""
 
 from __future__ import annotations
 
@@ -148,7 +144,7 @@ COMMON = frozenset(
         "log_level",
     ]
 )
-"""Properties of every client that are in wide use; only for suggestions."""
+"""Widely used properties of every client; needed only to suggest the nearest name."""
 
 ALIASES = {"metadata.broker.list": "bootstrap.servers", "request.required.acks": "acks"}
-"""Second names, and the ones used here."""
+"""Second names of properties, and the names used here."""

@@ -1,12 +1,11 @@
-"""Publishes records of several partitions as one transaction.
+"""Publishes records of several partitions as one transaction: `read_committed` readers see all of them, or none.
 
-In: records for topics and partitions. Out: all of them visible to `read_committed` readers, or none.
-This file must never begin a transaction while the outcome of the one before is unknown, and never take over
-silently from a twin: a fenced publisher stays fenced.
+While brokers are away, a commit or an abort has no outcome. The call then stays open: every later `publish` repeats it
+for a moment, so that the caller is never held up for long. Once it is answered, the publisher is `outdated`: only the
+topic tells what has become visible.
 
-While brokers are away, a commit or an abort has no outcome. The call then stays open: every later `publish` takes it up
-again for a moment, so that whoever publishes is never held up for long. Once it is answered, the publisher is
-`outdated`: only the topic says what has become visible.
+This file must never begin a transaction while the outcome of the one before is unknown. A publisher that was fenced
+stays fenced: it never takes over from another process silently.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from stream_learner.errors import Fenced, RetryLater, Stop, StreamLearnerError
 
 PAUSE_S = 0.01
 OUTCOME_S = 10.0
-"""How long a publication waits for the outcome of its transaction."""
+"""How long `publish` waits for the outcome of its transaction."""
 AGAIN_S = 1.0
-"""How long a later one waits for an outcome that did not come in time."""
+"""How long a later `publish` waits for an outcome that did not come in time."""
 CALL_TIMEOUT_S = 10.0
 CONNECT_S = 1.0
 TRANSACTION_TIMEOUT_MS = "60000"
@@ -47,9 +46,9 @@ class Record(NamedTuple):
 class TransactionalPublisher:
     """The one producer with this transactional id; used by one thread.
 
-    Call `init` once before the first `publish`. After Fenced it is of no use: another process has initialised
-    the same id, or a transaction outlived `transaction.timeout.ms`. Whoever wants to go on, as when it is `outdated`,
-    makes a new publisher, calls `init` and reads what was published last, before it publishes again.
+    Call `init` once before the first `publish`. After Fenced it is of no use: another process has initialised the same
+    id, or a transaction outlived `transaction.timeout.ms`. To go on then, or when it is `outdated`, make a new
+    publisher, call `init`, and read what was published last before you publish again.
     """
 
     def __init__(
@@ -71,11 +70,11 @@ class TransactionalPublisher:
         self._not_before_s = 0.0
         self._lost: StreamLearnerError | None = None
         self._open: tuple[Callable[..., Any], str] | None = None
-        """The commit or the abort that has no outcome yet."""
+        """The commit or abort that has no outcome yet: the call, and the words for it."""
         self._was_open = False
         self._begun_s = 0.0
         self._topic = ""
-        """Where the transaction's last record goes; "" outside of one."""
+        """The topic of the transaction's last record; "" outside of a transaction."""
         self._reports = Reports(self._operation("publish"))
         self._refused: KafkaError | None = None
         self._offsets: dict[tuple[str, int], int] = {}
@@ -90,13 +89,14 @@ class TransactionalPublisher:
 
     @property
     def outdated(self) -> bool:
-        """Whether to go on with another publisher of the same id: the credentials have changed on disk, or there was a
-        transaction without an outcome, which it has now.
+        """Whether to go on with a new publisher of the same id.
+
+        It is so when the credentials have changed on disk, or after a transaction whose outcome came late.
         """
         return self._was_open or self._settings.credentials_version() != self._credentials
 
     def init(self, timeout_s: float = OUTCOME_S) -> None:
-        """Fence every earlier publisher of this id and end its open transaction; nothing where that is done already.
+        """Fence every earlier publisher of this id and end its open transaction. Does nothing if that is done already.
 
         Raises BrokerUnreachable or RetryLater (call again), NotAuthorised, AuthenticationFailed, ConfigError.
         """
@@ -110,18 +110,18 @@ class TransactionalPublisher:
         self._ready = True
 
     def _connect(self) -> None:
-        """Wait a moment for a connection: without one, librdkafka asks for the coordinator only every half second."""
+        """Wait a moment for a connection. Without one, librdkafka asks for the coordinator only every half second."""
         with suppress(KafkaException):
             self._producer.list_topics(timeout=CONNECT_S)
 
     def publish(
         self, records: Iterable[Record | tuple[str, int, bytes | None, bytes | None]]
     ) -> dict[tuple[str, int], int]:
-        """Publish all records in one transaction; per topic and partition, the offset of its last record.
+        """Publish all records in one transaction. Returns the offset of the last record of each topic and partition.
 
-        Raises Fenced; RetryLater or BrokerUnreachable when the transaction was aborted (publish again: nothing is
-        visible), or when its outcome is not known yet (publish again until it is `outdated`); Stop and its kinds when
-        the brokers refuse.
+        Raises Fenced; RetryLater or BrokerUnreachable if the transaction was aborted (publish again: nothing is
+        visible), or if its outcome is not known yet (publish again until it is `outdated`); other kinds of Stop if the
+        brokers refuse.
         """
         self._raise_lost()
         self._settle()
@@ -144,7 +144,7 @@ class TransactionalPublisher:
         return self._offsets
 
     def close(self) -> None:
-        """Give the client back. No transaction is open then, unless its outcome is unknown."""
+        """Close the client. No transaction stays open, unless its outcome is unknown."""
         try:
             self._producer.purge()
             self._producer.poll(0)
@@ -154,7 +154,7 @@ class TransactionalPublisher:
             log.debug("closing the publisher: %s", error)
 
     def _wait_for_turn(self) -> None:
-        """The coordinator still finishes the transaction before for some milliseconds; earlier it only says so."""
+        """Pause, since the coordinator needs some milliseconds to finish the transaction before."""
         wait_s = self._not_before_s - self._clock_s()
         if wait_s > 0:
             self._sleep(wait_s)
@@ -174,7 +174,7 @@ class TransactionalPublisher:
             except KafkaException as error:
                 reported = kafka_error(error)
                 if reported is not None and reported.code() == KafkaError._STATE:
-                    self._commit()  # fails: the transaction has, and only a commit is told why
+                    self._commit()  # raises: the transaction has failed, and only a commit is told why
                 raise self._found(error, "publish records") from error
 
     def _begin(self) -> None:
@@ -184,13 +184,13 @@ class TransactionalPublisher:
             raise again.error from again
 
     def _commit(self) -> None:
-        """Commit, again and again while the outcome is open: the broker takes a repeated commit for the first one."""
+        """Commit, again and again while the outcome is unknown: the broker takes a repeated commit as the first one."""
         self._end(self._producer.commit_transaction, "commit a transaction", OUTCOME_S)
         if self._refused is not None:
             raise fault(self._refused, self._operation("publish"))
 
     def _end(self, call: Callable[..., Any], what: str, timeout_s: float) -> None:
-        """Commit or abort; without an answer in time, the call stays open."""
+        """Commit or abort. If no answer comes in time, the call stays open."""
         self._open = (call, what)
         try:
             self._retry(call, what, timeout_s)
@@ -202,10 +202,11 @@ class TransactionalPublisher:
         self._open = None
 
     def _settle(self) -> None:
-        """Take up the call that has no outcome; what it did is for whoever reads the topic.
+        """Repeat the call that has no outcome. Only the topic tells what it did.
 
-        Raises BrokerUnreachable or RetryLater while there is none, and once when there is one; Fenced where a twin has
-        taken over. To be fenced after the transaction has outlived its time-out says nothing of a twin.
+        Raises BrokerUnreachable or RetryLater while there is no outcome, and once when there is one; Fenced if another
+        process has taken over. A publisher whose transaction has outlived its time-out is fenced by the brokers, which
+        does not mean that there is another process.
         """
         if self._open is None:
             return
@@ -222,7 +223,7 @@ class TransactionalPublisher:
 
     @property
     def _waits(self) -> bool:
-        """Whether there is a transaction without an outcome."""
+        """Whether a commit or abort has no outcome yet."""
         return self._open is not None
 
     @property
@@ -231,7 +232,7 @@ class TransactionalPublisher:
         return (self._clock_s() - self._begun_s) * 1000 > int(limit_ms)
 
     def _retry(self, call: Callable[..., Any], what: str, timeout_s: float) -> None:
-        """Call until there is an outcome. Raises _AgainError when the time is up."""
+        """Call until there is an outcome. Raises _AgainError if the time is up."""
         deadline_s = self._clock_s() + timeout_s
         while True:
             try:
@@ -243,7 +244,7 @@ class TransactionalPublisher:
                 self._sleep(0.02)
 
     def _call(self, call: Callable[[], Any], what: str) -> None:
-        """One call of the transaction API. Raises _AgainError when the same call may simply be repeated."""
+        """Make one call of the transaction API. Raises _AgainError if the same call may be repeated as it is."""
         self._raise_lost()
         try:
             call()
@@ -267,7 +268,7 @@ class TransactionalPublisher:
         return found
 
     def _abort(self, error: Exception) -> None:
-        """Leave nothing behind of a transaction that failed; what cannot be aborted ends this publisher."""
+        """Abort a transaction that failed. If that is impossible, this publisher is of no use any more."""
         if self._lost is not None:
             return
         try:
@@ -308,7 +309,7 @@ class TransactionalPublisher:
 
 
 class _AgainError(Exception):
-    """A call that had no outcome and may be repeated as it is."""
+    """A call had no outcome, and may be repeated as it is."""
 
     def __init__(self, error: StreamLearnerError) -> None:
         super().__init__(str(error))

@@ -1,8 +1,4 @@
-"""A batch of records as they came from one partition.
-
-In: lists of what librdkafka handed over. Out: the same as arrays and as one piece of bytes, made only when asked for.
-This file must never look into a value.
-"""
+"""A batch of records as they came from one partition, as lists and arrays. Values are not looked into."""
 
 from __future__ import annotations
 
@@ -16,16 +12,16 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 class RawBatch:
-    """Consecutive records of one partition, n >= 1, with whatever gaps the log has between their offsets.
+    """Consecutive records of one partition, n >= 1. The log may have gaps between their offsets.
 
     | field | |
     |---|---|
     | `offsets` | i64[n], ascending |
-    | `record_times_ms` | i64[n], the records' Kafka timestamps, epoch ms; -1 where there is none |
+    | `record_times_ms` | i64[n], the records' Kafka timestamps, epoch ms; -1 if it has none |
     | `values` | list of n `bytes`, or None for a null value |
     | `lengths` | i64[n], 0 for a null value |
-    | `is_null` | bool[n], or None when no value is null |
-    | `data`, `bounds` | the values back to back; i64[n+1], value i is `data[bounds[i]:bounds[i+1]]`; made when asked |
+    | `is_null` | bool[n], or None if no value is null |
+    | `data`, `bounds` | the values back to back; i64[n+1], value i is `data[bounds[i]:bounds[i+1]]`; made on demand |
     | `keys`, `headers` | lists of n, or None unless the reader was made with them |
     """
 
@@ -51,7 +47,7 @@ class RawBatch:
         *,
         lengths: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        """lengths: of the values, where they are known and no value is null."""
+        """lengths: of the values; given if they are known and no value is null."""
         self.offsets = offsets
         self.record_times_ms = record_times_ms
         self.values = values
@@ -76,14 +72,14 @@ class RawBatch:
 
     @property
     def bounds(self) -> npt.NDArray[np.int64]:
-        """Where each value begins and ends in `data`."""
+        """The offsets in `data` between which the values lie."""
         if self._bounds is None:
             self._bounds = np.zeros(len(self.values) + 1, np.int64)
             np.cumsum(self.lengths, out=self._bounds[1:])
         return self._bounds
 
     def part(self, first: int, end: int) -> RawBatch:
-        """Records `first` to `end`, the latter not included, at least one."""
+        """Records `first` to `end` (not included); at least one."""
         return RawBatch(
             self.offsets[first:end],
             self.record_times_ms[first:end],
@@ -100,7 +96,7 @@ class RawBatch:
 
 
 def joined(batches: Sequence[RawBatch]) -> RawBatch:
-    """Batches that follow each other as one, all of them with keys and headers or none."""
+    """Join batches that follow each other. Keys and headers must be in all of them or in none."""
     first = batches[0]
     if len(batches) == 1:
         return first
@@ -117,7 +113,7 @@ def joined(batches: Sequence[RawBatch]) -> RawBatch:
 
 
 def _lengths(values: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
-    """Length of each value, and a mask of the null ones if there is any."""
+    """The length of each value, and a mask of null values if there are any."""
     try:
         return np.fromiter(map(len, values), np.int64, len(values)), None  # type: ignore[arg-type]
     except TypeError:

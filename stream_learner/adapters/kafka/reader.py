@@ -1,8 +1,6 @@
 """Reads one partition, in order, from a given offset on, with a consumer of its own.
 
-In: a topic, a partition, an offset. Out: batches of raw records, and the position in the log they lead to.
-This file must never be used where a process reads many partitions of a topic at the same time: `reader_pool` does that
-with one consumer.
+Use it where a process reads few partitions; for many partitions of a topic `reader_pool` needs only one consumer.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from stream_learner.adapters.kafka.shared_reader import SharedReader
 
 
 class PartitionReader(SharedReader):
-    """A pool of one partition; used by one thread. Takes `buffer_bytes` of memory and a fetch from the broker."""
+    """A pool of one partition; used by one thread. Needs `buffer_bytes` of memory, and that of one fetch."""
 
     def __init__(
         self,

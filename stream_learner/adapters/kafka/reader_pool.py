@@ -1,19 +1,16 @@
 """Reads many partitions of one topic with one consumer.
 
-In: a topic; partitions, each with the offset to begin at. Out: a reader for each partition.
 This file must never hand one partition's records or errors to another, never skip a record silently, and never commit
-anything.
+anything. The package's docstring shows how partitions share the consumer.
 
-One queue of librdkafka's holds what was fetched, of all partitions mixed. Whoever reads takes from its head what it
-finds there, and what belongs to others is held for them. A partition that nobody reads would so fill the memory of
-all: when more is held than the pool may hold, the partitions with more than an equal share are *set aside*, that is
-taken out of the consumer's assignment, and put back, where they were fetched up to, once all but a quarter of
-their share is read.
+When more is held than the pool may hold, the partitions with more than an equal share are *set aside*: taken out of the
+consumer's assignment. Once all but a quarter of its share is read, a partition is put back, at the offset up to which
+it was fetched.
 
-Why not `pause` and `resume`: they leave what is outdated in the shared queue, and the first record after `resume` can
-take a second. `incremental_unassign` and `incremental_assign` are done when they return, and nothing of an earlier
-assignment comes after them (tried with 24,000 changes under 13 million records); the first record came after 4 ms in
-the median, and after 100 ms where another fetch was waiting for records.
+Why not `pause` and `resume`: they leave outdated records in the shared queue, and the first record after `resume` can
+take a second. `incremental_unassign` and `incremental_assign` take effect before they return, and no record of an
+earlier assignment comes after them (tried with 24,000 changes and 13 million records). The first record came after 4 ms
+in the median, and after 100 ms if another fetch was waiting for records.
 """
 
 from __future__ import annotations
@@ -37,21 +34,20 @@ READ_UNCOMMITTED = "read_uncommitted"
 DEFAULT_BUFFER_BYTES = 8 << 20
 MIN_BUFFER_BYTES = 1 << 20
 POLL_RECORDS, FEWEST_RECORDS = 2_000, 16
-"""How many records are taken from the common queue at once: as many as the memory has room for, between these."""
+"""Most and fewest records taken from the common queue at once; between them, as many as there is memory for."""
 EMPTY_S = 0.001
-"""So long a common queue that was found empty is taken to be: the partitions of a joiner are read one after another."""
+"""How long a common queue that was found empty counts as empty: a joiner reads its partitions one after another."""
 MESSAGE_BYTES = "1000000"
-"""librdkafka's own default of `message.max.bytes`; it takes no `fetch.max.bytes` below."""
+"""librdkafka's default of `message.max.bytes`; it refuses a smaller `fetch.max.bytes`."""
 MIN_FETCH_BYTES, MAX_FETCH_BYTES = 16 << 10, 4 << 20
 
 
 class ReaderPool:
-    """One consumer, outside any group, for the partitions of a topic that are open; used by one thread.
+    """One consumer, outside any group, for the open partitions of a topic; used by one thread.
 
-    Memory: about `buffer_bytes`, however many partitions are open, and one fetch from each broker. `partitions` is how
-    many there may be: the more, the less is fetched of each at a time. Under `read_committed` records of open and
-    aborted transactions are not seen. The consumer is made when the first partition is opened, and closed with the
-    last one.
+    Memory: about `buffer_bytes`, however many partitions are open, and one fetch from each broker. partitions: how many
+    there may be; the more, the less is fetched of each at a time. Under `read_committed` records of open and aborted
+    transactions are not seen. The consumer is made with the first open partition, and closed with the last one.
     """
 
     def __init__(
@@ -71,7 +67,7 @@ class ReaderPool:
         self.with_keys = with_keys
         self.with_headers = with_headers
         self.held_bytes = 0
-        """Memory of the records that are held until their partitions are read."""
+        """Bytes of the records that are held until their partitions are read."""
         buffer_bytes = max(buffer_bytes, MIN_BUFFER_BYTES)
         self._limit_bytes = buffer_bytes // 2
         self._properties = lambda: self._consumer_properties(isolation, buffer_bytes, partitions, name)
@@ -84,30 +80,30 @@ class ReaderPool:
         self._unreachable: KafkaError | None = None
         self._asked_s = 0.0
         self._empty_until_s = 0.0
-        self._place = re.compile(rf"{re.escape(topic)} \[(\d+)\]: ")
+        self._error_of_partition = re.compile(rf"{re.escape(topic)} \[(\d+)\]: ")
         self._errors: list[tuple[int, KafkaError]] = []
 
     def open(self, partition: int, offset: int) -> SharedReader:
-        """A reader of a partition that is not open, from this offset on.
+        """Open a partition that is not open, from this offset on.
 
-        Never blocks; a wrong offset, topic or right shows in `read`.
+        Never blocks. Errors of the offset, the topic or rights are raised by `read`.
         """
         return SharedReader(self, partition, offset)
 
     @property
     def set_aside(self) -> frozenset[int]:
-        """The partitions that run ahead, of which nothing is fetched now."""
+        """The partitions of which nothing is fetched now, because too much of them is held."""
         return frozenset(partition for partition, reader in self._readers.items() if not reader.assigned)
 
     @property
     def has_room(self) -> bool:
-        """Whether to take more from the queue than must be."""
+        """Whether there is memory for more records than the caller needs now."""
         return self.held_bytes < self._limit_bytes // 2
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer; there is one while a partition is open."""
-        assert self._consumer is not None  # a reader that was closed is not read
+        """The consumer. It exists while a partition is open."""
+        assert self._consumer is not None  # nobody reads a closed reader
         return self._consumer
 
     def _connect(self) -> None:
@@ -116,10 +112,10 @@ class ReaderPool:
         self._reported = self._unreachable = None
 
     def _consumer_properties(self, isolation: str, buffer_bytes: int, partitions: int, name: str) -> dict[str, Any]:
-        """Three quarters of the memory are for what is held at most, an eighth for librdkafka's queue, one for a fetch.
+        """Three quarters of the memory are for held records, an eighth for librdkafka's queue, an eighth for a fetch.
 
-        Of a partition an eighth of its share is fetched at a time: what is on its way when it is set aside is fetched
-        again.
+        A fetch takes at most an eighth of a partition's share: what is on its way when the partition is set aside is
+        fetched again later.
         """
         of_each = buffer_bytes // (16 * max(partitions, 1))
         defaults = {
@@ -139,7 +135,7 @@ class ReaderPool:
         return {**defaults, **ours}
 
     def renew_if_outdated(self) -> None:
-        """Go on at the positions with a consumer of the credentials that are on disk now."""
+        """If the credentials have changed, make a new consumer and go on at the positions."""
         if self.settings.credentials_version() == self._credentials:
             return
         self.consumer.close()
@@ -158,7 +154,7 @@ class ReaderPool:
         self._readers[reader.partition] = reader
 
     def remove(self, reader: SharedReader) -> None:
-        """Drop a partition and what is held of it, and the consumer after the last one."""
+        """Drop a partition and what is held of it; close the consumer with the last one."""
         if self._readers.get(reader.partition) is not reader:
             return
         del self._readers[reader.partition]
@@ -170,17 +166,17 @@ class ReaderPool:
         reader.forget(reader.position)
 
     def assign(self, readers: list[SharedReader]) -> None:
-        """Fetch these partitions, from where they were fetched up to on."""
-        places = [TopicPartition(self.topic, reader.partition, reader.fetched) for reader in readers]
+        """Fetch these partitions, each on from the offset up to which it was fetched."""
+        starts = [TopicPartition(self.topic, reader.partition, reader.fetched) for reader in readers]
         try:
-            self.consumer.incremental_assign(places)
+            self.consumer.incremental_assign(starts)
         except KafkaException as error:
             raise fault(error, self._operation) from error
         for reader in readers:
             reader.assigned = True
 
     def unassign(self, readers: list[SharedReader]) -> None:
-        """Fetch no more of these partitions; librdkafka drops what is in its queue of them."""
+        """Stop fetching these partitions. librdkafka drops their records from its queue."""
         fetching = [reader for reader in readers if reader.assigned]
         if not fetching:
             return
@@ -192,9 +188,9 @@ class ReaderPool:
             reader.assigned = False
 
     def poll(self, timeout_s: float) -> bool:
-        """Take what the common queue has and share it out; whether anything came. Waits only for the first.
+        """Take records from the common queue and give them to their readers. Returns whether anything came.
 
-        Without a wait it does nothing within `EMPTY_S` of finding the queue empty.
+        Waits only for the first record. Without a time-out it does nothing within `EMPTY_S` of an empty queue.
         """
         if timeout_s <= 0 and time.monotonic() < self._empty_until_s:
             return False
@@ -213,11 +209,11 @@ class ReaderPool:
         return came
 
     def _fitting(self, limit_bytes: int) -> int:
-        """How many records of the usual size fit below a limit."""
+        """How many records of mean size fit below a limit."""
         return min(max((limit_bytes - self.held_bytes) // self._mean_bytes, FEWEST_RECORDS), POLL_RECORDS)
 
     def _take(self, count: int, timeout_s: float) -> bool:
-        """Take so many messages from the common queue, at most; whether any came."""
+        """Take at most `count` messages from the common queue. Returns whether any came."""
         messages = self._consume(count, timeout_s)
         before_bytes = self.held_bytes
         for partition, run in groupby(messages, Message.partition):
@@ -235,8 +231,7 @@ class ReaderPool:
     def _share_out(self, partition: int | None, messages: list[Message]) -> None:
         """Give consecutive messages to the reader of their partition.
 
-        librdkafka looks for the group's coordinator even here, where it is of no use: rights on the group, which we
-        then do not need, are no matter.
+        Missing rights on the group are ignored: librdkafka looks for the group's coordinator even without need.
         """
         reader = self._readers.get(-1 if partition is None else partition)
         if reader is not None:
@@ -251,9 +246,9 @@ class ReaderPool:
                 self._reported = error
 
     def _set_aside(self) -> None:
-        """Fetch no more of the partitions of which more than their share is held.
+        """Stop fetching the partitions of which more than an equal share is held.
 
-        What is in the common queue of them would be fetched again: it is taken first, as far as memory goes.
+        Their records in the common queue would be fetched again, so they are taken first, as far as memory allows.
         """
         most_bytes = self._limit_bytes * 3 // 2
         while self.held_bytes < most_bytes and self._take(self._fitting(most_bytes), 0.0):
@@ -262,29 +257,30 @@ class ReaderPool:
         self.unassign([reader for reader in self._readers.values() if reader.held_bytes > share])
 
     def bring_back(self, reader: SharedReader) -> None:
-        """Fetch a partition that was set aside once most of what is held of it is read."""
+        """Fetch a partition that was set aside again, if most of what was held of it is read."""
         if not reader.assigned and reader.held_bytes <= self._limit_bytes // (4 * len(self._readers)):
             self.assign([reader])
 
     def dropped(self, size: int) -> None:
-        """So many bytes are no longer held."""
+        """Record that `size` bytes are no longer held."""
         self.held_bytes -= size
 
     @property
     def is_reported(self) -> bool:
-        """Whether there is something that concerns all partitions."""
+        """Whether there is an error that concerns all partitions."""
         return self._reported is not None or self._unreachable is not None
 
     def take_report(self) -> KafkaError | None:
-        """What concerns all partitions, once."""
+        """The error that concerns all partitions, once."""
         error = self._reported or self._unreachable
         self._reported = self._unreachable = None
         return error
 
     def ask_about_topic(self, reader: SharedReader) -> None:
-        """Ask why neither a record nor the end of a partition has come; seldom, however many are silent.
+        """Ask about the topic if neither a record nor the end of a partition has come.
 
-        librdkafka says nothing about a topic that we may not even describe.
+        librdkafka reports nothing about a topic that we may not describe. All partitions together ask at most once
+        every `SILENCE_S`.
         """
         now_s = time.monotonic()
         if now_s - self._asked_s < SILENCE_S:
@@ -298,13 +294,13 @@ class ReaderPool:
             raise fault(found.error, reader.operation)
 
     def _on_error(self, error: KafkaError) -> None:
-        """librdkafka's own reports, which come with no record. Single connections that break are not errors.
+        """Keep an error that librdkafka reports apart from records. A single broken connection is not an error.
 
-        Some are of one partition, which only their words tell: "topic [7]: ...".
+        Some errors concern one partition; only their words tell which: "topic [7]: ...".
         """
-        placed = self._place.match(error.str())
-        if placed is not None:
-            self._errors.append((int(placed[1]), error))
+        named = self._error_of_partition.match(error.str())
+        if named is not None:
+            self._errors.append((int(named[1]), error))
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable = error
         elif not isinstance(fault(error, self._operation), BrokerUnreachable):
@@ -312,10 +308,10 @@ class ReaderPool:
 
 
 class ReaderPools:
-    """Opens readers as `PartitionReader` would, but with one pool for each topic and isolation.
+    """Opens readers as `PartitionReader` does, but with one pool for each topic and isolation. Used by one thread.
 
-    buffer_bytes: the memory of a topic's pool; of others `DEFAULT_BUFFER_BYTES`. partitions: of each topic, about.
-    Used by one thread.
+    partitions: roughly how many each topic has. buffer_bytes: the memory of the pool of a topic; without an entry
+    `DEFAULT_BUFFER_BYTES`.
     """
 
     def __init__(self, partitions: int, buffer_bytes: Mapping[str, int] | None = None) -> None:
@@ -333,7 +329,7 @@ class ReaderPools:
         isolation: str = READ_COMMITTED,
         name: str = "reader",
     ) -> SharedReader:
-        """A reader of a partition that is not open, from this offset on."""
+        """Open a partition that is not open, from this offset on."""
         pool = self._pools.get((topic, isolation))
         if pool is None:
             pool = self._pools[topic, isolation] = ReaderPool(

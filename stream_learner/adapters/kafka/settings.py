@@ -1,7 +1,5 @@
-"""From the `kafka:` section to the properties of each kind of client.
+"""From the `kafka:` section to the properties of each kind of client, our own fixed properties included.
 
-In: any librdkafka property, by name; values may be kept in files and variables. Out: the dictionaries that consumers,
-producers and admin clients are made with, our own fixed properties included.
 This file must never print or log a secret, nor let a property through that breaks a protocol of this program.
 """
 
@@ -32,20 +30,20 @@ from stream_learner.errors import ConfigError
 
 DEFAULT_GROUP = "stream-learner"
 BATCH_BYTES = "1000000"
-"""librdkafka's own default of `batch.size`."""
+"""librdkafka's default of `batch.size`."""
 DEFAULTS = {"client.id": "stream-learner", "topic.metadata.propagation.max.ms": "5000"}
-"""What is not librdkafka's own default: a topic that does not exist is reported after 5 s, not 30."""
+"""Our defaults where librdkafka has others: a topic that does not exist is reported after 5 s, not 30."""
 
 
 class KafkaSettings:
     """The properties every client of a role shares; immutable.
 
-    `properties` are librdkafka's own, values as text, numbers or booleans, or references to a file or a variable,
-    which are read anew when the file has changed; `bootstrap.servers` is required. `group` is the consumer group's id,
-    which even readers outside the group must name.
+    properties: librdkafka's own; values are text, numbers or booleans, or references to a file or a variable. A file is
+    read again when it has changed. `bootstrap.servers` is required. group: the consumer group's id; even readers
+    outside the group must name one.
 
-    Raises ConfigError with one problem a property: those in `OURS`, those in `FIXED` with another value,
-    callbacks, and whatever librdkafka does not know or accept. Making one takes some milliseconds.
+    Raises ConfigError with one problem per property: those in `OURS`, those in `FIXED` with another value, callbacks,
+    and what librdkafka does not know or accept. Making an instance takes some milliseconds.
     """
 
     def __init__(self, properties: Mapping[str, Any], *, group: str = DEFAULT_GROUP) -> None:
@@ -67,7 +65,7 @@ class KafkaSettings:
         return self._credentials.values
 
     def credentials_version(self) -> int:
-        """Grows when a certificate, key or secret has changed on disk; a client made before should be made anew."""
+        """Rises when a certificate, key or secret has changed on disk. Clients made before should be made anew."""
         return self._credentials.version()
 
     @property
@@ -77,7 +75,7 @@ class KafkaSettings:
 
     @property
     def principal(self) -> str:
-        """Who the brokers see, as far as the settings tell: a user, an OAuth client, or a certificate's subject."""
+        """The name that the brokers see, if the settings tell it: a user, an OAuth client, a certificate's subject."""
         mechanism = (self.get("sasl.mechanism") or self.get("sasl.mechanisms")).upper()
         protocol = self.get("security.protocol").lower()
         if protocol.startswith("sasl") or not protocol:
@@ -88,24 +86,24 @@ class KafkaSettings:
         return subject.name if subject is not None else f"client {self.get('client.id')}"
 
     def operation(self, what: str, topic: str = "", partition: int = -1, **names: str) -> Operation:
-        """What a client of these settings is about to do, for errors; `names` are further fields of `Operation`."""
+        """An operation of a client with these settings, for errors. names: further fields of `Operation`."""
         who = {"principal": self.principal, "bootstrap": self.bootstrap}
         return Operation(what, topic, partition, **{**who, **names}, explain=self.explain)
 
     def explain(self, words: str = "") -> str:
-        """Why the brokers and we do not understand each other, "" if that cannot be told; takes up to some seconds."""
+        """Why the brokers and this client do not understand each other, "" if unknown. May take some seconds."""
         return diagnosis(self._properties, words)
 
     def with_group(self, group: str) -> KafkaSettings:
-        """The same properties for another consumer group."""
+        """A copy of these settings for another consumer group."""
         other = copy.copy(self)
         other.group = group
         return other
 
     def with_batches(self, limit_bytes: int | None) -> KafkaSettings:
-        """The same properties for producers whose batches are no larger: a topic's limit is one of batches of records.
+        """A copy of these settings whose producers send batches of at most `limit_bytes`; None sets no limit.
 
-        None sets no limit.
+        A topic limits the size of batches, not of records.
         """
         other = copy.copy(self)
         other._batch_bytes = limit_bytes
@@ -113,11 +111,11 @@ class KafkaSettings:
 
     @property
     def batch_bytes(self) -> int | None:
-        """The bound that `with_batches` has set, None without one."""
+        """The limit that `with_batches` has set; None without one."""
         return self._batch_bytes
 
     def get(self, name: str, default: str = "") -> str:
-        """A property as given, or our default, or the one given here."""
+        """A property: as given, else our default, else `default`."""
         return self._properties.get(name, DEFAULTS.get(name, default))
 
     def client_id(self, name: str) -> str:
@@ -144,7 +142,7 @@ class KafkaSettings:
         return {**DEFAULTS, **_without(not_for, self._properties), **ours}
 
     def _problems(self) -> list[str]:
-        """What is wrong by our own rules."""
+        """The properties that our own rules forbid, one line each."""
         problems = []
         if not self._properties.get("bootstrap.servers"):
             problems.append("kafka.bootstrap.servers: required, as host:port[,host:port]")
@@ -158,7 +156,7 @@ class KafkaSettings:
         return problems
 
     def _refused_by_library(self, values: Mapping[str, str]) -> list[str]:
-        """What librdkafka says about properties, asked with clients that connect to nothing."""
+        """The properties that librdkafka refuses, found out with clients that connect to nothing."""
         offline = {"bootstrap.servers": "", "log_level": "0"}
         try:
             Consumer({**self.consumer(), **_without(PRODUCER_ONLY, values), **offline}, logger=log).close()
@@ -168,7 +166,7 @@ class KafkaSettings:
             return [self._named(error, values)]
 
     def _named(self, error: Exception, values: Mapping[str, str]) -> str:
-        """librdkafka's refusal as a line that names the setting and holds no secret."""
+        """One line for librdkafka's refusal. It names the setting and holds no secret."""
         cause = error.args[0] if error.args else error
         text = (cause.str() if hasattr(cause, "str") else str(error)).strip()
         for name, value in values.items():
@@ -195,7 +193,7 @@ def _nearest(name: str) -> str:
 
 
 def _dotted(ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments as properties; callbacks keep their underscore, since it is a single one."""
+    """Keyword arguments as properties: `__` becomes a dot. Names of callbacks have a single underscore and keep it."""
     return {
         name.replace("__", "."): text_of(value) if isinstance(value, bool) else value for name, value in ours.items()
     }

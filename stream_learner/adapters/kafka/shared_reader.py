@@ -1,9 +1,6 @@
-"""One partition of those that a pool reads with one consumer: what is held of it, and how it is handed out.
+"""One partition of a pool: what is held of it, and how it is handed out.
 
-In: the messages that the pool has found for this partition. Out: batches of raw records in order, and the position in
-the log they lead to.
-This file must never skip a record silently, never hand out a record in front of an earlier one, and never look into
-one.
+This file must never skip a record silently, never hand out a record before an earlier one, and never look into one.
 """
 
 from __future__ import annotations
@@ -25,14 +22,14 @@ from stream_learner.errors import LogTrimmed, StreamLearnerError, TopicMissing
 RANGE_TIMEOUT_S = 5.0
 SILENCE_S = 3.0
 POLLS = 4
-"""So often one `read` looks into the common queue, at most, for records of its partition."""
+"""How often one `read` looks into the common queue, at most."""
 RECORD_BYTES = 100
-"""What a record that is held takes besides its value, about: an object of Python and its place in three columns."""
+"""About how many bytes a held record takes besides its value: a Python object, and an entry in three columns."""
 _TIME_OF_STAMP = itemgetter(1)
 
 
 class Reader(Protocol):
-    """Reads one partition in order; used by one thread. `SharedReader` says what the methods promise."""
+    """Reads one partition in order; used by one thread. `SharedReader` documents the methods."""
 
     topic: str
     partition: int
@@ -42,7 +39,7 @@ class Reader(Protocol):
         """The next offset."""
 
     def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
-        """At most so many records, or None when there is none."""
+        """At most `max_records` records, or None if there are none."""
 
     def seek(self, offset: int) -> None:
         """Go on from another offset."""
@@ -57,7 +54,7 @@ class Reader(Protocol):
 
 
 class Pool(Protocol):
-    """What several partitions share, as one of them sees it; `ReaderPool` says what the methods promise."""
+    """The pool as one of its partitions sees it. `ReaderPool` documents the methods."""
 
     settings: KafkaSettings
     topic: str
@@ -66,11 +63,11 @@ class Pool(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether to take more from the queue than must be."""
+        """Whether there is memory for more records than the caller needs now."""
 
     @property
     def is_reported(self) -> bool:
-        """Whether there is something that concerns all partitions."""
+        """Whether there is an error that concerns all partitions."""
 
     @property
     def consumer(self) -> Consumer:
@@ -89,22 +86,22 @@ class Pool(Protocol):
         """Fetch no more of these partitions."""
 
     def poll(self, timeout_s: float) -> bool:
-        """Take what the common queue has and share it out; whether anything came."""
+        """Take records from the common queue and give them to their readers. Returns whether anything came."""
 
     def bring_back(self, reader: SharedReader) -> None:
-        """Fetch a partition that was set aside, where it is time."""
+        """Fetch a partition that was set aside again, if enough of it is read."""
 
     def dropped(self, size: int) -> None:
-        """So many bytes are no longer held."""
+        """Record that `size` bytes are no longer held."""
 
     def take_report(self) -> KafkaError | None:
-        """What concerns all partitions, once."""
+        """The error that concerns all partitions, once."""
 
     def ask_about_topic(self, reader: SharedReader) -> None:
-        """Ask why nothing has come of a partition."""
+        """Ask about the topic if nothing has come of a partition."""
 
     def renew_if_outdated(self) -> None:
-        """Go on with the credentials that are on disk now."""
+        """If the credentials have changed, go on with a new consumer."""
 
 
 class SharedReader:
@@ -117,37 +114,36 @@ class SharedReader:
         self.partition = partition
         self.assigned = False
         self.fetched = offset
-        """What is fetched next: behind the last record held."""
+        """The offset that is fetched next: after the last record held."""
         self.held_bytes = 0
         self.operation = pool.settings.operation("read", pool.topic, partition, right="Read")
         self._pool = pool
         self._position = offset
         self._pieces: deque[RawBatch | int | KafkaError] = deque()
-        """What is held, in order: records, ends of the partition, errors."""
+        """The pieces that are held, in order: records, ends of the partition (offsets), errors."""
         self._records = 0
         self._ask_at_s: float | None = time.monotonic() + SILENCE_S
         pool.add(self)
 
     @property
     def position(self) -> int:
-        """The next offset: behind the last record returned, or behind the transaction markers and gaps after it.
+        """The next offset: after the last record returned, or after the transaction markers and gaps that follow it.
 
-        It passes markers, aborted records and compacted gaps at the end of the log when a `read` has
-        reached that end; it then equals the high watermark (`read_uncommitted`, or no transaction open) or the last
-        stable offset.
+        It passes markers, aborted records and compacted gaps at the end of the log once a `read` has reached that end.
+        Then it equals the high watermark (`read_uncommitted`, or no transaction open) or the last stable offset.
         """
         return self._position
 
     def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
-        """At most so many records, or None when there is none.
+        """At most `max_records` records, or None if there are none.
 
-        Waits for the first record, at most `timeout_s`, and not beyond the moment in which `position` reaches the
-        end of the partition. Records in front of an error are returned before it is raised.
+        Waits at most `timeout_s` for the first record, and no longer once `position` reaches the end of the partition.
+        Records before an error are returned before it is raised.
 
-        Raises LogTrimmed when the position is outside what the partition holds (`seek` is the way on), TopicMissing,
-        TopicRecreated, NotAuthorised, AuthenticationFailed; or BrokerUnreachable and RetryLater: the client
-        goes on connecting by itself, `read` may be called again, nothing was skipped. What concerns all partitions
-        of a pool is raised once, by the first of them that is read and has no record.
+        Raises LogTrimmed if the partition does not have the position (`seek` helps), TopicMissing, TopicRecreated,
+        NotAuthorised, AuthenticationFailed; BrokerUnreachable and RetryLater: the client goes on connecting by itself,
+        `read` may be called again, nothing was skipped. An error that concerns all partitions of a pool is raised once,
+        by the first reader without a record.
         """
         self._pool.renew_if_outdated()
         self._pool.bring_back(self)
@@ -161,7 +157,7 @@ class SharedReader:
         return None
 
     def _gather(self, max_records: int, timeout_s: float) -> bool:
-        """Look for records of this partition, and for as many as are wanted while the pool has room."""
+        """Look for at least one record of this partition, and for all that are wanted while the pool has room."""
         came = bool(self._pieces)
         for _ in range(POLLS):
             enough = self._records >= max_records if self._pool.has_room else bool(self._pieces)
@@ -181,7 +177,7 @@ class SharedReader:
             self._pass_ends()
 
     def take_in(self, messages: list[Message]) -> int:
-        """Hold what came of this partition; how many bytes that takes."""
+        """Hold what came of this partition. Returns how many bytes that takes."""
         if not any(map(Message.error, messages)):
             return self._hold(messages)
         taken, first = 0, 0
@@ -199,11 +195,11 @@ class SharedReader:
         return taken + self._hold(messages[first:])
 
     def take_error(self, error: KafkaError) -> None:
-        """Raise this once the records in front of it are read."""
+        """Keep an error, to be raised once the records before it are read."""
         self._pieces.append(error)
 
     def _hold(self, records: list[Message]) -> int:
-        """Hold what the messages carry, and not the messages: whoever looks for garbage would look at each."""
+        """Hold what the messages carry, not the messages: the garbage collector would look at each of them."""
         if not records:
             return 0
         batch = self._batch(records)
@@ -226,7 +222,7 @@ class SharedReader:
         )
 
     def _take(self, max_records: int) -> RawBatch | None:
-        """The next records, up to an error; ends of the partition on the way move the position."""
+        """The next records, up to an error. Ends of the partition on the way move the position."""
         parts: list[RawBatch] = []
         wanted = max_records
         self._pass_ends()
@@ -242,7 +238,7 @@ class SharedReader:
         return self._handed_out(joined(parts)) if parts else None
 
     def _handed_out(self, batch: RawBatch) -> RawBatch:
-        """Hold this no longer, and move the position behind it."""
+        """Stop holding a batch, and move the position after it."""
         self._ask_at_s = None
         self._position = max(self._position, int(batch.offsets[-1]) + 1)
         size = _held_bytes(batch)
@@ -252,14 +248,14 @@ class SharedReader:
         return batch
 
     def _pass_ends(self) -> None:
-        """Move the position to ends of the partition that no record is in front of."""
+        """Move the position to an end of the partition, if no record lies before it."""
         while self._pieces and isinstance(self._pieces[0], int):
             self._ask_at_s = None
             self._position = max(self._position, self._pieces[0])
             self._pieces.popleft()
 
     def _raise_what_is_wrong(self) -> None:
-        """Raise what is known to be wrong, now that no record is left in front of it."""
+        """Raise an error that is known, now that no record is left before it."""
         if self._pieces and isinstance(self._pieces[0], KafkaError):
             error = self._pieces.popleft()
             found = fault(error, self.operation)
@@ -269,7 +265,7 @@ class SharedReader:
             raise fault(reported, self.operation)
 
     def _out_of_range(self) -> StreamLearnerError:
-        """The error for a position that the partition does not hold, with the range it does hold."""
+        """The error for a position that the partition does not have, with the range that it has."""
         try:
             low, high = self._pool.consumer.get_watermark_offsets(
                 TopicPartition(self.topic, self.partition), timeout=RANGE_TIMEOUT_S
@@ -283,13 +279,13 @@ class SharedReader:
         return LogTrimmed(f"{self.topic} partition {self.partition} has no offset {self._position}: {held}")
 
     def seek(self, offset: int) -> None:
-        """Go on from another offset; what was prefetched is dropped, and an error with it."""
+        """Go on from another offset. What was fetched before is dropped, errors too."""
         self._pool.unassign([self])
         self.forget(offset)
         self._pool.assign([self])
 
     def forget(self, offset: int) -> None:
-        """Drop what is held; what is fetched next is at `offset`."""
+        """Drop what is held, and fetch from `offset` next."""
         self._pool.dropped(self.held_bytes)
         self._pieces.clear()
         self._records = self.held_bytes = 0

@@ -1,7 +1,7 @@
-"""Notices that a topic was deleted, or deleted and made again, or given more partitions.
+"""Notices that a topic was deleted, was deleted and made again, or was given more partitions.
 
-In: topics as they were at the start. Out: an error once the brokers describe them otherwise.
-This file must never wait for an answer unless told to, and never take a single odd answer for the truth.
+This file must never wait for an answer unless told to, and never take a single odd answer as the truth: a broker may be
+behind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stream_learner.errors import PartitionCountsDiffer, RetryLater, StreamLearn
 
 PERIOD_S = 5.0
 ANSWERS = 2
-"""A topic counts as missing after so many answers in a row: a broker may be behind with its metadata."""
+"""A topic counts as missing after so many such answers in a row: a broker's metadata may be old."""
 
 ADDED = (
     "Partitions cannot be taken away, and ids lie elsewhere from then on. Give both inputs and the training log as "
@@ -29,9 +29,9 @@ ADDED = (
 class TopicWatch:
     """Compares topics with what they were, about every `period_s`; used by one thread.
 
-    A reader goes on silently in a topic that was made again and has grown past its position: offsets of the old one
-    mean nothing there. On the mock cluster, which has no topic ids, nothing is compared.
-    counted: the topics of which the number of partitions must stay; others may be given more.
+    Without it, a reader would go on silently in a topic that was made again and has grown past the reader's position,
+    where offsets of the old topic mean nothing. On the mock cluster, which has no topic ids, nothing is compared.
+    counted: the topics whose number of partitions must stay. Others may be given more.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class TopicWatch:
         self._answers: Mapping[str, Future[TopicDescription]] = {}
         self._missing: dict[str, int] = {}
         self.answered_s = clock_s()
-        """When brokers answered last."""
+        """The time of the brokers' last answer."""
 
     def check(self) -> None:
-        """Ask when it is time, take answers that have come; never waits.
+        """Ask if it is time, and compare answers that have come. Never waits.
 
         Raises TopicMissing, TopicRecreated, PartitionCountsDiffer, NotAuthorised, AuthenticationFailed.
         """
@@ -71,7 +71,7 @@ class TopicWatch:
                 self._answers = self._admin.ask(sorted(self._topics))
 
     def check_now(self) -> None:
-        """Ask and wait for the answers, as when an offset is not there that should be. Raises what `check` does."""
+        """Ask, wait for the answers and compare: for a caller that misses an offset. Raises what `check` raises."""
         if self._topics and not self._admin.is_mock():
             self._compare(self._admin.ask(sorted(self._topics)))
 

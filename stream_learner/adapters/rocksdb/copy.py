@@ -1,18 +1,12 @@
-"""The state directory as bytes: a committed checkpoint held still while it is copied, and one written back.
+"""A committed checkpoint held still while it is copied, and a copy written back into a new state directory.
 
-In: an open store; or the records of a copy. Out: the bytes of a checkpoint's records and pieces; or a state directory.
-This file must never read a piece of one checkpoint with the head of another, nor let what was written back count
-before all of it is on disk.
-
-Another thread than the store's may use all of this: RocksDB is made for it. A `HeldCheckpoint` reads through snapshots
-of RocksDB, so that the fold may go on to write and delete; what it deletes stays on disk until the snapshots are gone.
-The default column family has one more key:
-
-    default   "lineage"   which directory this is, and the last copies that it made, JSON
+Another thread than the store's may use all of this: RocksDB allows it. A `HeldCheckpoint` reads through snapshots of
+RocksDB, so the fold may go on to write and delete; what it deletes stays on disk until the snapshots are released. The
+lineage names the state directory, and so tells whether it made a copy itself.
 
 | a crash while writing back | leaves                                                                  |
 |----------------------------|-------------------------------------------------------------------------|
-| before `commit`            | pieces that no head names: dropped at the next open, a new directory     |
+| before `commit`            | pieces that no head names: the next open deletes them, the directory is new |
 | after `commit`             | the checkpoint                                                          |
 """
 
@@ -49,24 +43,23 @@ class PieceId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A state directory's own random name, 16 hex digits; and the attempts of the last copies that it made, or was
-    about to make."""
+    """A state directory's random name, 16 hex digits, and the attempts of the last copies that it made or began."""
 
     name: str
     attempts: tuple[int, ...] = ()
 
     @classmethod
     def new(cls) -> Lineage:
-        """Another one than every other."""
+        """The lineage of a new directory, unlike every other."""
         return cls(secrets.token_hex(8))
 
     def made(self, copy: CopyHead | None) -> bool:
-        """Whether a copy is of this directory as it is, and not of one that it was put back from."""
+        """Whether this directory made the copy itself. It did not if it was restored from the copy."""
         return copy is not None and copy.lineage == self.name and copy.stamp.attempt in self.attempts
 
 
 def read_lineage(store: HasParts) -> Lineage | None:
-    """What the directory says of itself, None where nothing was ever copied from it."""
+    """The lineage of a directory; None if nothing was ever copied from it. Raises StateDamaged."""
     parts = store.parts
     with explained(parts.path):
         found = parts.db.get(LINEAGE)
@@ -80,7 +73,10 @@ def read_lineage(store: HasParts) -> Lineage | None:
 
 
 def note_lineage(store: HasParts, lineage: Lineage) -> None:
-    """Note it, without waiting for the disk: without the note the next copy is a whole one. Raises DiskFull."""
+    """Store the lineage, without waiting for the disk: if it is lost, the next copy sends all pieces.
+
+    Raises DiskFull.
+    """
     parts = store.parts
     noted = {"lineage": lineage.name, "attempts": list(lineage.attempts[-NOTED_COPIES:])}
     with explained(parts.path):
@@ -88,13 +84,13 @@ def note_lineage(store: HasParts, lineage: Lineage) -> None:
 
 
 class HeldCheckpoint:
-    """The last checkpoint committed to a store, held as it is until `close`. Use as a context manager.
+    """The last checkpoint committed to a store, readable as it is until `close`. Use as a context manager.
 
-    `pieces` are the places of its pieces, in the order of shards and keys.
+    `pieces` are its pieces, ordered by shard and key.
     """
 
     def __init__(self, store: HasParts) -> None:
-        """Raises LookupError where the store has no checkpoint yet; StateDamaged."""
+        """Raises LookupError if the store has no checkpoint yet; StateDamaged."""
         self._parts = store.parts
         with explained(self._parts.path):
             self._head, self._versions = self._hold()
@@ -104,7 +100,10 @@ class HeldCheckpoint:
         ]
 
     def _hold(self) -> tuple[bytes, tuple[bytes, ...]]:
-        """Take snapshots until those of all families are of one checkpoint: a commit may come between two of them."""
+        """Take a snapshot of each family.
+
+        Begin again if they are of different checkpoints: a commit came in between.
+        """
         for _ in range(HOLD_TRIES):
             self._snapshots = [self._parts.db.snapshot(), *(family.snapshot() for family in self._parts.families)]
             first, *shards = self._snapshots
@@ -119,17 +118,17 @@ class HeldCheckpoint:
 
     @property
     def tick(self) -> int:
-        """The tick that it is of."""
+        """The tick of the checkpoint."""
         return self._records[0].stamp.version
 
     def as_copy(self, lineage: str) -> CopyHead:
-        """What makes it complete once its pieces are copied, under a new attempt."""
+        """The head of a copy of it, with a new attempt. A copy is complete once its pieces and this head are there."""
         stamp = self._records[0].stamp._replace(attempt=secrets.randbits(63))
         return CopyHead(stamp, lineage, dict(self._parts.identity), self._head, self._versions)
 
-    def read(self, place: PieceId) -> bytes:
+    def read(self, piece: PieceId) -> bytes:
         """The bytes of a piece. Raises StateDamaged."""
-        shard, key = place
+        shard, key = piece
         with explained(self._parts.path):
             try:
                 value: bytes = self._snapshots[1 + shard][key]
@@ -138,7 +137,7 @@ class HeldCheckpoint:
         return value
 
     def close(self) -> None:
-        """Let go of what RocksDB keeps for it."""
+        """Release the snapshots of RocksDB."""
         self._snapshots = []
 
     def __enter__(self) -> HeldCheckpoint:
@@ -149,16 +148,16 @@ class HeldCheckpoint:
 
 
 class WriteBack:
-    """Writes a copy into a new directory. At most about 4 MiB wait in memory."""
+    """Writes a copy into a new state directory. At most about 4 MiB wait in memory."""
 
     def __init__(self, parts: StoreParts) -> None:
-        """Into a store without a checkpoint; it must be opened again afterwards."""
+        """parts: of a store without a checkpoint. It must be closed and opened again afterwards."""
         self._parts = parts
         self._batch, self._size = WriteBatch(raw_mode=True), 0
 
-    def put(self, place: PieceId, value: bytes) -> None:
-        """Write a piece; the last value given for a place counts. Raises DiskFull."""
-        shard, key = place
+    def put(self, piece: PieceId, value: bytes) -> None:
+        """Write a piece; if a piece is given twice, the last value counts. Raises DiskFull."""
+        shard, key = piece
         self._batch.put(key, value, self._parts.handles[shard])
         self._size += len(value)
         if self._size >= BATCH_BYTES:
@@ -169,7 +168,7 @@ class WriteBack:
         self._batch, self._size = WriteBatch(raw_mode=True), 0
 
     def commit(self, copy: CopyHead) -> None:
-        """Make the checkpoint count; when this returns it survives a power failure. Raises DiskFull."""
+        """Make the checkpoint count. When this returns it survives a power failure. Raises DiskFull."""
         self._batch.put(HEAD, copy.head)
         for handle, version in zip(self._parts.handles, copy.versions, strict=True):
             self._batch.put(VERSION, version, handle)
@@ -177,7 +176,7 @@ class WriteBack:
 
 
 def piece_ids_of(copy: CopyHead) -> list[PieceId]:
-    """The places of the pieces that a copy consists of. Raises RecordError."""
+    """The pieces that a copy consists of. Raises RecordError."""
     return [
         PieceId(shard, key) for shard, record in enumerate(copy.version_records()) for key in pieces_of(record.state)
     ]

@@ -1,7 +1,6 @@
-"""The RocksDB underneath the checkpoints: how it is opened, and what its errors mean.
+"""RocksDB itself: how a database is opened, what bounds its memory, and what its errors mean.
 
-In: a directory, a bound of memory. Out: an open database; or an error that a person can act on.
-This file must never know what is stored.
+RocksDB tells its errors apart only by their text; `explain` turns the text into an error that a person can act on.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from stream_learner.errors import DiskFull, StateDamaged, StateInUse, Stop
 
 MIB = 1 << 20
 ROWS_FAMILY = "rows"
-"""The column family of single rows; there is none unless the model is larger than memory."""
+"""The column family of single rows. It exists only if the model is larger than memory."""
 
 OPEN_FILES = 256
 MOST_OPEN_FILES = 4096
 MERGED_AT_ONCE_BYTES = 128 * 1024
-"""A merge reads so much ahead from every file it takes in, dozens at times, and none of it through the cache."""
+"""How much a merge reads ahead from each of its files, which may be dozens. These reads do not go through the cache."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large", "Space limit reached")
 _GONE = re.compile(r"No such file or directory: While opening? a file for .*/(?:MANIFEST-\d+|\d+\.(?:sst|log))")
@@ -48,8 +47,8 @@ _IN_USE = ("lock hold by current process", "While lock file", "LOCK: Resource te
 class Database:
     """An open database, and what bounds its memory.
 
-    rows: the options of the column family of single rows, None where none is kept. leftover: whether there is one all
-    the same, of an earlier process.
+    rows: the options of the column family of single rows, None if this process keeps none. leftover: whether an earlier
+    process has left such a family that this one does not use.
     """
 
     db: Rdict
@@ -69,10 +68,10 @@ class Database:
 
 
 def open_database(path: Path, shards: int, memory_bytes: int, rows_bytes: int | None = None) -> Database:
-    """The database in a directory, made if it is not there, with a column family per shard and those it has already.
+    """Open the database in a directory, or make it, with a column family per shard and those it has already.
 
-    memory_bytes: bound of the write buffers; the block cache is small besides. rows_bytes: make the column family of
-    single rows too; then this bounds write buffers and block cache together, the indexes and filters of files included.
+    memory_bytes: bound of the write buffers; the block cache is small. rows_bytes: if given, make the column family of
+    single rows too, and bound write buffers and block cache together, with the indexes and filters of files.
     """
     if rows_bytes is None:
         cache_bytes, buffer_bytes, open_files = 4 * MIB, memory_bytes, OPEN_FILES
@@ -101,7 +100,7 @@ def open_database(path: Path, shards: int, memory_bytes: int, rows_bytes: int | 
 
 
 def _files_for_rows() -> int:
-    """Every file of the index stays open, as far as this process may open files: opening one takes several reads."""
+    """Keep every file of the index open if the limit of open files allows it: opening a file takes several reads."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(OPEN_FILES, min(MOST_OPEN_FILES, allowed // 2))
 
@@ -132,13 +131,16 @@ def _family_options(cache: Cache, buffer_bytes: int) -> Options:
 
 
 def _rows_options(cache: Cache) -> Options:
-    """Many small values, looked up by key: filters, and indexes in parts, all of it in the cache and so bounded."""
+    """Options for many small values that are looked up by key.
+
+    Filters and partitioned indexes lie in the cache, so that their memory is bounded.
+    """
     options = Options(raw_mode=True)
     options.set_write_buffer_size(MIB)
     options.set_compression_type(DBCompressionType.none())
     options.set_bytes_per_sync(MIB)
     options.set_target_file_size_base(64 * MIB)
-    # Files come in whole: nothing is ever written here that could be slowed down, and the writer watches level 0.
+    # Whole files are ingested, so RocksDB has no writes to slow down; `RowIndex.write` watches level 0 instead.
     options.set_level_zero_slowdown_writes_trigger(1000)
     options.set_level_zero_stop_writes_trigger(2000)
     options.set_soft_pending_compaction_bytes_limit(0)
@@ -158,7 +160,7 @@ def _rows_options(cache: Cache) -> Options:
 
 @dataclass(frozen=True)
 class StoreParts:
-    """What an open store lends to those who write or read beside it: a checkpoint's writer, and copies of checkpoints.
+    """The open database, as a store lends it to a checkpoint's writer and to copies of checkpoints.
 
     path: the state directory. identity: whose state it is. families, handles: the column families, by shard. Of no use
     after the store is closed.
@@ -189,7 +191,7 @@ class HasParts(Protocol):
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """RocksDB's errors, told apart by their text, which is all there is."""
+    """Raise errors of RocksDB as `explain` reads them."""
     try:
         yield
     except OSError as error:

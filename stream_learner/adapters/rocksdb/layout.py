@@ -1,7 +1,4 @@
-"""Where the pieces of a checkpoint lie in the database, and their bytes.
-
-In: plans of checkpoints. Out: keys, and what makes the value of each.
-This file must never touch the database.
+"""The keys of a checkpoint's pieces, and what a checkpoint writes under each.
 
     shard     "p" <sequence u64> "d" <part u32>              a part of the delta
     shard     "p" <sequence u64> "p" <prefix u64> <bits u8>  a page
@@ -9,7 +6,8 @@ This file must never touch the database.
     default   "head"                                         head record
     default   "identity"                                     whose state this is, JSON
 
-Numbers in keys are big-endian, so that a family read in order is read in the order it was written.
+Numbers in keys are big-endian, so the keys of a column family are in the order in which they were written. The
+package's docstring says what pages, deltas and sequences are.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ def page_key(sequence: int, prefix: Prefix) -> bytes:
 
 
 def key_of(record: DeltaRecord | PageRecord) -> bytes:
-    """Key of the piece that a record is."""
+    """The key of the piece that holds a record."""
     if isinstance(record, PageRecord):
         return page_key(record.stamp.sequence, record.prefix)
     return _delta_key(record.stamp.sequence, record.part)
@@ -85,7 +83,7 @@ def pieces_of(state: PageState) -> set[bytes]:
 
 
 def delta_keys(state: PageState) -> Iterator[tuple[int, bytes]]:
-    """Sequence and key of every part of a delta that a state needs, in the order they were written."""
+    """Sequence and key of every part of a delta that a state needs, in the order of writing."""
     ring = len(state.slot_parts)
     for sequence in range(max(1, state.sequence - ring + 1), state.sequence + 1):
         for part in range(int(state.slot_parts[sequence % ring])):
@@ -93,7 +91,7 @@ def delta_keys(state: PageState) -> Iterator[tuple[int, bytes]]:
 
 
 def plan_pieces(plan: PagePlan[StateRows], stamp: Stamp) -> Iterator[Piece]:
-    """What a checkpoint writes to a shard before its head."""
+    """The pieces that a checkpoint writes to a shard before its head."""
     sequence, parts = plan.sequence, len(plan.parts)
     for part, rows in enumerate(plan.parts):
         make = partial(encode_delta, stamp, part, parts, rows)

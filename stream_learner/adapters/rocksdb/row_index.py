@@ -1,19 +1,18 @@
 """The index of single rows beside the checkpoints, for models larger than memory.
 
-In: the rows that a committed checkpoint changed; keys. Out: rows, by key or between two keys.
-This file must never be the source of truth: it can be made anew from the pages and deltas at any time.
+The pages and deltas of the last checkpoint are the source of truth. The index can be made from them at any time.
 
     rows      <key u64, big-endian>   touched i64, columns f64[ncols], little-endian
-    default   "rows"                  note: the checkpoint that the index stands for, JSON {"sequence", "tick"}
+    default   "rows"                  the checkpoint that the index stands for, JSON {"sequence", "tick"}
 
-After a checkpoint's commit a thread of its own writes the rows it changed into sorted files, and hands these to RocksDB
-as they are (no memtable, no write-ahead log). Then it writes the note.
+After a checkpoint's commit a thread writes the rows that it changed into sorted files, and RocksDB ingests the files as
+they are (no memtable, no write-ahead log). Then it stores under "rows" which checkpoint the index stands for.
 
 | crash after    | what is found at the next open                                                                |
 |----------------|-----------------------------------------------------------------------------------------------|
-| the commit     | a note of an earlier checkpoint: what was written since is read from its pages and deltas     |
+| the commit     | an index of an earlier checkpoint: what was written since is read from its pages and deltas   |
 | some files     | the same; rows that are in the index already are written again, to the same bytes             |
-| the note       | an index that stands for the last checkpoint                                                  |
+| "rows"         | an index that stands for the last checkpoint                                                  |
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ from stream_learner.core.snapshots.rows import StateRows, last_of_each_key
 NOTE: Final = b"rows"
 FEWEST_FILE_ROWS: Final = 1 << 14
 ROCKSDB_BYTES_PER_FILE_ROW: Final = 256
-"""A sorted file gets so many rows that they are a small share of RocksDB's memory; large files are few files."""
+"""A sorted file holds one row for so many bytes of RocksDB's memory: a small share of it, and still few files."""
 SLICE_ROWS: Final = 256
 REST_S: Final = 0.00005
-"""So long the thread that writes lets go of the interpreter after each slice, for the fold is not to be held up."""
+"""How long the writing thread sleeps after each slice, so that the fold gets the interpreter."""
 BUSY_FILES: Final = 24
-"""With more files than these in level 0 the thread waits for RocksDB to merge them."""
+"""With more files than these in level 0 the thread waits until RocksDB has merged some."""
 READERS: Final = 8
-"""Threads that look rows up: reads of a disk go side by side."""
+"""Threads that look rows up, so that a disk serves several reads at once."""
 KEYS_AT_ONCE: Final = 128
-"""Keys of one look-up: until it has them all, RocksDB keeps the blocks of all of them, 4 KiB each, cached or not."""
+"""Most keys of one look-up: RocksDB keeps a block of 4 KiB for each key until it has found all, cached or not."""
 SCAN_ROWS: Final = 4096
 
 
 class CheckpointId(NamedTuple):
-    """The checkpoint that the index stands for: its sequence and its tick; (0, -1) for none."""
+    """A committed checkpoint: its sequence and its tick; (0, -1) for none."""
 
     sequence: int
     tick: int
@@ -67,7 +66,7 @@ class RowIndex:
         self._path, self._db, self._family, self._options, self._ncols = path, db, family, options, ncols
         self._new = path / "rows-new"
         self.file_rows = max(FEWEST_FILE_ROWS, rows_bytes // ROCKSDB_BYTES_PER_FILE_ROW)
-        """Rows of one sorted file, at most; also those that are gathered from pages and deltas before a write."""
+        """Most rows of one sorted file, and of those that `bring_up` gathers before it writes."""
         self._readers = ThreadPoolExecutor(READERS, "rows")
         shutil.rmtree(self._new, ignore_errors=True)
         found = db.get(NOTE)
@@ -75,7 +74,7 @@ class RowIndex:
         self.written_rows = 0
 
     def fetch(self, keys: NDArray[np.uint64]) -> StateRows:
-        """Of u64[r] different keys, the rows that are there, rising by key."""
+        """The rows that exist of u64[r] different keys, ordered by key."""
         ordered = np.sort(keys)
         packed = ordered.astype(">u8").tobytes()
         names = [packed[at : at + 8] for at in range(0, len(packed), 8)]
@@ -96,7 +95,7 @@ class RowIndex:
         return values
 
     def between(self, low: int, high: int) -> StateRows:
-        """The rows with low <= key <= high, rising by key."""
+        """The rows with low <= key <= high, ordered by key."""
         blocks, last = [self._rows(np.empty(0, np.uint64), b"")], low
         with explained(self._path):
             entries: Iterator[tuple[Any, Any]] = self._family.items(from_key=low.to_bytes(8, "big"))
@@ -113,9 +112,9 @@ class RowIndex:
         return StateRows(keys, table[:, 1:].view("<f8"), table[:, 0])
 
     def write(self, rows: StateRows, stopping: Callable[[], bool] = lambda: False, *, rest_s: float = 0.0) -> None:
-        """Put rows, rising by key, into the index; idempotent. Given up, in part, when `stopping` says so.
+        """Put rows, ordered by key, into the index; idempotent. If `stopping()`, returns with a part of them written.
 
-        rest_s: pause after every `SLICE_ROWS`, in which other threads have the interpreter.
+        rest_s: how long to sleep after every `SLICE_ROWS` rows, so that other threads get the interpreter.
         """
         for start in range(0, len(rows), self.file_rows):
             while self._files_waiting() > BUSY_FILES and not stopping():
@@ -147,13 +146,13 @@ class RowIndex:
     def _files_waiting(self) -> int:
         return int(self._family.property_value("rocksdb.num-files-at-level0") or 0)
 
-    def stands_for(self, note: CheckpointId) -> None:
-        """Note that every row as of a checkpoint is in the index."""
+    def stands_for(self, checkpoint: CheckpointId) -> None:
+        """Record that the index has every row as of a checkpoint."""
         with explained(self._path):
             batch = WriteBatch(raw_mode=True)
-            batch.put(NOTE, orjson.dumps(note._asdict()))
+            batch.put(NOTE, orjson.dumps(checkpoint._asdict()))
             self._db.write(batch)
-        self.checkpoint = note
+        self.checkpoint = checkpoint
 
     def bring_up(
         self,
@@ -161,15 +160,15 @@ class RowIndex:
         last: CheckpointId,
         progress: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        """Put the rows of pages and deltas, in the order of their checkpoints, into the index, and note the `last`.
+        """Put rows of pages and deltas, in the order of their checkpoints, into the index: it then stands for `last`.
 
-        progress: called now and then with the rows read so far.
+        progress: called now and then with the number of rows read so far.
         """
         blocks: list[StateRows] = []
         held, read, before = 0, 0, self.checkpoint.tick
         for _, rows in pieces:
             read += len(rows)
-            # Rows of a page that are older are in the index already.
+            # The index has the older rows of a page already.
             blocks.append(rows.where(rows.touched > before))
             held += len(blocks[-1])
             if held >= self.file_rows:
@@ -182,13 +181,13 @@ class RowIndex:
         progress(read)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Stop the reading threads and release the column family."""
         self._readers.shutdown()
         del self._family
 
 
 class IndexWriter:
-    """Brings the index up to one checkpoint after the other, in a thread of its own."""
+    """Writes the rows of one checkpoint after the other into the index, in a thread of its own."""
 
     def __init__(self, index: RowIndex) -> None:
         self._index = index
@@ -199,9 +198,9 @@ class IndexWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether there is a checkpoint that the index does not stand for yet.
+        """Whether the index does not stand for the last checkpoint given to `begin` yet.
 
-        Raises what went wrong when it was written, once; then it is tried again.
+        If writing failed, raises the failure once; the next call tries again.
         """
         if self._job is None:
             return False
@@ -216,10 +215,10 @@ class IndexWriter:
         self._job = self._thread = None
         return False
 
-    def begin(self, rows: StateRows, note: CheckpointId) -> None:
-        """Write what a committed checkpoint has changed. Only when it is not `busy`."""
+    def begin(self, rows: StateRows, checkpoint: CheckpointId) -> None:
+        """Write the rows that a committed checkpoint has changed. Call it only when it is not `busy`."""
         assert self._job is None
-        self._job = (rows, note)
+        self._job = (rows, checkpoint)
         self._start()
 
     def _start(self) -> None:
@@ -228,29 +227,32 @@ class IndexWriter:
 
     def _run(self) -> None:
         assert self._job is not None
-        rows, note = self._job
+        rows, checkpoint = self._job
         try:
             self._index.write(rows, lambda: self._stopping, rest_s=REST_S)
             if not self._stopping:
-                self._index.stands_for(note)
+                self._index.stands_for(checkpoint)
         except Exception as error:  # noqa: BLE001 - it goes to the learner's thread
             self._failure = error
 
     def wait(self) -> None:
-        """Until the index stands for the last checkpoint. Raises what `busy` raises."""
+        """Wait until the index stands for the last checkpoint. Raises what `busy` raises."""
         while self.busy:
             if self._thread is not None:
                 self._thread.join()
 
     def close(self) -> None:
-        """Give up what is being written: the next open does it again."""
+        """Give up the checkpoint that is being written: the next open writes it again."""
         self._stopping = True
         if self._thread is not None:
             self._thread.join()
 
 
 class ColdStore:
-    """The cold side of a weight table: the index, and what changed lately from the pieces of the checkpoints."""
+    """The rows that a bounded weight table does not hold (`core.model.table.bounded.ColdRows`).
+
+    Rows come from the index, the keys changed after a tick from the pieces of the last checkpoint.
+    """
 
     def __init__(self, index: RowIndex, changed_after: Callable[[int], NDArray[np.uint64]]) -> None:
         self._index = index

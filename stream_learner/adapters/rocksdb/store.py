@@ -1,13 +1,8 @@
 """Checkpoints of the learner's state in RocksDB.
 
-In: the rows changed since the last checkpoint, a function that gives the rows below a key prefix, a head
-(positions, tick, scalars). Out: after a restart, exactly the rows and the head of the last committed checkpoint.
-This file must never let a checkpoint count before all of it is on disk, or keep a second copy of the state in memory.
-
-A checkpoint consists of pages and deltas, planned and encoded as those of the snapshots (`core/snapshots/pages.py`,
-`core/snapshots/records.py`), with all state columns. A column family per shard; the default one for what belongs to
-all.
-`adapters/rocksdb/layout.py` says where each lies.
+After a restart a store gives back exactly the rows and the head (positions, tick, scalars) of the last committed
+checkpoint. The package's docstring explains pages, deltas, sequences, and what makes a checkpoint count. No second copy
+of the state is kept in memory.
 
   Step 1. `begin` plans: what the checkpoint consists of is fixed, and referred to until it is written. Beside an index
           of rows it writes the pages at once, each under a key with the new sequence: their rows come from disk.
@@ -82,17 +77,20 @@ from stream_learner.errors import NewerFormat, StateDamaged, StateOfAnotherModel
 STORE_FORMAT = 1
 POLICY = PagePolicy(page_bytes=512 * 1024, part_bytes=960 * 1024, ring=64, delta_share=1.0, lean=True)
 ROWS_POLICY = replace(POLICY, ring=1024, lean=False, part_bytes=240 * 1024)
-"""For a model larger than memory: pages are read for a checkpoint, so each writes a small share of them. Deltas are
-views of the rows changed: leaving out the few that pages hold would cost a copy of all. Their parts are small, for
-RocksDB holds one of every file that it merges."""
+"""The policy for a model larger than memory.
+
+A checkpoint reads the pages that it writes from disk, so it writes a small share of them. Deltas are views of the rows
+changed; not lean, because leaving out the few rows that pages hold would cost a copy of all rows. Their parts are
+small, because RocksDB holds one part of every file that it merges.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The last checkpoint: its version (a tick), digest, head as it was given, and its rows.
 
-    `rows` can be gone through once, before anything is written: blocks of rows, rising by key from the first row of the
-    first block to the last of the last (so each key once). Going through them raises StateDamaged.
+    `rows` can be iterated once, before anything is written: blocks of rows. Keys rise from the first row of the first
+    block to the last row of the last, so each key comes once. Iterating raises StateDamaged.
     """
 
     version: int
@@ -102,7 +100,7 @@ class Loaded:
 
 
 class CheckpointStore:
-    """The checkpoints of one model. For one thread at a time."""
+    """The checkpoints of one model. One thread at a time may use it."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any], ncols: int, database: Database, shards: int) -> None:
         """Use `open`."""
@@ -115,13 +113,13 @@ class CheckpointStore:
             [db.get_column_family(name) for name in names],
             [db.get_column_family_handle(name) for name in names],
         )
-        """What it lends to writers and copies; of no use after `close`."""
+        """Lent to the writer of a checkpoint and to copies; of no use after `close`."""
         self._planners: list[PagePlanner[StateRows]] = []
         self._versions: list[VersionRecord] = []
         self._head: HeadRecord | None = None
         self._unfinished = True
         self.rows: RowIndex | None = None
-        """The index of single rows, where the store was opened with one."""
+        """The index of single rows; None if the store was opened without."""
         if database.rows is not None:
             family, rows_bytes = db.get_column_family(ROWS_FAMILY), database.cache_bytes
             self.rows = RowIndex(path, db, family, database.rows, ncols, rows_bytes)
@@ -142,27 +140,27 @@ class CheckpointStore:
     ) -> CheckpointStore:
         """Open the state directory, or make it.
 
-        identity: JSON values that must be those the state was made with (model name, optimizer, topics). shards, ncols:
-        the same. memory_bytes: bound of RocksDB's write buffers; its block cache is small besides. rows_bytes: keep the
-        index `rows`, with this bound for write buffers and block cache together. policy: `POLICY` or, with that index,
-        `ROWS_POLICY` unless given; a state made with a larger ring keeps it. piece_bytes: bound of a page or part,
-        where that of the policy is larger; what was written before keeps its size until it is written anew. rising:
-        what of the identity is a number that may have risen since the state was made.
+        identity: JSON values that must equal those the state was made with (model name, optimizer, topics). shards,
+        ncols: must equal those of the state too. memory_bytes: bound of RocksDB's write buffers; its block cache is
+        small. rows_bytes: if given, keep the index `rows`, and bound write buffers and block cache together. policy:
+        by default `POLICY`, or `ROWS_POLICY` with that index; a state made with a larger ring keeps its ring.
+        piece_bytes: bound of a page or part, if smaller than the policy's; pieces written before keep their size until
+        they are written anew. rising: names in the identity whose number may have risen since the state was made.
         Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
         """
-        place = Path(path)
+        directory = Path(path)
         whole = {**identity, "shards": shards, "ncols": ncols, "store_format": STORE_FORMAT}
         whole = orjson.loads(orjson.dumps(whole))
         policy = policy or (POLICY if rows_bytes is None else ROWS_POLICY)
         if piece_bytes is not None:
             smaller = {name: min(getattr(policy, name), piece_bytes) for name in ("page_bytes", "part_bytes")}
             policy = replace(policy, **smaller)
-        with explained(place):
-            place.mkdir(parents=True, exist_ok=True)
-            database = open_database(place, shards, memory_bytes, rows_bytes)
+        with explained(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            database = open_database(directory, shards, memory_bytes, rows_bytes)
             try:
-                theirs = _check_identity(place, database.db, whole, rising)
-                store = cls(place, theirs, ncols, database, shards)
+                theirs = _check_identity(directory, database.db, whole, rising)
+                store = cls(directory, theirs, ncols, database, shards)
                 store._recover(policy)
             except BaseException:
                 database.db.close()
@@ -170,7 +168,7 @@ class CheckpointStore:
         return store
 
     def load(self) -> Loaded | None:
-        """The last checkpoint that was committed, None in a new directory."""
+        """The last committed checkpoint; None in a new directory."""
         if self._head is None:
             return None
         version = self._versions[0]
@@ -191,16 +189,16 @@ class CheckpointStore:
         )
 
     def pieces_after(self, sequence: int) -> Iterator[tuple[CheckpointId, StateRows]]:
-        """The pages and deltas of the last checkpoint that were written after that of a sequence, oldest first.
+        """The pages and deltas of the last checkpoint with a higher sequence than this, oldest first.
 
-        They hold every row that changed after it, whatever else.
+        They hold every row that changed after the checkpoint of that sequence, and others too.
         """
         for piece in sorted(self._stored_pieces(), key=lambda piece: piece.order):
             if piece.sequence > sequence:
                 yield self._read_piece(piece)
 
     def changed_after(self, tick: int) -> NDArray[np.uint64]:
-        """Keys of all rows of the last checkpoint that were touched after a tick, each once, rising."""
+        """The keys of all rows of the last checkpoint that were touched after a tick, each once, ordered."""
         found = [np.empty(0, np.uint64)]
         with explained(self.parts.path):
             for piece in sorted(self._stored_pieces(), key=lambda piece: piece.order, reverse=True):
@@ -224,7 +222,7 @@ class CheckpointStore:
         return CheckpointId(piece.sequence, record.stamp.version), record.rows
 
     def drop_rows(self) -> None:
-        """Delete an index of single rows that an earlier process has left, where this one keeps none."""
+        """Delete the index of single rows that an earlier process has left, if this process keeps none."""
         if self._database.leftover:
             with explained(self.parts.path):
                 self.parts.db.delete(NOTE)
@@ -239,12 +237,12 @@ class CheckpointStore:
         digest: int,
         head: Mapping[str, Any],
     ) -> CheckpointWriter:
-        """Begin the next checkpoint; a writer begun before and not committed must not be used any more.
+        """Begin the next checkpoint. An earlier writer that was not committed must not be used any more.
 
-        changed: all rows changed since the last committed checkpoint (the first time: any), sorted by key, each key
-        once, with their columns now. rows_of: all rows with a prefix, sorted by key, as of now; called here only.
-        The arrays of both must not change before the commit. head: JSON values, given back as they are.
-        Raises ValueError for a head that JSON cannot keep; DiskFull, with an index of rows.
+        changed: all rows changed since the last committed checkpoint (before the first one: any rows), sorted by key,
+        each key once, with their present columns. rows_of: gives all rows with a prefix, sorted by key, as of now; it
+        is called only within this call. The arrays of both must not change before the commit. head: JSON values, given
+        back as they are by `load`. Raises ValueError for a head that JSON cannot hold; DiskFull, with an index of rows.
         """
         with explained(self.parts.path):
             if self._unfinished:
@@ -274,7 +272,7 @@ class CheckpointStore:
         self._read_head()
 
     def _page_writer(self, shard: int, version: int) -> Callable[[int, Prefix, StateRows], None] | None:
-        """What writes a page as soon as it is planned; None where the rows of pages are in memory anyhow."""
+        """A function that writes a page as soon as it is planned; None if the rows of pages are in memory anyhow."""
         if self.rows is None:
             return None
 
@@ -287,7 +285,7 @@ class CheckpointStore:
         return write
 
     def close(self) -> None:
-        """Let go of the directory. Raises StateDamaged, DiskFull: what counts is whole on disk all the same."""
+        """Close the database. Raises StateDamaged, DiskFull; the last checkpoint is whole on disk even then."""
         if self.rows is not None:
             self.rows.close()
         self.parts.families.clear()
@@ -316,7 +314,7 @@ class CheckpointStore:
                 raise StateDamaged(f"{self.parts.path}: shard {shard} is not of the checkpoint of the head")
 
     def _recover(self, policy: PagePolicy) -> None:
-        """Read what the last head says, and delete what is newer than it."""
+        """Go on from the last head, and delete pieces that are newer than it."""
         self._read_head()
         shards = len(self.parts.families)
         ring = max([policy.ring, *(len(version.state.slot_parts) for version in self._versions)])
@@ -341,7 +339,7 @@ class CheckpointStore:
                 yield from self._load_shard(family, version)
 
     def _load_shard(self, family: Rdict, version: VersionRecord) -> Iterator[StateRows]:
-        """The pages in the order of their keys, each with the changes since it was written."""
+        """The rows of a shard: its pages in the order of keys, each with the changes since it was written."""
         state, stamp = version.state, version.stamp
         firsts = np.array([prefix.bits for prefix, _ in state.pages], np.uint64)
         written = np.array([sequence for _, sequence in state.pages], np.int64)
@@ -361,7 +359,7 @@ class CheckpointStore:
         return rows
 
     def _record(self, family: Rdict, key: bytes, kind: type[DeltaRecord | PageRecord], stamp: Stamp) -> Any:
-        """One piece, which must be there, and be what its key says."""
+        """The record of one piece. Raises StateDamaged if it is missing, or is not what its key says."""
         value = family.get(key)
         if value is None:
             raise StateDamaged(f"{self.parts.path}: piece {key.hex()} of the checkpoint is missing")
@@ -415,7 +413,7 @@ class CheckpointWriter:
 
 
 def _check_identity(path: Path, db: Rdict, identity: Mapping[str, Any], rising: frozenset[str]) -> Mapping[str, Any]:
-    """Note whose state this is in a new directory; compare in any other. Returns what is noted."""
+    """Store the identity in a new directory, compare it in any other. Returns the identity that is stored."""
     found = db.get(IDENTITY)
     if found is None:
         durable = WriteOptions()
@@ -433,7 +431,7 @@ def _check_identity(path: Path, db: Rdict, identity: Mapping[str, Any], rising: 
 
 
 def differing_identity(theirs: Mapping[str, Any], mine: Mapping[str, Any], rising: frozenset[str]) -> list[str]:
-    """In what a state is another one's. rising: numbers that may be smaller there.
+    """The names in which two identities differ. rising: names whose number may be smaller in `theirs`.
 
     >>> differing_identity({"model": "m", "partitions": 2}, {"model": "m", "partitions": 4}, frozenset({"partitions"}))
     []
@@ -449,7 +447,10 @@ def differing_identity(theirs: Mapping[str, Any], mine: Mapping[str, Any], risin
 
 
 def _with_ring(state: PageState, ring: int) -> PageState:
-    """The same with a ring at least as large. Keys of deltas do not depend on it, so none has to be written again."""
+    """A state with a ring of another size, at least as large.
+
+    No delta is written again: keys do not depend on the ring.
+    """
     held, last = state.slot_parts, state.sequence
     numbers = np.arange(max(0, last - len(held) + 1), last + 1)
     slot_parts = np.zeros(ring, np.int64)
@@ -458,7 +459,7 @@ def _with_ring(state: PageState, ring: int) -> PageState:
 
 
 def _is_head(content: Mapping[str, Any]) -> bool:
-    """Whether a head record holds what `begin` has put into it."""
+    """Whether a head record has the form that `begin` gives it."""
     return isinstance(content.get("head"), dict)
 
 

@@ -1,7 +1,6 @@
-"""Logs: events with fields, on stderr, for people on a terminal and as JSON elsewhere.
+"""Logs: events with fields on stderr, as text for people on a terminal and as JSON elsewhere.
 
-In: events from our loggers, records from the standard library's, Python's warnings. Out: one line each, with time,
-level, model and role. This file must never write to stdout, which is for results, nor log per input record.
+Each line has time, level, model and role. stdout is left to results. Nothing is logged per input record.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 _ROOT = "stream_learner"
 
 Logger: TypeAlias = FilteringBoundLogger
-"""What `get_logger` gives: methods per level, keyword arguments become fields; `bind` adds fields for good."""
+"""The type of `get_logger`'s result: a method per level; keyword arguments become fields; `bind` adds fields for
+good."""
 
 
 @dataclass
@@ -33,8 +33,9 @@ _state = _State()
 def configure_logging(
     *, log_format: str = "auto", log_level: str = "info", model: str = "", stream: IO[str] | None = None
 ) -> None:
-    """Send every log of the process to `stream` (default stderr), and every warning of Python's with them; a later call
-    replaces an earlier one.
+    """Send every log of the process, and every warning of Python, to `stream` (default stderr).
+
+    A later call replaces an earlier one.
 
     log_format: "json", "console", or "auto" (console where the stream is a terminal). log_level: least level
     of our own events; those of other libraries are shown from warning on.
@@ -80,9 +81,10 @@ def get_logger(role: str, **fields: Any) -> Logger:
 
 
 def get_library_logger(role: str, **fields: Any) -> Logger:
-    """As `get_logger`, for what runs in a program of somebody else too: there events go where its `logging` sends them.
+    """As `get_logger`, for code that may run inside somebody else's program.
 
-    That is so until `configure_logging` was called: structlog alone would print every event on stdout.
+    Until `configure_logging` is called, events go where that program's `logging` sends them; structlog alone would
+    print them on stdout.
     """
     if _state.configured:
         return get_logger(role, **fields)
@@ -105,7 +107,7 @@ def is_configured() -> bool:
 
 
 def logs_as_json() -> bool:
-    """Whether logs are JSON lines, so that whoever writes to stderr should write the same."""
+    """Whether logs are JSON lines; others who write to stderr should then write JSON too."""
     return _state.as_json
 
 
@@ -117,7 +119,10 @@ def _log_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """One event where Python would print two lines without a time; one meant for a file of its own goes there."""
+    """Log a warning as one event; Python alone prints two lines without a time.
+
+    A warning for a given file goes there.
+    """
     if file is not None:
         file.write(warnings.formatwarning(message, category, filename, lineno, line))
         return
@@ -135,7 +140,7 @@ def _adds_model(model: str) -> Processor:
 
 
 def _name_as_role(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Records of the standard library's loggers: the logger's name says who speaks."""
+    """Give records of the standard library's loggers a role: the name of their logger."""
     event.setdefault("role", event["_record"].name.removeprefix(f"{_ROOT}."))
     return event
 
@@ -154,6 +159,6 @@ def _console_chain(out: IO[str]) -> list[Processor]:
 
 
 def _ordered(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """What every line has first, the event's own fields after it."""
+    """Put the fields that every line has first, then the event's own."""
     first = [name for name in ("time", "level", "model", "role", "event") if name in event]
     return {name: event[name] for name in first} | dict(event)

@@ -1,8 +1,7 @@
-"""Every metric of every role: name, kind, labels, meaning.
+"""Declares every metric of every role: name, kind, labels, meaning. `docs/metrics.md` is made from this file.
 
-In: nothing. Out: declarations, and `CATALOGUE` of all of them; `docs/metrics.md` is made from it.
-This file must never hold a value. Names end in their unit (`_seconds`, `_bytes`, `_ratio`), those of counters in
-`_total`; each metric also has the label `model`.
+Names end in their unit (`_seconds`, `_bytes`, `_ratio`), those of counters in `_total`. Each metric also has the label
+`model`. `CATALOGUE` lists all metrics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The metrics of one process, and the texts of several processes as one.
+"""The metrics of one process as Prometheus text, and the texts of several processes merged into one.
 
-In: increments, values and durations from the roles; texts in Prometheus's format. Out: Prometheus text, each family
-once. This file must never make up a metric at run time: what `metric_names` does not declare is refused.
+A metric that `metric_names` does not declare is refused.
 """
 
 from __future__ import annotations
@@ -67,19 +66,22 @@ class Metrics:
             self._histograms[metric].labels(model=self._model, **labels).observe(seconds)
 
     def counter_of(self, metric: Metric, **labels: str) -> Callable[[float], None]:
-        """What adds to a counter with these labels, for where looking them up would take longer than adding."""
+        """A function that adds to a counter with these labels, for callers that cannot afford to look the labels up."""
         with _refusing(metric):
             add: Callable[[float], None] = self._counters[metric].labels(model=self._model, **labels).inc
             return add
 
     def histogram_of(self, metric: Metric, **labels: str) -> Callable[[float], None]:
-        """What adds a duration in seconds to a histogram with these labels, likewise."""
+        """A function that adds a duration in seconds to a histogram with these labels."""
         with _refusing(metric):
             add: Callable[[float], None] = self._histograms[metric].labels(model=self._model, **labels).observe
             return add
 
     def forget(self, metric: Metric, **labels: str) -> None:
-        """Stop showing a gauge with these labels, as for a partition given away; nothing if it was never set."""
+        """Stop showing a gauge with these labels, for example of a partition given away.
+
+        Does nothing if it was never set.
+        """
         with _refusing(metric):
             gauge, values = self._gauges[metric], [labels[name] for name in metric.labels]
         with suppress(KeyError):
@@ -100,7 +102,7 @@ class Metrics:
 
 
 class _Registry(CollectorRegistry):
-    """Without the `_created` samples, which nobody declared, of counters and histograms."""
+    """A registry without the undeclared `_created` samples that the library adds to counters and histograms."""
 
     def collect(self) -> Iterator[PrometheusMetric]:
         """All families with their samples."""
@@ -111,7 +113,7 @@ class _Registry(CollectorRegistry):
 
 @contextmanager
 def _refusing(metric: Metric) -> Iterator[None]:
-    """Our own mistakes with metrics as BrokenInvariant."""
+    """Raise the library's refusals as BrokenInvariant: they are mistakes of this program."""
     try:
         yield
     except (KeyError, ValueError) as error:
@@ -119,9 +121,10 @@ def _refusing(metric: Metric) -> Iterator[None]:
 
 
 def merged(texts: Iterable[tuple[Mapping[str, str], bytes]]) -> bytes:
-    """The samples of all texts, by family; the labels that stand beside a text are added to each of its samples.
+    """The samples of all texts, each family once. The labels given with a text are added to each of its samples.
 
-    Of samples of the same name and labels the first stays: what is true of the whole process is in all of its texts.
+    If several samples have the same name and labels, the first one stays: several texts of one process repeat what is
+    true of the whole process.
     """
     heads: dict[str, list[str]] = {}
     samples: dict[str, dict[str, str]] = {}

@@ -1,15 +1,13 @@
 """The records of the control topic: which model an alias points at, what is paused, what is pinned.
 
-In: keys and values of the control topic, or records. Out: typed records, or bytes.
-This file must never ask for the time or a random number, and never take a record that it cannot read for one that
-says nothing.
+A record that cannot be read is an error, never taken for one that says nothing.
 
 The topic is compacted and has one partition. Keys are text, values are JSON objects in UTF-8; a null value deletes.
 
     key                  value, besides `format` (1), `who` (text), `when_ms` (epoch ms) and `note` (text)
     alias/<alias>        alias; model: what it points at, null once deleted; previous: what a rollback would point it
-                         at, or null; from: the model before; forced; history: the last 20 changes, oldest first,
-                         the last of which is the one that the fields beside it are of
+                         at, or null; from: the model before; forced; history: the last 20 changes, oldest first;
+                         who, when_ms, from, forced and note are those of the last change
     publication/<model>  model; paused: whether its learner must not publish
     pin/<name>           name: an alias or a model; model: the one that is pinned; pinned; version: the last version
                          to be served, null for the one served when the pin arrives
@@ -34,7 +32,7 @@ from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, Ne
 
 FORMAT: Final = 1
 HISTORY: Final = 20
-"""Changes that an alias's record keeps."""
+"""So many changes are kept in the record of an alias, the last ones."""
 PROMOTE, ROLLBACK, DELETE = "promote", "rollback", "delete"
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}\Z")
@@ -60,7 +58,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """An alias with its last changes, oldest first, never none."""
+    """An alias with its last changes, oldest first; there is at least one."""
 
     name: str
     history: tuple[Change, ...]
@@ -72,7 +70,7 @@ class Alias:
 
     @property
     def last(self) -> Change:
-        """The change that counts."""
+        """The last change: it says what the alias points at."""
         return self.history[-1]
 
     @property
@@ -82,9 +80,9 @@ class Alias:
 
     @property
     def previous(self) -> str | None:
-        """Where a rollback goes: the model before, rollbacks and what they undid left out; None if not known."""
-        line = _line(self.history)
-        return line[-2] if len(line) > 1 else None
+        """Where a rollback goes: the model before, without rollbacks and what they undid; None if not known."""
+        models = _without_rollbacks(self.history)
+        return models[-2] if len(models) > 1 else None
 
     def changed(self, change: Change) -> Alias:
         """The alias after one more change."""
@@ -109,9 +107,9 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Up to which version scorers that follow `name`, an alias or a model, serve `model`.
+    """The last version of `model` that scorers serve which follow `name`, an alias or a model.
 
-    version: a tick; None is the one that each of them serves when the pin reaches it.
+    version: a tick; None for the version that each scorer serves when the pin reaches it.
     """
 
     name: str
@@ -148,7 +146,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(key: bytes, value: bytes, where: Where = NOWHERE) -> Record:
-    """The record that a key and a value are. Raises ForeignRecord, NewerVersion, DamagedRecord."""
+    """The record with this key and value. Raises ForeignRecord, NewerVersion, DamagedRecord."""
     kind = key.decode("utf-8", "replace").partition("/")[0]
     fields = _fields(key, value, where)
     if kind not in _DECODERS:
@@ -164,7 +162,7 @@ def decode(key: bytes, value: bytes, where: Where = NOWHERE) -> Record:
 
 
 def is_name(text: str) -> bool:
-    """Whether a model or an alias may be called so."""
+    """Whether a model or an alias may have this name."""
     return _NAME.match(text) is not None
 
 
@@ -173,19 +171,19 @@ def name_of(record: Record) -> str:
     return record.model if isinstance(record, Publication) else record.name
 
 
-def _line(history: tuple[Change, ...]) -> list[str]:
-    """The models that an alias came through, without those that were left by a rollback; the last is the current."""
+def _without_rollbacks(history: tuple[Change, ...]) -> list[str]:
+    """The models that an alias pointed at, without those that a rollback left; the last one is the current model."""
     first = history[0].from_model
-    line = [first] if first is not None else []
+    models = [first] if first is not None else []
     for change in history:
         if change.to_model is None:
-            line = []
-        elif change.what == ROLLBACK and change.to_model in line:
-            last = len(line) - 1 - line[::-1].index(change.to_model)
-            line = line[: last + 1]
+            models = []
+        elif change.what == ROLLBACK and change.to_model in models:
+            last = len(models) - 1 - models[::-1].index(change.to_model)
+            models = models[: last + 1]
         else:
-            line.append(change.to_model)
-    return line
+            models.append(change.to_model)
+    return models
 
 
 def _alias_fields(alias: Alias) -> dict[str, Any]:
@@ -216,7 +214,7 @@ def _alias_fields(alias: Alias) -> dict[str, Any]:
 
 
 def _fields(key: bytes, value: bytes, where: Where) -> Mapping[str, Any]:
-    """The JSON object of a value, of a format that is known here."""
+    """The JSON object of a value. Raises ForeignRecord, and NewerVersion for a format that is not known here."""
     try:
         fields = orjson.loads(value)
     except orjson.JSONDecodeError as error:
@@ -276,7 +274,7 @@ def _pin(fields: Mapping[str, Any]) -> Pin:
 
 
 def _signed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Who wrote it, when, and why."""
+    """The fields that say who wrote a record or made a change, when and why."""
     return {
         "who": _checked("who", fields["who"], str),
         "when_ms": _checked("when_ms", fields["when_ms"], int),

@@ -1,12 +1,10 @@
-"""What the records of the control topic add up to.
-
-In: the records in the order of the log. Out: what each alias points at, what is paused, what is pinned.
-This file must never let one writer's change of an alias undo another's that it did not know of.
+"""What the records of the control topic add up to: aliases, pauses, pins.
 
 Of publications and pins the last record counts. Two writers may each add a change to an alias without knowing of the
-other's, so records of an alias are merged: the history has every change that any of them names, and the alias points
-where the change does that came into the log last. Whoever has written reads on, and where the last record is not what
-all of them add up to, writes that (`roles/control/topic.py`); so the topic says the same after compaction.
+other's, and none may undo the other's. So records of an alias are merged: the history has every change that any record
+names, and the alias points where the change points that came last into the log. A writer reads on after it has written;
+if the last record is not what all of them add up to, it writes that (`roles/control/topic.py`). So the topic says the
+same after compaction.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from stream_learner.core.errors import NOWHERE, RecordError, Where
 
 
 def merged(before: Alias | None, record: Alias) -> Alias:
-    """What an alias is once a further record of it has been read; `before` is what the records so far add up to."""
+    """An alias after one more record of it was read. `before`: the alias before it, None if it is new."""
     if before is None:
         return record
     known, named = ({change.id for change in alias.history} for alias in (before, record))
@@ -34,9 +32,9 @@ def merged(before: Alias | None, record: Alias) -> Alias:
 
 @dataclass
 class ControlState:
-    """What the records read so far add up to. One thread takes records in; any may look.
+    """What the records read so far add up to. One thread takes records in; any thread may read.
 
-    unusable: by key, why its last record cannot be used; the record before it, if there was one, still counts.
+    unusable: by key, why the last record cannot be used; the record before it still counts, if there was one.
     """
 
     aliases: dict[str, Alias] = field(default_factory=dict)
@@ -47,7 +45,7 @@ class ControlState:
     """The last record of each key as it was written."""
 
     def take(self, key: bytes | None, value: bytes | None, where: Where = NOWHERE) -> Record | None:
-        """Take in the next record; gives it, None for a deletion. Raises what `decode` raises, and remembers it."""
+        """Take in the next record; returns it, None for a deletion. Raises what `decode` raises, and remembers it."""
         found = key or b""
         if value is None:
             self._forget(found)
@@ -88,6 +86,6 @@ class ControlState:
         return found if found is not None and found.pinned else None
 
     def current(self, key: bytes) -> Record | None:
-        """What all records of a key add up to, None where there is none."""
+        """What all records of a key add up to, None if it has none."""
         record = self.latest.get(key)
         return self.aliases[record.name] if isinstance(record, Alias) else record

@@ -1,17 +1,16 @@
 """The 64-bit checksum of a learner's state.
 
-In: keys, float64 columns and scalars as their bits. Out: uint64.
-This file must never depend on where a row lies, on the order of rows, or on rows that are all zero.
+It must not depend on where a row lies, on the order of rows, or on rows that are all zero:
 
     row(key, c_1 ... c_k) = 0 if every column is +0.0 or -0.0,
                             else h_k with h_0 = mix(key), h_i = mix(h_{i-1} xor bits(c_i))
     rows                  = sum of row digests modulo 2^64
     model                 = m_k with m_0 = mix(rows xor mix(examples folded)), m_i = mix(m_{i-1} xor bits(s_i))
 
-for the scalars s_1 ... s_k of the state, if it has any: the range of the labels seen, where margins are clipped to it
-(as with squared loss), then the optimizer's own (FTRL-Proximal has none).
+The scalars s_1 ... s_k of the state are the range of the labels seen, where margins are clipped to it (as with squared
+loss), then the optimizer's own (FTRL-Proximal has none). `mix` is the finalizer of splitmix64.
 
-The sum can be kept up to date row by row; `mix` is the finalizer of splitmix64.
+Because the digest of the rows is a sum, the table keeps it up to date row by row.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def row_digest(key: np.uint64, columns: int, ncols: int) -> np.uint64:
 def row_digest_change(key: np.uint64, before: int, after: int, shape: tuple[int, ...]) -> np.uint64:
     """`row_digest` of the columns at address `after`, less that of the columns at `before`, modulo 2^64.
 
-    `shape` is a tuple as long as there are columns: its length is known to the compiler, which unrolls the loop.
+    `shape` is a tuple with one item a column: the compiler knows its length, and unrolls the loop.
     """
     old = new = mix(key)
     old_nonzero = new_nonzero = _ZERO
@@ -59,7 +58,7 @@ def row_digest_change(key: np.uint64, before: int, after: int, shape: tuple[int,
 
 
 def model_digest(rows: int, examples: int, scalars: Sequence[float] | NDArray[np.float64] = ()) -> int:
-    """Digest of a model: the sum of its rows' digests, how many examples were folded into it, its scalars' bits."""
+    """Digest of a model: of the sum of its rows' digests, the number of examples folded, and its scalars."""
     digest = mix(np.uint64(rows) ^ mix(np.uint64(examples)))
     for bits in np.asarray(scalars, np.float64).view(np.uint64):
         digest = mix(digest ^ bits)

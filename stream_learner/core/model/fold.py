@@ -1,16 +1,7 @@
 """The fold: examples into weights, in one exact order.
 
-In: records of the training log in the order (tick, partition, sequence), each with its tick. Out: rows of the weight
-table, progressive metrics, the digest of the model.
-This file must never read a clock, draw a random number, or let the result depend on how examples are cut into
-records or on the order of a record's dictionary.
-
-A record is folded in four steps:
-1. resolve: every distinct feature of the record's dictionary finds its row, new ones get one, and all columns are
-   copied into local rows, where they stay in the cache;
-2. fold: the optimizer goes through the examples one by one on the local rows;
-3. write back: columns that changed return to the table, with the tick; digest and lists of changes follow;
-4. observe: the margins each example was predicted with go to the progressive metrics.
+The result must not depend on how examples are cut into records, or on the order of a record's dictionary.
+`core.model` explains the four steps in which a record is folded.
 """
 
 from __future__ import annotations
@@ -55,7 +46,7 @@ _FAULTS: Final = (
 
 @kernel
 def _fault(examples: int, row_len: int, m: int, indices: int, v: int, positions: int, k: int, keys: int) -> int:
-    """What makes a record unfit to be folded, as a place in `_FAULTS`; a wrong index would be a crash."""
+    """An index into `_FAULTS`: why a record cannot be folded, 0 if it can. A wrong index of its would be a crash."""
     total = 0
     for e in range(examples):
         total += load_u16_at(row_len, 2 * e)
@@ -79,7 +70,7 @@ def _fault(examples: int, row_len: int, m: int, indices: int, v: int, positions:
 
 
 class _Addresses(NamedTuple):
-    """Where the learner's own buffers lie."""
+    """Addresses of the learner's own buffers."""
 
     scalars: int
     record: int
@@ -91,9 +82,9 @@ class _Addresses(NamedTuple):
 class Learner:
     """One model being learned. Not for several threads at once.
 
-    `table` holds the rows, `progress` the progressive metrics, `examples` and `refused` count what was folded and what
-    was not: examples with a number that is not finite, a label the loss does not know, a negative importance, or
-    a step to a state that is not finite; they change nothing.
+    `table` holds the rows, `progress` the progressive metrics. `examples` counts the examples folded, `refused` those
+    that were not: with a number that is not finite, a label that the loss does not allow, a negative importance, or a
+    step to a state that is not finite. A refused example changes nothing.
     """
 
     def __init__(
@@ -104,7 +95,7 @@ class Learner:
         slice_ms: int = 3_600_000,
         slices_kept: int = 48,
     ) -> None:
-        """`loss`: what `make_loss` made, or a name; `slice_ms`, `slices_kept`: see `Progress`.
+        """loss: from `make_loss`, or its name. slice_ms, slices_kept: as `Progress` takes them.
 
         Raises ValueError for an unknown loss, or one that the optimizer is not defined for.
         """
@@ -117,7 +108,7 @@ class Learner:
         self.examples = 0
         self.refused = 0
         self.nonzero = 0
-        """Rows whose weight is not 0; where weights move by themselves, as `count_nonzero` found it last."""
+        """How many rows have a weight that is not 0; where the optimizer `moves`, as of the last `count_nonzero`."""
         self._scalars = np.zeros(len(losses.LOSS_SCALARS) + len(optimizer.scalars))
         self._record = np.zeros(RECORD_FIELDS, np.int64)
         self._rows = np.empty(MAX_KEYS, np.int64)
@@ -128,9 +119,10 @@ class Learner:
         self._at = _Addresses(*(address_of(buffer) for buffer in fixed))
 
     def bound_memory(self, cold: ColdRows, budget: MemoryBudget) -> BoundedWeightTable:
-        """Keep no more rows in memory than a budget allows, the others on a cold side; returns the table.
+        """Keep no more rows in memory than a budget allows, the others in cold rows; returns the new table.
 
-        Only before anything is folded or loaded. What the cold side holds counts from `restore` on.
+        Only before anything is folded or loaded. Rows that are cold already belong to the model once the table has
+        adopted them (`BoundedWeightTable.adopt`).
         """
         if self.table.count:
             raise ValueError("the memory of a table that has rows cannot be bounded any more")
@@ -143,11 +135,11 @@ class Learner:
     ) -> NDArray[np.float64]:
         """Learn from a record's examples in their order, as part of a tick (never less than the one before).
 
-        Returns the margins f64[n] each example was predicted with before it was learned from, NaN for one refused:
-        a view, good until the next call. With `learned` bool[n] only the examples it marks are learned from; the others
-        are predicted, and may have no label; measuring is then the caller's affair, and `progress` stays as it is.
-        Raises ValueError, with nothing changed, for a record whose arrays do not
-        agree, or a tick whose changes were already taken; its keys must not repeat.
+        Returns the margins f64[n] that the examples were predicted with before they were learned from, NaN for one that
+        was refused: a view, good until the next call. With `learned` bool[n] only the examples it marks are learned
+        from. The others are predicted, and may have no label; the caller measures then, and `progress` stays as it is.
+        The keys of a record must not repeat. Raises ValueError, with nothing changed, for a record whose arrays do not
+        agree, or a tick whose changes were already taken.
         """
         self.table.check_tick(tick)
         arrays = _columns(record)
@@ -174,7 +166,7 @@ class Learner:
         return self._margins[:n]
 
     def end_pass(self) -> None:
-        """Count the end of a pass over the data, where the learning rate depends on it."""
+        """Note the end of a pass over the data, for learning rates that depend on it."""
         self.optimizer.end_pass(self._scalars)
 
     def digest(self) -> int:
@@ -182,34 +174,33 @@ class Learner:
         return digests.model_digest(self.table.rows_digest, self.examples, self._digested)
 
     def digest_full(self) -> int:
-        """The same, made again from all rows."""
+        """`digest`, computed again from all rows."""
         return digests.model_digest(self.table.rows_digest_full(), self.examples, self._digested)
 
     @property
     def _digested(self) -> NDArray[np.float64]:
-        """The optimizer's scalars; before them the label range, where predictions depend on it."""
+        """The scalars that the digest covers: the label range, where predictions depend on it, and the optimizer's."""
         if self.optimizer.reads_label_range(self.loss.name):
             return self._scalars
         return self._scalars[len(losses.LOSS_SCALARS) :]
 
     def count_nonzero(self) -> int:
-        """Count the rows whose weight is not 0: looks at every row, but only where weights move by themselves."""
+        """How many rows have a weight that is not 0. Where the optimizer `moves`, this looks at every row."""
         if self.optimizer.moves:
             self.nonzero = sum(int(np.count_nonzero(self.weights(rows.columns))) for rows in self.table.items())
         return self.nonzero
 
     def weights(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights f64[r] of rows with columns f64[r, ncols]."""
+        """The weights f64[r] of rows with columns f64[r, ncols]."""
         return self._fold.weights(columns, self._scalars)
 
     def kind(self) -> dict[str, Any]:
-        """What another state of the same model must have in common with this one: `optimizer`, and `loss` unless it is
-        logistic."""
+        """What all states of one model have in common: `optimizer`, and `loss` unless it is logistic."""
         loss = {} if self.loss.code == losses.LOGISTIC else {"loss": self.loss.to_dict()}
         return {"optimizer": self.optimizer.to_dict(), **loss}
 
     def state_scalars(self) -> dict[str, Any]:
-        """All state that is not in rows, without loss, in JSON's types; `restore` takes it."""
+        """All state that is not in rows, exact, in JSON's types; `restore` takes it."""
         return {
             "optimizer": self.optimizer.to_dict(),
             "loss": str(self.loss),
@@ -225,8 +216,8 @@ class Learner:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_scalars`, after all rows were loaded into `table`.
 
-        Raises ValueError, and the learner must not be used, when the state is of another optimizer or loss, or its
-        digest is not that of the rows loaded.
+        Raises ValueError if the state is of another optimizer or loss, or its digest is not that of the rows loaded.
+        The learner must not be used after that.
         """
         mine = {"optimizer": self.optimizer.to_dict(), "loss": str(self.loss)}
         for name, value in mine.items():
@@ -248,7 +239,10 @@ def check_loss(optimizer: Optimizer, loss: Loss) -> None:
 
 
 def _columns(record: ExampleRecord) -> tuple[NDArray[Any], ...]:
-    """A record's columns as the kernels read them, in the order of `RECORD_FIELDS`' addresses; to be kept alive."""
+    """A record's columns as the kernels read them, in the order of `optimizers.record`.
+
+    The caller keeps them while their addresses are in use.
+    """
     return (
         np.ascontiguousarray(record.row_len, np.uint16),
         np.ascontiguousarray(record.indices, np.uint16),
@@ -262,15 +256,16 @@ def _columns(record: ExampleRecord) -> tuple[NDArray[Any], ...]:
 
 
 def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
-    """Check a record's columns; returns the numbers of `RECORD_FIELDS` up to LEARNED. Raises ValueError."""
+    """The fields of `optimizers.record` up to LEARNED. Raises ValueError for columns that do not agree."""
     n, m, v, values, labels, importances, k, log_times = (len(column) for column in columns)
     if not (n == labels == importances == log_times and v == values and k <= MAX_KEYS):
         raise ValueError("the record's columns differ in length, or its dictionary is too large")
-    places = [address_of(column) for column in columns]
-    fault = _fault(n, places[0], m, places[1], v, places[2], k, places[6])
+    addresses = [address_of(column) for column in columns]
+    row_len, indices, positions, _, _, _, keys, _ = addresses
+    fault = _fault(n, row_len, m, indices, v, positions, k, keys)
     if fault:
         raise ValueError(f"the record cannot be folded: {_FAULTS[fault]}")
-    return [n, v, k, *places]
+    return [n, v, k, *addresses]
 
 
 def warm(optimizer: Optimizer | None = None) -> None:

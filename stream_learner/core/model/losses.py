@@ -1,7 +1,7 @@
 """Losses: value, slope, labels and link, by a small code that kernels switch on.
 
-In: the margin p = w.x, the label y. Out: loss l(p, y), slope dl/dp, and the prediction the margin stands for.
-This file must never know an optimizer, or weigh an example: importance is the optimizer's and the metrics' affair.
+p = w.x is the margin, y the label. Nothing here is multiplied by the importance of an example: optimizers and metrics
+do that.
 
 | loss         | l(p, y)                                  | dl/dp                       | labels   | prediction |
 |--------------|------------------------------------------|-----------------------------|----------|------------|
@@ -22,10 +22,10 @@ with signs or logarithms missing by Streeter & McMahan (2010) and by the slides 
 Poisson is the part of the deviance that depends on p, halved. `linear` plays games of given gradients.
 
 A label of -1 is read as 0 where the labels are 0 and 1, and a label of 0 as -1 where they are -1 and 1.
-Squared is as Vowpal Wabbit has it: the factor 2, and the margin clipped, when it is read, to the range of the labels
-up to and including the current one, which starts at [0, 0]. The range is model state: two scalars.
-With logarithmic and hellinger the margin is itself the probability: it is clipped to [delta, 1 - delta] when it is
-read, because updates can push it out; a margin that was not read, as a scorer's, predicts within [0, 1] all the same.
+The squared loss is Vowpal Wabbit's: it has the factor 2, and the margin is clipped to the range of the labels up to and
+including the current one. The range starts at [0, 0] and is model state: two scalars.
+With logarithmic and hellinger the margin is itself the probability. Updates can push it out of its range, so it is
+clipped to [delta, 1 - delta] before a loss or slope is taken, and to [0, 1] for a prediction.
 `option` is tau or delta, and 0.0 for losses that have neither.
 """
 
@@ -122,7 +122,7 @@ def make_loss(name: str, **options: float) -> Loss:
 
 @kernel
 def label_read(loss: int, y: float) -> float:
-    """The label as the loss writes it, or NaN where it is none: see the table."""
+    """The label as the loss takes it, or NaN where the loss does not allow it, by the table of this module."""
     if loss == LOGISTIC:
         y = 0.0 if y == -1.0 else y
         return y if (y >= 0.0) & (y <= 1.0) else np.nan
@@ -147,9 +147,8 @@ def _clipped(p: float, low: float, high: float) -> float:
 
 @kernel
 def margin_read(loss: int, option: float, p: float, low: float, high: float) -> float:
-    """The margin as the loss reads it: clipped to the label range [low, high] for squared, to [delta, 1 - delta].
-
-    NaN stays NaN.
+    """The margin as the loss takes it: squared clips to the label range [low, high], a probability to
+    [delta, 1 - delta]. NaN stays NaN.
     """
     if loss == SQUARED:
         return _clipped(p, low, high)
@@ -160,7 +159,7 @@ def margin_read(loss: int, option: float, p: float, low: float, high: float) -> 
 
 @kernel
 def slope(loss: int, option: float, p: float, y: float) -> float:
-    """dl/dp at margin p, as it was read, for a label as it was read; at a kink the subgradient of the table."""
+    """dl/dp, of what `margin_read` and `label_read` gave; at a kink the subgradient of the table."""
     if loss == LOGISTIC:
         return sigmoid(p) - y
     if loss == SQUARED:
@@ -186,7 +185,7 @@ def slope(loss: int, option: float, p: float, y: float) -> float:
 
 @kernel
 def loss_value(loss: int, option: float, p: float, y: float) -> float:
-    """l(p, y) of one example of importance 1; margin and label as they were read."""
+    """l(p, y) of one example of importance 1, of what `margin_read` and `label_read` gave."""
     if loss == LOGISTIC:
         tail = log1p_unit(exp(-abs(p)))
         return y * (max(-p, 0.0) + tail) + (1.0 - y) * (max(p, 0.0) + tail)
@@ -221,7 +220,7 @@ def prediction(loss: int, p: float) -> float:
 
 @kernel
 def class_of(loss: int, y: float) -> float:
-    """How much of an example with this label, as it was read, is a positive, in [0, 1]; NaN where there are none."""
+    """The share of an example that is a positive, in [0, 1], by its label from `label_read`; NaN without classes."""
     if (loss == LOGISTIC) | (loss == LOGARITHMIC) | (loss == HELLINGER):
         return y
     if (loss == HINGE) | (loss == EXPONENTIAL):

@@ -1,10 +1,7 @@
 """Progressive metrics: how good each prediction was, before the example was learned from.
 
-In: margins, labels, importances, log times of examples in the order of the fold. Out: sums and histograms, from which
-the figures are computed when asked for.
-This file must never see an example again, or depend on how examples are cut into records.
-
-With h the importance, y the label, q the prediction, l the loss:
+Sums and histograms are kept as examples are folded, and figures are computed from them when asked for. They do not
+depend on how examples are cut into records. With h the importance, y the label, q the prediction, l the loss:
 
     average loss        sum h l / sum h
     log-loss            sum h (-y ln q - (1 - y) ln (1 - q)) / sum h       (where the prediction is a probability)
@@ -14,14 +11,15 @@ With h the importance, y the label, q the prediction, l the loss:
                         label is a positive of weight h y and a negative of weight h (1 - y)
     mistakes            examples whose margin is on the wrong side of the label, or on neither; not weighted
 
-Where the labels are -1 and 1, y stands here for 0 and 1. A figure whose divisor is 0, or that a loss does not have, is
-None. Margins are counted in bins, and margins of one bin are ties. With logistic loss a bin is 1/32 wide, from -16 to
-16 (what lies outside goes to the outermost): on click-through data that moves the AUC by less than 0.001. Where the
-margin is itself the probability, 1/1024; with hinge and exponential loss 1/512 (1 + |p|)^2.
+Labels of -1 and 1 count here as y = 0 and 1. A figure whose divisor is 0, or that a loss does not have, is None.
 
-The same by slice: a slice covers the log times [s slice_ms, (s + 1) slice_ms). The two latest keep a histogram each;
-an example older than both (a late one) counts in the older of them; older slices keep their sums and final AUC, as
-many as are wanted.
+Margins are counted in bins, and margins of one bin are ties. With logistic loss a bin is 1/32 wide, from -16 to 16, and
+the outermost bins take what is beyond them: on click-through data that moves the AUC by less than 0.001. Where the
+margin is itself the probability a bin is 1/1024 wide, with hinge and exponential loss 1/512 (1 + |p|)^2.
+
+All figures are also kept by slice: a slice covers the log times [s slice_ms, (s + 1) slice_ms). The two latest slices
+are open and keep a histogram each; a late example, older than both, counts in the older of them. Closed slices keep
+their sums and final AUC; the oldest are dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,14 +52,15 @@ from stream_learner.core.model.losses import (
 
 EXAMPLES, REFUSED, IMPORTANCE, LABEL, PREDICTION, LOSS, POSITIVES, MISTAKES, LOG_LOSS = range(9)
 SUMS: Final = 9
-"""Float64 places of a block of sums; counts are exact up to 2^53."""
+"""How many sums a block has, float64 each; counts are exact up to 2^53."""
 _SUMS_BEFORE: Final = 8
-"""Places in states written before there was LOG_LOSS."""
+"""How many sums a block has in states written before there was LOG_LOSS."""
 BINS_PER_UNIT: Final = 32
 LARGEST_MARGIN: Final = 16
 BINS: Final = 2 * LARGEST_MARGIN * BINS_PER_UNIT
 """A histogram is f64[2, BINS]: importance of negatives, then of positives, by rising margin."""
 BLOCK: Final = SUMS + 2 * BINS
+"""A block is f64[BLOCK]: the sums, then a histogram."""
 
 _NO_SLICE: Final = -(1 << 62)
 _PROBABILITIES: Final = (LOGISTIC, LOGARITHMIC, HELLINGER)
@@ -74,24 +73,25 @@ _MEANS: Final = (*_PROBABILITIES, SQUARED, HALF_SQUARED, POISSON)
 
 @kernel
 def _bin(loss: int, p: float) -> int:
-    """Which bin of the histogram a margin belongs to."""
+    """The bin of the histogram for a margin."""
     if loss == LOGISTIC:
-        place = np.floor(min(max(p * BINS_PER_UNIT, -BINS / 2.0), BINS / 2.0 - 1.0)) + BINS // 2
+        index = np.floor(min(max(p * BINS_PER_UNIT, -BINS / 2.0), BINS / 2.0 - 1.0)) + BINS // 2
     elif (loss == LOGARITHMIC) | (loss == HELLINGER):
-        place = np.floor(min(max(p * BINS, 0.0), BINS - 1.0))
+        index = np.floor(min(max(p * BINS, 0.0), BINS - 1.0))
     else:
-        place = np.floor(min((1.0 + p / (1.0 + abs(p))) * (BINS // 2), BINS - 1.0))
-    return np.int64(place)
+        index = np.floor(min((1.0 + p / (1.0 + abs(p))) * (BINS // 2), BINS - 1.0))
+    return np.int64(index)
 
 
 @kernel
-def _count(block: int, place: int, amount: float) -> None:
-    store_f64(block + 8 * place, load_f64(block + 8 * place) + amount)
+def _count(block: int, index: int, amount: float) -> None:
+    """Add to one number of a block."""
+    store_f64(block + 8 * index, load_f64(block + 8 * index) + amount)
 
 
 @kernel
 def _add(block: int, loss: int, p: float, y: float, h: float, q: float, value: float) -> None:
-    """Count one example in a block of sums and histogram; its label as the loss has read it."""
+    """Count one example in a block; y is the label as `label_read` gave it, q the prediction, value the loss."""
     if p != p:
         _count(block, REFUSED, 1.0)
         return
@@ -108,9 +108,9 @@ def _add(block: int, loss: int, p: float, y: float, h: float, q: float, value: f
     _count(block, MISTAKES, 1.0 if mistake(loss, p, y) else 0.0)
     if loss == HELLINGER:
         _count(block, LOG_LOSS, h * loss_value(LOGARITHMIC, 0.0, p, y))
-    place = _bin(loss, p)
-    _count(block, SUMS + place, h * (1.0 - positive))
-    _count(block, SUMS + BINS + place, h * positive)
+    at = _bin(loss, p)
+    _count(block, SUMS + at, h * (1.0 - positive))
+    _count(block, SUMS + BINS + at, h * positive)
 
 
 def _each(
@@ -124,7 +124,7 @@ def _each(
     total: int,
     open_slices: int,
 ) -> int:
-    """See `_observe`; `columns`: addresses of margins, labels, importances, log times."""
+    """`_observe` for one loss; `columns`: addresses of margins, labels, importances, log times."""
     margins, labels, importances, log_times = columns
     for e in range(first, count):
         which = load_i64(log_times + 8 * e) // slice_ms
@@ -156,10 +156,10 @@ def _observe(
     total: int,
     open_slices: int,
 ) -> int:
-    """Count the examples first .. count-1, up to one that opens a newer slice; returns its place, or `count`.
+    """Count the examples first .. count - 1, up to one that opens a newer slice; returns its index, or `count`.
 
-    `total` and `open_slices` are addresses of one and two blocks; of these the second is the newest slice's. The usual
-    loss has a loop of its own, from which the compiler leaves all others out.
+    `total` is the address of one block, `open_slices` of two, the second of which is that of the newest slice. The
+    logistic loss has a loop of its own, in which the compiler has no other loss to tell apart.
     """
     columns = (margins, labels, importances, log_times)
     if loss == LOGISTIC:
@@ -182,7 +182,7 @@ def entropy(rate: float) -> float:
 
 
 def figures(loss: int, sums: NDArray[np.float64], auc: float | None) -> dict[str, Any]:
-    """The figures of the module's docstring from a block's sums."""
+    """The figures in this module's docstring, from the sums of a block."""
     importance, label = float(sums[IMPORTANCE]), float(sums[LABEL])
     average = _ratio(sums[LOSS], importance)
     rate = _ratio(label, importance)
@@ -210,13 +210,21 @@ def _ratio(part: float, whole: float) -> float | None:
     return float(part) / whole if whole > 0.0 else None
 
 
+class _ClosedSlice(NamedTuple):
+    """Slice `number`, which starts at number * slice_ms: its sums f64[SUMS] and its AUC."""
+
+    number: int
+    sums: NDArray[np.float64]
+    auc: float | None
+
+
 class Progress:
     """Progressive metrics of one model, in total and by slice."""
 
     def __init__(self, loss: int, *, option: float = 0.0, slice_ms: int = 3_600_000, slices_kept: int = 48) -> None:
-        """`loss`, `option`: a code of `losses`, and its option. `slices_kept` counts closed slices.
+        """loss, option: a code of `losses`, and its option. slices_kept: how many closed slices are kept.
 
-        Raises ValueError unless both numbers are > 0.
+        Raises ValueError unless slice_ms and slices_kept are > 0.
         """
         if slice_ms <= 0 or slices_kept <= 0:
             raise ValueError(f"slice_ms ({slice_ms}) and slices_kept ({slices_kept}) must be positive")
@@ -228,15 +236,15 @@ class Progress:
         self._total, self._open_slices = address_of(self._blocks), address_of(self._blocks[1])
         self._newest = _NO_SLICE
         self._older = _NO_SLICE
-        self._closed: list[tuple[int, NDArray[np.float64], float | None]] = []
+        self._closed: list[_ClosedSlice] = []
 
     def observe(self, margins: int, labels: int, importances: int, log_times: int, count: int) -> None:
         """Count `count` examples: addresses of f64 margins (NaN: refused), labels, importances, i64 log times (ms)."""
         columns = (margins, labels, importances, log_times)
-        places = (self._total, self._open_slices)
+        blocks = (self._total, self._open_slices)
         done = 0
         while True:
-            done = _observe(done, count, self._loss, self._option, *columns, self._slice_ms, self._newest, *places)
+            done = _observe(done, count, self._loss, self._option, *columns, self._slice_ms, self._newest, *blocks)
             if done == count:
                 return
             self._open(_time_at(log_times + 8 * done) // self._slice_ms)
@@ -246,32 +254,34 @@ class Progress:
         return self._figures_of(0)
 
     def totals(self) -> tuple[int, float, float]:
-        """Examples, the sum of their importances, the sum of their losses, so far."""
+        """The number of examples so far, the sum of their importances, and the sum of their losses."""
         sums = self._blocks[0]
         return int(sums[EXAMPLES]), float(sums[IMPORTANCE]), float(sums[LOSS])
 
     def slices(self) -> list[dict[str, Any]]:
         """The figures of every slice kept, oldest first, each with `start_ms`; the last two may still change."""
-        rows = [(start, figures(self._loss, sums, auc)) for start, sums, auc in self._closed]
-        rows += [
-            (start, self._figures_of(block))
-            for start, block in ((self._older, 1), (self._newest, 2))
+        found = [(one.number, figures(self._loss, one.sums, one.auc)) for one in self._closed]
+        found += [
+            (number, self._figures_of(block))
+            for number, block in ((self._older, 1), (self._newest, 2))
             if _seen(self._blocks[block])
         ]
-        return [{"start_ms": start * self._slice_ms, **row} for start, row in rows]
+        return [{"start_ms": number * self._slice_ms, **its_figures} for number, its_figures in found]
 
     def state(self) -> dict[str, Any]:
-        """Everything, without loss, in JSON's types; `restore` takes it."""
+        """All state, exact, in JSON's types; `restore` takes it."""
         return {
             "slice_ms": self._slice_ms,
             "newest": self._newest,
             "older": self._older,
             "blocks": _packed(self._blocks),
-            "closed": [[start, _packed(sums), None if auc is None else auc.hex()] for start, sums, auc in self._closed],
+            "closed": [
+                [one.number, _packed(one.sums), None if one.auc is None else one.auc.hex()] for one in self._closed
+            ],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was of. Another slice length ends the slices so far: only the total goes on.
+        """Go on from what `state` gave. If the length of slices differs, only the total goes on.
 
         Raises ValueError, KeyError or TypeError for what is no such state.
         """
@@ -282,8 +292,8 @@ class Progress:
             return
         self._newest, self._older = state["newest"], state["older"]
         self._closed = [
-            (start, _widened(_unpacked(sums)[None])[0], None if auc is None else float.fromhex(auc))
-            for start, sums, auc in state["closed"]
+            _ClosedSlice(number, _widened(_unpacked(sums)[None])[0], None if auc is None else float.fromhex(auc))
+            for number, sums, auc in state["closed"]
         ][-self._slices_kept :]
 
     def _figures_of(self, block: int) -> dict[str, Any]:
@@ -291,10 +301,10 @@ class Progress:
         return figures(self._loss, sums, area_under_curve(histogram))
 
     def _open(self, which: int) -> None:
-        """Begin slice `which`, newer than all; the older of the open ones is closed."""
+        """Open slice `which`, newer than all; the older of the two open ones is closed."""
         if _seen(self._blocks[1]):
             auc = area_under_curve(self._blocks[1, SUMS:].reshape(2, BINS))
-            self._closed.append((self._older, self._blocks[1, :SUMS].copy(), auc))
+            self._closed.append(_ClosedSlice(self._older, self._blocks[1, :SUMS].copy(), auc))
             del self._closed[: -self._slices_kept]
         self._older = which - 1 if self._newest == _NO_SLICE else self._newest
         self._newest = which
@@ -312,7 +322,7 @@ def _time_at(address: int) -> int:
 
 
 def _widened(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Blocks, or sums, of a state as they are now: one written before there was LOG_LOSS gets a 0 for it."""
+    """Blocks, or sums, of a state with all sums: one written before there was LOG_LOSS gets 0 for it."""
     if blocks.shape[1] in (SUMS, BLOCK):
         return blocks
     return np.insert(blocks, _SUMS_BEFORE, 0.0, axis=1)
@@ -323,7 +333,7 @@ def _packed(numbers: NDArray[np.float64]) -> str:
 
 
 def _unpacked(text: str) -> NDArray[np.float64]:
-    """What `_packed` made a text of. Raises ValueError for any other text, before it takes much memory."""
+    """The numbers in a text of `_packed`. Raises ValueError for any other text, before it takes much memory."""
     unpacking = zlib.decompressobj()
     try:
         numbers = unpacking.decompress(base64.b64decode(text), 8 * 3 * BLOCK + 1)

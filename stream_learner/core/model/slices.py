@@ -1,12 +1,11 @@
-"""Two models compared on the traffic that both have predicted: their progressive loss, slice by slice.
+"""Two models compared by their progressive loss, on the slices of traffic that both have predicted.
 
-In: the slices of two model records, as `Progress.slices` makes them. Out: both losses over the slices that they share.
-This file must never compare a slice that is still open, or slices that are not of the same traffic.
+Two slices, one from each model record, are shared if they have the same `start_ms`, neither is the newest of its model
+(that one is still open), both have examples, and their importances differ by at most `SAME_TRAFFIC` of the larger.
+Where they differ more, the slices have different lengths, or a model began in the middle of one.
 
-A slice is shared when both have one with the same `start_ms`, it is the newest of neither, both have examples in it,
-and their importances differ by at most SAME_TRAFFIC of the larger: slices of different length, or one that a model
-began in the middle of, are other traffic. With h the importance of the shared slice s in the current model and l a
-model's mean loss in it, a model's loss is sum h l / sum h: the same weights for both.
+A model's loss is sum h l / sum h over the shared slices, with l its mean loss in a slice, and h the importance of the
+slice in the current model: so both losses have the same weights.
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 SAME_TRAFFIC: Final = 0.1
+"""Largest difference of two slices' importances, as a share of the larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Losses of two models over the slices they share; 0.0 both where there is none.
+    """Losses of two models over the slices they share; both 0.0 if they share none.
 
-    start_ms: of the shared slices, ascending. examples: of the current model, in all of them together.
+    start_ms: of the shared slices, rising. examples: how many the current model has in them.
     """
 
     start_ms: tuple[int, ...]
@@ -31,25 +31,26 @@ class Compared:
     candidate_loss: float
 
     def is_worse(self, tolerance: float) -> bool:
-        """Whether the candidate's loss is above the current one's times (1 + tolerance), or not a number."""
+        """Whether the candidate's loss is above (1 + tolerance) times the current one's, or not a number."""
         return not self.candidate_loss <= self.current_loss * (1.0 + tolerance)
 
 
 def compare(current: Sequence[Mapping[str, Any]], candidate: Sequence[Mapping[str, Any]]) -> Compared:
-    """Compare two models by their slices, in any order."""
+    """Compare two models by their slices, as `Progress.slices` gives them, in any order."""
     theirs = {row["start_ms"]: row for row in _closed(candidate)}
     pairs = [(row, theirs[row["start_ms"]]) for row in _closed(current) if row["start_ms"] in theirs]
     shared = [pair for pair in pairs if _same_traffic(*pair)]
-    importance = sum(row["importance"] for row, _ in shared)
+    importance = sum(ours["importance"] for ours, _ in shared)
     if not importance:
         return Compared((), 0, 0.0, 0.0)
-    losses = [sum(pair[0]["importance"] * pair[k]["average_loss"] for pair in shared) / importance for k in (0, 1)]
-    starts = tuple(row["start_ms"] for row, _ in shared)
-    return Compared(starts, sum(row["examples"] for row, _ in shared), *losses)
+    current_loss = sum(ours["importance"] * ours["average_loss"] for ours, _ in shared) / importance
+    candidate_loss = sum(ours["importance"] * other["average_loss"] for ours, other in shared) / importance
+    starts = tuple(ours["start_ms"] for ours, _ in shared)
+    return Compared(starts, sum(ours["examples"] for ours, _ in shared), current_loss, candidate_loss)
 
 
 def _closed(slices: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """All but the newest, oldest first."""
+    """The slices that are closed, oldest first: all but the newest."""
     return sorted(slices, key=lambda row: int(row["start_ms"]))[:-1]
 
 

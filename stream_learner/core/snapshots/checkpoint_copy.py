@@ -1,16 +1,13 @@
-"""Records of `<model>.checkpoints`: their keys and bytes.
-
-In: a checkpoint as the learner's store keeps it. Out: keys and values of records; or, from a value, what it says.
-This file must never decide what is copied, or when; it only says what the bytes are.
+"""Records of `<model>.checkpoints`, the topic that checkpoints are copied to: their keys and bytes.
 
 | key                             | partition | value                                                                  |
 |---------------------------------|-----------|------------------------------------------------------------------------|
 | `piece/<lineage>/<key in hex>`  | its shard | a page or a part of a delta: the bytes under that key in the store     |
-| `head`                          | 0         | what makes a checkpoint complete: the last one that was copied         |
-| `copying`                       | 0         | the same for a copy that has begun; means nothing before a later head  |
+| `head`                          | 0         | the head of the last checkpoint whose copy is complete                 |
+| `copying`                       | 0         | the head of a copy that has begun, until a later `head` completes it   |
 
-A lineage, 16 hex digits, is a random number of one state directory: what two directories write never has the same
-key. A null value deletes a key. The values of `head` and `copying` are records of kind head as
+A lineage, 16 hex digits, is a random number of one state directory: two directories never write the same key. A null
+value deletes a key. The values of `head` and `copying` are records of kind head as
 `core/snapshots/records.py` lays them out, in shard 0; sequence and version are those of the checkpoint, and attempt is
 a random number of this one copy. Their JSON body:
 
@@ -39,10 +36,10 @@ _PIECE = b"piece/"
 
 @dataclass(frozen=True, slots=True)
 class CopyHead:
-    """A checkpoint but for its pieces.
+    """A copied checkpoint without its pieces: its head and its version records.
 
     head, versions: the store's own records, as bytes; `versions` has one for every shard. stamp: of shard 0, where
-    `attempt` tells this copy from every other.
+    `attempt` is another number for each copy.
     """
 
     stamp: Stamp
@@ -58,7 +55,7 @@ class CopyHead:
 
     @property
     def tick(self) -> int:
-        """The tick that the checkpoint is of."""
+        """The last tick folded into the checkpoint."""
         return self.stamp.version
 
     def head_record(self) -> HeadRecord:
@@ -66,7 +63,7 @@ class CopyHead:
         return _expected(HeadRecord, decode(None, self.head))
 
     def version_records(self) -> list[VersionRecord]:
-        """The store's version record of every shard. Raises RecordError, also where they are not of this checkpoint."""
+        """The store's version record of every shard. Raises RecordError, also for records of another checkpoint."""
         records = [_expected(VersionRecord, decode(None, version)) for version in self.versions]
         stamps = [self.head_record().stamp, *(record.stamp for record in records)]
         shards = [HEAD_SHARD, *range(len(records))]
@@ -77,7 +74,7 @@ class CopyHead:
 
 
 def encode_copy(copy: CopyHead) -> bytes:
-    """The value of `head`, or of `copying`. Raises ValueError for what JSON does not give back as it was."""
+    """The value of `head`, or of `copying`. Raises ValueError for values that change on their way through JSON."""
     content = {
         "copy_format": COPY_FORMAT,
         "lineage": copy.lineage,
@@ -89,7 +86,7 @@ def encode_copy(copy: CopyHead) -> bytes:
 
 
 def decode_copy(value: bytes, where: Where = NOWHERE) -> CopyHead:
-    """The copy's head with these bytes. Raises ForeignRecord, NewerVersion, DamagedRecord."""
+    """The head in a value of `head` or `copying`. Raises ForeignRecord, NewerVersion, DamagedRecord."""
     record = _expected(HeadRecord, decode(None, value, where), where)
     content = record.content
     try:
@@ -107,7 +104,7 @@ def decode_copy(value: bytes, where: Where = NOWHERE) -> CopyHead:
 
 
 def piece_key(lineage: str, key: bytes) -> bytes:
-    """Kafka key of the piece that a store of this lineage keeps under `key`.
+    """Kafka key of the piece that the store of this lineage has under `key`.
 
     >>> piece_key("00000000000000ab", b"p\\x01")
     b'piece/00000000000000ab/7001'

@@ -1,24 +1,26 @@
 """What a reader knows of one shard of the snapshots, and when that is a whole version.
 
-In: the records of one partition of `<model>.snapshots`, in order, possibly compacted, possibly with gaps or torn
-transactions in them. Out: changes to make to the weights, and the versions they add up to.
-This file must never let a change out before it is known which attempt at its publication counts.
+The records of a partition come in order, but compaction may have taken some, and there may be gaps and torn
+transactions. A change is let out only once it is known which attempt at its publication counts.
 
 The rule. At a version record R the shard is whole if
-  (a) every delta after the version that our rows are of has been read, to that of R's own publication; or
-  (b) every page that R names has been read as the publication wrote it that R names, and every delta after the oldest
-      of these pages, to that of R's own publication.
-A delta has been read when all its parts of one attempt have been. Pages and the delta of R's own publication must be
-of R's attempt, others of the last attempt seen. That this is the attempt that counts, though compaction may have taken
-a later one unseen, is the publisher's part: it never publishes under a number that a torn attempt has used.
-Whatever is missing, torn, overwritten or damaged makes the shard not whole, and by (b) it becomes whole again once all
-its pages have been written anew.
+  (a) every delta has been read, from the first after the version of our rows to that of R's own publication; or
+  (b) every page that R names has been read, as written by the publication that R names for it, and every delta from
+      the first after the oldest of these pages to that of R's own publication.
 
-While loading, (b) alone counts, and changes are let out as soon as a later publication or the version record shows
-that their attempt counts; an attempt followed by another at the same publication is what a torn transaction left, and
-is discarded. Loading ends when the shard is whole at or after the end of the log as it was at the start. From then on
-records are kept, the last of each key, until the shard is whole at a version record; such versions are queued until
-every shard has them. A queue that grows long because another shard is behind is merged into its last version.
+A delta has been read when all its parts of one attempt have been read. Pages and delta of R's own publication must be
+of R's attempt, others of the last attempt seen. Compaction may have taken a later attempt unseen; so publishers never
+publish under a number that a torn attempt has used, and the last attempt seen is the one that counts.
+If anything is missing, torn, overwritten or damaged, the shard is not whole. By (b) it becomes whole again once all its
+pages have been written anew.
+
+While the shard is loading, only (b) counts. Changes are let out as soon as a later publication or the version record
+shows that their attempt counts. An attempt that is followed by another at the same publication was torn, and is
+discarded. Loading ends when the shard is whole at or after the end of the log as it was at the start.
+
+From then on records are kept, the last of each key, until the shard is whole at a version record. Such versions wait in
+a queue until every shard has them. A queue that grows long because another shard is behind is merged into its last
+version.
 """
 
 from __future__ import annotations
@@ -47,11 +49,11 @@ from stream_learner.core.snapshots.table import Change
 
 MAX_QUEUED = 32
 MAX_COMPLETE_QUEUED = 4
-"""Of the versions queued, those that hold every row of the shard: each is a copy of it."""
+"""Of the versions queued, how many may hold every row of the shard: each of them takes the memory of a copy."""
 
 
 class VersionId(NamedTuple):
-    """What all shards must agree on: the version (a tick) and the digest of the learner's state."""
+    """The version (a tick) and the digest of the learner's state after it: all shards must agree on both."""
 
     version: int
     digest: int
@@ -73,7 +75,7 @@ class ShardVersion:
 
 @dataclass(slots=True)
 class _Delta:
-    """The parts of one publication's delta that have been read; a new attempt forgets those of another."""
+    """The parts that have been read of one publication's delta, of its last attempt."""
 
     stamp: Stamp
     parts: int = 0
@@ -124,11 +126,11 @@ class _Coverage:
         return ""
 
     def missing(self, record: VersionRecord) -> str:
-        """What rule (b) lacks at `record`, "" if nothing."""
+        """The first record that rule (b) lacks at `record`, "" if none."""
         return self.missing_page(record) or self.missing_delta(record, record.state.oldest)
 
     def counts(self, kept: DeltaRecord | PageRecord, record: VersionRecord, after: int) -> bool:
-        """Whether a record read is one of those that rule (b) is made of, or a delta after `after`."""
+        """Whether `record` needs a record that was read: a page that it names, or a delta after `after`."""
         sequence = kept.stamp.sequence
         if isinstance(kept, DeltaRecord):
             return after < sequence <= record.stamp.sequence and kept.stamp == self.deltas[sequence].stamp
@@ -153,7 +155,7 @@ class Follower:
 
     @property
     def loading(self) -> bool:
-        """Whether the shard has not been whole at the end of the log yet."""
+        """Whether the shard has not been whole yet, at or after the end of the log as it was at the start."""
         return self.current is None
 
     def versions(self) -> dict[VersionId, ShardVersion]:
@@ -162,7 +164,7 @@ class Follower:
         return {version.id: version for version in known}
 
     def take(self, key: bytes, record: Record, where: Where) -> list[Change]:
-        """Take in the next record; gives changes to make at once (only while loading).
+        """Take in the next record; returns changes to make at once (only while loading).
 
         Raises ForeignRecord for a record of another shard or of a checkpoint.
         """
@@ -181,17 +183,17 @@ class Follower:
         return changes
 
     def reach_end(self) -> None:
-        """The end of the log as it was at the start has been reached."""
+        """Note that the end of the log as it was at the start has been reached."""
         self._at_end = True
         if self.loading and self._last is not None and not self._kept:
             self._end_loading(self._last)
 
     def fail(self, reason: str) -> None:
-        """A record could not be used: the shard is not whole until the next version record at which it is."""
+        """Note that a record could not be used: the shard is in trouble until a version record at which it is whole."""
         self.trouble = reason
 
     def advance(self, wanted: VersionId) -> list[Change]:
-        """Make one of `versions()` the current one; gives the changes that lead there."""
+        """Make one of `versions()` the current one; returns the changes that lead to it."""
         changes: list[Change] = []
         while self.current is not None and self.current.id != wanted:
             self.current = self.queue.popleft()
@@ -208,7 +210,7 @@ class Follower:
         return changes
 
     def _settle(self, stamp: Stamp, *, is_last: bool) -> list[Change]:
-        """While loading: let out or discard what was kept, if the record with this stamp shows which."""
+        """While loading: let the records kept out, or discard them, if the record with this stamp decides that."""
         kept = list(self._kept.values())
         if not kept:
             return []
@@ -220,7 +222,7 @@ class Follower:
         if not same and held.sequence >= stamp.sequence:
             return []
         if held.sequence < self._let_out:
-            # A log goes on; a stretch of it that comes again would undo what later publications have changed.
+            # An earlier part of the log has come again, and undoes what later publications changed.
             self._coverage = _Coverage()
         self._let_out = held.sequence
         for record in kept:
@@ -266,7 +268,7 @@ class Follower:
             self.queue = deque([_merged(list(self.queue))])
 
     def _forget_useless(self, record: VersionRecord) -> None:
-        """Of what was kept, drop pages that no version can need any more, and what a torn attempt left."""
+        """Drop the records kept that no version can need any more: replaced pages, and those of a torn attempt."""
         stamp, named = record.stamp, dict(record.state.pages)
         self._kept = {
             key: kept
@@ -290,7 +292,7 @@ class Follower:
 
 
 def _order(record: DeltaRecord | PageRecord) -> tuple[int, bool]:
-    """How publications come one after the other, and in each the delta before its pages."""
+    """Sort key: by publication, and in each the delta before the pages."""
     return record.stamp.sequence, isinstance(record, PageRecord)
 
 
@@ -300,7 +302,7 @@ def _change(record: DeltaRecord | PageRecord) -> Change:
         span = (record.prefix.bits, record.prefix.last)
     if not isinstance(rows, WeightRows):
         raise TypeError("snapshots hold weights")
-    return span, rows.keys, rows.weights
+    return Change(span, rows.keys, rows.weights)
 
 
 def _merged(versions: Sequence[ShardVersion]) -> ShardVersion:
@@ -308,7 +310,7 @@ def _merged(versions: Sequence[ShardVersion]) -> ShardVersion:
     changes: list[Change] = []
     for version in versions:
         changes = version.changes if version.complete else changes + version.changes
-    spans = [place for place, change in enumerate(changes) if change[0] is not None]
+    spans = [i for i, change in enumerate(changes) if change.span is not None]
     deltas = changes[spans[-1] + 1 :] if spans else changes
     if len(deltas) > 1:
         changes = [*changes[: len(changes) - len(deltas)], _last_of_each_key(deltas)]
@@ -319,5 +321,5 @@ def _merged(versions: Sequence[ShardVersion]) -> ShardVersion:
 def _last_of_each_key(deltas: Sequence[Change]) -> Change:
     """Deltas as one: of each key the last weight."""
     newest_first = deltas[::-1]
-    keys, place = np.unique(np.concatenate([keys for _, keys, _ in newest_first]), return_index=True)
-    return None, keys, np.concatenate([weights for _, _, weights in newest_first])[place]
+    keys, first = np.unique(np.concatenate([delta.keys for delta in newest_first]), return_index=True)
+    return Change(None, keys, np.concatenate([delta.weights for delta in newest_first])[first])

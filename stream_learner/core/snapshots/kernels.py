@@ -1,17 +1,19 @@
 """The loops over a replica's rows: searching, predicting, writing.
 
-In: the address of the directory and of the control block, keys, values, weights. Out: predictions, rows in place.
-This file must never allocate rows, and a reader's loop never write anything but its count of readers.
+A reader's loop must never write anything but its count of readers. `core.snapshots` explains the two banks.
 
-1,024 open-addressing sub-tables, chosen by the top 10 bits of the key; the slot comes from its low 32 bits, so that
-rows written in the order of their keys spread evenly. A row is 16 bytes: key u64 (0: empty), a weight f32 for bank 0, a
-weight f32 for bank 1. The directory has one word per sub-table: address of its rows times 4,096 plus the code of its
-capacity; so a reader learns both in one load. After the last slot there are some spare rows, for
-searches that run beyond it; the very last row is always empty.
+There are 1,024 open-addressing sub-tables, chosen by the top 10 bits of the key. The slot comes from its low 32 bits,
+so that rows written in the order of their keys spread evenly. A row is `ROW_BYTES` long:
+
+    0    key       u64; 0: an empty slot
+    8    weights   f32[2], of bank 0 and of bank 1
+
+The directory has one word for each sub-table: address of its rows times 4,096 plus the code of its capacity, so that a
+reader gets both in one load. After the last slot there are some spare rows, for searches that run beyond it; the very
+last row is always empty.
 
 The control block has a cache line each for: the current bank; the readers in bank 0; the readers in bank 1; the
-versions of the two banks. A reader reads which bank is current, counts itself in, looks whether that bank still is
-current (else counts itself out and begins again), predicts, counts itself out.
+versions of the two banks.
 """
 
 from __future__ import annotations
@@ -32,15 +34,19 @@ from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import load_f64, load_i64, load_u64, store_f64, store_i64, store_u64
 from stream_learner.core.model.losses import prediction
 
+ROW_BYTES = 16
 SUB_BITS = 10
 SUB_TABLES = 1 << SUB_BITS
 CODE_BITS = 12
 CODE_MASK = (1 << CODE_BITS) - 1
 BOTH_BANKS = 2
+"""In place of a bank: write to both."""
 NO_VERSION = -1
 BAD_ROWS = -2
+"""In place of a version: the arrays of events do not fit together."""
 
 _AHEAD = 16
+"""So many features ahead of the one it works on, a prediction asks for the memory of the row."""
 _RING = 63
 
 LINE = 64
@@ -56,6 +62,12 @@ _ZERO = np.float32(0.0)
 
 
 @kernel
+def _weight_at(row: int, bank: int) -> int:
+    """Address of the weight of a row in a bank."""
+    return row + 8 + 4 * bank
+
+
+@kernel
 def capacity_of(code: int) -> int:
     """The capacity with a code: 16 to 31, times a power of two; rising with the code."""
     return (16 + (code & 15)) << (code >> 4)
@@ -66,32 +78,33 @@ def first_row(directory: int, key: int) -> int:
     """Address of the row where the search for a key begins."""
     word = load_i64(directory + (np.int64(key >> _SUB_SHIFT) << 3))
     slot = ((key & _LOW) * np.uint64(capacity_of(word & CODE_MASK))) >> _U32
-    return (word >> CODE_BITS) + (np.int64(slot) << 4)
+    return (word >> CODE_BITS) + np.int64(slot) * ROW_BYTES
 
 
 @kernel
 def weight_from(row: int, key: int, bank: int) -> float:
     """The weight of a key whose search begins at `row`, 0 if it is not in the table.
 
-    Which of the first three rows it is cannot be predicted, so that is computed; the spare rows allow to look there.
+    The key is mostly in one of the first three rows. A processor cannot guess in which, so the row is computed without
+    a branch. Spare rows follow the last slot, so all three exist.
     """
-    second = np.int64(load_u64(row + 16) == key)
-    third = np.int64(load_u64(row + 32) == key)
-    likely = row + 16 * second + 32 * third
+    second = np.int64(load_u64(row + ROW_BYTES) == key)
+    third = np.int64(load_u64(row + 2 * ROW_BYTES) == key)
+    likely = row + ROW_BYTES * second + 2 * ROW_BYTES * third
     if load_u64(likely) == key:
-        return load_f32(likely + 8 + 4 * bank)
+        return load_f32(_weight_at(likely, bank))
     while True:
         found = load_u64(row)
         if found == key:
-            return load_f32(row + 8 + 4 * bank)
+            return load_f32(_weight_at(row, bank))
         if found == _NO_KEY:
             return _ZERO
-        row += 16
+        row += ROW_BYTES
 
 
 @kernel
 def enter(control: int) -> int:
-    """Count a reader into the current bank, and say which it is."""
+    """Count a reader into the current bank; returns the bank (steps a to c of a reader)."""
     while True:
         bank = atomic_load(control)
         atomic_add(control + READERS + LINE * bank, np.int64(1))
@@ -102,12 +115,13 @@ def enter(control: int) -> int:
 
 @kernel
 def leave(control: int, bank: int) -> None:
+    """Count a reader out of the bank that `enter` returned."""
     atomic_add(control + READERS + LINE * bank, np.int64(-1))
 
 
 @kernel
-def _rows_make_sense(row_start: NDArray[np.int64], keys: int, values: int) -> int:
-    """Length of the longest row, -1 if the rows do not lie one after the other within the keys and values."""
+def _longest_event(row_start: NDArray[np.int64], keys: int, values: int) -> int:
+    """Features of the longest event, -1 if the events do not follow each other within the keys and values."""
     longest = np.int64(0)
     previous = np.int64(0)
     for i in range(len(row_start)):
@@ -120,10 +134,10 @@ def _rows_make_sense(row_start: NDArray[np.int64], keys: int, values: int) -> in
 
 
 @kernel
-def _begin_search(searches: int, place: int, key: int, directory: int) -> None:
-    """Note in a ring where the search for a key begins, and ask for that memory."""
+def _begin_search(searches: int, feature: int, key: int, directory: int) -> None:
+    """Note in a ring where the search for the key of a feature begins, and ask for that memory."""
     row = first_row(directory, key)
-    store_i64(searches + 8 * (place & _RING), row)
+    store_i64(searches + 8 * (feature & _RING), row)
     prefetch_for_read(row)
 
 
@@ -137,32 +151,33 @@ def predict_rows(
     directory: int,
     control: int,
 ) -> int:
-    """Predictions for rows of (key, value); gives the version all of them are of.
+    """Predict hashed events; returns the version that all predictions are of.
 
-    keys u64[m], values f64[m], row_start i64[n+1]; fills p_click f64[n] by the link of a loss, a code of `losses`.
-    NO_VERSION if there is none yet, BAD_ROWS if the arrays do not fit together; p_click is then undefined.
+    keys u64[m], values f64[m], row_start i64[n+1], as `Replica.predict` takes them; fills p_click f64[n] by the link of
+    a loss, a code of `losses`. Returns NO_VERSION before the first version, BAD_ROWS if the arrays do not fit together;
+    p_click means nothing then.
     """
-    longest = _rows_make_sense(row_start, len(keys), len(values))
+    longest = _longest_event(row_start, len(keys), len(values))
     if longest < 0 or len(p_click) != len(row_start) - 1:
         return np.int64(BAD_ROWS)
     scratch = np.empty(_RING + 1 + longest + 8)
     searches = np.int64(scratch.ctypes.data)
     products = searches + 8 * (_RING + 1)
     key_at, value_at = np.int64(keys.ctypes.data), np.int64(values.ctypes.data)
-    place, end = row_start[0], row_start[len(p_click)]
+    feature, end = row_start[0], row_start[len(p_click)]
     bank = enter(control)
-    for ahead in range(place, min(end, place + _AHEAD)):
+    for ahead in range(feature, min(end, feature + _AHEAD)):
         _begin_search(searches, ahead, load_u64(key_at + 8 * ahead), directory)
     for r in range(len(p_click)):
         count = row_start[r + 1] - row_start[r]
         for i in range(count):
-            if place + _AHEAD < end:
-                ahead = place + _AHEAD
+            if feature + _AHEAD < end:
+                ahead = feature + _AHEAD
                 _begin_search(searches, ahead, load_u64(key_at + 8 * ahead), directory)
-            key = load_u64(key_at + 8 * place)
-            weight = weight_from(load_i64(searches + 8 * (place & _RING)), key, bank)
-            store_f64(products + 8 * i, np.float64(weight) * load_f64(value_at + 8 * place))
-            place += 1
+            key = load_u64(key_at + 8 * feature)
+            weight = weight_from(load_i64(searches + 8 * (feature & _RING)), key, bank)
+            store_f64(products + 8 * i, np.float64(weight) * load_f64(value_at + 8 * feature))
+            feature += 1
         p_click[r] = prediction(loss, _sum(products, count))
     version = load_i64(control + VERSIONS + 8 * bank)
     leave(control, bank)
@@ -172,7 +187,7 @@ def predict_rows(
 
 @kernel
 def _sum(products: int, count: int) -> float:
-    """The fixed tree of eight lanes over float64 at an address, where there is room for eight more."""
+    """Sum of float64[count] at an address by eight lanes, in one fixed order. There must be room for eight more."""
     for i in range(count, count + 8):
         store_f64(products + 8 * i, 0.0)
     l0 = l1 = l2 = l3 = l4 = l5 = l6 = l7 = 0.0
@@ -191,6 +206,7 @@ def _sum(products: int, count: int) -> float:
 
 @kernel
 def current_weight(directory: int, control: int, key: int) -> float:
+    """The weight of a key in the current bank, 0 if it has none."""
     bank = enter(control)
     weight = weight_from(first_row(directory, key), key, bank)
     leave(control, bank)
@@ -199,40 +215,42 @@ def current_weight(directory: int, control: int, key: int) -> float:
 
 @kernel
 def weights_in(directory: int, sub: int, bank: int, keys: NDArray[np.uint64], weights: NDArray[np.float32]) -> int:
-    """Copy the rows of a sub-table whose weight is not 0, as many as there is room for; gives how many there are.
+    """Copy the rows of a sub-table whose weight is not 0, as many as there is room for; returns how many there are.
 
-    Only between `enter` and `leave`. A row lies in the capacity, or in the run of rows that goes on behind it.
+    Only between `enter` and `leave`. Rows are in the slots of the capacity, and without a gap in the spare ones after
+    it.
     """
     word = load_i64(directory + (sub << 3))
     row = word >> CODE_BITS
-    spare = row + (capacity_of(word & CODE_MASK) << 4)
+    spare = row + capacity_of(word & CODE_MASK) * ROW_BYTES
     found = np.int64(0)
     while True:
         key = load_u64(row)
         if key == _NO_KEY and row >= spare:
             return found
-        weight = load_f32(row + 8 + 4 * bank)
+        weight = load_f32(_weight_at(row, bank))
         if key != _NO_KEY and weight != _ZERO:
             if found < len(keys):
                 keys[found] = key
                 weights[found] = weight
             found += 1
-        row += 16
+        row += ROW_BYTES
 
 
 @kernel
 def _put(row: int, weight: float, bank: int) -> None:
+    """Write the weight of a row in a bank, or in both (BOTH_BANKS)."""
     if bank != 1:
-        store_f32(row + 8, weight)
+        store_f32(_weight_at(row, 0), weight)
     if bank != 0:
-        store_f32(row + 12, weight)
+        store_f32(_weight_at(row, 1), weight)
 
 
 @kernel
 def write_weights(
     directory: int, used: NDArray[np.int64], keys: int, weights: int, start: int, stop: int, bank: int
 ) -> int:
-    """Write rows start to stop - 1; gives the first that does not fit before its sub-table grows, or `stop`.
+    """Write rows start to stop - 1; returns the first that does not fit before its sub-table grows, or `stop`.
 
     keys, weights: addresses of u64 and f32. used i64[2, 1024]: keys in each sub-table, and address of its last row.
     A key that is not there is not inserted with weight 0.
@@ -242,7 +260,7 @@ def write_weights(
         row = first_row(directory, key)
         found = load_u64(row)
         while found != key and found != _NO_KEY:
-            row += 16
+            row += ROW_BYTES
             found = load_u64(row)
         if found == _NO_KEY:
             if weight == _ZERO or key == _NO_KEY:
@@ -265,7 +283,7 @@ def clear_range(directory: int, used: NDArray[np.int64], first: int, last: int, 
     for sub in range(np.int64(first >> _SUB_SHIFT), np.int64(last >> _SUB_SHIFT) + 1):
         if used[0, sub] == 0:
             continue
-        for row in range(load_i64(directory + (sub << 3)) >> CODE_BITS, used[1, sub], 16):
+        for row in range(load_i64(directory + (sub << 3)) >> CODE_BITS, used[1, sub], ROW_BYTES):
             key = load_u64(row)
             if first <= key and key <= last:
                 _put(row, _ZERO, bank)
@@ -273,19 +291,19 @@ def clear_range(directory: int, used: NDArray[np.int64], first: int, last: int, 
 
 @kernel
 def copy_rows(old: int, old_last: int, new_word: int, new_last: int) -> int:
-    """Copy rows with a weight in either bank into an empty block; gives their number, -1 if its end was reached."""
+    """Copy rows with a weight in either bank into an empty block; returns how many, -1 if the block is too small."""
     copied = np.int64(0)
     capacity = np.uint64(capacity_of(new_word & CODE_MASK))
-    for source in range(old, old_last, 16):
+    for source in range(old, old_last, ROW_BYTES):
         key = load_u64(source)
-        if key == _NO_KEY or (load_f32(source + 8) == _ZERO and load_f32(source + 12) == _ZERO):
+        if key == _NO_KEY or (load_f32(_weight_at(source, 0)) == _ZERO and load_f32(_weight_at(source, 1)) == _ZERO):
             continue
-        row = (new_word >> CODE_BITS) + (np.int64(((key & _LOW) * capacity) >> _U32) << 4)
+        row = (new_word >> CODE_BITS) + np.int64(((key & _LOW) * capacity) >> _U32) * ROW_BYTES
         while load_u64(row) != _NO_KEY:
-            row += 16
+            row += ROW_BYTES
         if row >= new_last:
             return np.int64(-1)
-        store_u64(row + 8, load_u64(source + 8))
+        store_u64(_weight_at(row, 0), load_u64(_weight_at(source, 0)))  # both weights at once
         store_u64(row, key)
         copied += 1
     return copied
@@ -293,15 +311,18 @@ def copy_rows(old: int, old_last: int, new_word: int, new_last: int) -> int:
 
 @kernel
 def point(directory: int, sub: int, word: int) -> None:
+    """Lead readers of a sub-table to another block from now on."""
     atomic_store(directory + 8 * sub, word)
 
 
 @kernel
 def readers_in(control: int, bank: int) -> int:
+    """How many readers are in a bank."""
     return atomic_load(control + READERS + LINE * bank)
 
 
 @kernel
 def serve(control: int, bank: int, version: int) -> None:
+    """Make a bank the current one, with the version that it holds."""
     atomic_store(control + VERSIONS + 8 * bank, version)
     atomic_store(control, bank)

@@ -1,16 +1,15 @@
 """Which pages and deltas a publication (or a checkpoint) of one shard consists of.
 
-In: the rows changed since the last publication, a function that gives the rows below a key prefix, and the state left
-by the last publication. Out: a `PagePlan`: the parts of the delta, the pages to write, what to delete, the next state.
-This file must never encode, write or read anything, or depend on whether the rows are weights or optimizer state.
+`core.snapshots` explains pages and deltas. Every publication holds the delta (all rows changed) and the next few pages,
+oldest first, so that within `cycle` publications every page is written again. Deltas are in a ring of `ring` slots, and
+`cycle` < `ring`: a delta that is overwritten is older than every page. One that has become older than every page before
+that is deleted.
 
-Every publication holds the delta (all rows changed) and the next few pages, oldest first, so that within `cycle`
-publications every page is written again. Deltas lie in a ring of `ring` slots, and `cycle` < `ring`: a delta that is
-overwritten is older than every page. A delta that has become older than every page is deleted before that.
-How many pages go into a publication is settled in rows, as a credit that may go into debt by one page: each
-publication earns enough to write every page in `cycle`, or `delta_share` of the rows of its delta if that is more. So
-what is written is the changes and the greater of `delta_share` of them and the model once per cycle; and the deltas
-that a reader needs hold about 1 / `delta_share` times the rows of the model at most.
+How many pages go into a publication is reckoned in rows, as a credit that may go into debt by one page: each
+publication earns as many rows as are needed to write every page in `cycle`, or `delta_share` of the rows of its delta
+if that is more. So a publication writes its changes, and beside them `delta_share` of as many rows or the model once in
+a cycle, whichever is more; and the deltas that a reader needs hold at most about 1 / `delta_share` times the rows of
+the model.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ class PagePolicy:
     page_bytes: a page with more bytes of rows is split. part_bytes: bound of the rows of one part of a delta.
     ring: slots for deltas. delta_share: rows of pages written per row of delta, at least.
     lean: leave out of a delta the rows that the pages of the same publication hold (for readers that always take both).
-    whole: write every page each time, and deltas without rows: for rows that change without being touched. Each
+    whole: write every page each time, and deltas without rows, because rows change without being touched. Each
     publication then leaves out a number, so that a reader misses a delta and has to take the pages.
     """
 
@@ -122,7 +121,7 @@ class PagePolicy:
 
 @dataclass(frozen=True, slots=True)
 class PageState:
-    """What a publication leaves behind; all of it is in its version record.
+    """The state of a shard's pages and deltas after a publication; all of it is in the version record.
 
     sequence: number of the last publication, 0 before the first. pages: prefix and the publication that wrote the page
     last (0: not yet), in order of the prefixes. slot_parts i64[ring]: records that each slot of the ring holds.
@@ -138,10 +137,10 @@ class PageState:
         return min(sequence for _, sequence in self.pages)
 
     def after_torn(self, sequence: int) -> PageState:
-        """To go on from where a part of publication `sequence` became visible and the rest never will.
+        """The state to go on from after publication `sequence` was torn: some of its records are visible for ever.
 
-        That number is not used again, the next is left out, and every page is written: so no version is made of a
-        delta with the torn number, whatever of it a reader has read and whatever compaction has taken since.
+        Its number is not used again, the next one is left out, and every page is written anew. So no version is made of
+        a delta with the torn number, whatever a reader has read of it, and whatever compaction has taken since.
         """
         return replace(
             self, sequence=max(self.sequence, sequence) + 1, pages=tuple((page, 0) for page, _ in self.pages)
@@ -149,7 +148,7 @@ class PageState:
 
 
 def first_state(root: Prefix, ring: int) -> PageState:
-    """Before the first publication: one page, not written yet."""
+    """The state before the first publication: one page, not written yet."""
     return PageState(0, ((root, 0),), np.zeros(ring, np.int64))
 
 
@@ -158,8 +157,8 @@ class PagePlan(Generic[Rows]):
     """One publication of one shard.
 
     parts: the delta, at least one part. retired: slot and part of delta records to delete. pages: prefix and
-    rows (`of_page`) of each page to write, none where they were taken while planning. removed: prefixes of pages to
-    delete. state: what holds once all this is written.
+    rows (`of_page`) of each page to write, empty where `take_page` got them. removed: prefixes of pages to delete.
+    state: the state once all this is written. credit: the credit then.
     """
 
     sequence: int
@@ -194,12 +193,12 @@ class PagePlanner(Generic[Rows]):
         rows_of: Callable[[Prefix], Rows],
         take_page: Callable[[int, Prefix, Rows], None] | None = None,
     ) -> PagePlan[Rows]:
-        """What to write for the next publication; nothing is remembered before `commit`.
+        """Plan the next publication; the plan counts only once it is given to `commit`.
 
         changed: rows of this shard, sorted by key, each key once, with their values now (rows that became zero too).
         rows_of: gives all rows with a prefix, sorted by key, as of now; called once per page written.
-        take_page: gets every page, with the number of the publication, before the next is asked for. The plan then
-        holds none, and the rows of one page at a time are all that is in memory.
+        take_page: called with the number of the publication and each page, before the rows of the next page are asked
+        for. The plan then holds no pages, so that the rows of one page at a time are in memory.
         """
         sequence = self.state.sequence + self.policy.step
         size = row_bytes(changed.ncols)
@@ -228,7 +227,7 @@ class PagePlanner(Generic[Rows]):
         )
 
     def commit(self, plan: PagePlan[Rows]) -> None:
-        """The plan is written and counts. Raises ValueError unless it is the one that follows the last."""
+        """Go on from a plan that has been written. Raises ValueError unless it follows the last one."""
         if plan.sequence != self.state.sequence + self.policy.step:
             raise ValueError(f"publication {plan.sequence} cannot follow {self.state.sequence}")
         self.state = plan.state
@@ -242,7 +241,7 @@ class PagePlanner(Generic[Rows]):
         rows_of: Callable[[Prefix], Rows],
         take_page: Callable[[int, Prefix, Rows], None],
     ) -> tuple[dict[Prefix, list[Prefix]], float]:
-        """Pages to write by the prefix they have now, each with those it becomes; and the credit left."""
+        """The pages to write, by the prefix they have now, each with the prefixes it becomes; and the credit left."""
         page_rows = max(1, self.policy.page_bytes // size)
         count = len(self.state.pages)
         earned = max(self.policy.delta_share * changed, count * page_rows / self.policy.cycle)
@@ -260,7 +259,7 @@ class PagePlanner(Generic[Rows]):
         return written, max(credit, -float(page_rows))
 
     def _must_write(self, sequence: int, last: int) -> bool:
-        """Whether a page is wanted now, or would otherwise need a delta that the ring no longer holds."""
+        """Whether a page must be written now, by the policy, or because the ring will lack a delta that it needs."""
         return self.policy.whole or last == 0 or sequence - last >= self.policy.ring - 1 or self._ring_changed
 
     @property
@@ -275,7 +274,7 @@ class PagePlanner(Generic[Rows]):
                 yield prefix, last
 
     def _retire(self, sequence: int, parts: int, oldest: int) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
-        """Delta records that no reader needs any more, and what each slot of the ring then holds."""
+        """Slot and part of the delta records that no reader needs any more; and how many each slot then holds."""
         ring = self.policy.ring
         held = self.state.slot_parts
         left = np.zeros(ring, np.int64)
@@ -290,7 +289,7 @@ class PagePlanner(Generic[Rows]):
 
 
 def _leaves(prefix: Prefix, rows: Rows, page_rows: int) -> Iterable[tuple[Prefix, Rows]]:
-    """The page itself, or the pages it falls into, none with more than `page_rows` rows."""
+    """The page, or the pages it is split into, so that none has more than `page_rows` rows."""
     if len(rows) <= page_rows or prefix.nbits == KEY_BITS:
         yield prefix, rows
         return
@@ -311,5 +310,5 @@ def _outside(rows: Rows, prefixes: Sequence[Prefix]) -> Rows:
         return rows
     firsts = np.array([prefix.bits for prefix in ordered], np.uint64)
     lasts = np.array([prefix.last for prefix in ordered], np.uint64)
-    place = np.searchsorted(firsts, rows.keys, side="right") - 1
-    return rows.where((place < 0) | (rows.keys > lasts[place]))
+    nearest = np.searchsorted(firsts, rows.keys, side="right") - 1
+    return rows.where((nearest < 0) | (rows.keys > lasts[nearest]))

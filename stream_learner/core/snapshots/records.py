@@ -1,8 +1,6 @@
-"""Records of `<model>.snapshots`: their keys, their bytes, and what a publication of one shard consists of.
+"""Records of `<model>.snapshots`: their keys, their bytes, and the records of a publication of one shard.
 
-In: rows, a `PagePlan`, what a scorer must know. Out: key and value bytes; or, from bytes, a record.
-This file must never decide what is published or when a replica is ready; it only says what the bytes are.
-The same bytes hold checkpoints: there the rows carry the optimizer's state columns instead of a weight.
+Checkpoints have the same records, whose rows carry the optimizer's state columns instead of a weight.
 
 Keys (ASCII): `model` (shard 0 only; `head` in checkpoints), `version`, `delta/<slot>/<part>`, `page/<prefix>` with the
 bits of the prefix as characters 0 and 1. A null value deletes its key. Values are little-endian; offsets in bytes:
@@ -59,16 +57,16 @@ MODEL_FIELDS = ("name", "tick_ms", "features", "optimizer", "inputs", "metrics")
 PUBLISHED_SLICES = 12
 """The latest slices of the progressive metrics are in the model record, so that models can be compared."""
 MAX_SEQUENCE = (1 << 62) - 1
-"""No publisher comes so far; and what is reckoned with it stays within 64 bits."""
+"""No publisher gets that far, and sums of sequence numbers stay within 64 bits."""
 MAX_DELTA_RECORDS = 1 << 20
-"""In the ring of one shard: 1 TiB of changed rows in the largest records there are by default. Readers list them."""
+"""In the ring of one shard, where readers list them all: 1 TiB of changed rows in records of the default size."""
 
 _HEADER = struct.Struct("<4sHBBIIHHIIIQQqQ")
 _CRC_AT = 8
 
 
 class Kind(IntEnum):
-    """What a record holds."""
+    """The kinds of records."""
 
     MODEL = 1
     VERSION = 2
@@ -78,7 +76,7 @@ class Kind(IntEnum):
 
 
 class Stamp(NamedTuple):
-    """What every record of a publication in a shard has in common."""
+    """The fields that all records of a publication in a shard share."""
 
     shard: int
     shards: int
@@ -89,7 +87,7 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """What a scorer must know: `content` has at least `MODEL_FIELDS`, "digest" (16 hex digits), "format", "shards"."""
+    """What a scorer must know. `content` is of `model_record`, with "digest" (16 hex digits), "format", "shards"."""
 
     stamp: Stamp
     content: dict[str, Any]
@@ -97,7 +95,7 @@ class ModelRecord:
 
 @dataclass(frozen=True, slots=True)
 class VersionRecord:
-    """The last record of a publication in a shard; `records` counts the others that have a value."""
+    """The last record of a publication in a shard. `records` counts those before it, tombstones not included."""
 
     stamp: Stamp
     digest: int
@@ -117,7 +115,7 @@ class DeltaRecord:
 
 @dataclass(frozen=True, slots=True)
 class PageRecord:
-    """All rows whose keys have the prefix, as of the version; of weights those that are not zero."""
+    """All rows whose keys have the prefix, as of the version, but for weights of 0."""
 
     stamp: Stamp
     prefix: Prefix
@@ -126,7 +124,7 @@ class PageRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeadRecord:
-    """What a checkpoint holds besides rows: positions, scalars, whatever the learner puts there."""
+    """All that a checkpoint holds beside rows: positions, scalars, and what else the learner puts there."""
 
     stamp: Stamp
     content: dict[str, Any]
@@ -196,7 +194,7 @@ def encode_model(stamp: Stamp, digest: int, content: Mapping[str, Any]) -> bytes
 
 
 def encode_head(stamp: Stamp, content: Mapping[str, Any]) -> bytes:
-    """The head of a checkpoint. Raises ValueError for what JSON does not give back as it was (NaN, tuples)."""
+    """The head of a checkpoint. Raises ValueError for values that change on their way through JSON (NaN, tuples)."""
     body = orjson.dumps(dict(content))
     if orjson.loads(body) != content:
         raise ValueError("the head of a checkpoint holds values that JSON cannot keep")
@@ -204,9 +202,9 @@ def encode_head(stamp: Stamp, content: Mapping[str, Any]) -> bytes:
 
 
 def encode_version(stamp: Stamp, digest: int, records: int, state: PageState) -> bytes:
-    """The version record: which pages make up the shard, and how many records the publication has before it.
+    """The version record: the pages of the shard, and the number of records that the publication has before it.
 
-    Raises ValueError for more delta records than `MAX_DELTA_RECORDS`: nobody could read it.
+    Raises ValueError for more delta records than `MAX_DELTA_RECORDS`, which `decode` would refuse.
     """
     _check_delta_records(state.slot_parts)
     prefixes = [prefix for prefix, _ in state.pages]
@@ -245,8 +243,7 @@ def publication(
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """Keys and values of one publication in one shard, in the order to send them; None deletes.
 
-    `content` is what goes into the model record, given for shard 0 only. Raises ValueError if the stamp is not that
-    of the plan.
+    `content` is that of the model record, for shard 0 only. Raises ValueError if the stamp is not that of the plan.
     """
     if stamp.sequence != plan.sequence or (content is not None) != (stamp.shard == MODEL_SHARD):
         raise ValueError(f"publication {plan.sequence} of shard {stamp.shard} with stamp {stamp}")
@@ -282,7 +279,7 @@ def decode(key: bytes | None, value: bytes, where: Where = NOWHERE) -> Record:
 
 
 def stamp_of(value: bytes) -> Stamp:
-    """The stamp of a record of any kind. Raises as `decode`, but for contents that contradict each other."""
+    """The stamp of a record of any kind. Raises what `decode` raises, but does not look at the body."""
     header = _opened(value, NOWHERE)
     return Stamp(header.shard, header.shards, header.sequence, header.attempt, header.version)
 

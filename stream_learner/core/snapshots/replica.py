@@ -1,13 +1,11 @@
-"""A scorer's copy of the model: it follows the records of `<model>.snapshots` and predicts.
+"""A scorer's copy of the model: it follows the records of `<model>.snapshots`, and predicts.
 
-In: the records of every partition, in order; where each partition ended at the start. Out: predictions with the version
-they are of; whether the copy is whole, and if not why.
-This file must never serve a mixture of versions, or make a reader wait for the one thread that feeds it.
+Before the first whole version, records go straight into the table. After it, changes are kept until every shard is
+whole at the same version, and then made for all readers at once: no reader waits, and none sees a mixture of versions.
 
-Before the first whole version records go straight into the table. After it, changes are kept until every shard has a
-version whole, and then made for all readers at once. When a publication cannot be applied (a gap, a torn transaction,
-a damaged record), the last whole version goes on being served, `ready` is false and `why_not_ready` names the first
-shard in trouble; once its pages have been published anew it is ready again by itself.
+When a publication cannot be applied (a gap, a torn transaction, a damaged record), the last whole version is served on,
+`ready` is false, and `why_not_ready` names the first shard in trouble. It is ready again by itself once the pages of
+that shard have been published anew.
 """
 
 from __future__ import annotations
@@ -33,8 +31,10 @@ _U64, _F64, _I64 = np.dtype(np.uint64), np.dtype(np.float64), np.dtype(np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A version as it is served: version (a tick), digest of the learner's state at it, the smallest sequence number
-    of its publications over the shards, content of the model record.
+    """The version that is served.
+
+    version: a tick. digest: of the learner's state after it. sequence: the smallest number of its publications over the
+    shards. model: content of the model record.
     """
 
     version: int
@@ -51,9 +51,9 @@ class Replica:
     ) -> None:
         """A copy that holds nothing yet.
 
-        ends: for each partition, one per shard, the offset that must be reached before the copy can be ready: the
-        last stable offset now. topic: for messages. pause: called while a new version waits for readers of the old
-        one to finish, again and again; a short sleep is right.
+        ends: for each partition (one a shard) the offset that must be reached before the copy can be ready: the last
+        stable offset now. topic: for messages. pause: called again and again while a new version waits for readers of
+        the old one to finish; a short sleep is right.
 
         Raises ValueError if the number of partitions is not a power of two up to 256.
         """
@@ -65,19 +65,20 @@ class Replica:
         self._loss = LOGISTIC
         self.served: Served | None = None
         self.last_version: int | None = None
-        """No later version than this is begun to be served; None for no limit. Set by the thread that feeds, or with
-        it held back. Later versions are kept, so that the last one is served as soon as the limit is gone."""
+        """Versions after this one are kept and not served; None for no limit. Without the limit the last is served.
+
+        To be set by the thread that feeds, or while that thread is held back."""
         for partition in range(len(ends)):
             self.reached(partition, 0)
 
     def take(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> int | None:
-        """Take in the next record of a partition; gives the version that is served from now on, if it is a new one.
+        """Take in the next record of a partition; returns the version served from now on, if it is a new one.
 
-        Raises ForeignRecord, NewerVersion or DamagedRecord, which name the record; it has then been passed over, the
-        copy is not ready, and further records may be given.
+        Raises ForeignRecord, NewerVersion or DamagedRecord, which name the record. It is passed over then, the copy is
+        not ready, and further records may be given.
         """
         if value is None:
-            # It does not show that the end is reached: compaction may have taken the version records before it.
+            # A deletion does not show that the end is reached: compaction may have taken the version records before it.
             return None
         where = Where(offset, partition, self._topic)
         follower = self._followers[partition]
@@ -92,8 +93,9 @@ class Replica:
         return self.reached(partition, offset + 1)
 
     def reached(self, partition: int, position: int) -> int | None:
-        """The partition has been read up to a position (an offset not read yet): after a record, or at an
-        end-of-partition event. Gives the version that is served from now on, if it is a new one.
+        """Note that a partition was read up to a position, the offset after the last record or at its end.
+
+        Returns the version served from now on, if it is a new one.
         """
         if position >= self._ends[partition]:
             self._followers[partition].reach_end()
@@ -106,7 +108,7 @@ class Replica:
 
     @property
     def why_not_ready(self) -> str:
-        """What the copy waits for, "" if it is ready."""
+        """The reason why the copy is not ready, "" if it is."""
         for follower in self._followers:
             if follower.trouble:
                 return f"partition {follower.shard}: {follower.trouble}"
@@ -224,7 +226,7 @@ class Replica:
         return None
 
     def _first_whole(self) -> int | None:
-        """The earliest version that could be served but for the limit; None while a shard is loading."""
+        """The first version that could be served without the limit; None while a shard is loading."""
         held = [follower.current.id.version for follower in self._followers if follower.current is not None]
         return max(held) if len(held) == len(self._followers) else None
 
@@ -236,8 +238,7 @@ def _loss_of(model: dict[str, Any]) -> str:
 
 
 def _check_loss(record: Record, where: Where) -> None:
-    """Raise NewerVersion for a model of a loss that is not known here: its link is not either. DamagedRecord for what
-    is no loss."""
+    """Raise NewerVersion for an unknown loss, whose link is unknown too; DamagedRecord for what is no loss."""
     if not isinstance(record, ModelRecord):
         return
     loss = record.content.get("loss", {})
@@ -248,7 +249,7 @@ def _check_loss(record: Record, where: Where) -> None:
 
 
 def _plain(array: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The array as the kernel was compiled for: of this type, C-contiguous, writeable, one-dimensional."""
+    """The array as the kernel takes it: of this type, C-contiguous, writeable, one-dimensional."""
     if isinstance(array, np.ndarray) and array.dtype == dtype and array.ndim == 1 and array.flags.carray:
         return array
     return np.require(np.atleast_1d(array), dtype, ["C", "W", "A"])

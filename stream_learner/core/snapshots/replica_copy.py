@@ -1,7 +1,6 @@
 """A copy of one whole version, as a scorer keeps it on disk.
 
-In: the rows of a version; or bytes. Out: bytes; or a replica that serves the version.
-This file must never give a replica of anything but a whole version whose every byte was checked.
+A replica made from a copy serves nothing before every byte of the file was checked.
 
 The layout, little-endian; offsets in bytes:
 
@@ -58,7 +57,7 @@ class Copy(NamedTuple):
 
 
 def encode_copy(version: WholeVersion, applied_ms: int) -> Iterator[bytes]:
-    """The bytes of a copy, in pieces of the size of a page."""
+    """The bytes of a copy, in pieces about as large as a page."""
     crc = 0
     for piece in _pieces(version, applied_ms):
         crc = zlib.crc32(piece, crc)
@@ -67,7 +66,7 @@ def encode_copy(version: WholeVersion, applied_ms: int) -> Iterator[bytes]:
 
 
 def read_copy(file: IO[bytes], size: int) -> Copy:
-    """What a file of `size` bytes holds. Raises ForeignRecord, NewerVersion, DamagedRecord."""
+    """The copy in a file of `size` bytes. Raises ForeignRecord, NewerVersion, DamagedRecord."""
     reader = _Checked(file, size - _CRC.size)
     magic, form, shards, applied_ms = _HEADER.unpack(reader.take(_HEADER.size))
     if magic != MAGIC:
@@ -94,7 +93,7 @@ def read_copy(file: IO[bytes], size: int) -> Copy:
 
 
 class _Checked:
-    """Reads bytes that a checksum follows."""
+    """A reader of bytes that are followed by their checksum."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file = file
@@ -102,7 +101,7 @@ class _Checked:
         self.left = size
 
     def take(self, count: int) -> bytes:
-        """The next bytes. Raises DamagedRecord where there are not so many."""
+        """The next `count` bytes. Raises DamagedRecord where fewer are left."""
         found = self._file.read(count) if count <= self.left else b""
         if len(found) != count:
             raise DamagedRecord("a copy that was cut short")
@@ -111,7 +110,7 @@ class _Checked:
         return found
 
     def check(self) -> None:
-        """Compare the checksum. Raises DamagedRecord."""
+        """Raise DamagedRecord unless the checksum is that of the bytes taken."""
         if self._file.read(_CRC.size) != _CRC.pack(self._crc):
             raise DamagedRecord("a copy whose checksum is wrong")
 
@@ -125,7 +124,7 @@ def _pieces(version: WholeVersion, applied_ms: int) -> Iterator[bytes]:
 
 
 def _records(served: Served, rows: WeightRows, shard: int, shards: int) -> Iterator[tuple[bytes, bytes]]:
-    """One shard as a publication that writes every page."""
+    """The records of one shard, as a publication that writes every page has them."""
     root = shard_prefix(shard, shards)
     before = PageState(max(served.sequence, 1) - 1, ((root, 0),), np.zeros(_RING, np.int64))
 

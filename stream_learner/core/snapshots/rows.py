@@ -1,8 +1,4 @@
-"""Rows of a model, sorted by key: what pages and deltas are made of.
-
-In: arrays. Out: the same arrays cut, filtered, measured. Two kinds: `WeightRows` for scorers, `StateRows` for learners.
-This file must never change an array that it was given.
-"""
+"""Rows of a model, sorted by key, as pages and deltas hold them: `WeightRows` for scorers, `StateRows` for learners."""
 
 from __future__ import annotations
 
@@ -43,7 +39,7 @@ class WeightRows:
         return WeightRows(self.keys[start:stop], self.weights[start:stop])
 
     def where(self, mask: NDArray[np.bool_]) -> WeightRows:
-        """The rows whose place in `mask` bool[r] is true."""
+        """The rows for which `mask` bool[r] is true."""
         return WeightRows(self.keys[mask], self.weights[mask])
 
     def of_page(self) -> WeightRows:
@@ -57,7 +53,7 @@ AnyRows = WeightRows | StateRows
 
 
 def row_bytes(ncols: int) -> int:
-    """Bytes of one row in a record: with its weight if `ncols` is 0, else with its state columns."""
+    """Bytes of one row in a page or delta: with its weight if `ncols` is 0, else with its tick and state columns."""
     return KEY_BYTES + (TOUCHED_BYTES + COLUMN_BYTES * ncols if ncols else WEIGHT_BYTES)
 
 
@@ -69,7 +65,7 @@ def rows_between(rows: Rows, first: int, last: int) -> Rows:
 
 
 def last_of_each_key(blocks: Sequence[StateRows]) -> StateRows:
-    """One block, rising by key, with the last row of every key in blocks given oldest first. At least one block."""
+    """The last row of every key in one or more blocks, given oldest first; rising by key."""
     newest_first = joined(blocks[::-1])
     keys, first = np.unique(newest_first.keys, return_index=True)
     return StateRows(keys, newest_first.columns[first], newest_first.touched[first])

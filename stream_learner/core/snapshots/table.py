@@ -1,21 +1,19 @@
 """Weights in memory for many readers and one writer: two banks of weights over one set of keys.
 
-In: keys with new weights, a version, feature vectors. Out: predictions, each made from the weights of one version.
-This file must never make a reader wait, and never write the bank that readers may be in.
-`core/snapshots/kernels.py` has the layout of the rows and the loops over them.
+A reader never waits, and no bank is written while a reader may be in it. `core.snapshots` explains why this holds,
+`kernels` has the layout of the rows and the loops over them. How the writer changes the weights:
 
-How the writer changes the weights:
   Step 1. Write the changes into the bank that is not current. New keys go into empty slots with weight 0 in the
           current bank. A sub-table that is full is copied into a larger block, and the directory's word swapped.
   Step 2. Put the version beside that bank and make it the current one.
   Step 3. Wait until the readers that entered before have left. Free the blocks that were swapped out before.
   Step 4. Write the changes into the other bank too. Blocks swapped out here wait for the next Step 3.
-What a reader sees is the bank of one version from beginning to end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +27,7 @@ from stream_learner.core.snapshots.kernels import (
     CONTROL_BYTES,
     LINE,
     NO_VERSION,
+    ROW_BYTES,
     SUB_BITS,
     SUB_TABLES,
     VERSIONS,
@@ -46,7 +45,6 @@ from stream_learner.core.snapshots.kernels import (
     write_weights,
 )
 
-_ROW_BYTES = 16
 _FIRST_CODE = 16
 _SPARE_ROWS = 16
 _CHUNK_BYTES = 32 << 20
@@ -55,7 +53,7 @@ _MOST_EXPECTED = 1 << 20
 
 
 def _code_for(rows: int) -> int:
-    """The least code of a capacity that takes so many rows."""
+    """The smallest code of a capacity that takes so many rows at a load of three quarters."""
     code = 0
     while 3 * capacity_of(code) < 4 * rows:
         code += 1
@@ -70,8 +68,8 @@ class _Arena:
         self._taken = 0
 
     def block(self, code: int, spare: int) -> _Block:
-        """A block with no rows."""
-        size = (capacity_of(code) + spare) * _ROW_BYTES
+        """An empty block, of a capacity by its code and with spare rows."""
+        size = (capacity_of(code) + spare) * ROW_BYTES
         region = self._region
         if size > _CHUNK_BYTES // 4:
             return _Block(Region(size), 0, code, spare, size)
@@ -83,30 +81,37 @@ class _Arena:
 
 
 class _Block:
-    """The memory of one sub-table. It is given back by `release`, at the latest with its region."""
+    """The memory of one sub-table, given back by `release`, or with its region."""
 
     def __init__(self, region: Region, start: int, code: int, spare: int, size: int) -> None:
         self.code, self.spare, self.size = code, spare, size
         self.address = region.address + start
-        self.last = self.address + size - _ROW_BYTES
+        self.last = self.address + size - ROW_BYTES
         self._region = region
 
     @property
     def word(self) -> int:
-        """What the directory holds of it."""
+        """Its word in the directory."""
         return (self.address << CODE_BITS) | self.code
 
     def release(self) -> None:
-        """Give the memory back: only when no reader can be in it."""
+        """Give the memory back. Only when no reader can be in it."""
         self._region.release(self.address, self.size)
 
 
-Change = tuple[tuple[int, int] | None, NDArray[np.uint64], NDArray[np.float32]]
-"""Rows to write: keys u64[r], weights f32[r]. With a span (first key, last key) they replace all rows in it."""
+class Change(NamedTuple):
+    """Rows to write: keys u64[r], weights f32[r]. With a span (first key, last key) they replace all rows in it."""
+
+    span: tuple[int, int] | None
+    keys: NDArray[np.uint64]
+    weights: NDArray[np.float32]
 
 
-Rows = tuple[NDArray[np.uint64], NDArray[np.float32]]
-"""Keys u64[r] and weights f32[r]."""
+class KeyedWeights(NamedTuple):
+    """Keys u64[r] and their weights f32[r]."""
+
+    keys: NDArray[np.uint64]
+    weights: NDArray[np.float32]
 
 
 class ReplicaTable:
@@ -130,7 +135,7 @@ class ReplicaTable:
 
     @property
     def rows(self) -> int:
-        """Keys held, those whose weight became 0 lately among them."""
+        """Keys held, with those whose weight became 0 lately."""
         return int(self._used[0].sum())
 
     @property
@@ -146,7 +151,7 @@ class ReplicaTable:
     def predict(
         self, keys: NDArray[np.uint64], values: NDArray[np.float64], row_start: NDArray[np.int64], loss: int = LOGISTIC
     ) -> tuple[NDArray[np.float64], int]:
-        """Predictions f64[n] and their version, as `predict_rows`; arrays C-contiguous and writeable."""
+        """Predictions f64[n] and their version, as `predict_rows` makes them; arrays are C-contiguous and writeable."""
         p_click = np.empty(len(row_start) - 1)
         return p_click, predict_rows(keys, values, row_start, p_click, loss, self.directory, self.control)
 
@@ -154,13 +159,13 @@ class ReplicaTable:
         """The current weight of a key, 0.0 if it has none."""
         return float(current_weight(self.directory, self.control, np.uint64(key)))
 
-    def largest_weights(self, count: int) -> Rows:
+    def largest_weights(self, count: int) -> KeyedWeights:
         """Keys u64 and weights f32 of the `count` weights of largest magnitude in the version served, largest first.
 
         Of equal ones the smaller key comes first. Fewer where fewer are not 0, none before the first version. Looks at
-        every row, and the version after the next waits for that.
+        every row as one reader does, so the writer waits in Step 3 until it is done.
         """
-        largest = np.empty(0, np.uint64), np.empty(0, np.float32)
+        largest = KeyedWeights(np.empty(0, np.uint64), np.empty(0, np.float32))
         bank = enter(self.control)
         try:
             for sub in range(SUB_TABLES if self.version != NO_VERSION else 0):
@@ -169,9 +174,11 @@ class ReplicaTable:
             leave(self.control, bank)
         return largest
 
-    def all_rows(self) -> Rows:
-        """Keys u64, rising, and weights f32 of all rows of the version served that have one; as `largest_weights`, none
-        before the first version, and the version after the next waits. Only while nobody writes."""
+    def all_rows(self) -> KeyedWeights:
+        """All rows of the version served that have a weight, rising by key; none before the first version.
+
+        Only while nobody writes.
+        """
         keys, weights, count = np.empty(self.rows, np.uint64), np.empty(self.rows, np.float32), 0
         bank = enter(self.control)
         try:
@@ -182,27 +189,28 @@ class ReplicaTable:
                 keys[count:end], weights[count:end], count = found[order], their[order], end
         finally:
             leave(self.control, bank)
-        return keys[:count], weights[:count]
+        return KeyedWeights(keys[:count], weights[:count])
 
-    def _rows_of(self, sub: int, bank: int) -> Rows:
-        """The rows of a sub-table that have a weight, for a reader in `bank`: it may grow between two looks."""
+    def _rows_of(self, sub: int, bank: int) -> KeyedWeights:
+        """The rows of a sub-table that have a weight, for a reader in `bank`; asks again if it grows meanwhile."""
         room = 64
         while True:
             keys, weights = np.empty(room, np.uint64), np.empty(room, np.float32)
             found = weights_in(self.directory, sub, bank, keys, weights)
             if found <= room:
-                return keys[:found], weights[:found]
+                return KeyedWeights(keys[:found], weights[:found])
             room = found
 
     def load(self, keys: NDArray[np.uint64], weights: NDArray[np.float32]) -> None:
-        """Write rows into both banks at once: only while nobody predicts."""
+        """Write rows into both banks at once. Only while nobody predicts."""
         self._write(keys, weights, BOTH_BANKS)
         self._release()
 
     def load_range(self, first: int, last: int, keys: NDArray[np.uint64], weights: NDArray[np.float32]) -> None:
-        """Make these the only non-zero rows with keys in [first, last]: only while nobody predicts.
+        """Make these the only non-zero rows with keys in [first, last]. Only while nobody predicts.
 
-        Hashed keys spread evenly, so the rows also tell how large their sub-tables will get: they are made so at once.
+        Hashed keys spread evenly, so their number also tells how large the sub-tables will get: each grows to that size
+        at once.
         """
         clear_range(self.directory, self._used, np.uint64(first), np.uint64(last), BOTH_BANKS)
         if len(keys) >= _ROWS_TO_JUDGE_BY:
@@ -234,7 +242,7 @@ class ReplicaTable:
             self._grow(int(keys[done]) >> (64 - SUB_BITS))
 
     def _grow(self, sub: int) -> None:
-        """Copy a sub-table into a larger block without its rows of weight 0, and let readers find it there."""
+        """Copy a sub-table into a larger block without its rows of weight 0, and lead readers to it."""
         old = self._blocks[sub]
         code, spare = old.code, old.spare
         if 4 * int(self._used[0, sub]) >= 3 * capacity_of(code):
@@ -267,17 +275,17 @@ class ReplicaTable:
         return self._control_memory[start : start + CONTROL_BYTES].view(np.int64)
 
 
-def _largest(count: int, some: Rows, more: Rows) -> Rows:
+def _largest(count: int, largest: KeyedWeights, more: KeyedWeights) -> KeyedWeights:
     """The `count` rows of largest weight of both, largest first, of equal ones the smaller key first.
 
-    `some` came from here.
+    `largest`: those of the rows before, in this order.
     """
-    if len(some[0]) == count:
-        enough = np.abs(more[1]) >= abs(some[1][-1])
-        more = more[0][enough], more[1][enough]
-    keys, weights = np.concatenate((some[0], more[0])), np.concatenate((some[1], more[1]))
+    if len(largest.keys) == count:
+        enough = np.abs(more.weights) >= abs(largest.weights[-1])
+        more = KeyedWeights(more.keys[enough], more.weights[enough])
+    keys, weights = np.concatenate((largest.keys, more.keys)), np.concatenate((largest.weights, more.weights))
     first = np.lexsort((keys, -np.abs(weights)))[:count]
-    return keys[first], weights[first]
+    return KeyedWeights(keys[first], weights[first])
 
 
 def warm() -> None:
@@ -285,7 +293,7 @@ def warm() -> None:
     table = ReplicaTable(lambda: None)
     keys, weights = np.arange(1, 200, dtype=np.uint64), np.ones(199, np.float32)
     table.load_range(0, 1 << 56, keys, weights)
-    table.apply([((0, 1 << 56), keys, weights), (None, keys, weights)], 1)
+    table.apply([Change((0, 1 << 56), keys, weights), Change(None, keys, weights)], 1)
     table.predict(keys[:1], np.ones(1), np.array([0, 1]))
     table.weight(1)
     table.largest_weights(1)

@@ -78,7 +78,7 @@ def test_a_check_that_fails_is_a_no(metrics: Metrics) -> None:
 
 
 def test_other_paths_and_methods_are_refused(url: str) -> None:
-    """There is nothing else here."""
+    """Other paths give 404, other methods 405."""
     assert httpx.get(f"{url}/").status_code == 404
     assert httpx.post(f"{url}/metrics").status_code == 405
 

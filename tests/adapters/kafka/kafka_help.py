@@ -39,7 +39,7 @@ def running_module(module: str, *arguments: str) -> Iterator[subprocess.Popen[st
 
 
 def until(look: Callable[[], T | None], look_s: float = 0.01) -> T:
-    """What `look` returns once it is true."""
+    """Call `look` until its result is true, and return that."""
     return wait_for(lambda: look() or None, look_s=look_s)
 
 
@@ -57,7 +57,7 @@ def raises_within(kind: type[Exception], call: Callable[[], object]) -> Exceptio
 
 
 def without_waiting(call: Callable[[], T]) -> T:
-    """What a call ends with that may wait for an hour, and has no reason to: it fails when the patience is over."""
+    """Return the result of a call that could wait for an hour but should not wait: fails when the patience is over."""
     ended: Future[T] = Future()
 
     def run() -> None:
@@ -71,7 +71,7 @@ def without_waiting(call: Callable[[], T]) -> T:
 
 
 class VisiblePublisher(TransactionalPublisher):
-    """Comes back when readers of committed records see what it has published.
+    """A publisher whose `publish` returns once readers of committed records see the records.
 
     A commit is answered once it is certain; the markers that make it visible follow, milliseconds later as a rule.
     """
@@ -103,7 +103,7 @@ def append(settings: KafkaSettings, topic: str, partition: int, values: list[byt
 
 
 def read(reader: Reader, count: int) -> tuple[list[int], list[bytes | None]]:
-    """Offsets and values of the next so many records."""
+    """Offsets and values of the next `count` records."""
     offsets: list[int] = []
     values: list[bytes | None] = []
 
@@ -133,7 +133,7 @@ def read_to(reader: Reader, end: int) -> list[int]:
 
 
 def transaction(settings: KafkaSettings, topic: str, count: int, *, commit: bool, partition: int = 0) -> Producer:
-    """One transaction of so many records by a producer of its own, committed or aborted."""
+    """Write a transaction of some records with a producer of its own, and commit or abort it."""
     producer = open_transaction(settings, topic, count, partition=partition)
     if commit:
         producer.commit_transaction(patience())
@@ -145,7 +145,7 @@ def transaction(settings: KafkaSettings, topic: str, count: int, *, commit: bool
 def open_transaction(
     settings: KafkaSettings, topic: str, count: int, *, partition: int = 0, transactional_id: str = ""
 ) -> Producer:
-    """A transaction of so many records that is left open."""
+    """Write a transaction of some records, and leave it open."""
     name = transactional_id or f"open-{topic}-{uuid.uuid4().hex}"
     producer = Producer(settings.producer(transactional__id=name))
     producer.init_transactions(patience())

@@ -1,4 +1,4 @@
-"""The watch over the ends of partitions: what becomes of a defect in its thread."""
+"""A defect in the thread that watches the ends of partitions is raised by `check`."""
 
 from __future__ import annotations
 

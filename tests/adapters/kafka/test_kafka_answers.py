@@ -1,4 +1,4 @@
-"""Answers of an admin client that never come: whoever waits for one is told so."""
+"""Answers of an admin client that never come: the caller gets an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REQUEST_S = 0.2
 
 @pytest.fixture
 def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
-    """From now on a module's questions get an answer by this key, which never comes."""
+    """Give a module's questions an answer under this key that never comes."""
     monkeypatch.setattr(answers, "GRACE_S", 0.1)
 
     def lost(module: str, key: Any) -> None:
@@ -42,7 +42,7 @@ def test_nobody_waits_for_good_for_an_answer_that_is_lost(kafka: str, lose: Call
 def test_nobody_waits_for_good_for_an_offset_that_is_lost(
     kafka: str, topics: MakeTopic, lose: Callable[[str, Any], None]
 ) -> None:
-    """The same, where the leader had been known."""
+    """The request for an offset ends likewise, although the leader was known."""
     place = (topics("lost"), 0)
     queries = OffsetQueries(KafkaSettings({"bootstrap.servers": kafka}), request_timeout_s=1.0)
     until(lambda: queries.high_watermarks_known([place])[0])

@@ -99,7 +99,7 @@ def test_a_record_above_the_clients_limit_is_refused_at_once(appender: Appender,
 
 
 def test_a_missing_topic_or_partition_is_a_result_with_an_error(kafka: str, topics: MakeTopic) -> None:
-    """Records for what does not exist come back with TopicMissing that names it."""
+    """Records for a topic or partition that does not exist come back with TopicMissing, which names it."""
     settings = KafkaSettings({"bootstrap.servers": kafka, "topic.metadata.propagation.max.ms": 1000})
     topic = topics("partitions", 2)
     appender = Appender(settings)

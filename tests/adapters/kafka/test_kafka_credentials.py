@@ -37,7 +37,7 @@ def clock() -> Clock:
 
 
 def looked(credentials: Credentials, clock: Clock, times: int = 2) -> int:
-    """The version after so many looks."""
+    """The version after some looks at the files."""
     for _ in range(times):
         clock.now_s += PERIOD_S
         version = credentials.version()
@@ -45,7 +45,7 @@ def looked(credentials: Credentials, clock: Clock, times: int = 2) -> int:
 
 
 def test_a_secret_counts_when_its_file_was_the_same_at_two_looks(tmp_path: Path, clock: Clock) -> None:
-    """Before that, the value before is given out; other options stay as they are."""
+    """Until then the old value stays; other options are never touched."""
     file = tmp_path / "password"
     file.write_text("first\n")
     options = {"sasl.username": "ada", "sasl.password": FromFile(file=str(file))}
@@ -63,7 +63,7 @@ def test_a_secret_counts_when_its_file_was_the_same_at_two_looks(tmp_path: Path,
 
 
 def test_a_file_that_is_gone_leaves_what_was_in_it(tmp_path: Path, clock: Clock) -> None:
-    """It may be on its way; when it is back, it counts."""
+    """The file may be in the middle of being replaced; once it is back, it counts."""
     file = tmp_path / "password"
     file.write_text("first")
     credentials = Credentials({"sasl.password": FromFile(file=str(file))}, period_s=PERIOD_S, clock_s=clock)
@@ -75,7 +75,7 @@ def test_a_file_that_is_gone_leaves_what_was_in_it(tmp_path: Path, clock: Clock)
 
 
 def test_a_variable_that_is_not_there_is_named() -> None:
-    """At the start, as a file would be."""
+    """A variable that is missing at the start is named in the error, as a file would be."""
     with pytest.raises(ConfigError, match=r"kafka\.sasl\.password: the environment variable NO_SUCH_VARIABLE"):
         Credentials({"sasl.password": FromEnvironment(env="NO_SUCH_VARIABLE")})
 
@@ -103,7 +103,7 @@ def test_a_certificate_without_its_key_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_certificate_tells_its_subject_and_its_end(tmp_path: Path) -> None:
-    """As openssl reads it; what is no certificate tells nothing."""
+    """Subject and end are those that openssl reads; a file without a certificate gives None."""
     made = Authority(tmp_path, "ca").issue("joiner")
     found = subject_of(str(made.certificate))
     assert found is not None

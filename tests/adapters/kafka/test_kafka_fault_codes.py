@@ -1,4 +1,4 @@
-"""What a role does next is in the class of its error: which one each code of Kafka becomes."""
+"""Each code of Kafka becomes the class of error that says what a role does next."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOING = Operation("publish", "ctr.snapshots", transactional_id="ctr.publisher", 
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
 def test_a_code_says_what_happens_next(kind: type[errors.StreamLearnerError], codes: tuple[str, ...]) -> None:
-    """The message has what was being done, and the code's name."""
+    """The message names the operation and the code."""
     for name in codes:
         found = fault(KafkaError(getattr(KafkaError, name)), DOING)
         assert type(found) is kind, name

@@ -58,7 +58,7 @@ class Group:
         return len(self.members[0].partitions) == len(ALL) // 2
 
     def settle(self, seconds: float) -> None:
-        """Poll for so long, in which nothing more is to happen."""
+        """Poll for a while in which nothing more should happen."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.poll()
@@ -161,7 +161,7 @@ def test_a_static_member_comes_back_to_its_partitions(group: Group) -> None:
 
 
 def test_a_killed_static_member_comes_back_to_its_partitions(group: Group) -> None:
-    """The same after `kill -9`."""
+    """A static member that is killed and starts again has its partitions; nothing moves for the others."""
     group.join("a")
     with group.process("b") as other:
         until(group.half_is_elsewhere)

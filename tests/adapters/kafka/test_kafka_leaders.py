@@ -49,7 +49,7 @@ threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
 
 
 class Watched(AdminClient):
-    """Notes what is asked, and that no description is under way when offsets are asked for."""
+    """Records the questions, and asserts that no description is under way when offsets are asked for."""
 
     described: list[list[str]]
     asked: list[set[TopicAndPartition]]
@@ -63,7 +63,7 @@ class Watched(AdminClient):
         self.silent, self.refused = False, None
 
     def describe_topics(self, topics: TopicCollection, **options: Any) -> dict[str, Future[Any]]:
-        """What the brokers answer; nothing in time while `silent`; an error where it is `refused`."""
+        """The brokers' answer; none in time while `silent`; an error if `refused`."""
         names: Sequence[str] = topics.topic_names
         self.described.append(list(names))
         if self.silent or self.refused:
@@ -74,13 +74,13 @@ class Watched(AdminClient):
         return answers
 
     def list_offsets(self, request: Any, **options: Any) -> Any:
-        """Notes the places."""
+        """Records the partitions."""
         assert all(answer.done() for answer in self.under_way)
         self.asked.append({(place.topic, place.partition) for place in request})
         return super().list_offsets(request, **options)
 
     def forget(self) -> None:
-        """Forget what was noted."""
+        """Forget the recorded questions."""
         self.described.clear()
         self.asked.clear()
 
@@ -214,7 +214,7 @@ def test_a_topic_that_may_not_be_described_is_not_asked_about(
 
 
 def test_the_mock_cluster_is_asked_without_a_description() -> None:
-    """It describes nothing."""
+    """The mock cluster describes no topics, so none is asked for."""
     with EmbeddedBroker({"topic": 2}) as broker:
         admin = Admin(KafkaSettings({"bootstrap.servers": broker.bootstrap}))
         assert until(lambda: _known(admin.offsets, [("topic", 0), ("topic", 1)])) == {("topic", 0): 0, ("topic", 1): 0}

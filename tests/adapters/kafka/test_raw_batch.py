@@ -1,4 +1,4 @@
-"""Batches of records, taken apart and put together: the same as if they had come like that."""
+"""Batches that are split or joined equal batches that came so."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def batch(first: int, end: int, *, complete: bool) -> RawBatch:
 
 
 def assert_same(found: RawBatch, wanted: RawBatch) -> None:
-    """All that a batch says of itself."""
+    """Compare every field of two batches."""
     for name in ("offsets", "record_times_ms", "lengths", "bounds"):
         assert getattr(found, name).tolist() == getattr(wanted, name).tolist(), name
     assert (found.is_null is None) == (wanted.is_null is None)
@@ -36,7 +36,7 @@ def assert_same(found: RawBatch, wanted: RawBatch) -> None:
 
 @pytest.mark.parametrize("complete", [False, True])
 def test_a_part_is_as_if_it_had_come_alone(complete: bool) -> None:
-    """Also where null values are in the batch, and none in the part."""
+    """It is so too if the batch has null values and the part has none."""
     whole = batch(0, 6, complete=complete)
     for first in range(6):
         for end in range(first + 1, 7):
@@ -46,7 +46,7 @@ def test_a_part_is_as_if_it_had_come_alone(complete: bool) -> None:
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("complete", [False, True])
 def test_joined_batches_are_as_if_they_had_come_at_once(split: list[int], complete: bool) -> None:
-    """Whole ones, and parts of others, with null values in some of them."""
+    """Join whole batches and parts of batches; some have null values."""
     edges = np.cumsum([0, *split]).tolist()
     whole = batch(0, 6, complete=complete)
     pairs = list(pairwise(edges))

@@ -240,7 +240,7 @@ def test_the_state_of_another_model_is_refused(tmp_path: Path, other: dict[str, 
 
 
 def test_what_may_rise_may_be_smaller_in_a_state_and_not_larger(tmp_path: Path) -> None:
-    """And what was noted stays: it is that of the copies too."""
+    """The stored identity stays as it was, since it is that of the copies too."""
     rising = frozenset({"partitions"})
     with open_store(tmp_path, identity={"partitions": 2}):
         pass
@@ -275,7 +275,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
 
 
 def test_a_head_that_json_cannot_keep_is_refused(tmp_path: Path) -> None:
-    """NaN would come back as null: ValueError instead."""
+    """A head with NaN raises ValueError, since JSON would give back null."""
     with open_store(tmp_path) as store, pytest.raises(ValueError):
         none = rows_of({}, [])
         store.begin(none, lambda prefix: none, version=1, digest=1, head={"loss": float("nan")})

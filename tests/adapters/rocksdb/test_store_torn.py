@@ -1,4 +1,4 @@
-"""What a checkpoint that was given up has written: it is gone from the disk, not only left out."""
+"""The pieces of a checkpoint that was given up are deleted from the disk, not only ignored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def give_up(store: CheckpointStore, tick: int) -> None:
 
 
 def test_the_next_start_deletes_them(tmp_path: Path) -> None:
-    """Of a checkpoint that a crash cut short nothing is left."""
+    """After a crash in the middle of a checkpoint, the next open leaves none of its pieces."""
     with store_in(tmp_path) as store:
         begin(store, 20, 1).commit()
         give_up(store, 2)
@@ -61,7 +61,7 @@ def test_the_next_start_deletes_them(tmp_path: Path) -> None:
 
 
 def test_the_next_checkpoint_deletes_them(tmp_path: Path) -> None:
-    """One that is smaller than the one given up leaves none of its pieces behind."""
+    """A smaller checkpoint after one that was given up deletes all pieces of that one."""
     with store_in(tmp_path) as store:
         begin(store, 20, 1).commit()
         give_up(store, 2)

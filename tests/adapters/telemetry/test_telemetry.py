@@ -126,7 +126,7 @@ def test_a_warning_of_python_is_one_event(stream: io.StringIO) -> None:
 
 
 def test_a_warning_that_is_meant_for_a_file_goes_there(stream: io.StringIO) -> None:
-    """Whoever shows a warning in a file of theirs finds it there, and not in the log."""
+    """A warning that is shown with a file goes to that file, not to the log."""
     own = io.StringIO()
     with warnings.catch_warnings():
         configure_logging(log_format="json", stream=stream)

@@ -1,7 +1,6 @@
 """Optimizers: what they keep, how a fold calls them, and where their formulas come from.
 
-In: a name and hyper-parameters. Out: an `Optimizer`, and the `Fold` that the learner calls.
-This file must never hold an update rule; each family has its own file.
+Each family of update rules has a file of its own.
 
 **State.** A model is a table of rows, one for each feature, and a few scalars. An optimizer says which columns a row
 has (`columns`; for FTRL-Proximal z and n) and which scalars it needs (`scalars`, such as the number t of examples).

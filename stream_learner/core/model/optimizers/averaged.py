@@ -1,6 +1,5 @@
 """Averaged gradient descent: gradients at w_t, predictions with the mean of w_1 ... w_t.
 
-In: local rows, scalars, hyper-parameters, by address. Out: the same, one step on.
 This file must never sum up weights: every row would have to be touched at every step.
 
 Source: [VW], averaged SGD. With w_{t+1} = P(w_t - eta_t g) and c = sum over steps s of s (w_{s+1} - w_s),

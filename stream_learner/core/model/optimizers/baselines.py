@@ -1,6 +1,5 @@
 """The baselines of [SM] Table 1: Passive-Aggressive and confidence-weighted, linear classifiers by hinge loss.
 
-In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on.
 This file must never weigh an example by its importance: both rules push it to meet a constraint, and meeting it twice
 changes nothing. An example of importance 0 is not learned from, any other is learned from once.
 

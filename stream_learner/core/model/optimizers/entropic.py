@@ -1,6 +1,5 @@
 """The entropic leader, or exponentiated gradient: weights on the simplex.
 
-In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on; weights.
 This file must never estimate the sum over all coordinates: `exact_sum` keeps it without rounding.
 
     w_i = e^(x_i) / Z,   x_i = -G1_i / lambda,   Z = sum of e^(x_j) over all coordinates

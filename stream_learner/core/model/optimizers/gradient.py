@@ -1,6 +1,5 @@
 """The gradient descent family: the weight is a column, g = h (dl/dp) x.
 
-In: local rows, scalars, hyper-parameters, by address. Out: the same, one step on.
 This file must never take a step where g = 0: a rate may be 0/0 there.
 
 | name       | step                                                   | columns | scalars       |

@@ -1,6 +1,5 @@
 """Follow the regularized leader: the weights are a function of the sums of the gradients.
 
-In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on; weights.
 This file must never touch a row that an example does not name. A weight that changes with t is computed when it is
 read.
 

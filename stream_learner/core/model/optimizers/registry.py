@@ -1,7 +1,4 @@
-"""Every optimizer there is: a new one is imported and named here, and nowhere else.
-
-In: nothing. Out: the optimizers by name.
-"""
+"""Every optimizer there is: a new one is imported and named here, and nowhere else."""
 
 from __future__ import annotations
 

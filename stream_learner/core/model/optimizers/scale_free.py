@@ -1,6 +1,5 @@
 """PiSTOL and coin betting: no learning rate, weights by formula from sums of gradients.
 
-In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on.
 This file must never bound a slope: with losses whose slope grows with the margin both methods can run away, and an
 example is refused where a weight would not be finite.
 

@@ -1,6 +1,5 @@
 """L1 inside the update: subgradient, simple truncation, truncated gradient, FOBOS, dual averaging.
 
-In: local rows, columns, scalars, hyper-parameters, by address. Out: the same, one step on; weights with exact zeros.
 This file must never touch a row that an example does not name. These rules change every weight at every example. So a
 row keeps the weight as of when it was last written, and reading it applies the changes since then.
 

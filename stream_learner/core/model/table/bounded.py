@@ -1,10 +1,7 @@
-"""A weight table of bounded memory: what does not fit lies on a cold side, from where rows come back when needed.
+"""A weight table of bounded memory: rows that do not fit are left to the cold rows, and fetched when they are named.
 
-In: what `WeightTable` takes, and the cold side as an object. Out: what `WeightTable` gives, to the bit.
-This file must never let a row leave memory before the cold side has it, nor know what the cold side is.
-
-A row is in memory, or on the cold side, or on both; memory is never older. A row that changed after the cold side's
-tick is *dirty*: it must stay. Digest and count are of all rows, wherever they lie.
+It gives what a `WeightTable` gives, to the bit; digest and count are of all rows, wherever they are. A row never leaves
+memory before the cold rows have it. `core.model.table` explains how rows leave and come back.
 """
 
 from __future__ import annotations
@@ -19,24 +16,34 @@ from stream_learner.core.log.dictionary import MAX_KEYS
 from stream_learner.core.machine.memory import address_of
 from stream_learner.core.model.table import kernels
 from stream_learner.core.model.table.eviction import BoundedSubTables, rows_within
+from stream_learner.core.model.table.kernels import row_bytes
 from stream_learner.core.model.table.rows import StateRows, joined
 from stream_learner.core.model.table.table import PUBLICATION, WeightTable
 
 _BATCH: Final = 65_536
 """Rows that are fetched or loaded at once, at most."""
 _NO_TICK: Final = 1 << 62
-"""Beyond every tick: what changes is not listed."""
+"""Later than every tick: with this as `since`, no change is listed."""
 MIB: Final = 1 << 20
 PROCESS_BYTES: Final = 320 * MIB
-"""What a learner takes besides: an estimate."""
+"""An estimate of what a learner takes beside its `MemoryBudget`: the interpreter and its libraries with their compiled
+kernels, the work space for a record, Kafka's client. The log read ahead (`learner.buffer`) comes on top."""
 LEAST_ROCKSDB_BYTES: Final = 4 * MIB
 _ROWS_ROOM: Final = 3
-"""A table has room for three dictionaries at least: one being folded, the rest of two that may not leave yet."""
+"""A table has room for the dictionaries of three records at least: one that is being folded, and two whose rows may not
+leave yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """Parts of `total_bytes`; `most_changed` rows may have changed since the last checkpoint before the fold waits."""
+    """How `learner.memory` is divided.
+
+    total_bytes   all of it
+    table_bytes   5/8, for the weight table
+    copies_bytes  1/4, for rows on their way: lists of changes, and the copies that a checkpoint or publication writes
+    rocksdb_bytes 1/8, for RocksDB: block cache, with indexes and filters of files, and memtables
+    most_changed  how many rows may have changed since the last checkpoint before the fold waits
+    """
 
     total_bytes: int
     table_bytes: int
@@ -46,7 +53,10 @@ class MemoryBudget:
 
     @classmethod
     def of(cls, total_bytes: int, ncols: int) -> MemoryBudget:
-        """Raises ValueError, with what is needed, where the table could not hold the rows of one record."""
+        """Divide so many bytes, for rows with `ncols` columns.
+
+        Raises ValueError, which says how many would do, where the table could not hold the rows of one record.
+        """
         budget = cls._cut(total_bytes, ncols)
         if not budget._suffices(ncols):
             needed = least_bytes(ncols)
@@ -70,12 +80,12 @@ class MemoryBudget:
 
 def copied_bytes(ncols: int) -> int:
     """Memory for a changed row beside the table: its copy for a checkpoint, which stays until the index has it, another
-    and a half for a publication and what is encoded from either, its places in two lists that grow."""
-    return 5 * 8 * (2 + ncols) // 2 + 2 * 2 * 8 + 32
+    copy and a half for a publication and for what is encoded from either, and its keys in two lists that grow."""
+    return 5 * row_bytes(ncols) // 2 + 2 * 2 * 8 + 32
 
 
 def least_bytes(ncols: int) -> int:
-    """The smallest `learner.memory` that can be worked with, in whole MiB."""
+    """The smallest `learner.memory` that a table can work with, in whole MiB."""
     size = MIB
     while not MemoryBudget._cut(size, ncols)._suffices(ncols):
         size += MIB
@@ -83,15 +93,15 @@ def least_bytes(ncols: int) -> int:
 
 
 class ColdRows(Protocol):
-    """Rows kept outside the table. It may get rows of later ticks at any moment; `tick` rises when all are there."""
+    """Rows kept outside the table. Rows of later ticks may arrive at any moment; `tick` rises when all have."""
 
     @property
     def tick(self) -> int:
-        """Every row touched up to this tick is there, as it was last changed up to it; -1: none."""
+        """The tick that the cold rows stand for: every row is there as it was after this tick, or newer; -1: none."""
         ...
 
     def fetch(self, keys: NDArray[np.uint64]) -> StateRows:
-        """Of u64[r] different keys, the rows that are there, in any order."""
+        """The rows there are of these different keys u64[r], in any order."""
         ...
 
     def between(self, low: int, high: int) -> StateRows:
@@ -99,21 +109,21 @@ class ColdRows(Protocol):
         ...
 
     def changed_after(self, tick: int) -> NDArray[np.uint64]:
-        """Keys of all rows touched after a tick that are there, each once, rising."""
+        """Keys of all rows that are there and were touched after a tick, each once, rising."""
         ...
 
 
 class BoundedWeightTable(WeightTable):
     """A `WeightTable` whose rows in memory take `limit_bytes` at most. Not for several threads at once.
 
-    `missed` counts the keys that a record named and memory did not hold, `fetched` those of them that the cold side
-    had.
+    `missed` counts the keys that a record named and memory did not hold, `fetched` those of them that were found among
+    the cold rows.
     """
 
     def __init__(self, ncols: int, cold: ColdRows, *, limit_bytes: int, most_changed: int) -> None:
-        """most_changed: how many rows may be dirty before `must_checkpoint`, or be listed for the next publication.
+        """most_changed: so many rows may be dirty before `must_checkpoint`, or be listed for the next publication.
 
-        Raises ValueError for a bound that holds nothing.
+        Raises ValueError for a bound below the memory of an empty table.
         """
         self._bounded = BoundedSubTables(ncols, limit_bytes)
         super().__init__(ncols, self._bounded)
@@ -136,23 +146,23 @@ class BoundedWeightTable(WeightTable):
 
     @property
     def must_checkpoint(self) -> bool:
-        """Whether so many rows are dirty that the fold has to wait for a checkpoint."""
+        """Whether so many rows have changed since the last checkpoint that the fold has to wait for the next one."""
         return self.changed_for_checkpoint >= self._most_changed
 
     def adopt(self, count: int, rows_digest: int) -> None:
-        """Begin with what the cold side holds: so many rows, of that digest. Only for an empty table."""
+        """Begin with the cold rows: how many they are, and the digest of all of them. Only for an empty table."""
         if self.count or self.resident:
-            raise ValueError("only an empty table can take over the rows of a cold side")
+            raise ValueError("only an empty table can take over cold rows")
         self.count, self._digest = count, rows_digest
         self._last_tick = self._cold.tick
         self._bounded.clean_tick = self._cold.tick
 
     def take_digest(self, rows_digest: int) -> None:
-        """Go on from a digest of all rows that was made anew."""
+        """Replace the digest of all rows, for a checkpoint that does not say it."""
         self._digest = rows_digest
 
     def rows_digest_full(self) -> int:
-        """The digest made again from all rows, in memory and not."""
+        """`rows_digest` computed again from all rows, in memory and not."""
         total = 0
         for part in self.items():
             keys, columns = part.keys, np.ascontiguousarray(part.columns)
@@ -160,44 +170,42 @@ class BoundedWeightTable(WeightTable):
         return total % (1 << 64)
 
     def resolve(self, keys: int, count: int, rows: int, local: int = 0, local_bytes: int = 0) -> None:
-        """See `WeightTable.resolve`; rows that only the cold side has come back before."""
-        if not kernels.count_incoming(self._places, keys, count, self._incoming_at):
+        """See `WeightTable.resolve`. Rows that are not in memory are fetched before the keys are inserted."""
+        if not kernels.count_incoming(self._directory, keys, count, self._incoming_at):
             self._bounded.clean_tick = self._cold.tick
             self._bounded.reserve(self._incoming)
         # Room is made for every key before any comes back: a row that was fetched cannot leave before it is used.
-        missing = count - kernels.find(self._places, keys, count, self.ncols, rows)
+        missing = count - kernels.find(self._directory, keys, count, self.ncols, rows)
         if missing:
             wanted = np.empty(missing, np.uint64)
             kernels.absent(keys, rows, count, address_of(wanted))
-            self._bring_back(wanted)
+            self._fetch(wanted)
         self._find_or_insert(keys, count, rows, local, local_bytes)
 
-    def _bring_back(self, wanted: NDArray[np.uint64]) -> None:
+    def _fetch(self, wanted: NDArray[np.uint64]) -> None:
         rows = self._cold.fetch(wanted)
         self.missed += len(wanted)
         self.fetched += len(rows)
         keys, columns, touched = (np.ascontiguousarray(part) for part in (rows.keys, rows.columns, rows.touched))
-        places = np.empty(len(keys), np.int64)
-        self._find_or_insert(address_of(keys), len(keys), address_of(places), 0, 0)
-        known = np.zeros(1, np.int64)
-        # They were counted, and are in the digest, since they changed.
-        kernels.fill_rows(
-            address_of(places), len(keys), self._shape, address_of(columns), address_of(touched), address_of(known)
-        )
+        addresses, counted = np.empty(len(keys), np.int64), np.zeros(1, np.int64)
+        self._find_or_insert(address_of(keys), len(keys), address_of(addresses), 0, 0)
+        arrays = address_of(columns), address_of(touched), address_of(counted)
+        # Neither its count nor its growth of the digest is used: fetched rows are in both since they changed first.
+        kernels.fill_rows(address_of(addresses), len(keys), self._shape, *arrays)
 
     def _rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
-        """See `WeightTable.rows_of`; nothing comes back into memory."""
+        """See `WeightTable.rows_of`. Cold rows are copied, and do not come into memory."""
         rows = super()._rows_of(keys)
-        # A row that never changed, or is not in memory at all.
+        # Memory has no such row, or it has not changed yet.
         elsewhere = np.flatnonzero((rows.touched < 0) & (rows.keys != 0))
         for start in range(0, len(elsewhere), _BATCH):
-            places = elsewhere[start : start + _BATCH]
-            wanted, back = np.unique(rows.keys[places], return_inverse=True)
+            some = elsewhere[start : start + _BATCH]
+            wanted, back = np.unique(rows.keys[some], return_inverse=True)
             found = self._cold.fetch(wanted)
             at = np.searchsorted(wanted, found.keys)
             columns, touched = np.zeros((len(wanted), self.ncols)), np.full(len(wanted), kernels.NEVER, np.int64)
             columns[at], touched[at] = found.columns, found.touched
-            rows.columns[places], rows.touched[places] = columns[back], touched[back]
+            rows.columns[some], rows.touched[some] = columns[back], touched[back]
         return rows
 
     def _rows_between(self, low: int, high: int) -> StateRows:
@@ -212,9 +220,9 @@ class BoundedWeightTable(WeightTable):
         return StateRows(both.keys[order], both.columns[order], both.touched[order])
 
     def load(self, rows: StateRows) -> None:
-        """See `WeightTable.load`. Raises ValueError also for rows not touched after the cold side's tick."""
+        """See `WeightTable.load`. Raises ValueError also for rows that are cold rows: touched up to their tick."""
         if len(rows) and rows.touched.min() <= self._cold.tick:
-            raise ValueError(f"rows up to tick {self._cold.tick} are the cold side's, and cannot be loaded")
+            raise ValueError(f"rows up to tick {self._cold.tick} are cold rows, and cannot be loaded")
         for start in range(0, max(1, len(rows)), _BATCH):
             super().load(rows.part(start, start + _BATCH))
 
@@ -223,7 +231,10 @@ class BoundedWeightTable(WeightTable):
         return keys if tick >= self._cold.tick else np.union1d(keys, self._cold.changed_after(tick))
 
     def write_back(self, rows: int, count: int, local: int, local_bytes: int, tick: int) -> int:
-        """See `WeightTable.write_back`. Where nobody publishes, the list of what to publish ends at `most_changed`."""
+        """See `WeightTable.write_back`. The list for the next publication is given up when it gets too long.
+
+        That happens where nobody publishes; `changed_for_publication` then searches the rows.
+        """
         nonzero = super().write_back(rows, count, local, local_bytes, tick)
         listed = self._changes[PUBLICATION]
         if len(listed) > self._most_changed:
@@ -235,12 +246,12 @@ class BoundedWeightTable(WeightTable):
 
     @property
     def changed_for_publication(self) -> int:
-        """How many rows changed since the last publication; looks for them where they are not listed any more."""
+        """How many rows changed since the last publication; found by a scan where they are not listed any more."""
         listed = self._changes[PUBLICATION]
         return len(self._keys_after(listed.since)) if self._unlisted else len(listed)
 
     def take_changed_for_publication(self, tick: int) -> StateRows:
-        """See `WeightTable.take_changed_for_publication`; looks for them where they are not listed any more."""
+        """See `WeightTable.take_changed_for_publication`; a scan finds the rows where they are not listed any more."""
         if self._unlisted:
             since = self._changes[PUBLICATION].since
             self._restart(PUBLICATION, since, self._keys_after(since))
@@ -269,8 +280,8 @@ def warm() -> None:
 
     table = BoundedWeightTable(2, Nothing(), limit_bytes=1 << 20, most_changed=1)
     keys = np.arange(1, 16_001, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    places = np.empty(len(keys), np.int64)
+    addresses = np.empty(len(keys), np.int64)
     for start in range(0, len(keys), 1_000):  # more than fit, so that rows leave
         part = keys[start : start + 1_000]
-        table.resolve(address_of(part), len(part), address_of(places))
+        table.resolve(address_of(part), len(part), address_of(addresses))
     table.rows_digest_full()

@@ -1,20 +1,23 @@
-"""Where the rows of the weight table lie: one region of memory per generation, sub-tables one after the other.
+"""The memory of the weight table: regions from the system, and how sub-tables grow in them.
 
-In: how many rows each sub-table must hold. Out: addresses.
-This file must never know what a row holds.
+A generation is one region, in huge pages where the system has them, with room for every sub-table. When a sub-table is
+full, the next generation is laid out, larger by a quarter. Sub-tables move to it one by one, each when it is full
+itself, and the memory that they leave is given back:
 
-A generation is one anonymous mapping, in huge pages where the system has them, with a place for every sub-table.
-When one sub-table is full, the next generation is laid out larger by a quarter, and sub-tables move to it one by one,
-each when it is full itself; the pages it leaves are given back. Hashes fill all sub-tables alike, so within a
-generation their sizes rise, from the first to the last, by that much too: they get full one after the other, evenly
-over a generation's life. Growth so costs the move of one sub-table at a time, and no second copy of the whole.
+    generation 1    | 0 | 1 | 2  | 3  | ...  |  255  |      0 and 1 have moved: their memory here is given back
+                                                            2 to 255 are still here
+    generation 2    | 0 | 1 |  2  |  3  | ...  |   255   |  has no memory yet for sub-tables that have not moved
+
+Hashed keys fill all sub-tables alike, so all would be full at the same moment. Therefore their sizes rise from the
+first to the last within a generation, by the same quarter: they get full one after the other, evenly over the life of
+the generation. So growth costs the move of one sub-table at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import mmap
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +30,7 @@ from stream_learner.core.model.table.kernels import (
     SUB_TABLES,
     USED,
     move,
+    row_bytes,
 )
 
 MAX_LOAD: Final = 0.8
@@ -40,7 +44,7 @@ SPARE_SLOTS: Final = 64
 
 
 class Region:
-    """Zeroed memory from the system, given back when the object goes."""
+    """Zeroed memory from the system: one anonymous mapping, given back when the object is collected."""
 
     def __init__(self, size_bytes: int) -> None:
         self._mapping = mmap.mmap(-1, size_bytes, **_PRIVATE)
@@ -49,7 +53,7 @@ class Region:
         self.address = int(np.frombuffer(self._mapping, np.uint8).__array_interface__["data"][0])
 
     def release(self, address: int, size_bytes: int) -> None:
-        """Give the whole pages of a part back, where the system can. Their content is lost."""
+        """Give the pages that lie within a part back to the system, where it can take them. Their content is lost."""
         start = address - self.address
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         last = (start + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -62,78 +66,92 @@ _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MA
 
 
 def _advise(mapping: mmap.mmap, advice: int, start: int, size_bytes: int) -> None:
-    """Advice is only advice: where the system was built without it, nothing else changes."""
+    """`madvise`, where the system was built with it; without it only speed or memory differ."""
     with contextlib.suppress(OSError):
         mapping.madvise(advice, start, size_bytes)
 
 
-class Generation:
-    """One layout of all sub-tables in one region. `places` is int64[4, 256]: address, capacity, slots, rows allowed."""
+class Extent(NamedTuple):
+    """The room of one sub-table, in the order of the directory."""
 
-    def __init__(self, rows: NDArray[np.int64], spare: NDArray[np.int64], row_bytes: int) -> None:
-        """`rows`: int64[256], how many rows each sub-table can take before it is full."""
+    address: int
+    capacity: int
+    slots: int
+    allowed: int
+
+
+class Generation:
+    """Room for all sub-tables in one region."""
+
+    def __init__(self, rows: NDArray[np.int64], spare: NDArray[np.int64], slot_bytes: int) -> None:
+        """rows: int64[256], how many rows each sub-table can take before it is full. spare: int64[256], spare slots."""
         capacity = np.maximum(np.ceil(rows / MAX_LOAD).astype(np.int64), SMALLEST_CAPACITY)
         slots = capacity + spare
-        ends = np.cumsum(slots * row_bytes)
+        ends = np.cumsum(slots * slot_bytes)
         self.region = Region(int(ends[-1]))
-        starts = self.region.address + ends - slots * row_bytes
-        self.places = np.stack([starts, capacity, slots, (capacity * MAX_LOAD).astype(np.int64)])
+        starts = self.region.address + ends - slots * slot_bytes
+        self.directory = np.stack([starts, capacity, slots, (capacity * MAX_LOAD).astype(np.int64)])
+        """int64[4, 256]: what the directory of `SubTables` says of each sub-table once it has moved here."""
+
+    def extent(self, sub: int) -> Extent:
+        """The room of one sub-table."""
+        return Extent(*self.directory[:, sub].tolist())
 
 
 def growth_of(rows: NDArray[Any]) -> float:
-    """By what factor a table of int64[256] rows grows."""
+    """By what factor a table grows whose sub-tables have int64[256] rows."""
     return SMALL_GROWTH if float(rows.sum()) < SMALL_ROWS else GROWTH
 
 
 class SubTables:
-    """The 256 sub-tables. `places` is int64[5, 256], as the kernels take it; it never moves."""
+    """The 256 sub-tables. `directory` is int64[5, 256], as `kernels` takes it; its own address never changes."""
 
     def __init__(self, ncols: int) -> None:
-        """`ncols` columns a row."""
+        """Empty sub-tables of rows with `ncols` columns."""
         self._ncols = ncols
-        self._row_bytes = 8 * (2 + ncols)
+        self._slot_bytes = row_bytes(ncols)
         self._spare = np.full(SUB_TABLES, SPARE_SLOTS, np.int64)
         self._next = self._lay_out(np.zeros(SUB_TABLES))
         self._waiting = np.zeros(SUB_TABLES, np.bool_)
         self._regions = [self._next.region] * SUB_TABLES
-        self.places = np.concatenate([self._next.places, np.zeros((1, SUB_TABLES), np.int64)])
+        self.directory = np.concatenate([self._next.directory, np.zeros((1, SUB_TABLES), np.int64)])
 
     @property
     def used(self) -> NDArray[np.int64]:
         """int64[256]: rows in each sub-table, a live view."""
-        return self.places[USED]
+        return self.directory[USED]
 
     @property
     def held_bytes(self) -> int:
-        """Memory in use; places that no sub-table has moved to yet are mapped, but have no memory."""
-        return int(self.places[SLOTS].sum()) * self._row_bytes
+        """Memory in use. What no sub-table has moved to yet is mapped, but takes no memory."""
+        return int(self.directory[SLOTS].sum()) * self._slot_bytes
 
     def reserve(self, incoming: NDArray[np.int64]) -> None:
         """Make room for int64[256] more rows; rows may move."""
         needed = self.used + incoming
-        for sub in np.flatnonzero(needed > self.places[ALLOWED]):
-            if not self._waiting[sub] or needed[sub] > self._next.places[ALLOWED, sub]:
+        for sub in map(int, np.flatnonzero(needed > self.directory[ALLOWED])):
+            if not self._waiting[sub] or needed[sub] > self._next.directory[ALLOWED, sub]:
                 self._begin_generation(needed * growth_of(needed))
             if self._waiting[sub]:
-                self._move(int(sub))
+                self._move(sub)
 
     def expect(self, rows: int) -> None:
-        """Make room for so many more rows, spread evenly, in one step; rows may move."""
+        """Make room for `rows` more rows, spread evenly, in one step; rows may move."""
         needed = self.used + EXPECTED_SLACK * rows / SUB_TABLES
-        if (needed > self.places[ALLOWED]).any():
+        if (needed > self.directory[ALLOWED]).any():
             self._begin_generation(needed)
             self._finish_generation()
 
     def widen(self, sub: int) -> None:
-        """Give a sub-table that ran out of spare slots more of them: many keys share their first 40 bits."""
+        """Give a sub-table that ran out of spare slots more of them: many of its keys share their first 40 bits."""
         self._waiting[sub] = False
-        self._move_alone(sub, int(self.places[CAPACITY, sub]))
+        self._move_alone(sub, int(self.directory[CAPACITY, sub]))
 
     def _lay_out(self, needed: NDArray[Any]) -> Generation:
-        return Generation(self._rows_of_next(needed), self._spare, self._row_bytes)
+        return Generation(self._rows_of_next(needed), self._spare, self._slot_bytes)
 
     def _rows_of_next(self, needed: NDArray[Any]) -> NDArray[np.int64]:
-        """Room for what is needed, and no less than the average; up to a whole growth more towards the last."""
+        """int64[256] rows to make room for: what is needed, no less than the average, and more towards the last."""
         growth = growth_of(needed)
         rows = np.maximum(needed, needed.mean()) * growth ** (np.arange(SUB_TABLES) / SUB_TABLES)
         return np.ceil(rows).astype(np.int64)
@@ -144,16 +162,16 @@ class SubTables:
         self._waiting[:] = True
 
     def _finish_generation(self) -> None:
-        for sub in np.flatnonzero(self._waiting):
-            self._move(int(sub))
+        for sub in map(int, np.flatnonzero(self._waiting)):
+            self._move(sub)
 
     def _move(self, sub: int) -> None:
-        """Move a sub-table to its place in the newest generation, or to one of its own where it does not fit."""
-        address, capacity, slots, allowed = (int(x) for x in self._next.places[:, sub])
+        """Move a sub-table to the newest generation, or to a region of its own if its room there is too small."""
+        extent = self._next.extent(sub)
         self._waiting[sub] = False
-        if not self._copy(sub, self._next.region, (address, capacity, slots, allowed)):
-            self._next.region.release(address, slots * self._row_bytes)
-            self._move_alone(sub, capacity)
+        if not self._copy(sub, self._next.region, extent):
+            self._next.region.release(extent.address, extent.slots * self._slot_bytes)
+            self._move_alone(sub, extent.capacity)
 
     def _move_alone(self, sub: int, capacity: int) -> None:
         """Move a sub-table to a region of its own, with twice as many spare slots as before, or more."""
@@ -161,15 +179,15 @@ class SubTables:
         while not moved:
             self._spare[sub] *= 2
             slots = capacity + int(self._spare[sub])
-            region = Region(slots * self._row_bytes)
-            moved = self._copy(sub, region, (region.address, capacity, slots, int(capacity * MAX_LOAD)))
+            region = Region(slots * self._slot_bytes)
+            moved = self._copy(sub, region, Extent(region.address, capacity, slots, int(capacity * MAX_LOAD)))
 
-    def _copy(self, sub: int, region: Region, place: tuple[int, int, int, int]) -> bool:
-        """Copy a sub-table to a place (address, capacity, slots, rows allowed) and use that, if it fits there."""
-        source, slots = int(self.places[ADDRESS, sub]), int(self.places[SLOTS, sub])
-        if not move(source, slots, place[ADDRESS], place[CAPACITY], place[SLOTS], self._ncols):
+    def _copy(self, sub: int, region: Region, extent: Extent) -> bool:
+        """Copy a sub-table to other room and use that from now on; False, and nothing changed, if it does not fit."""
+        source, slots = int(self.directory[ADDRESS, sub]), int(self.directory[SLOTS, sub])
+        if not move(source, slots, extent.address, extent.capacity, extent.slots, self._ncols):
             return False
-        self._regions[sub].release(source, slots * self._row_bytes)
+        self._regions[sub].release(source, slots * self._slot_bytes)
         self._regions[sub] = region
-        self.places[:USED, sub] = place
+        self.directory[:USED, sub] = extent
         return True

@@ -1,11 +1,7 @@
 """The weight table: an optimizer's state columns by feature key, in memory.
 
-In: keys u64 (never 0), float64 columns. Out: rows by key and by key prefix, what changed, the digest of all rows.
-This file must never know an optimizer, or what a column means.
-
 The table is the source of truth for the rows between checkpoints; its only writers are `write_back` (the fold) and
-`load` (a restart). What changed is listed as it changes, so taking the changes costs what they are, not what the
-model is.
+`load` (a restart). It never knows an optimizer, or what a column means. `core.model.table` explains how it works.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ _MASK: Final = 0xFFFFFFFFFFFFFFFF
 
 
 class ChangeList:
-    """Keys of the rows changed since a tick; each once, in the order in which they first changed."""
+    """Keys of the rows changed after tick `since`; each once, in the order in which they first changed."""
 
     def __init__(self) -> None:
         self.since = NEVER
@@ -40,7 +36,7 @@ class ChangeList:
         return self._count
 
     def room_for(self, more: int) -> int:
-        """Address at which up to `more` keys may be appended."""
+        """Address at which up to `more` keys may be appended; `appended_to` says how many were."""
         if self._count + more > len(self._keys):
             grown = np.empty(max(2 * len(self._keys), self._count + more), np.uint64)
             grown[: self._count] = self._keys[: self._count]
@@ -48,11 +44,11 @@ class ChangeList:
         return self._address + 8 * self._count
 
     def appended_to(self, end: int) -> None:
-        """Keys were written up to address `end`."""
+        """Count the keys that were written up to address `end`."""
         self._count = (end - self._address) // 8
 
     def restart(self, since: int, keys: NDArray[np.uint64]) -> None:
-        """Forget what was listed; `keys` changed after tick `since`."""
+        """List these keys instead, of the rows that changed after tick `since`."""
         self.since, self._keys, self._address, self._count = since, keys, address_of(keys), len(keys)
 
     def sorted_keys(self) -> NDArray[np.uint64]:
@@ -61,14 +57,14 @@ class ChangeList:
 
 
 class WeightTable:
-    """Rows (key, columns, touched) in open addressing; see `table.kernels` for the layout.
+    """Rows by key. Not for several threads at once.
 
     A row exists from the first example that names its key, but is counted, listed and handed out only once it has
-    changed. Not for several threads at once.
+    changed. Keys are u64 and never 0.
     """
 
     def __init__(self, ncols: int, tables: SubTables | None = None) -> None:
-        """`tables`: where the rows lie, if not in memory that grows with them."""
+        """`tables`: the memory of the rows, by default one that grows with them."""
         self.ncols = ncols
         self.count = 0
         self._shape = (0,) * ncols
@@ -80,7 +76,7 @@ class WeightTable:
         self._incoming = np.zeros(SUB_TABLES, np.int64)
         self._since = np.full(2, NEVER, np.int64)
         self._ends = np.zeros(4, np.int64)
-        self._places = address_of(self._tables.places)
+        self._directory = address_of(self._tables.directory)
         self._incoming_at, self._since_at = address_of(self._incoming), address_of(self._since)
         self._ends_at = address_of(self._ends)
 
@@ -95,11 +91,11 @@ class WeightTable:
         return self._digest
 
     def rows_digest_full(self) -> int:
-        """The same, made again from all rows."""
-        return int(kernels.scan_digest(self._places, self.ncols))
+        """`rows_digest` computed again from all rows."""
+        return int(kernels.scan_digest(self._directory, self.ncols))
 
     def check_tick(self, tick: int) -> None:
-        """Raise ValueError unless changes of this tick may be written: not before the last, nor in one taken."""
+        """Raise ValueError for a tick before the last one written, or one whose changes were taken already."""
         if tick < self._last_tick or tick <= self._closed_tick:
             last, closed = self._last_tick, self._closed_tick
             raise ValueError(f"tick {tick} after tick {last}; changes up to tick {closed} were taken")
@@ -107,22 +103,22 @@ class WeightTable:
     def resolve(self, keys: int, count: int, rows: int, local: int = 0, local_bytes: int = 0) -> None:
         """Find or insert u64[count] at address `keys`; int64[count] at `rows` gets addresses of rows.
 
-        They hold until the next call that can insert. Keys must not be 0, and not repeat. With `local`, the columns
-        are copied into local rows there, `local_bytes` apart, after a place for the weight.
+        The addresses hold until the next call that can insert. Keys must not be 0, and not repeat. With `local`, the
+        columns are copied into local rows there, `local_bytes` apart (`kernels` has their layout).
         """
-        if not kernels.count_incoming(self._places, keys, count, self._incoming_at):
+        if not kernels.count_incoming(self._directory, keys, count, self._incoming_at):
             self._tables.reserve(self._incoming)
         self._find_or_insert(keys, count, rows, local, local_bytes)
 
     def _find_or_insert(self, keys: int, count: int, rows: int, local: int, local_bytes: int) -> None:
-        """The same, where no sub-table can get too full."""
-        done = kernels.resolve(self._places, keys, count, self._shape, rows, local, local_bytes)
+        """`resolve`, after room was made for the keys."""
+        done = kernels.resolve(self._directory, keys, count, self._shape, rows, local, local_bytes)
         while done < count:
-            self._tables.widen(int(kernels.sub_table_of(keys + 8 * done)))
-            done = kernels.resolve(self._places, keys, count, self._shape, rows, local, local_bytes)
+            self._tables.widen(int(kernels.sub_table_at(keys + 8 * done)))
+            done = kernels.resolve(self._directory, keys, count, self._shape, rows, local, local_bytes)
 
     def write_back(self, rows: int, count: int, local: int, local_bytes: int, tick: int) -> int:
-        """Carry changed columns of local rows (a weight, then the columns) into the rows just resolved.
+        """Carry changed columns of local rows into the rows just resolved, as changes of `tick`.
 
         Returns how many of the local rows have a weight that is not 0. `check_tick` says which ticks are allowed.
         """
@@ -142,10 +138,10 @@ class WeightTable:
         return self._rows_of(np.array(keys, np.uint64))
 
     def _rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
-        """The same; the array of keys becomes that of the rows."""
-        places = np.empty(len(keys), np.int64)
-        kernels.find(self._places, address_of(keys), len(keys), self.ncols, address_of(places))
-        return self._copy(keys, places)
+        """`rows_of`, where the array of keys may become a part of the result."""
+        addresses = np.empty(len(keys), np.int64)
+        kernels.find(self._directory, address_of(keys), len(keys), self.ncols, address_of(addresses))
+        return self._copy(keys, addresses)
 
     def rows_with_prefix(self, bits: int, nbits: int) -> StateRows:
         """All changed rows whose key begins with the `nbits` (0..64) bits of `bits`, rising by key."""
@@ -164,7 +160,7 @@ class WeightTable:
             yield self.rows_with_prefix(sub, 8)
 
     def expect(self, rows: int) -> None:
-        """Take memory for so many more rows at once, before they are loaded; a hint, no limit."""
+        """Take memory for `rows` more rows at once, before they are loaded. A hint: more may come."""
         self._tables.expect(rows)
 
     def load(self, rows: StateRows) -> None:
@@ -180,35 +176,30 @@ class WeightTable:
             raise ValueError(f"{keys.shape} keys, {columns.shape} columns and {touched.shape} ticks do not agree")
         if len(keys) and (not keys.all() or touched.min() < 0):
             raise ValueError("a row to load has key 0, or was never touched")
-        places = np.empty(len(keys), np.int64)
-        self.resolve(address_of(keys), len(keys), address_of(places))
+        addresses = np.empty(len(keys), np.int64)
+        self.resolve(address_of(keys), len(keys), address_of(addresses))
         self._last_tick = max(self._last_tick, int(touched.max(initial=NEVER)))
         self._ends[2] = self.count
-        grown = kernels.fill_rows(
-            address_of(places),
-            len(keys),
-            self._shape,
-            address_of(columns),
-            address_of(touched),
-            self._ends_at + 16,
-        )
+        arrays = address_of(columns), address_of(touched)
+        grown = kernels.fill_rows(address_of(addresses), len(keys), self._shape, *arrays, self._ends_at + 16)
         self.count = int(self._ends[2])
         self._digest = (self._digest + int(grown)) & _MASK
 
     def restart_changes(self, checkpoint_tick: int, publication_tick: int) -> None:
-        """List anew, by a scan, what changed after the last checkpoint's and the last publication's tick (-1: none).
+        """List anew, by a scan, the rows changed after the last checkpoint's and publication's ticks (-1: none).
 
-        Either may be ahead of the rows: what the fold changes up to it is made again, not changed, and is not listed.
+        Either tick may be ahead of the rows. What the fold changes up to that tick was changed before, is changed again
+        to the same values, and is not listed.
         """
         for which, since in ((CHECKPOINT, checkpoint_tick), (PUBLICATION, publication_tick)):
             self._restart(which, since, self._keys_after(since))
 
     def _keys_after(self, tick: int) -> NDArray[np.uint64]:
         """Keys of all rows touched after a tick, each once."""
-        count = kernels.scan_touched(self._places, self.ncols, tick, 0)
+        count = kernels.scan_touched(self._directory, self.ncols, tick, 0)
         keys = np.empty(count, np.uint64)
         if count:
-            kernels.scan_touched(self._places, self.ncols, tick, address_of(keys))
+            kernels.scan_touched(self._directory, self.ncols, tick, address_of(keys))
         return keys
 
     @property
@@ -222,14 +213,17 @@ class WeightTable:
         return len(self._changes[PUBLICATION])
 
     def take_changed_for_checkpoint(self, tick: int) -> StateRows:
-        """Copies of the rows changed since the last checkpoint; the next starts after `tick`, the last one folded.
+        """Copies of the rows changed since the last checkpoint, and begin a new list of changes after `tick`.
 
-        Only between ticks: every change up to now belongs to `tick` or one before it, else ValueError is raised.
+        `tick` is the last one folded: raises ValueError if there are changes of a later one.
         """
         return self._take(CHECKPOINT, tick)
 
     def take_changed_for_publication(self, tick: int) -> StateRows:
-        """Copies of the rows changed since the last publication; otherwise like `take_changed_for_checkpoint`."""
+        """Copies of the rows changed since the last publication, and begin a new list of changes after `tick`.
+
+        Raises what `take_changed_for_checkpoint` raises.
+        """
         return self._take(PUBLICATION, tick)
 
     def _take(self, which: int, tick: int) -> StateRows:
@@ -247,16 +241,16 @@ class WeightTable:
     def _rows_between(self, low: int, high: int) -> StateRows:
         """Changed rows with low <= key <= high, both of one sub-table."""
         first, last = np.uint64(low), np.uint64(high)
-        slots = kernels.count_slots(self._places, first, last, self.ncols)
-        places = np.empty(slots, np.int64)
-        count = kernels.rows_between(self._places, first, last, slots, self.ncols, address_of(places))
-        return self._copy(np.empty(count, np.uint64), places[:count])
+        slots = kernels.count_slots(self._directory, first, last, self.ncols)
+        addresses = np.empty(slots, np.int64)
+        count = kernels.rows_between(self._directory, first, last, slots, self.ncols, address_of(addresses))
+        return self._copy(np.empty(count, np.uint64), addresses[:count])
 
-    def _copy(self, keys: NDArray[np.uint64], places: NDArray[np.int64]) -> StateRows:
-        """Rows at addresses `places`; where that is 0 the key stays as it is given here."""
+    def _copy(self, keys: NDArray[np.uint64], addresses: NDArray[np.int64]) -> StateRows:
+        """Copies of the rows at these addresses. Where the address is 0, the key is the one given here."""
         rows = StateRows(keys, np.zeros((len(keys), self.ncols)), np.full(len(keys), NEVER, np.int64))
         arrays = rows.keys, rows.columns, rows.touched
-        kernels.copy_out(address_of(places), len(keys), self.ncols, *(address_of(array) for array in arrays))
+        kernels.copy_out(address_of(addresses), len(keys), self.ncols, *(address_of(array) for array in arrays))
         return rows
 
 

@@ -32,7 +32,7 @@ POOL = [*random_keys(12_000), *range(1, 200)]
 
 
 class DictRows:
-    """The cold side as a dictionary: an obvious one."""
+    """Cold rows in a dictionary."""
 
     def __init__(self, ncols: int) -> None:
         self.ncols = ncols
@@ -118,7 +118,7 @@ class TwoTables(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting is not None)
     @rule()
     def write_a_part(self) -> None:
-        """The cold side has some of the rows, and does not say so."""
+        """Some of the rows have arrived at the cold rows, whose tick does not say so."""
         assert self.waiting is not None
         half = self.rng.randrange(len(self.waiting) + 1)
         self.cold.take(self.waiting.part(0, half))
@@ -256,13 +256,13 @@ def test_the_rows_touched_longest_ago_leave_first() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    """A bound that holds nothing, rows that are the cold side's, a table that is not empty."""
+    """A bound that holds nothing, rows that are cold rows, a table that is not empty."""
     cold = DictRows(2)
     with pytest.raises(ValueError, match="cannot be bounded by"):
         BoundedWeightTable(2, cold, limit_bytes=1 << 16, most_changed=10)
     table = BoundedWeightTable(2, cold, limit_bytes=limit_bytes(2), most_changed=10)
     cold.tick = 5
-    with pytest.raises(ValueError, match="cold side's"):
+    with pytest.raises(ValueError, match="are cold rows"):
         load(table, {1: ((1.0, 1.0), 5)})
     load(table, {1: ((1.0, 1.0), 6)})
     with pytest.raises(ValueError, match="only an empty table"):
