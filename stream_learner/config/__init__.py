@@ -1,10 +1,17 @@
 """The configuration: one typed tree, checked whole before anything starts.
 
-In: a YAML file, environment variables, overrides. Out: `Config`. Nothing else in the program reads
-configuration files or the environment.
+    YAML file ──┐
+    environment ┼─▶ load ─▶ sections ─▶ rules ─▶ Config ─▶ specs for `core`
+    --set ──────┘            types,      settings
+                             ranges      together
 
-Read in this order: sections (every setting), tree (the whole and what is made from it), rules (what cannot
-work together), checked (`Config`: a tree that keeps them), load (where values come from).
+Nothing else in the program reads configuration files or the environment. All findings are
+reported at once, each with the place where it was written.
+
+Read `sections` (every setting), `values` (durations, sizes, moments), `tree` (the whole, and what is made from it),
+`rules`, `checked` (`Config`, a tree that keeps the rules), `load` (where values come from). `optimizers` makes a
+section for each optimizer from its class. `kafka` and `references` keep secrets out of messages. `paths` knows the
+names of all settings, `yaml` reads plain data with line numbers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The configuration, checked as a whole.
-
-In: a mapping as read from a file. Out: `Config`, whose settings work together.
-This file must never read a file or the environment.
-"""
+"""`Config`: the tree of settings, checked as a whole."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ OPTIMIZER_NAME = ("learner", "optimizer", "name")
 
 
 class BrokenRules(ValueError):
-    """Settings that are right by themselves and cannot work together; `problems` are (path, message)."""
+    """Settings that are each valid and cannot work together; `problems` are (path, message)."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{path}: {message}" for path, message in problems))
@@ -39,9 +35,9 @@ class Config(Tree):
         return self
 
     def with_values(self, values: Mapping[tuple[str, ...], Any]) -> Config:
-        """The configuration with other values, as a file would have them, by path: `{("join", "max_rate"): 500}`.
+        """A configuration with other values, written as in a file, by path: `{("join", "max_rate"): 500}`.
 
-        Another optimizer begins with its own defaults. Raises ConfigError where they cannot work.
+        Another optimizer begins with its own defaults. Raises ConfigError if the values cannot work.
         """
         tree = self.written()
         if values.get(OPTIMIZER_NAME, self.learner.optimizer.name) != self.learner.optimizer.name:
@@ -58,10 +54,10 @@ class Config(Tree):
             raise ConfigError("; ".join(problems), problems=problems) from None
 
     def renamed(self, model: str) -> Config:
-        """The same settings for another model that shares nothing with this one but its inputs.
+        """A configuration of another model with these settings, which shares only the inputs with this model.
 
-        Topics, group and members get their names from the model again, whatever they were called; a state directory
-        that was given becomes its sibling of the model's name. Raises ConfigError for a name that cannot be one.
+        Topics, group and members get their default names, made from the name of the model. If a state directory was
+        given, the new one is beside it, with the name of the model. Raises ConfigError for a name that is not valid.
         """
         state_dir = self.learner.state_dir and str(Path(self.learner.state_dir).parent / model)
         own = [("topics", name) for name in ("examples", "snapshots", "dead_letters", "checkpoints")]
@@ -70,7 +66,7 @@ class Config(Tree):
 
 
 def _problem(detail: Any) -> str:
-    """A finding of pydantic's as one line, without the value."""
+    """A finding of pydantic as one line, without the value."""
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, BrokenRules):
         return str(cause)

@@ -1,8 +1,8 @@
 """The `kafka` section: options handed to librdkafka, with secrets taken from files or the environment.
 
 In: option names and values as written. Out: the options, references unread, and a text without secrets.
-This file must never show the value of an option that may be a secret, in a message, a repr or a dump. Which
-options there are, and which of them this program sets itself, is for the Kafka adapters to say.
+This file must never show the value of an option that may be a secret, in a message, a repr or a dump. The Kafka
+adapters know which options there are, and which of them this program sets itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _SECRET_WORDS = ("password", "secret", "token", "credential", ".pem", "jaas", "p
 
 
 def is_secret(option: str) -> bool:
-    """Whether an option's value may be a secret: most of `sasl.*`, and whatever has a telling word in it."""
+    """Whether an option's value may be a secret: most of `sasl.*`, and every option with a word such as `password` in
+    its name."""
     name = option.lower()
     if name in _SHOWN_SASL_OPTIONS:
         return False
@@ -35,13 +36,13 @@ def is_secret(option: str) -> bool:
 
 
 def has_secret_word(option: str) -> bool:
-    """Whether an option's name says that its value is a secret, as that of a user name or an address does not."""
+    """Whether a word in an option's name says that its value is a secret; names of files and URLs do not count."""
     name = option.lower()
     return not name.endswith((".url", ".location", ".file")) and any(word in name for word in _SECRET_WORDS)
 
 
 def secrets_in(override: str) -> list[str]:
-    """The options whose secret stands in `name=value` itself, not in a file or variable that it names."""
+    """The options whose secret is written in `name=value` itself, not in a file or variable that it names."""
     name, _, text = override.partition("=")
     section, _, option = name.strip().lower().partition(".")
     text = text.strip()
@@ -104,7 +105,7 @@ class KafkaOptions(RootModel[dict[str, KafkaValue]]):
 
     @model_serializer
     def shown(self) -> dict[str, Any]:
-        """The options as they may be shown: secrets as `***`, references as they were written."""
+        """The options with secrets as `***`, and references as they were written."""
         return {
             name: value.model_dump() if isinstance(value, BaseModel) else MASK if is_secret(name) else value
             for name, value in self.root.items()

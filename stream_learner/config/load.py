@@ -1,9 +1,8 @@
 """Reads the configuration: defaults, then the file, then the environment, then `--set`; the last one wins.
 
-In: a path, an environment, overrides. Out: a `Config` that can work, or a ConfigError with every finding.
-An override that names another optimizer or loss begins its section anew.
-This is the only reader of configuration files and of `STREAM_LEARNER__…`. It must never put the value of a
-`kafka` option into a message.
+In: a path, an environment, overrides. Out: a `Config`, or a ConfigError with every finding. An override that names
+another optimizer or loss resets its section. This is the only reader of configuration files and of `STREAM_LEARNER__…`.
+It must never put the value of a `kafka` option into a message.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ _CHOICES: dict[Path, str] = {
     ("learner", section, "name"): kind.model_fields["name"].default
     for section, kind in (("optimizer", Optimizer), ("loss", Loss))
 }
-"""Names that decide which settings their section has, and what they are where nothing is said."""
+"""Paths of names that decide which settings their section has, and the defaults of these names."""
 
 
 class _Draft:
-    """The tree as collected so far, where each value came from, and what was found wrong."""
+    """The tree as collected so far, the source of each value, and the problems found."""
 
     def __init__(self) -> None:
         self.tree: dict[str, Any] = {}
@@ -60,7 +59,7 @@ class _Draft:
         self.sources[target.path] = source
 
     def choose(self, target: Target, value: Any) -> None:
-        """Before a section's `name` becomes another: what was set for the old one is forgotten."""
+        """Forget the settings of a section if its `name` is about to change."""
         place: Any = self.tree
         for part in target.path[:-1]:
             place = place.get(part) if isinstance(place, dict) else None
@@ -68,7 +67,7 @@ class _Draft:
             place.clear()
 
     def source_of(self, path: Path) -> str:
-        """Where the value at `path`, or the nearest one above it, came from."""
+        """The source of the value at `path`, or of the nearest one above it."""
         ends = range(len(path), 0, -1)
         return next((self.sources[path[:end]] for end in ends if path[:end] in self.sources), "")
 
@@ -81,7 +80,7 @@ def load_config(
 ) -> Config:
     """The configuration from a YAML file, `STREAM_LEARNER__A__B=…` in `environ` and `a.b=…` overrides.
 
-    Raises ConfigError, whose `problems` name every finding with its path and where it was written.
+    Raises ConfigError; its `problems` are all findings, each with its path and its source.
     """
     draft = _Draft()
     if file is not None:
@@ -100,7 +99,7 @@ def load_config(
 
 
 def check_secrets(config: Config) -> None:
-    """Read all files and variables that `kafka` refers to. Raises ConfigError naming what is missing."""
+    """Read all files and variables that `kafka` refers to. Raises ConfigError that names those missing."""
     problems = list(config.kafka.unreadable())
     if problems:
         raise _config_error(problems)
@@ -137,12 +136,12 @@ def _override(draft: _Draft, parts: Sequence[str], text: str, source: str, *, en
 
 
 def _names_first(variable: tuple[str, str]) -> tuple[bool, str]:
-    """Variables have no order of their own: what is chosen comes before its settings."""
+    """The order in which variables are read: a `name` before the settings that depend on it."""
     return not variable[0].endswith("__NAME"), variable[0]
 
 
 def _typed(target: Target, text: str) -> Any:
-    """The value an override's text stands for: text where the setting takes text, else read as YAML."""
+    """The value of an override: the text itself if the setting takes text, else the text read as YAML."""
     stripped = text.strip()
     if target.path[0] == "kafka":
         reference = stripped.startswith(("{file:", "{env:")) and stripped.endswith("}")
@@ -179,7 +178,7 @@ def _lines(draft: _Draft, detail: Any) -> list[str]:
 
 
 def _message(detail: Any, path: Path, cause: Exception | None) -> str:
-    """What is wrong in plain words, with the value where it cannot be a secret."""
+    """The finding in plain words, with the value unless it may be a secret."""
     kind = detail["type"]
     if kind == "missing":
         section = section_at(Config, path[:-1])

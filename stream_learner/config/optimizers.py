@@ -1,11 +1,9 @@
 """Settings of the optimizer and of the loss.
 
-In: values as written. Out: the settings of the optimizer that `name` chooses, and those of the loss.
-This file must never name a hyper-parameter: which there are, their ranges and their defaults stand in the classes of
-`core.model.optimizers`, and the sections here are made from them.
-
-`learner.optimizer` is one of several sections, one for each optimizer, and its `name` says which. They are made when
-a configuration is first checked: the optimizers bring the compiler along, and `--help` must not wait for it.
+`learner.optimizer` is one of several sections, one for each optimizer; its `name` says which. The sections are made
+from the classes in `core.model.optimizers`: hyper-parameters, ranges and defaults are written there, and must never be
+repeated here. They are made when a configuration is first checked: importing the optimizers imports the compiler, and
+`--help` must not wait for it.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
 FTRL_PROXIMAL: Final = "ftrl_proximal"
 _TAG: Final = "optimizer "
-"""What pydantic puts into the path of a finding in front of the name of the optimizer that was chosen."""
+"""The prefix of the tags of the union; pydantic puts the tag into the path of a finding."""
 
 
 class Chosen(Section):
@@ -64,7 +62,7 @@ class Optimizer(Chosen):
 
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> Optimizer:
-        """The settings that are written, of the optimizer they name, a known one. Raises ValidationError."""
+        """The settings of the known optimizer that is named in `written`. Raises ValidationError."""
         name = written.get("name", FTRL_PROXIMAL)
         return _sections()[name].model_validate(dict(written))
 
@@ -76,7 +74,7 @@ class Optimizer(Chosen):
     @model_validator(mode="before")
     @classmethod
     def _of_this_optimizer(cls, written: Any) -> Any:
-        """Leave out what is null. Refuse what only other optimizers have, and say which do."""
+        """Leave out what is null. Refuse a setting that only other optimizers have, and name those."""
         from stream_learner.core.model.optimizers import no_such_parameter
 
         if not isinstance(written, dict):
@@ -88,17 +86,17 @@ class Optimizer(Chosen):
         return given
 
 
-class OneOfThem:
-    """Makes a setting of type `Optimizer` one of the sections of the optimizers, by the `name` that is written."""
+class ChosenByName:
+    """Makes a setting of type `Optimizer` a union of the sections of all optimizers, tagged by `name`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The section of the name that is written; for an unknown name the one of all settings, which refuses it."""
+        """A union. An unknown name leads to the section of all settings, which refuses it."""
         choices = {_TAG + name: handler.generate_schema(section) for name, section in _sections().items()}
         choices[_TAG] = handler.generate_schema(_every_setting())
         return core_schema.tagged_union_schema(choices, _tag)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """All settings at once, and for each name those that go with it: editors show more of that than of a union."""
+        """All settings in one object, with those allowed for each name: editors show more of that than of a union."""
         every_setting = cast(core_schema.TaggedUnionSchema, schema)["choices"][_TAG]
         found = handler(core_schema.model_field(every_setting))
         handler.resolve_ref_schema(found)["allOf"] = [
@@ -114,22 +112,22 @@ class OneOfThem:
         return found
 
 
-AnyOptimizer = Annotated[Optimizer, OneOfThem()]
+AnyOptimizer = Annotated[Optimizer, ChosenByName()]
 
 
 def written_path(found: tuple[Any, ...]) -> tuple[str, ...]:
-    """The path of a setting as it is written, from the place where pydantic found something wrong."""
+    """The path of a setting as written in a file, from the path of a finding of pydantic."""
     return tuple(str(part) for part in found if part != "[key]" and not str(part).startswith(_TAG))
 
 
 def optimizer_in(found: tuple[Any, ...]) -> type[Section] | None:
-    """The section of the optimizer that was chosen, where something wrong was found inside it."""
+    """The section of the chosen optimizer, if the path of a finding leads into it; else None."""
     names = [str(part).removeprefix(_TAG) for part in found if str(part).startswith(_TAG)]
     return _sections().get(names[0]) if names else None
 
 
 def _tag(written: Any) -> str:
-    """`_TAG` and the name of the optimizer whose settings are written; without a name where it is unknown."""
+    """The tag of the union: `_TAG` and the name of the optimizer; `_TAG` alone if the name is unknown."""
     name = written.get("name") if isinstance(written, Mapping) else getattr(written, "name", "")
     name = FTRL_PROXIMAL if name is None else name
     return _TAG + name if isinstance(name, str) and name in _sections() else _TAG
@@ -155,7 +153,7 @@ def _sections() -> dict[str, type[Optimizer]]:
 
 @cache
 def _every_setting() -> type[Chosen]:
-    """All settings of all optimizers, each with the widest range it has anywhere."""
+    """A section with the settings of all optimizers, each with the widest range it has anywhere."""
     from stream_learner.core.model.optimizers import OPTIMIZERS
     from stream_learner.core.model.optimizers.settings import hyper_parameters
 
@@ -175,7 +173,7 @@ def _name(*names: str, default: str) -> Any:
 
 
 def _setting(one: HyperParameter) -> Any:
-    """Type and default of a setting; one that must be given is null, and the optimizer says that it is missing."""
+    """Type and default of a setting. A setting without a default is null; the optimizer reports that it is missing."""
     setting = one.setting
     value: Any
     if setting.choices:

@@ -1,7 +1,4 @@
-"""Names of settings: which there are, what an override points at, and what a wrong name was meant to be.
-
-In: the classes of the tree. Out: paths. This file must never look at values.
-"""
+"""Names of settings: which there are, which one an override means, and which one a wrong name was meant to be."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ class UnknownSetting(ValueError):
 
 @dataclass(frozen=True)
 class Target:
-    """What an override sets: its path in the tree, and whether the value is text as it stands."""
+    """The setting that an override sets: its path in the tree, and whether its value is the text as written."""
 
     path: Path
     takes_text: bool
@@ -37,12 +34,12 @@ def settings_of(section: type[Section]) -> dict[str, FieldInfo]:
 
 
 def section_in(annotation: Any) -> type[Section] | None:
-    """The section that an annotation is, if it is one."""
+    """The annotation, if it is a section; else None."""
     return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
 
 
 def items_of(annotation: Any) -> type[Section] | None:
-    """The section that the values of a `dict[name, section]` annotation are, if it is one."""
+    """The section of a `dict[name, section]` annotation; else None."""
     return section_in(get_args(annotation)[1]) if get_origin(annotation) is dict else None
 
 
@@ -59,7 +56,7 @@ def leaves(section: type[Section], path: Path = ()) -> Iterator[tuple[Path, Fiel
 
 
 def locate(root: type[Section], parts: Sequence[str], *, environment: bool = False) -> Target:
-    """What the parts of a dotted override (or of an environment variable's name) point at.
+    """The setting that the parts of a dotted override, or of the name of an environment variable, mean.
 
     The rest of a path below `kafka` is one option, the middle of a path below `features.fields` one field
     name, so that both may contain dots. In an environment variable, names of settings are in any case,
@@ -93,11 +90,11 @@ def locate(root: type[Section], parts: Sequence[str], *, environment: bool = Fal
 RENAMED: dict[Path, str] = {
     ("scorer", "max_staleness"): "it is scorer.stale_after now, and refuses nothing; scorer.refuse_after does",
 }
-"""What to say of settings that there were in earlier versions."""
+"""Hints for settings of earlier versions."""
 
 
 def unknown_message(root: type[Section], section: type[Section] | None, path: Path) -> str:
-    """What to say of the unknown setting `path`, whose last part was looked for in `section`."""
+    """The message for the unknown setting `path`, whose last part is not in `section`."""
     known = list(settings_of(section)) if section else []
     name = path[-1]
     if path in RENAMED:
@@ -114,7 +111,7 @@ def unknown_message(root: type[Section], section: type[Section] | None, path: Pa
 
 
 def section_at(root: type[Section], path: Sequence[str]) -> type[Section] | None:
-    """The section at a path of the tree, None where there is none."""
+    """The section at a path of the tree, None if there is none."""
     section: type[Section] | None = root
     items: type[Section] | None = None
     for part in path:

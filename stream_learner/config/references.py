@@ -1,6 +1,5 @@
-"""Values that are kept elsewhere: in a file, or in an environment variable.
+"""Values that are kept elsewhere: `{file: PATH}` or `{env: NAME}` as written, read each time the value is asked for.
 
-In: `{file: PATH}` or `{env: NAME}` as written. Out: the value, when it is asked for.
 This file must never keep a value that it has read, or show one.
 """
 
@@ -22,7 +21,7 @@ class FromFile(BaseModel):
     file: str = Field(min_length=1, description="path of the file that holds the value")
 
     def read(self, setting: str) -> str:
-        """The value now. Raises ConfigError, naming the setting and file, where it cannot be read."""
+        """The value now. Raises ConfigError, with the setting and the file, if it cannot be read."""
         try:
             return Path(self.file).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
@@ -37,7 +36,7 @@ class FromEnvironment(BaseModel):
     env: str = Field(min_length=1, description="name of the environment variable that holds the value")
 
     def read(self, setting: str) -> str:
-        """The value now. Raises ConfigError, naming the setting and variable, where it is not set."""
+        """The value now. Raises ConfigError, with the setting and the variable, if it is not set."""
         value = os.environ.get(self.env)
         if value is None:
             raise ConfigError(f"{setting}: the environment variable {self.env} is not set")

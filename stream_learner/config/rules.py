@@ -1,7 +1,6 @@
-"""Rules between settings: each is right by itself, together they cannot work.
+"""Rules between settings that are each valid by themselves.
 
-In: a configuration whose settings are each valid. Out: (path, message) for every rule broken, and for what works but
-was hardly meant. This file must never stop at the first.
+A rule yields (path of the setting to change, message). All rules are tried, so that all problems are reported at once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _RECORD_OVERHEAD_BYTES = 4_096
 
 
 def broken_rules(config: Tree) -> Iterator[Problem]:
-    """Every broken rule as (path of the setting to change, message)."""
+    """Every broken rule."""
     yield from _join_rules(config)
     yield from _core_rules(config)
     yield from _learner_rules(config)
@@ -32,7 +31,7 @@ def broken_rules(config: Tree) -> Iterator[Problem]:
 
 
 def doubtful(config: Tree) -> Iterator[Problem]:
-    """Every setting that works, and that whoever wrote it may regret, as (path, message)."""
+    """Every setting that works but was hardly meant, as (path, message)."""
     join = config.join
     window = format_duration_ms(join.window_ms)
     if "dedupe_ms" in join.model_fields_set and 0 < join.dedupe_ms < join.window_ms:
@@ -65,7 +64,7 @@ def _join_rules(config: Tree) -> Iterator[Problem]:
 
 
 def _core_rules(config: Tree) -> Iterator[Problem]:
-    """What `core` says of its own settings: it is the one that has to work with them."""
+    """The rules that `core` checks when it makes decoders."""
     from stream_learner.core.events.decoders import ImpressionDecoder
 
     try:
@@ -80,7 +79,7 @@ def _core_rules(config: Tree) -> Iterator[Problem]:
 
 
 def _learner_rules(config: Tree) -> Iterator[Problem]:
-    """What `core` says of optimizer and loss, each and together."""
+    """The rules that `core` checks for optimizer and loss, each and together."""
     from stream_learner.core.model.fold import check_loss
     from stream_learner.core.model.optimizers import sample_optimizer
     from stream_learner.core.model.table.bounded import MemoryBudget

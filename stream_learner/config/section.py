@@ -1,7 +1,4 @@
-"""A part of the configuration's tree.
-
-In: nothing. Out: the class that every section is. This file must never hold a setting.
-"""
+"""The class of every section of the configuration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The sections of the configuration: every setting, its type, default and meaning.
+"""The sections of the configuration: every setting, its type, range, default and meaning.
 
-In: values as written. Out: typed values, units in the names (`window_ms` is written `window`).
-This file must never read a file or the environment, and no setting is without a description.
+Units are in the names of attributes: `window_ms` is written `window` in a file. Descriptions become
+docs/configuration.md and the schema.
 """
 
 from __future__ import annotations

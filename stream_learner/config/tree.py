@@ -1,8 +1,4 @@
-"""The whole configuration as one tree, and what the parts of the program take from it.
-
-In: a mapping as read from a file. Out: `Tree`, and from it the specs of `core`.
-This file must never read a file or the environment.
-"""
+"""The whole configuration as one tree, and the specs of `core` that are made from it."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Tree(Section):
-    """Every setting of one model, and what is made from them; whether they go together is not known yet."""
+    """Every setting of one model, and what is made from them. The rules between settings are checked in `Config`."""
 
     model: ModelName = Field(
         description="Name of the model; its topics, groups and state directory are called after it."
@@ -68,7 +64,7 @@ class Tree(Section):
 
     @property
     def examples_topic(self) -> str:
-        """The training log."""
+        """The topic of the training log."""
         return self.topics.examples or f"{self.model}.examples"
 
     @property
@@ -78,17 +74,17 @@ class Tree(Section):
 
     @property
     def dead_letters_topic(self) -> str:
-        """Where unreadable input records go."""
+        """The topic of input records that cannot be used."""
         return self.topics.dead_letters or f"{self.model}.dead-letters"
 
     @property
     def checkpoints_topic(self) -> str:
-        """Where the learner's checkpoints are copied to."""
+        """The topic of copied checkpoints."""
         return self.topics.checkpoints or f"{self.model}.checkpoints"
 
     @property
     def control_topic(self) -> str:
-        """Aliases, pauses and pins of all models."""
+        """The topic of aliases, pauses and pins of all models."""
         return self.topics.control
 
     @property
@@ -98,17 +94,17 @@ class Tree(Section):
 
     @property
     def lease_group(self) -> str:
-        """The consumer group whose one assignment is the lease of the learner that leads."""
+        """The consumer group whose one partition is assigned to the learner that leads."""
         return f"{self.model}.lease"
 
     @property
     def publisher_id(self) -> str:
-        """The transactional id of the model's one publisher."""
+        """The transactional id of the publisher of snapshots."""
         return f"{self.model}.publisher"
 
     @property
     def copier_id(self) -> str:
-        """The transactional id of the one learner that copies its checkpoints."""
+        """The transactional id of the learner that copies its checkpoints."""
         return f"{self.model}.checkpoints"
 
     @property
@@ -148,7 +144,7 @@ class Tree(Section):
         )
 
     def event_specs(self) -> tuple[EventSpec, EventSpec]:
-        """Where impressions and clicks keep what, for `core`. Raises ValueError where settings contradict."""
+        """The fields of impressions and clicks, for `core`. Raises ValueError if settings contradict each other."""
         from stream_learner.core.events.decoders import EventSpec
 
         impressions, clicks = self.input.impressions, self.input.clicks
@@ -175,13 +171,13 @@ class Tree(Section):
         return make_optimizer(self.learner.optimizer.given())
 
     def loss(self) -> Loss:
-        """The loss that is learned. Raises ValueError for an option it does not have."""
+        """The loss that is learned. Raises ValueError for an option that the loss does not have."""
         from stream_learner.core.model.losses import make_loss
 
         return make_loss(**self.learner.loss.given())
 
     def feature_spec(self) -> FeatureSpec:
-        """Which fields become features, and how, for `core`. Raises ValueError where settings contradict."""
+        """Which fields become features, and how, for `core`. Raises ValueError if settings contradict each other."""
         from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 
         features = self.features

@@ -1,7 +1,7 @@
 """Durations, sizes, moments and shares as settings.
 
-In: what a person writes ("30m", "64MiB", "2026-11-01T00:00Z"). Out: integers in one unit, and the text back.
-This file must never guess a unit: a duration without one is refused.
+In: what a person writes ("30m", "64MiB", "2026-11-01T00:00Z"). Out: integers in one unit, and the text back. A duration
+without a unit is refused, never guessed.
 """
 
 from __future__ import annotations

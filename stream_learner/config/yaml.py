@@ -1,9 +1,7 @@
 """YAML as this program reads it: plain data, with the line of every value.
 
-In: text. Out: mappings, lists and scalars, and the line each path begins on.
-This file must never construct anything but plain data. Scalars follow YAML 1.2: only `true` and `false` are
-booleans, so a field named `on` or `no` stays text, and so do dates and `12:30`. A repeated key is refused,
-and so are aliases.
+Nothing but plain data is constructed. Scalars follow YAML 1.2: only `true` and `false` are booleans, so a field named
+`on` or `no` stays text, and so do dates and `12:30`. Repeated keys and aliases are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ Path = tuple[str, ...]
 
 
 class YamlError(ValueError):
-    """The text cannot be read as YAML; `line` counts from 1, 0 where it is not known."""
+    """The text cannot be read as YAML; `line` counts from 1, 0 if it is not known."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)

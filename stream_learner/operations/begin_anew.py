@@ -1,16 +1,16 @@
-"""`begin-anew`: let a training log go on under the same name where a joiner cannot make its state again.
+"""`begin-anew`: let a training log go on under the same name if no joiner can make its state again.
 
-In: a configuration, where to go on in the inputs. Out: for each partition what is lost by it; and, when told, a mark
-that begins the log anew (`Mark.begins_anew`).
-This file must never write without being told, report a mark that rule R has not accepted as written, or let an
-impression be read again that a tick of the same topic has taken.
+In: a configuration, where to go on in the inputs. Out: for each partition what is lost by it; with `write`, a mark that
+begins the log anew (`Mark.begins_anew`).
+This file must never write without `write`, report a mark as written that rule R has not accepted, or let an impression
+be read again that a tick of the same topic has taken.
 
 1. Check the topics, and that the length of the ticks is that of what was published.
 2. For each partition find the last accepted mark by rule R, and decide where both inputs go on.
-3. When told: refuse while the joiners' group has members; append a mark of a new attempt that follows the last one; see
-   by rule R whether it was accepted.
-4. Where the topics were given more partitions, and all those that have marks begin anew with their new number: append a
-   first mark to each of the others, of the ticks from 0 to the last that all those with marks have passed.
+3. With `write`: refuse while the joiners' group has members; append a mark of a new attempt that follows the last one;
+   see by rule R whether it was accepted.
+4. If the topics were given more partitions, and all partitions with marks begin anew with the new number: append a
+   first mark to each of the others, of the ticks from 0 to the last that all partitions with marks have passed.
 
 | a crash after           | leaves                                 | the next call                                  |
 |-------------------------|----------------------------------------|------------------------------------------------|
@@ -67,8 +67,8 @@ BEGUN: Final = "has begun anew"
 PLANNED: Final = "would begin anew"
 WRITTEN: Final = "begins anew"
 OVERTAKEN: Final = "overtaken"
-"""What comes of a partition: it has no mark, so that a joiner begins it as new; it has begun anew since partitions were
-added, while others have not; or its mark is shown, was accepted, or came too late."""
+"""The states of a partition in the report: it has no mark, so a joiner begins it as new; it has begun anew already
+since partitions were added; its mark is only shown; its mark was accepted; its mark came too late."""
 
 NAME_A_START = (
     "Say where to go on in both inputs: --from earliest, --from latest, or a moment. Impressions of another topic that "
@@ -84,7 +84,8 @@ TOGETHER = "Leave --partition out: ids lie elsewhere in all partitions since som
 
 @dataclass(frozen=True)
 class BeginAnewRequest:
-    """where: `last`, or as `join.start`. partitions: only these; all if empty. write: whether to do it."""
+    """The request of an operator. where: `last`, or a value of `join.start`. partitions: only these, all if empty.
+    write: whether to do it, or only to show it."""
 
     where: str | int = LAST
     partitions: Sequence[int] = ()
@@ -93,7 +94,7 @@ class BeginAnewRequest:
 
 @dataclass(frozen=True)
 class _Topics:
-    """The two inputs and the log as they are."""
+    """The topics of the two inputs and of the log."""
 
     impressions: TopicInfo
     clicks: TopicInfo
@@ -102,8 +103,8 @@ class _Topics:
 
 @dataclass(frozen=True)
 class _Side:
-    """Where one input of a partition goes on, and how many offsets are left out by that; None where nobody can know,
-    because the topic is another one."""
+    """The offset at which one input of a partition goes on, its end, and the number of offsets left out; None if that
+    cannot be known, because the topic was made anew."""
 
     begins: int
     end: int
@@ -112,9 +113,9 @@ class _Side:
 
 @dataclass
 class _Partition:
-    """One partition of the log: the last accepted mark, what rule R goes on from, and what is to be appended.
+    """One partition of the log: what rule R has accepted, and the mark to append.
 
-    last: None for a partition without a mark. mark: None where nothing is to be appended.
+    last: the last accepted mark, None if there is none. mark: None if nothing is to be appended.
     """
 
     tail: LogTail
@@ -132,18 +133,18 @@ class _Partition:
 
 
 def begin_anew(config: Config, request: BeginAnewRequest) -> dict[str, Any]:
-    """Show, or do, what the request says; the report as `--json` prints it.
+    """Show or do what the request says, and return the report as `--json` prints it.
 
-    Raises TopicMissing, PartitionCountsDiffer, InputsChanged where the inputs had more partitions, TopicRecreated and
-    InputsChanged where the request must name a start, ConfigError where `join.tick` was changed or some partitions are
-    named and all have to begin anew, JoinersRun, LogTrimmed where the log holds no mark to go on from, DamagedLog,
-    NotFound, BrokerUnreachable.
+    Raises TopicMissing, PartitionCountsDiffer, InputsChanged if the inputs had more partitions, TopicRecreated and
+    InputsChanged if the request must name a start, ConfigError if `join.tick` was changed or some partitions are named
+    and all have to begin anew, JoinersRun, LogTrimmed if the log holds no mark to go on from, DamagedLog, NotFound,
+    BrokerUnreachable.
     """
     return _BeginAnew(config, request).run()
 
 
 def overtaken(report: dict[str, Any]) -> JoinersRun | None:
-    """The error to end with where a joiner was faster; None where all that was to be written counts."""
+    """The error to end with if a joiner was faster; None if every mark that was written is accepted."""
     late = [str(row["partition"]) for row in report["partitions"] if row["state"] == OVERTAKEN]
     if not late:
         return None
@@ -200,7 +201,7 @@ class _BeginAnew:
         return topics
 
     def _check_ticks(self) -> None:
-        """The numbers of the ticks go on, so their length must be that of what was published."""
+        """Raise ConfigError if the ticks have another length than those published: their numbers go on."""
         config, topic = self._config, self._config.snapshots_topic
         info = self._admin.describe([topic]).get(topic)
         if info is None:
@@ -220,7 +221,8 @@ class _BeginAnew:
         return wanted
 
     def _hints(self, topics: _Topics) -> dict[int, Hint]:
-        """Where the joiners' group says that reading the log may begin; none where it may not be asked."""
+        """By partition, where the joiners' group says that reading the log may begin; empty without the right to
+        ask."""
         places = [(topics.impressions.name, partition) for partition in range(topics.log.partitions)]
         try:
             found = committed_offsets(self._settings, places)
@@ -233,8 +235,11 @@ class _BeginAnew:
         return LogTail(self._settings, self._admin.offsets, topics.log.name, partition)
 
     def _lacking(self, topics: _Topics, found: dict[int, Accepted], began_with: int | None) -> list[int]:
-        """The partitions that have not begun anew since some were added: those whose last resume point has another
-        number of them, and those without a mark in a log that began with fewer."""
+        """The partitions that have not begun anew since partitions were added.
+
+        They are those whose last resume point names another number of partitions, and, in a log that began with fewer,
+        those without a mark.
+        """
         there = topics.log.partitions
         lacking = []
         for partition, one in found.items():
@@ -248,7 +253,7 @@ class _BeginAnew:
         return lacking
 
     def _check_grown(self, topics: _Topics, found: dict[int, Accepted], lacking: list[int]) -> None:
-        """What must be said of where to go on, since ids have moved."""
+        """Raise an error if the request does not fit a log with more partitions: ids have moved between them."""
         counts = sorted({of for partition in lacking if (of := _partitions_of(found[partition])) is not None})
         before = f"from {count_of(counts[0], 'partition')}" if counts else "before partitions were added"
         what = (
@@ -261,9 +266,9 @@ class _BeginAnew:
             raise InputsChanged(what, action=NAME_A_MOMENT)
 
     def _plan(self, topics: _Topics, tail: LogTail, accepted: Accepted, is_wanted: bool) -> _Partition | None:
-        """What is to be appended to a partition; None where it has no mark.
+        """Plan what to append to a partition; None if it has no mark.
 
-        is_wanted: whether it is to begin anew, as all are where none was added.
+        is_wanted: whether it is to begin anew; all are if no partition was added.
         """
         last = accepted.mark
         if last is None:
@@ -287,7 +292,7 @@ class _BeginAnew:
         return _Partition(tail, accepted, None, self._mark(topics, partition, GENESIS, tick, *sides), *sides)
 
     def _sides(self, topics: _Topics, accepted: Accepted, last: Mark) -> tuple[_Side, _Side]:
-        """Where impressions and clicks go on."""
+        """Decide where impressions and clicks go on."""
         where = f"{topics.log.name} partition {last.partition}"
         point = None if accepted.resume is None else accepted.resume.resume
         ids = (None, None) if point is None else (point.impression_topic_id, point.click_topic_id)
@@ -299,9 +304,10 @@ class _BeginAnew:
         )
 
     def _beginning_grown(self, topics: _Topics, partition: int) -> StartOffsets:
-        """Where the request says to begin, with the clicks that may be ahead of the first impressions.
+        """The start that the request names, with the clicks that may be ahead of the first impressions.
 
-        Clicks are asked for first: at the end of both, no impression may be taken whose click is left out.
+        Clicks are asked for first. Else, at the end of both topics, an impression could be taken and its click left
+        out.
         """
         names, where = (topics.impressions.name, topics.clicks.name), self._request.where
         ahead = max(where - self._config.join.skew_ms, 0) if isinstance(where, int) else where
@@ -309,9 +315,9 @@ class _BeginAnew:
         return StartRule(self._admin.offsets, where).of(*names, partition)._replace(click=click)
 
     def _beginning(self, topics: _Topics, last: Mark) -> StartOffsets:
-        """Where the request says to begin, were the log a new one.
+        """The start that the request names, as for a new log.
 
-        After clicks that are lost no impression is taken that they belonged to: it would count as not clicked.
+        If clicks are lost, the impressions that they belong to are left out: they would count as not clicked.
         """
         queries, where, names = self._admin.offsets, self._request.where, (topics.impressions.name, topics.clicks.name)
         if where == LAST:
@@ -325,7 +331,8 @@ class _BeginAnew:
     def _side(
         self, topic: TopicInfo, topic_id: bytes | None, taken: int, begins: int, where: str, partition: int
     ) -> _Side:
-        """Where one input goes on. taken: offset before which nothing is needed any more, if it is the same topic."""
+        """Decide where one input goes on. taken: if it is the same topic, nothing before this offset is needed any
+        more."""
         place = (topic.name, partition)
         end = self._admin.offsets.high_watermarks([place])[place]
         if self._request.where == LAST:
@@ -336,7 +343,7 @@ class _BeginAnew:
         return _Side(begins, end, begins - taken)
 
     def _check_last(self, topic: TopicInfo, topic_id: bytes | None, taken: int, end: int, where: str) -> None:
-        """Refuse to go on from positions that mean something else, or nothing, in the topic that there is now."""
+        """Raise an error if the positions of the last mark do not belong to the present topic."""
         if topic_id is None:
             what = f"{where} holds no resume point any more, so nobody knows which topics its positions are of"
             raise InputsChanged(what, action=NAME_A_START)
@@ -380,11 +387,11 @@ class _BeginAnew:
         )
 
     def _refuse_members(self) -> None:
-        """A joiner that runs would go on as before, and be faster or slower by chance."""
+        """Raise JoinersRun if the group has members: a joiner that runs would write at the same time."""
         try:
             members = group_members(self._settings)
         except NotAuthorised:
-            return  # whether one was faster shows in the log
+            return  # the log shows afterwards whether a joiner was faster
         if members:
             raise JoinersRun(f"the group {self._config.group} has {count_of(members, 'member')}")
 
@@ -404,7 +411,7 @@ class _BeginAnew:
             raise errors[0]
 
     def _read_back(self, one: _Partition, delivery: Delivery) -> None:
-        """Whether the mark counts, by rule R."""
+        """Note whether the mark is accepted by rule R."""
         if delivery.error is not None:
             return
         try:
@@ -429,7 +436,7 @@ class _BeginAnew:
 
 
 def _row(partition: int, one: _Partition | None, lateness_ms: int) -> dict[str, Any]:
-    """What becomes of a partition: where it goes on, and what is lost."""
+    """The row of a partition in the report: where it goes on, and what is lost."""
     if one is None:
         return {"partition": partition, "state": NO_MARK}
     mark = one.mark
@@ -452,7 +459,7 @@ def _row(partition: int, one: _Partition | None, lateness_ms: int) -> dict[str, 
 
 
 def _accepted(tail: LogTail, hint: Hint | None) -> Accepted:
-    """What rule R accepts of a partition up to its end."""
+    """Read a partition to its end by rule R."""
     try:
         return next(one for one in tail.find(hint, to_resume=False) if one is not None)
     finally:

@@ -1,7 +1,4 @@
-"""`compile`: the kernels of roles, before any of them starts.
-
-In: names of roles and optimizers. Out: machine code on disk. This file must never end well where nothing is kept.
-"""
+"""`compile`: compile the kernels of roles and keep the machine code on disk, before any of them starts."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from stream_learner.roles.common.compile import load
 
 
 class Compiled(NamedTuple):
-    """What was done. compiled: versions of kernels that were not in the folder before; the others were loaded."""
+    """The result. compiled: the number of kernels, by their types, that were not in the folder before."""
 
     compiled: int
     parts: int
@@ -28,8 +25,8 @@ class Compiled(NamedTuple):
 def compile_ahead(roles: Sequence[str], optimizers: Sequence[str]) -> Compiled:
     """Compile what these roles run, folding with these optimizers; without roles everything, with every optimizer.
 
-    Raises ConfigError for an optimizer that there is not, or that none of the roles would fold with, and where machine
-    code had to be compiled and cannot be kept.
+    Raises ConfigError for an unknown optimizer, for one that none of the roles folds with, and if new machine code
+    cannot be kept.
     """
     if optimizers and not any(FOLD in ROLES[role] for role in roles):
         folding = sorted(role for role, parts in ROLES.items() if FOLD in parts)

@@ -1,7 +1,6 @@
-"""`inspect tick` and `inspect record`: look into the training log.
+"""`inspect tick` and `inspect record`: look into the training log. They change nothing, and join no group.
 
-In: a configuration, a partition, a tick or an offset. Out: fields of plain values. This file must never change
-anything, join a group, or show a mark that rule R ignores as the one of its tick.
+A mark that rule R ignores must never be shown as the one of its tick.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SHOWN_EXAMPLES = 10
 
 
 class _Link(NamedTuple):
-    """A mark of the log in short; `length` counts the marks of its chain that end with it."""
+    """A mark of the log; length: the number of marks in the chain that ends with it."""
 
     offset: int
     mark: MarkId
@@ -81,7 +80,7 @@ def _links(config: Config, partition: int) -> dict[MarkId, _Link]:
 
 
 def _accepted(links: dict[MarkId, _Link]) -> Iterator[_Link]:
-    """The marks that count, the last one first: attempts that lost end, so the longest chain is theirs."""
+    """The accepted marks, the last one first. They are the longest chain: an attempt that lost ends."""
     at = max(links.values(), key=lambda link: link.length, default=None)
     while at is not None:
         yield at
@@ -89,7 +88,7 @@ def _accepted(links: dict[MarkId, _Link]) -> Iterator[_Link]:
 
 
 def _log(config: Config, partition: int, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
-    """The records of a partition with their offsets, from `start` or the earliest on, to the end as it is now."""
+    """Offsets and values of a partition, from `start` or the earliest record on, to its present end."""
     settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.inspect")
     admin = Admin(settings)
     topic, place = config.examples_topic, (config.examples_topic, partition)

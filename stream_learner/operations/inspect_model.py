@@ -1,7 +1,6 @@
 """`inspect weights`, `inspect feature`, `inspect snapshot`: look into the model.
 
-In: a configuration, and what to look at. Out: rows and fields of plain values. This file must never change what is
-published or learned, make a state directory, or join a group.
+They must never change what is published or learned, make a state directory, or join a group.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from stream_learner.roles.scorer.scorer import Scorer
 
 LOOKS = 10
 ROCKSDB_FILE = "CURRENT"
-"""Every RocksDB database has it; opening a directory without it would make one."""
+"""Every RocksDB database has this file; opening a directory without it would make a database."""
 
 
 def inspect_weights(config: Config, limit: int) -> list[dict[str, Any]]:
-    """The published weights of largest magnitude: key as hex, weight."""
+    """The `limit` largest published weights by magnitude: key as hex, weight."""
     with _scorer(config) as scorer:
         scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
         keys, weights = scorer.largest_weights(limit)
@@ -34,7 +33,7 @@ def inspect_weights(config: Config, limit: int) -> list[dict[str, Any]]:
 
 
 def inspect_feature(config: Config, name: str) -> dict[str, Any]:
-    """One feature: its key, its published weight, and its state where the state directory is here and free."""
+    """One feature: its key, its published weight, and its state if the state directory is here and not in use."""
     key = _key(name)
     with _scorer(config) as scorer:
         scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
@@ -43,9 +42,9 @@ def inspect_feature(config: Config, name: str) -> dict[str, Any]:
 
 
 def inspect_snapshot(config: Config) -> dict[str, Any]:
-    """What is published: version, digest, metrics, and the shards' sequence numbers and pages.
+    """The published version: digest, metrics, and the shards' sequence numbers and pages.
 
-    A learner may publish between looking at two shards; then looks again. Raises NotFound, TopicMissing, DamagedLog,
+    Looks again if a learner has published between two shards. Raises NotFound, TopicMissing, DamagedLog,
     NewerFormat.
     """
     last = _last_whole(config)
@@ -85,7 +84,7 @@ def _last_whole(config: Config) -> LastPublication:
 
 
 def _key(name: str) -> int:
-    """The key that a text stands for: the hash of `name=value` or `name`; or the key itself, 0x and hex digits."""
+    """The key of a feature: the hash of `name=value` or `name`; a text of 0x and hex digits is the key itself."""
     if not name.startswith("0x"):
         return hash_texts([name.encode()])[0]
     try:
@@ -98,7 +97,7 @@ def _key(name: str) -> int:
 
 
 def _state_of(config: Config, key: int) -> dict[str, Any]:
-    """The learner's columns of a key, where the state directory exists and no learner has it open."""
+    """The learner's columns of a key, if the state directory exists and no learner has it open."""
     if not (config.state_dir / ROCKSDB_FILE).exists():
         return {"state": f"not here ({config.state_dir})"}
     learner = Learner(config.optimizer(), loss=config.loss())

@@ -1,7 +1,6 @@
-"""The least rights of each role on a Kafka with an authorizer.
+"""`rights`: the least rights of each role on a Kafka with an authorizer, and the commands that give them.
 
-In: a configuration, and the names of other models. Out: rights, and the commands that give them.
-This file must never ask a broker, and is the only place that says who needs what: pages and tests are made from it.
+This file is the only place that says who needs which right: pages of the documentation and tests are made from it.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from stream_learner.config import Config
 
@@ -19,9 +19,9 @@ _OPTIONS = {TOPIC: "--topic", GROUP: "--group", TRANSACTIONAL_ID: "--transaction
 
 @dataclass(frozen=True)
 class Right:
-    """To do `operation` on what has this name. Read, Write and Alter bring Describe with them, as with every broker.
+    """The right to an operation on a resource. Read, Write and Alter include Describe, as with every broker.
 
-    `why` says what for. `without` says what does not work when it is missing; "" where the role stops, or refuses.
+    why: what it is needed for. without: what does not work without it; "" if the role stops or refuses.
     """
 
     operation: str
@@ -31,106 +31,117 @@ class Right:
     without: str = ""
 
 
-_Row = tuple[str, str, str, str, str]
+class _Need(NamedTuple):
+    """A right that a role needs on the resources that `pattern` stands for; else as in `Right`."""
+
+    operation: str
+    kind: str
+    pattern: str
+    why: str
+    without: str
+
 
 _RETENTION = "how long it is kept: how often a mark is a resume point"
 _NOT_KNOWN = (
     "retention of that input is left out where it is decided how often a mark is a resume point, and the log says so"
 )
-_JOINER: tuple[_Row, ...] = (
-    ("Read", TOPIC, "{impressions}", "the impressions", ""),
-    ("Read", TOPIC, "{clicks}", "the clicks", ""),
-    ("Read", TOPIC, "{examples}", "which tick was accepted last", ""),
-    ("Write", TOPIC, "{examples}", "ticks", ""),
-    ("DescribeConfigs", TOPIC, "{examples}", _RETENTION, ""),
-    ("DescribeConfigs", TOPIC, "{inputs}", _RETENTION, _NOT_KNOWN),
-    ("Write", TOPIC, "{dead_letters}", "records that cannot be used", ""),
-    ("Read", GROUP, "{group}", "sharing the partitions", ""),
+_JOINER: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{impressions}", "the impressions", ""),
+    _Need("Read", TOPIC, "{clicks}", "the clicks", ""),
+    _Need("Read", TOPIC, "{examples}", "which tick was accepted last", ""),
+    _Need("Write", TOPIC, "{examples}", "ticks", ""),
+    _Need("DescribeConfigs", TOPIC, "{examples}", _RETENTION, ""),
+    _Need("DescribeConfigs", TOPIC, "{inputs}", _RETENTION, _NOT_KNOWN),
+    _Need("Write", TOPIC, "{dead_letters}", "records that cannot be used", ""),
+    _Need("Read", GROUP, "{group}", "sharing the partitions", ""),
 )
 _NO_LEASE = "a standby stops; another learner goes on, and a standby does not learn that it leads"
 _NO_COPIES = "no checkpoint is copied, and the log says so; the learner goes on"
-_LEARNER: tuple[_Row, ...] = (
-    ("Read", TOPIC, "{examples}", "the training log", ""),
-    ("Read", TOPIC, "{snapshots}", "what was published last", ""),
-    ("Write", TOPIC, "{snapshots}", "versions", ""),
-    ("Write", TRANSACTIONAL_ID, "{publisher_id}", "being the one publisher", ""),
-    ("Read", TOPIC, "{checkpoints}", "restoring its state; what was copied last", ""),
-    ("Write", TOPIC, "{checkpoints}", "copies of checkpoints", _NO_COPIES),
-    ("Write", TRANSACTIONAL_ID, "{copier_id}", "being the one that copies", ""),
-    ("Read", GROUP, "{lease_group}", "the lease of the learner that leads", _NO_LEASE),
-    ("Read", TOPIC, "{control}", "whether publication is paused", "`pause` is not obeyed, and the log says so"),
+_PAUSED = _Need(
+    "Read", TOPIC, "{control}", "whether publication is paused", "`pause` is not obeyed, and the log says so"
+)
+_LEARNER: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{examples}", "the training log", ""),
+    _Need("Read", TOPIC, "{snapshots}", "what was published last", ""),
+    _Need("Write", TOPIC, "{snapshots}", "versions", ""),
+    _Need("Write", TRANSACTIONAL_ID, "{publisher_id}", "being the one publisher", ""),
+    _Need("Read", TOPIC, "{checkpoints}", "restoring its state; what was copied last", ""),
+    _Need("Write", TOPIC, "{checkpoints}", "copies of checkpoints", _NO_COPIES),
+    _Need("Write", TRANSACTIONAL_ID, "{copier_id}", "being the one that copies", ""),
+    _Need("Read", GROUP, "{lease_group}", "the lease of the learner that leads", _NO_LEASE),
+    _PAUSED,
 )
 _NO_PINS = "a scorer that follows a model, not an alias, does not obey pins, and its log says so"
-_SCORER: tuple[_Row, ...] = (
-    ("Read", TOPIC, "{followed}", "versions", ""),
-    ("Read", TOPIC, "{control}", "which model the alias means, and pins", _NO_PINS),
+_SCORER: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{followed}", "versions", ""),
+    _Need("Read", TOPIC, "{control}", "which model the alias means, and pins", _NO_PINS),
 )
 _UNREADY = "what needs it is not ready, its log says why, and it is tried again; `serve` does not stop"
-_SERVE: tuple[_Row, ...] = (
-    ("Read", TOPIC, "{followed}", "versions", _UNREADY),
-    ("Read", TOPIC, "{control}", "which models aliases mean, and pins", f"for an alias: {_UNREADY}; {_NO_PINS}"),
+_SERVE: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{followed}", "versions", _UNREADY),
+    _Need("Read", TOPIC, "{control}", "which models aliases mean, and pins", f"for an alias: {_UNREADY}; {_NO_PINS}"),
 )
-_TOPICS: tuple[_Row, ...] = (
-    ("Describe", TOPIC, "{inputs}", "their partition counts", ""),
-    ("Create", TOPIC, "{inputs}", "making missing ones", "`topics ensure --partitions` makes no input topic"),
-    ("Describe", TOPIC, "{own}", "which exist", ""),
-    ("Create", TOPIC, "{own}", "making missing ones", ""),
-    ("DescribeConfigs", TOPIC, "{own}", "where settings differ", ""),
-    ("AlterConfigs", TOPIC, "{own}", "setting what differs", "`topics ensure --apply` changes no setting"),
+_TOPICS: tuple[_Need, ...] = (
+    _Need("Describe", TOPIC, "{inputs}", "their partition counts", ""),
+    _Need("Create", TOPIC, "{inputs}", "making missing ones", "`topics ensure --partitions` makes no input topic"),
+    _Need("Describe", TOPIC, "{own}", "which exist", ""),
+    _Need("Create", TOPIC, "{own}", "making missing ones", ""),
+    _Need("DescribeConfigs", TOPIC, "{own}", "where settings differ", ""),
+    _Need("AlterConfigs", TOPIC, "{own}", "setting what differs", "`topics ensure --apply` changes no setting"),
 )
-_NEW_MODELS: tuple[_Row, ...] = (
-    ("Create", TOPIC, "{made_for_new}", "making them", ""),
-    ("Describe", TOPIC, "{new_checkpoints}", "which exist", ""),
-    ("DescribeConfigs", TOPIC, "{made_for_new}", "whether they are there as they should be", ""),
-    ("Read", TOPIC, "{new_snapshots}", "what was published last", ""),
-    ("Write", TOPIC, "{new_snapshots}", "versions", ""),
-    ("Write", TRANSACTIONAL_ID, "{new_publisher_ids}", "being the one publisher", ""),
-    _LEARNER[-1],
+_NEW_MODELS: tuple[_Need, ...] = (
+    _Need("Create", TOPIC, "{made_for_new}", "making them", ""),
+    _Need("Describe", TOPIC, "{new_checkpoints}", "which exist", ""),
+    _Need("DescribeConfigs", TOPIC, "{made_for_new}", "whether they are there as they should be", ""),
+    _Need("Read", TOPIC, "{new_snapshots}", "what was published last", ""),
+    _Need("Write", TOPIC, "{new_snapshots}", "versions", ""),
+    _Need("Write", TRANSACTIONAL_ID, "{new_publisher_ids}", "being the one publisher", ""),
+    _PAUSED,
 )
-_BACKFILL: tuple[_Row, ...] = (
-    ("Create", TOPIC, "{made_by_joining}", "making them", ""),
-    ("DescribeConfigs", TOPIC, "{made_by_joining}", "whether they are there as they should be", ""),
-    ("Create", TOPIC, "{control}", "making it", "a backfill stops where `topics ensure` has not made it before"),
-    ("DescribeConfigs", TOPIC, "{control}", "whether it is as it should be", ""),
+_BACKFILL: tuple[_Need, ...] = (
+    _Need("Create", TOPIC, "{made_by_joining}", "making them", ""),
+    _Need("DescribeConfigs", TOPIC, "{made_by_joining}", "whether they are there as they should be", ""),
+    _Need("Create", TOPIC, "{control}", "making it", "a backfill stops where `topics ensure` has not made it before"),
+    _Need("DescribeConfigs", TOPIC, "{control}", "whether it is as it should be", ""),
     *_JOINER,
     *_NEW_MODELS,
 )
-FROM_LOG: tuple[_Row, ...] = (
-    ("Read", TOPIC, "{examples}", "the training log", ""),
-    ("Read", TOPIC, "{source_snapshots}", "how that log was made", ""),
-    ("Read", TOPIC, "{impressions}", "which keys to leave out", "`--from-log` stops where features are left out"),
+FROM_LOG: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{examples}", "the training log", ""),
+    _Need("Read", TOPIC, "{source_snapshots}", "how that log was made", ""),
+    _Need("Read", TOPIC, "{impressions}", "which keys to leave out", "`--from-log` stops where features are left out"),
     *_NEW_MODELS,
 )
 """The rights of a backfill that folds the training log of another model."""
 _UNSEEN = "`promote` and `rollback` refuse with this reason, exit code 56, or with --force go on unseen; `pin` stops"
-_PROMOTE: tuple[_Row, ...] = (
-    ("Read", TOPIC, "{control}", "what the alias means now", ""),
-    ("Write", TOPIC, "{control}", "aliases, pauses, pins", ""),
-    ("Read", TOPIC, "{followed}", "whether the model is fit for the alias", _UNSEEN),
+_PROMOTE: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{control}", "what the alias means now", ""),
+    _Need("Write", TOPIC, "{control}", "aliases, pauses, pins", ""),
+    _Need("Read", TOPIC, "{followed}", "whether the model is fit for the alias", _UNSEEN),
 )
-_DIFF: tuple[_Row, ...] = (
-    ("Read", TOPIC, "{compared_logs}", "the training logs", ""),
-    ("Read", TOPIC, "{compared_snapshots}", "what was published last", ""),
-    ("Read", TOPIC, "{clicks}", "which clicks made the difference", "`diff` stops where labels differ"),
+_DIFF: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{compared_logs}", "the training logs", ""),
+    _Need("Read", TOPIC, "{compared_snapshots}", "what was published last", ""),
+    _Need("Read", TOPIC, "{clicks}", "which clicks made the difference", "`diff` stops where labels differ"),
 )
-_AUDIT: tuple[_Row, ...] = (
-    ("Read", TOPIC, "{examples}", "the training log", ""),
-    ("Read", TOPIC, "{inputs}", "where they begin and end; with --replay their records", ""),
-    ("Read", TOPIC, "{dead_letters}", "whether every dead record has its letter", ""),
-    ("Read", TOPIC, "{snapshots}", "versions", ""),
-    ("Read", TOPIC, "{checkpoints}", "the copy of the last checkpoint", ""),
-    ("Describe", GROUP, "{group}", "what is committed", ""),
+_AUDIT: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{examples}", "the training log", ""),
+    _Need("Read", TOPIC, "{inputs}", "where they begin and end; with --replay their records", ""),
+    _Need("Read", TOPIC, "{dead_letters}", "whether every dead record has its letter", ""),
+    _Need("Read", TOPIC, "{snapshots}", "versions", ""),
+    _Need("Read", TOPIC, "{checkpoints}", "the copy of the last checkpoint", ""),
+    _Need("Describe", GROUP, "{group}", "what is committed", ""),
 )
 NOT_ASKED = "`begin-anew` does not see whether joiners run, and reads the whole log"
-_BEGIN_ANEW: tuple[_Row, ...] = (
-    ("Read", TOPIC, "{examples}", "which tick was accepted last", ""),
-    ("Write", TOPIC, "{examples}", "the marks with which it begins anew", "`begin-anew` shows what it would do"),
-    ("Describe", TOPIC, "{inputs}", "where they begin and end", ""),
-    ("Read", TOPIC, "{snapshots}", "the length of the ticks", ""),
-    ("Describe", GROUP, "{group}", "whether joiners run, and what they have committed", NOT_ASKED),
+_BEGIN_ANEW: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{examples}", "which tick was accepted last", ""),
+    _Need("Write", TOPIC, "{examples}", "the marks with which it begins anew", "`begin-anew` shows what it would do"),
+    _Need("Describe", TOPIC, "{inputs}", "where they begin and end", ""),
+    _Need("Read", TOPIC, "{snapshots}", "the length of the ticks", ""),
+    _Need("Describe", GROUP, "{group}", "whether joiners run, and what they have committed", NOT_ASKED),
 )
 
-ROLES: Mapping[str, tuple[_Row, ...]] = {
+ROLES: Mapping[str, tuple[_Need, ...]] = {
     "joiner": _JOINER,
     "learner": _LEARNER,
     "scorer": _SCORER,
@@ -142,7 +153,7 @@ ROLES: Mapping[str, tuple[_Row, ...]] = {
     "audit": _AUDIT,
     "begin-anew": _BEGIN_ANEW,
 }
-"""Role -> (operation, kind of resource, name, why, what does not work without it)."""
+"""The rights that each role needs."""
 
 
 def rights_of(
@@ -150,24 +161,26 @@ def rights_of(
 ) -> list[Right]:
     """The least rights of a role, each once, in the order of the table.
 
-    `config` is that of the model that the role works on: for a backfill that of the new one. `models` are others, that
+    `config` is that of the model that the role works on, for a backfill of the new model. `models` are others that
     an alias may point at, or that are compared. For a backfill, `source` is the model whose training log is folded,
-    None where it joins, and `variants` are the models learned beside. Raises KeyError for a role that there is not.
+    None if it joins, and `variants` are the models learned beside. Raises KeyError for an unknown role.
     """
     found: dict[tuple[str, str, str], Right] = {}
     names = {**_own_names(config), **_backfill_names(config, source or config, variants)}
     names |= _names_of_others(config, role, models)
-    for operation, kind, pattern, why, without in FROM_LOG if role == "backfill" and source else ROLES[role]:
-        for name in names[pattern.strip("{}")]:
-            found.setdefault((operation, kind, name), Right(operation, kind, name, why, without))
+    for need in FROM_LOG if role == "backfill" and source else ROLES[role]:
+        for name in names[need.pattern.strip("{}")]:
+            right = Right(need.operation, need.kind, name, need.why, need.without)
+            found.setdefault((right.operation, right.kind, name), right)
     return list(found.values())
 
 
 _Names = dict[str, tuple[str, ...]]
+"""The names that each pattern stands for."""
 
 
 def _own_names(config: Config) -> _Names:
-    """What patterns of the table stand for, of one model."""
+    """The names that patterns of the table stand for, of one model."""
     inputs = (config.input.impressions.topic, config.input.clicks.topic)
     return {
         "impressions": inputs[:1],
@@ -193,12 +206,12 @@ def _own_names(config: Config) -> _Names:
 
 
 def _copies(config: Config) -> tuple[str, ...]:
-    """The topic of the copies, if there is one."""
+    """The topic of the copies, if the model has one."""
     return (config.checkpoints_topic,) if config.learner.copies else ()
 
 
 def _backfill_names(config: Config, source: Config, variants: Sequence[str]) -> _Names:
-    """Of what a backfill makes, and what it makes that from."""
+    """The names of what a backfill makes, and of what it makes that from."""
     learned = (config, *(config.renamed(variant) for variant in variants))
     return {
         "made_by_joining": (config.examples_topic, config.dead_letters_topic),
@@ -211,11 +224,11 @@ def _backfill_names(config: Config, source: Config, variants: Sequence[str]) -> 
 
 
 def _names_of_others(config: Config, role: str, models: Sequence[str]) -> _Names:
-    """Of several models that are followed or compared."""
+    """The names of other models that are followed or compared."""
     others = tuple(model for model in models if model != config.model)
     served = tuple(config.serve.models) if role == "serve" else ()
     own = () if served and config.model not in served else (config.snapshots_topic,)
-    # Whoever goes by an alias knows a model by its name only.
+    # By an alias only the name of a model is known, so its topic has the default name.
     by_name = role == "promote" or config.scorer.alias or (role == "serve" and config.serve.aliases)
     named = (*((config.model,) if by_name else ()), *(model for model in served if model != config.model), *others)
     return {
@@ -226,7 +239,7 @@ def _names_of_others(config: Config, role: str, models: Sequence[str]) -> _Names
 
 
 def commands(rights: Sequence[Right], principal: str, bootstrap: str) -> list[str]:
-    """`kafka-acls.sh` commands that give these rights: one for all resources of a kind with the same operations."""
+    """`kafka-acls.sh` commands that give these rights: one for each kind of resource and set of operations."""
     by_name: dict[tuple[str, str], list[str]] = {}
     for right in rights:
         by_name.setdefault((right.kind, right.name), []).append(right.operation)

@@ -1,12 +1,11 @@
-"""What the commands of roles do: one function each.
+"""`run`, `join` and `learn`: roles until a signal, and how they wait for brokers at their start.
 
-In: a checked configuration. Out: roles that run until a signal.
-This file must never parse arguments or print results, nor import a role that was not asked for.
+This file must never import a role that was not asked for: imports take most of the time of a start.
 
 1. Answer `/metrics`, `/healthz` and `/readyz`: alive, and not ready.
 2. Import the roles and load their kernels.
-3. Take over the signals; until now one ended the process at once.
-4. Run the roles until a signal. Where no broker answers, they wait, alive and not ready.
+3. Take over the signals; until now a signal ended the process at once.
+4. Run the roles until a signal. If no broker answers, they wait, alive and not ready.
 """
 
 from __future__ import annotations
@@ -44,24 +43,26 @@ if TYPE_CHECKING:
 
 
 AGAIN_S = 2.0
-"""How long it rests between two attempts; each asks for a quarter of a minute before it gives up."""
+"""Pause between two attempts to open a role; each attempt asks brokers for a quarter of a minute before it fails."""
 STARTING = "the kernels are being loaded or compiled"
 """Why no role is ready in step 2."""
 
 
 def run(config: Config, *, wait: bool = True) -> None:
-    """Joiner and learner in one process, until a signal. wait: for brokers, where none answers at the start; else it
-    raises BrokerUnreachable or RetryLater."""
+    """Run joiner and learner in one process, until a signal.
+
+    wait: whether to wait for brokers if none answers at the start; if not, raises BrokerUnreachable or RetryLater.
+    """
     _serve(config, {"joiner": _joiner(), "learner": _learner()}, wait)
 
 
 def join(config: Config, *, leave: bool = False, wait: bool = True) -> None:
-    """A joiner, until a signal. leave: at the end it gives its partitions away at once. wait: as of `run`."""
+    """Run a joiner until a signal. leave: whether it gives its partitions away when it stops. wait: see `run`."""
     _serve(config, {"joiner": _joiner(leave=leave)}, wait)
 
 
 def learn(config: Config, *, standby: bool = False, wait: bool = True) -> None:
-    """The learner, until a signal; as a standby it follows until it holds the lease. wait: as of `run`."""
+    """Run the learner until a signal. standby: whether it only follows until it holds the lease. wait: see `run`."""
     _serve(config, {"learner": _learner(standby=standby)}, wait)
 
 
@@ -84,7 +85,7 @@ def _learner(*, standby: bool = False) -> MakeRole:
 
 
 def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
-    """Run roles until a signal, with `/metrics`, `/healthz` and `/readyz` beside them where they are wanted."""
+    """Run roles until a signal, in the steps above."""
     learns = "learner" in wanted
     if learns and config.learner.memory_bytes is not None:
         machine.keep_little()  # before the first thread, which would have an arena of its own
@@ -114,7 +115,7 @@ def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
 def _answer(
     config: Config, metrics: Metrics, roles: Sequence[HasReadiness], heartbeats: Sequence[Heartbeat], stack: ExitStack
 ) -> None:
-    """Step 1, where it is wanted. roles: those that run, none while they are imported and compiled."""
+    """Take step 1, if there is a port for it. roles: those that run, empty until step 4."""
     telemetry = config.telemetry
     if not telemetry.http_port:
         return
@@ -131,10 +132,13 @@ def _answer(
 
 
 class RoleAwaitingBrokers:
-    """A joiner or a learner. Run it with `roles.common.lifecycle.run_role`."""
+    """A joiner or a learner that waits for brokers at its start, instead of ending because none answers.
+
+    A role that could not be opened is closed, and a new one is made in its place: no role is opened twice.
+    """
 
     def __init__(self, make: Callable[[], Role], metrics: Metrics, stopping: Stopping) -> None:
-        """stopping: it waits no longer than until the process is told to stop."""
+        """stopping: ends the waiting when the process is told to stop."""
         self._make = make
         self._metrics = metrics
         self._role = make()
@@ -145,13 +149,13 @@ class RoleAwaitingBrokers:
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the role does its part, "" if nothing."""
+        """Why the role does not do its part yet, "" if it does."""
         if self._outage.since_s is not None:
             return f"the {self.name} waits for brokers: none answers"
         return self._role.why_not_ready
 
     def open(self) -> None:
-        """Open the role as soon as brokers answer. Raises what it raises but for RetryLater."""
+        """Open the role as soon as brokers answer. Raises what the role raises, except RetryLater."""
         while not self._is_open and not self._stopping.is_set():
             try:
                 self._role.open()
@@ -165,14 +169,14 @@ class RoleAwaitingBrokers:
                 self._role = self._make()
 
     def turn(self) -> bool:
-        """As the role."""
+        """Take a turn of the role."""
         return self._role.turn()
 
     def finish(self) -> None:
-        """As the role; nothing where it was told to stop before it was open."""
+        """Finish the role, if it was opened before it was told to stop."""
         if self._is_open:
             self._role.finish()
 
     def close(self) -> None:
-        """As the role."""
+        """Close the role."""
         self._role.close()

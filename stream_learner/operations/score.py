@@ -1,8 +1,8 @@
 """`score`: predictions for lines of JSON.
 
-In: lines, from a file or standard input. Out: a line of JSON for each, in order, with the version that made it, and
-where an alias is followed the model.
-This file must never hold more than one batch in memory, or stop at a line that is no event.
+In: lines, from a file or standard input. Out: a line of JSON for each, in order, with the version that made it, and the
+model if an alias is followed. A line that is no event gets a line that says why, and scoring goes on. Memory holds one
+batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ_BYTES = 1 << 20
 def score(config: Config, events: Path | None, output: Path | None, batch: int) -> None:
     """Predict every line of `events` (None: stdin) into `output` (None: stdout), up to `batch` lines at once.
 
-    Raises NotReady where no complete replica can be had in `scorer.ready_timeout`, ConfigError for files.
+    Raises NotReady if no replica is complete in `scorer.ready_timeout`, ConfigError for files that cannot be opened.
     """
     with ExitStack() as stack:
         source: IO[bytes] = _opened(stack, events, "rb") if events else sys.stdin.buffer
@@ -43,7 +43,7 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
 
 
 def scorer_of(config: Config) -> Scorer:
-    """The scorer that a configuration asks for, not started: of its alias if it names one, else of its model."""
+    """The scorer of the alias that a configuration names, else of its model; not started."""
     alias = config.scorer.alias
     return Scorer(
         model="" if alias else config.model,
@@ -66,7 +66,7 @@ def _opened(stack: ExitStack, path: Path, mode: str) -> IO[bytes]:
 
 
 def _batches(source: IO[bytes], batch: int) -> Iterator[list[bytes]]:
-    """Whole lines as they come, at most `batch` at once: a pipe's are not waited for beyond what it gives."""
+    """Whole lines as they come, at most `batch` at once. It does not wait for a pipe to fill a batch."""
     rest = b""
     while chunk := source.read1(READ_BYTES):  # type: ignore[attr-defined]
         lines = (rest + chunk).split(b"\n")
@@ -78,9 +78,9 @@ def _batches(source: IO[bytes], batch: int) -> Iterator[list[bytes]]:
 
 
 def _answers(predictions: Predictions, *, with_model: bool = False) -> Iterator[bytes]:
-    """A line for each; with the model that answered where that may change.
+    """A line for each prediction; with_model: whether to name the model.
 
-    JSON has no word for a prediction that is not finite (e^p of a large sum, or values of 1e308): null.
+    A prediction that is not finite (e^p of a large sum, or values of 1e308) is null: JSON cannot write it.
     """
     made_by = b'"version":%d' % predictions.version
     if with_model:

@@ -1,4 +1,4 @@
-"""The model's own topics: what they should be like, and making them so.
+"""`topics`: make the model's own topics, and report settings that are not as they should be.
 
 In: a configuration. Out: rows of differences. This file must never change an existing topic without being told, nor
 delete one.
@@ -14,12 +14,12 @@ from stream_learner.config import Config
 from stream_learner.errors import PartitionCountsDiffer, TopicMissing
 
 MAX_MESSAGE_BYTES = 16 << 20
-"""The largest record of the model's own topics; `join.record_bytes` and pages stay well below it."""
+"""Limit of a record in the model's own topics; `join.record_bytes` and pages stay well below it."""
 TIMESTAMP_AFTER_MS = 300_000
 
 
 def plans(config: Config, partitions: int) -> list[TopicPlan]:
-    """The topics a model needs, for inputs of so many partitions; that of the copies where there are any."""
+    """The topics that a model needs for inputs of `partitions` partitions; with that of the copies if it has copies."""
     topics = config.topics
     common = {"max.message.bytes": str(MAX_MESSAGE_BYTES)}
     if topics.min_insync_replicas is not None:
@@ -36,7 +36,7 @@ def plans(config: Config, partitions: int) -> list[TopicPlan]:
         "segment.bytes": str(64 << 20),
         "max.compaction.lag.ms": "3600000",
     }
-    # A copy that is being read should not be deleted under the reader; it begins anew where that happens all the same.
+    # Compaction should not delete a copy while it is read. A reader begins anew if that happens all the same.
     checkpoints = {**snapshots, "min.compaction.lag.ms": "600000"}
     shards = config.snapshots.shards
     copies = [TopicPlan(config.checkpoints_topic, shards, topics.replication, {**common, **checkpoints})]
@@ -58,7 +58,7 @@ def control_plan(config: Config) -> TopicPlan:
 
 
 def input_plans(config: Config, partitions: int) -> list[TopicPlan]:
-    """Input topics as this program makes them, with a guard against timestamps far ahead."""
+    """Input topics as this program makes them. They refuse timestamps that are far ahead."""
     guard = {"message.timestamp.after.max.ms": str(TIMESTAMP_AFTER_MS)}
     names = (config.input.impressions.topic, config.input.clicks.topic)
     return [TopicPlan(name, partitions, config.topics.replication, guard) for name in names]
@@ -67,11 +67,10 @@ def input_plans(config: Config, partitions: int) -> list[TopicPlan]:
 def ensure_topics(
     config: Config, *, partitions: int | None = None, apply: bool = False, dry_run: bool = False
 ) -> list[dict[str, Any]]:
-    """Make what is missing; a row for everything that was or is not as it should be.
+    """Make what is missing, and return a row for everything that was or is not as it should be.
 
-    partitions: make missing input topics too, with so many. apply: change settings that differ. dry_run: change
-    nothing. Raises TopicMissing, PartitionCountsDiffer for input topics that no model can be made from, before anything
-    is made.
+    partitions: make missing input topics too, with this number. apply: change settings that differ. dry_run: change
+    nothing. Raises TopicMissing or PartitionCountsDiffer, before anything is made, if the input topics do not fit.
     """
     admin = Admin(KafkaSettings(config.kafka_options(), group=config.group))
     found = admin.describe((config.input.impressions.topic, config.input.clicks.topic))
@@ -84,8 +83,8 @@ def ensure_topics(
 
 
 def _ensure_control(admin: Admin, plan: TopicPlan, *, create: bool, change: bool) -> list[Difference]:
-    """One that is there was made for another model, whose replicas need not be ours: it must only be compacted, and
-    have one partition."""
+    """Make the control topic, or check it. One that exists may be another model's, with other replicas: it need only be
+    compacted, and have one partition."""
     if admin.describe([plan.name]):
         plan = TopicPlan(plan.name, plan.partitions, configs={"cleanup.policy": "compact"})
     return admin.ensure([plan], create=create, change=change)

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from stream_learner.config import Config, check_secrets, load_config
+from stream_learner.config.optimizers import Loss
 from stream_learner.config.paths import leaves
 from stream_learner.config.references import FromEnvironment, FromFile
 from stream_learner.config.values import (
@@ -25,6 +26,7 @@ from stream_learner.config.values import (
     parse_start,
 )
 from stream_learner.config.yaml import YamlError, read_yaml
+from stream_learner.core.model.losses import DEFAULT_OPTIONS, LOSSES, OPTION_NAMES
 from stream_learner.core.model.optimizers import make_optimizer
 from stream_learner.errors import ConfigError
 
@@ -489,3 +491,16 @@ def test_the_schema_knows_which_settings_an_optimizer_has(optimizer: dict[str, o
     schema = Config.model_json_schema()
     validator = Draft202012Validator({"$ref": "#/$defs/Optimizer", "$defs": schema["$defs"]})
     assert validator.is_valid(optimizer) is fits
+
+
+def test_the_section_of_the_loss_says_what_the_losses_are() -> None:
+    """Every loss but `linear`, which is for games and not for clicks, with the default and the range of its option."""
+    names = get_args(Loss.model_fields["name"].annotation)
+    assert set(names) == set(LOSSES) - {"linear"}
+    assert set(Loss.model_fields) == {"name", *OPTION_NAMES.values()}
+    for name in names:
+        option = OPTION_NAMES.get(name)
+        assert load(f"learner.loss.name={name}").loss().option == DEFAULT_OPTIONS.get(name, 0.0)
+        for value in ("0", "1") if option else ():
+            with pytest.raises(ConfigError, match=f"learner.loss.{option}"):
+                load(f"learner.loss.name={name}", f"learner.loss.{option}={value}")

@@ -147,7 +147,7 @@ FAULTS = (
         area="rights",
         harm="A learner with the rights that `rights` prints is refused when it copies its first checkpoint.",
         file="stream_learner/operations/rights.py",
-        old='    ("Write", TRANSACTIONAL_ID, "{copier_id}", "being the one that copies", ""),\n',
+        old='    _Need("Write", TRANSACTIONAL_ID, "{copier_id}", "being the one that copies", ""),\n',
         new="",
         tests=("tests/security/test_rights.py", "tests/security/test_rights_of_commands.py"),
     ),

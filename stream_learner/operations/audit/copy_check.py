@@ -1,21 +1,16 @@
-"""The last copy of the learner's checkpoints: whether a lost state directory could be restored from it.
+"""The copy of the learner's last checkpoint: whether a lost state directory could be restored from it.
 
-In: every partition of `<model>.checkpoints`. Out: findings, and the head of the copy.
-This file must never keep rows, nor call a copy torn that another has replaced while it was read.
-
-The positions of the last copied checkpoint, against the ticks that the training log holds.
-
-In: the head of a copy, accepted ticks in order. Out: findings.
-This part must never call a position wrong that the range does not reach.
-
-The model at a tick is of every accepted tick up to it, of each once. So a position lies right behind the last mark that
-is accepted up to the tick of the checkpoint.
+`CopyCheck` reads the topic of the copies: every piece that the head names must be there, whole and of this model.
+`CopyPosition` holds the positions of the checkpoint against the training log. The model at a tick is made of every
+accepted tick up to it, so a position lies right behind the last mark that is accepted up to the tick of the checkpoint.
+A position that the range of the audit does not reach must never count as wrong, nor a copy as torn that a newer one has
+replaced while it was read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
 from stream_learner.adapters.rocksdb.copy import PieceId, piece_ids_of
@@ -41,28 +36,32 @@ if TYPE_CHECKING:
 
 
 LOOKS = 20
-"""How often to begin again where a newer copy has replaced the one that is read."""
+"""How often to begin again if a newer copy replaces the one that is read."""
 
-Seen = tuple[int, str]
-"""The offset of a piece, and what is wrong with it, "" for nothing."""
+
+class _Piece(NamedTuple):
+    """A piece of a copy as it was read: its offset, and its fault, "" for none."""
+
+    offset: int
+    wrong: str
 
 
 class CopyCheck:
-    """The topic of the copies. `head` first, before the end of the training log is asked for; then `check`."""
+    """The topic of the copies. Call `head` before the end of the training log is asked for, and `check` after."""
 
     def __init__(self, config: Config, settings: KafkaSettings, admin: Admin, findings: Findings) -> None:
         self._config, self._settings, self._admin, self._findings = config, settings, admin, findings
         self._topic = config.checkpoints_topic
 
     def head(self) -> CopyHead | None:
-        """The head of the last copy; None without one, or where it cannot be read, which `check` says.
+        """The head of the last copy; None if there is none, or if it cannot be read, which `check` reports.
 
         Raises BrokerUnreachable, NotAuthorised.
         """
         return self._look()[0]
 
     def check(self, log: TopicInfo, progress: Callable[[int], None]) -> CopyHead | None:
-        """Check the last copy as a whole; its head, None without one. Raises BrokerUnreachable, NotAuthorised."""
+        """Check the last copy, and return its head, None if there is none. Raises BrokerUnreachable, NotAuthorised."""
         copy, trouble = self._look()
         for _ in range(LOOKS):
             if copy is None:
@@ -82,7 +81,7 @@ class CopyCheck:
         return copy
 
     def _look(self) -> tuple[CopyHead | None, str]:
-        """The last head, and why there is none that can be read, "" where nothing was ever copied."""
+        """The last head, and why it cannot be read; None and "" if nothing was ever copied."""
         if not self._config.learner.copies or self._topic not in self._admin.describe([self._topic]):
             return None, ""
         try:
@@ -91,13 +90,13 @@ class CopyCheck:
             return None, str(error)
         return last.head, last.trouble
 
-    def _read(self, copy: CopyHead, progress: Callable[[int], None]) -> dict[PieceId, Seen]:
-        """The pieces that the head names, as far as they are there."""
+    def _read(self, copy: CopyHead, progress: Callable[[int], None]) -> dict[PieceId, _Piece]:
+        """The pieces that the head names and the topic holds."""
         wanted: dict[tuple[int, bytes | None], PieceId] = {
             (place[0], piece_key(copy.lineage, place[1])): place for place in piece_ids_of(copy)
         }
         shards = min(len(copy.versions), self._admin.require([self._topic])[self._topic].partitions)
-        seen: dict[PieceId, Seen] = {}
+        seen: dict[PieceId, _Piece] = {}
         for shard in range(shards):
             at = (self._topic, shard)
             end, earliest = (
@@ -111,22 +110,22 @@ class CopyCheck:
                     continue
                 seen.pop(place, None)
                 if value is not None:
-                    seen[place] = offset, _wrong(copy, place, value)
+                    seen[place] = _Piece(offset, _wrong(copy, place, value))
         return seen
 
-    def _note(self, copy: CopyHead, log: TopicInfo, missing: list[PieceId], seen: dict[PieceId, Seen]) -> None:
-        """What does not hold of a copy that was read."""
+    def _note(self, copy: CopyHead, log: TopicInfo, missing: list[PieceId], seen: dict[PieceId, _Piece]) -> None:
+        """Report what does not hold of a copy that was read."""
         self._findings.held(COPIED_CHECKPOINT, len(missing) + len(seen))
         for shard, key in missing:
             self._fail(f"piece {key.hex()} is missing", shard, tick=copy.tick)
-        for (shard, key), (offset, wrong) in seen.items():
-            if wrong:
-                self._fail(f"piece {key.hex()}: {wrong}", shard, offset, copy.tick)
+        for (shard, key), piece in seen.items():
+            if piece.wrong:
+                self._fail(f"piece {key.hex()}: {piece.wrong}", shard, piece.offset, copy.tick)
         for wrong in self._wrong_head(copy, log):
             self._fail(wrong, 0, tick=copy.tick)
 
     def _wrong_head(self, copy: CopyHead, log: TopicInfo) -> list[str]:
-        """What the head says that is not of this model and log, or contradicts itself."""
+        """The faults of the head: it is of another model or log, or contradicts itself."""
         config = self._config
         learner = Learner(config.optimizer(), loss=config.loss())
         mine = state_identity(config, learner, log.partitions)
@@ -158,13 +157,13 @@ class CopyCheck:
 
 
 def head_content(copy: CopyHead) -> dict[str, Any]:
-    """What the learner has noted in the checkpoint."""
+    """The learner's own part of the head: positions, scalars, the id of the log."""
     content = copy.head_record().content.get("head")
     return content if isinstance(content, dict) else {}
 
 
 def positions_of(copy: CopyHead) -> dict[int, LogPosition]:
-    """Where the checkpoint goes on in each partition of the training log; nowhere if that cannot be read."""
+    """The positions in the training log from which the checkpoint goes on, by partition; empty if unreadable."""
     try:
         return {
             int(partition): LogPosition(int(offset), MarkId(int(attempt), int(last_tick)))
@@ -180,7 +179,7 @@ def digest_of(copy: CopyHead) -> int:
 
 
 def _wrong(copy: CopyHead, place: PieceId, value: bytes) -> str:
-    """What is wrong with a piece under its key, "" for nothing."""
+    """The fault of the value of a piece, "" for none."""
     shard, key = place
     try:
         record = decode(None, value)
@@ -195,16 +194,16 @@ def _wrong(copy: CopyHead, place: PieceId, value: bytes) -> str:
 
 
 class CopyPosition:
-    """One partition. `take` gets every step, those before the range too, then `finish`."""
+    """Checks one partition: call `take` with every step, those before the range too, then `finish`."""
 
     def __init__(self, place: AuditedPartition, topic: str, tick: int, position: LogPosition) -> None:
-        """topic: of the copies. tick: of the checkpoint; position: where it goes on in this partition."""
+        """topic: that of the copies. tick: that of the checkpoint; position: where it goes on in this partition."""
         self._place, self._topic = place, topic
         self._tick, self._position = tick, position
         self._is_found = False
 
     def take(self, step: Step) -> None:
-        """Look at the next accepted tick."""
+        """Compare the next accepted tick with the position."""
         mark, position = step.tick.mark, self._position
         if step.whole and position.mark == (GENESIS if step.before is None else step.before.id):
             self._is_found = True
@@ -218,7 +217,7 @@ class CopyPosition:
                 self._fail(f"its mark is of tick {mark.last_tick}, behind that of the checkpoint")
 
     def finish(self, walk: LogWalk, earliest: int) -> None:
-        """The partition was read as far as the range goes. earliest: the first offset that the log holds."""
+        """Report after the last step. earliest: the first offset that the log holds."""
         findings, position = self._place.findings, self._position
         if self._is_found:
             findings.held(COPIED_CHECKPOINT)

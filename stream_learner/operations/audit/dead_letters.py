@@ -1,9 +1,7 @@
-"""The dead letters that a range counts, against those that are in the dead-letter topic.
+"""The dead records that marks count, against the letters in the dead-letter topic.
 
-In: the sums of every partition, the dead-letter topic. Out: findings.
-This file must never count a letter twice: what a crash has made a joiner write again has the same key.
-
-It keeps 8 bytes for each letter of the range.
+A letter must count once: a joiner that crashed writes letters again, under the same keys. So the keys are remembered,
+8 bytes for each letter of the range.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ COMPACT_AT = 100_000
 
 
 @dataclass
-class Expected:
-    """Letters of one partition of one input: `count` of offsets in [start, stop)."""
+class ExpectedLetters:
+    """The marks count `count` dead records at offsets [start, stop) of one partition of an input."""
 
     start: int
     stop: int
@@ -35,23 +33,25 @@ class Expected:
     _known: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def add(self, offset: int) -> None:
-        """A letter of this record; one of another range, or a repeated one, does not count."""
+        """Note the letter of the record at `offset`, if that is in the range."""
         if self.start <= offset < self.stop:
             self._new.append(offset)
             if len(self._new) >= COMPACT_AT:
                 self.offsets()
 
     def offsets(self) -> NDArray[np.int64]:
-        """Those found, i64[], each once, rising."""
+        """The offsets of the letters found, i64[], rising, each once."""
         if self._new:
             self._known = np.union1d(self._known, np.array(self._new, np.int64))
             self._new.clear()
         return self._known
 
 
-def expected_letters(impressions: str, clicks: str, sums: dict[int, Sums]) -> dict[TopicAndPartition, list[Expected]]:
-    """What the marks of each partition count, by input topic and partition; several where the log begins anew."""
-    found: dict[TopicAndPartition, list[Expected]] = {}
+def expected_letters(
+    impressions: str, clicks: str, sums: dict[int, Sums]
+) -> dict[TopicAndPartition, list[ExpectedLetters]]:
+    """The dead records that marks count, by input topic and partition; several ranges if the log begins anew."""
+    found: dict[TopicAndPartition, list[ExpectedLetters]] = {}
     for partition, of in sums.items():
         for stretch in of.stretches if len(of.balances) == 1 else ():
             opening, last, balance = stretch.opening, stretch.last, stretch.balance
@@ -59,8 +59,10 @@ def expected_letters(impressions: str, clicks: str, sums: dict[int, Sums]) -> di
                 continue
             begin = (0, 0) if opening is None else (opening.next_impression, opening.first_click)
             dead = balance.impressions.dead, balance.clicks.dead
-            found.setdefault((impressions, partition), []).append(Expected(begin[0], last.next_impression, dead[0]))
-            found.setdefault((clicks, partition), []).append(Expected(begin[1], last.first_click, dead[1]))
+            found.setdefault((impressions, partition), []).append(
+                ExpectedLetters(begin[0], last.next_impression, dead[0])
+            )
+            found.setdefault((clicks, partition), []).append(ExpectedLetters(begin[1], last.first_click, dead[1]))
     return found
 
 
@@ -68,14 +70,14 @@ def check_dead_letters(
     settings: KafkaSettings,
     admin: Admin,
     topic: str,
-    expected: dict[TopicAndPartition, list[Expected]],
+    expected: dict[TopicAndPartition, list[ExpectedLetters]],
     findings: Findings,
     progress: Callable[[int], None],
 ) -> None:
     """Read the dead letters and compare. Raises BrokerUnreachable, NotAuthorised."""
     info = admin.describe([topic]).get(topic)
     for of, partition in [place for place, ranges in expected.items() if _overlap(ranges)]:
-        # The log began anew with another topic, whose letters have the keys of the one before.
+        # The log began anew with a new topic of the same name: letters of both have the same keys.
         why = f"the log begins anew, and letters of {of} partition {partition} before and after it cannot be told apart"
         findings.leave_out(DEAD_LETTERS, why)
         expected[of, partition] = []
@@ -103,12 +105,12 @@ def check_dead_letters(
             findings.fail(Finding(DEAD_LETTERS, what, topic, partition))
 
 
-def _overlap(ranges: list[Expected]) -> bool:
+def _overlap(ranges: list[ExpectedLetters]) -> bool:
     return any(later.start < before.stop for before, later in pairwise(ranges))
 
 
-def _note(key: bytes | None, expected: dict[TopicAndPartition, list[Expected]]) -> bool:
-    """Count a letter by its key, `<topic>/<partition>/<offset>`; False for a key that is none."""
+def _note(key: bytes | None, expected: dict[TopicAndPartition, list[ExpectedLetters]]) -> bool:
+    """Note a letter by its key, `<topic>/<partition>/<offset>`. False if the key is not of this form."""
     parts: Sequence[str] = (key or b"").decode(errors="replace").rsplit("/", 2)
     if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
         return False

@@ -1,8 +1,7 @@
-"""The training log folded again, and its digest compared with that of every version that is still published.
+"""Folds the training log again, and compares the digest with that of every version that is still published.
 
-In: the training log from its beginning, published versions, the last copied checkpoint. Out: findings, and what could
-not be compared and why.
-This file must never write a checkpoint or publish: the model it makes is forgotten.
+In: the training log from its beginning, published versions, the copied checkpoint. Out: findings; what could not be
+compared, and why. The model that is made is only compared: nothing is written or published.
 """
 
 from __future__ import annotations
@@ -27,12 +26,15 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 
-Known = tuple[Published, CopyHead | None]
-"""What has digests: the published versions, and the copy of the last checkpoint."""
+class Known(NamedTuple):
+    """The sources of digests: the published versions, and the copied checkpoint, None if there is none."""
+
+    published: Published
+    copy: CopyHead | None
 
 
 class _Expected(NamedTuple):
-    """The digest at a tick, the check that it is for, and the topic that says so."""
+    """The digest that a topic says the model has at a tick, and the check that it belongs to."""
 
     tick: int
     digest: int
@@ -41,14 +43,17 @@ class _Expected(NamedTuple):
 
 
 class DigestsAgain:
-    """Folds, and compares at each version. `tick`: up to which it has folded; `learner`: the model there; `left`: what
-    was not compared; `compared`: how many of the published versions were."""
+    """Folds, and compares at each version.
+
+    tick: the last one folded; learner: the model there; left: digests that are not compared yet; compared: the number
+    of published versions that were.
+    """
 
     def __init__(self, config: Config, known: Known, findings: Findings) -> None:
         self.learner = Learner(config.optimizer(), loss=config.loss())
         self.tick = -1
         self.compared = 0
-        published, copy = known
+        published, copy = known.published, known.copy
         expected = [_Expected(*one, DIGESTS_AGAIN, config.snapshots_topic) for one in published.digests.items()]
         if copy is not None:
             expected.append(_Expected(copy.tick, digest_of(copy), COPIED_CHECKPOINT, config.checkpoints_topic))
@@ -56,7 +61,7 @@ class DigestsAgain:
         self._findings = findings
 
     def compare_before(self, tick: int) -> None:
-        """Compare with every version that lies before the next tick to be folded."""
+        """Compare with every version before `tick`, the next one to be folded."""
         while self.left and self.left[0].tick < tick:
             one = self.left.pop(0)
             self.compared += one.check == DIGESTS_AGAIN
@@ -77,11 +82,11 @@ def check_digests(
     until_tick: int | None,
     progress: Callable[[int], None],
 ) -> DigestsAgain | None:
-    """Fold the log up to `until_tick` and compare; None, with the reason noted, where that says nothing.
+    """Fold the log up to `until_tick` and compare. None, and a note why, if the log says nothing of the versions.
 
     Raises BrokerUnreachable, NotAuthorised.
     """
-    why = _why_not(config, admin, *known)
+    why = _why_not(config, admin, known)
     if why:
         findings.leave_out(DIGESTS_AGAIN, why)
         return None
@@ -117,8 +122,9 @@ def check_digests(
     return fold
 
 
-def _why_not(config: Config, admin: Admin, published: Published, copy: CopyHead | None) -> str:
-    """Why folding the log can say nothing of what is published, "" if it can."""
+def _why_not(config: Config, admin: Admin, known: Known) -> str:
+    """Why folding the log says nothing of what is published, "" if it does."""
+    published, copy = known.published, known.copy
     if not published.digests or published.content is None:
         return "nothing is published" if not published.digests else "the model record is missing"
     content, learner = published.content, Learner(config.optimizer(), loss=config.loss())

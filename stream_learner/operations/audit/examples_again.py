@@ -1,10 +1,10 @@
-"""The examples of one partition made again from its inputs, with each mark's own cut, and compared byte for byte.
+"""Makes the examples of one partition again from its inputs, with each mark's own cut, and compares them byte for byte.
 
-In: accepted ticks in order; the two inputs. Out: findings, and what could not be made again and why.
-This file must never compare what no input decides: attempts, and how a tick is cut into records.
+In: accepted ticks in order; the two inputs. Out: findings; what could not be made again, and why. What no input decides
+is not compared: attempts, and how a tick is cut into records.
 
-It begins at the beginning of the log where the inputs still have theirs, else at the last resume point before the
-range, or the first in it, that the inputs still reach back to.
+It begins at the beginning of the log if the inputs still have theirs; else at the last resume point before the range,
+or the first in it, that the inputs still reach back to.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _BYTES: Final = ("id_hash", "label", "weight", "log_time_ms", "row_start", "keys
 
 @dataclass(frozen=True)
 class AgainPlan:
-    """start: where a log without a resume point was begun in both inputs, None where that is not known any more."""
+    """How to make the examples again. start: the offsets in both inputs at which the log was begun, None if that is not
+    known any more."""
 
     inputs: InputPlan
     topics: InputTopics
@@ -42,7 +43,7 @@ class AgainPlan:
 
 
 class ExamplesAgain:
-    """Makes one partition again. `take` gets every step, those before the range too, then `close`."""
+    """Makes one partition again: call `take` with every step, those before the range too, then `close`."""
 
     def __init__(self, place: AuditedPartition, plan: AgainPlan) -> None:
         self._place = place
@@ -78,7 +79,7 @@ class ExamplesAgain:
             self._compare(step, output)
 
     def _begin_anew(self, step: Step) -> None:
-        """What comes is made from this mark on; of the mark itself there is nothing to make."""
+        """Make what follows from this mark on. The mark itself has no examples."""
         self._note_missed()
         self._drop()
         self._from, self._since = None, []
@@ -87,12 +88,12 @@ class ExamplesAgain:
             self._place.findings.held(EXAMPLES_AGAIN)
 
     def close(self) -> None:
-        """Give the consumers back, and say what was not made again."""
+        """Close the consumers, and report what was not made again."""
         self._note_missed()
         self._drop()
 
     def _remember(self, mark: Mark) -> None:
-        """Keep what is needed to begin: the last resume point that the inputs reach back to, and the marks since."""
+        """Keep what `_begin` needs: the last mark whose resume point the inputs reach back to, and the marks since."""
         if mark.resume is not None and self._is_held(mark, mark.resume):
             self._from, self._since = mark, []
         elif self._from is not None:
@@ -106,7 +107,7 @@ class ExamplesAgain:
         return is_ours and point.dedupe_from >= impressions and mark.first_click >= clicks
 
     def _begin(self, step: Step) -> None:
-        """Make the join's state again as of before a step, where that can be done."""
+        """Make the state of the join before a step again, if that can be done."""
         spec, start = self._plan.topics.spec, self._plan.start
         since = self._since
         if self._from is not None and (step.before is not None and self._leads_to(step.before)):
@@ -123,12 +124,12 @@ class ExamplesAgain:
                 return
 
     def _begins_ours(self, first: Mark) -> bool:
-        """Whether the first mark of a log is of these topics and settings, as far as it says."""
+        """Whether the first mark of a log is of these topics and settings; one without a resume point does not say."""
         point = first.resume
         return first.first_tick == 0 and (point is None or self._plan.topics.is_of_these(first, point))
 
     def _leads_to(self, mark: Mark) -> bool:
-        """Whether the marks kept go up to this one without a gap."""
+        """Whether the marks kept lead to this one without a gap."""
         last = self._from
         for following in self._since:
             if last is None or following.predecessor != last.id:
@@ -137,7 +138,7 @@ class ExamplesAgain:
         return last is not None and last.id == mark.id
 
     def _made(self, mark: Mark, step: Step) -> TickOutput | None:
-        """The ticks of a mark once more; None, with a finding, where the inputs do not give them."""
+        """The ticks of a mark, made again; None, and a finding, if the inputs do not give them."""
         join, inputs = self._join, self._inputs
         assert join is not None and inputs is not None
         cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
@@ -152,7 +153,7 @@ class ExamplesAgain:
         return output
 
     def _read(self, join: JoinState, inputs: Inputs, cut: Cut) -> None:
-        """Read both inputs as far as a cut needs. Raises LogTrimmed where they do not go so far."""
+        """Read both inputs as far as a cut needs. Raises LogTrimmed if they end before it."""
         topics = self._plan.topics
         for topic, wanted in ((topics.impressions, cut.next_impression), (topics.clicks, cut.click_cursor)):
             end = topics.range_of(topic, self._place.partition)[1]
@@ -176,7 +177,7 @@ class ExamplesAgain:
             self._place.fail(EXAMPLES_AGAIN, what, offset, mark.last_tick)
 
     def _resume_point(self, mark: Mark) -> ResumePoint | None:
-        """What the mark would have as its resume point, if it is one."""
+        """The resume point that the join makes now; None if the mark has none."""
         point = mark.resume
         if point is None or self._join is None:
             return None
@@ -193,7 +194,7 @@ class ExamplesAgain:
         self._join = self._inputs = None
 
     def _note_missed(self) -> None:
-        """Say which ticks of the range could not be made again."""
+        """Report which ticks of the range could not be made again."""
         if self._missed:
             first, last = self._missed[0].first_tick, self._missed[-1].last_tick
             why = "no resume point before them of these topics and settings that the inputs still reach back to"
@@ -202,20 +203,20 @@ class ExamplesAgain:
 
 
 def differences(mark: Mark, output: TickOutput, point: ResumePoint | None) -> Iterator[str]:
-    """What of a mark is not what the inputs give."""
+    """How a mark differs from what the inputs give."""
     if output.counts != mark.counts:
         yield f"the mark counts {mark.counts}, the inputs give {output.counts}"
     if output.first_click != mark.first_click:
         yield f"the mark has first_click {mark.first_click}, the inputs give {output.first_click}"
     if point is not None and mark.resume is not None:
-        # Where to read the duplicates from depends on where the joiner had begun.
+        # The offset from which duplicates are read depends on the offset at which the joiner had begun.
         made = replace(point, dedupe_from=mark.resume.dedupe_from, impression_log_time=mark.resume.impression_log_time)
         if made != mark.resume:
             yield "the resume point is not the one that the inputs give"
 
 
 def example_differences(there: ExampleBatch, made: ExampleBatch) -> Iterator[str]:
-    """In what the examples of a tick in the log are not those that the inputs give."""
+    """How the examples of a tick in the log differ from those that the inputs give."""
     if all(_bytes(there, name) == _bytes(made, name) for name in _BYTES):
         return
     found = compare(there, made)
@@ -240,6 +241,6 @@ def _bytes(batch: ExampleBatch, name: str) -> bytes:
 
 
 def _ids(batch: ExampleBatch, rows: np.ndarray) -> str:
-    """The hashes of the first few ids."""
+    """The hashes of the first three ids."""
     shown = ", ".join(f"0x{int(batch.id_hash[row]):016x}" for row in rows[:3])
     return f"id {shown}{', …' if len(rows) > 3 else ''}"

@@ -1,7 +1,6 @@
-"""What an audit has checked, and what it has found.
+"""The result of an audit: checks and findings are counted, the first findings listed.
 
-In: checks that hold, that fail, that cannot be made. Out: all of it counted, the first findings listed, plain values.
-This file must never let what was not checked pass as what holds.
+A check that could not be made must never pass as one that holds.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MEANINGS: Final = {
     EXAMPLES_AGAIN: "the inputs give the same examples, byte for byte",
     DIGESTS_AGAIN: "the log gives the digest of every version",
 }
-"""What each check is about, in the order of the report."""
+"""The meaning of each check, in the order of the report."""
 ONLY_REPLAYED: Final = (EXAMPLES_AGAIN, DIGESTS_AGAIN)
 
 HOLDS, FAILS, NOT_CHECKED, NOT_ASKED = "holds", "fails", "not checked", "not asked"
@@ -47,7 +46,7 @@ HOLDS, FAILS, NOT_CHECKED, NOT_ASKED = "holds", "fails", "not checked", "not ask
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that does not hold, and where: a topic, a partition, an offset, a tick; None for what has none."""
+    """Something that does not hold, and its place; partition, offset and tick are None if it has none."""
 
     check: str
     what: str
@@ -58,7 +57,7 @@ class Finding:
 
 
 class Findings:
-    """Everything that was found: all of it counted, the first `limit` findings kept, and the first of each check."""
+    """All findings, counted. The first `limit` are listed, and the first of each check."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -68,26 +67,26 @@ class Findings:
         self.unchecked: dict[str, list[str]] = {}
 
     def held(self, check: str, count: int = 1) -> None:
-        """So many more things have been looked at, by this check; those that failed are among them."""
+        """Count `count` things that a check has looked at, those that failed included."""
         self.checked[check] += count
 
     def fail(self, finding: Finding) -> None:
-        """Something does not hold."""
+        """Count a finding, and list it if there is room."""
         self.failures[finding.check] += 1
         if len(self.listed) < self._limit or (self._limit and self.failures[finding.check] == 1):
             self.listed.append(finding)
 
     def leave_out(self, check: str, why: str) -> None:
-        """Something that was to be checked could not be, and why."""
+        """Note that something could not be checked, and why."""
         self.unchecked.setdefault(check, []).append(why)
 
     @property
     def total(self) -> int:
-        """How many things do not hold."""
+        """How many findings there are."""
         return self.failures.total()
 
     def status(self, check: str, *, asked: bool = True) -> str:
-        """What came of a check. A failure weighs more than what was not checked."""
+        """The result of a check: FAILS before NOT_CHECKED, which is if anything could not be checked, before HOLDS."""
         if not asked:
             return NOT_ASKED
         if self.failures[check]:

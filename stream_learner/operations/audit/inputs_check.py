@@ -1,12 +1,12 @@
-"""The marks of one partition against the input topics, and against what the group has committed.
+"""The marks of one partition, against the input topics and against what the group has committed.
 
-In: the sums of the range, resume points, what the brokers say of the topics. Out: findings.
-This file must never take a committed offset for more than a hint.
+A committed offset is only a hint: it may lie behind the marks, and must not be ahead of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stream_learner.adapters.kafka import NO_TOPIC_ID, TopicAndPartition, TopicInfo
 from stream_learner.adapters.kafka.ends import CommittedOffset
@@ -20,7 +20,7 @@ from stream_learner.wording import count_of
 
 @dataclass(frozen=True)
 class InputTopics:
-    """The two inputs as they are. ends: taken after the end of the log was; earliest: what they still hold."""
+    """The two inputs as they are. ends: asked for after the end of the log; earliest: the first offsets they hold."""
 
     impressions: TopicInfo
     clicks: TopicInfo
@@ -33,7 +33,7 @@ class InputTopics:
     features: int
 
     def differing_settings(self, mark: Mark, point: ResumePoint) -> list[str]:
-        """The sections whose settings are not those that a resume point was made with."""
+        """The sections whose settings differ from those that a resume point was made with."""
         sections = (
             ("the join", point.join_fingerprint, self.spec.fingerprint),
             ("input.impressions", point.impressions_fingerprint, self.impressions_fingerprint),
@@ -49,20 +49,29 @@ class InputTopics:
         return same and point.rules == RULES and not self.differing_settings(mark, point)
 
     def range_of(self, topic: TopicInfo, partition: int) -> tuple[int, int]:
-        """The first offset held, and the end."""
+        """The first offset that a partition holds, and its end."""
         place = (topic.name, partition)
         return self.earliest[place], self.ends[place]
 
 
+class _Wrong(NamedTuple):
+    """A finding that is reported at the end, unless the log begins anew before it."""
+
+    check: str
+    what: str
+    offset: int
+    tick: int
+
+
 class InputChecks:
-    """Checks one partition: `take` every mark in the range, then `finish`."""
+    """Checks one partition: call `take` with every mark in the range, then `finish`."""
 
     def __init__(self, place: AuditedPartition, inputs: InputTopics) -> None:
         self._place = place
         self._inputs = inputs
         self._resume: Mark | None = None
-        self._wrong: list[tuple[str, str, int, int]] = []
-        """Check, what, offset and tick, of marks since the log began anew: those before need not fit any more."""
+        self._wrong: list[_Wrong] = []
+        """Findings of the marks since the log last began anew. Marks before that need not fit the topics any more."""
 
     def take(self, mark: Mark, offset: int) -> None:
         """Check the next mark."""
@@ -76,7 +85,7 @@ class InputChecks:
             end = self._inputs.range_of(topic, partition)[1]
             if position > end:
                 what = f"{name} {position} is beyond the end of {topic.name}, {end}"
-                self._wrong.append((POSITIONS, what, offset, mark.last_tick))
+                self._wrong.append(_Wrong(POSITIONS, what, offset, mark.last_tick))
         if mark.resume is not None:
             self._resume = mark
             self._check_resume_point(mark, offset)
@@ -96,12 +105,12 @@ class InputChecks:
                 )
         for section in inputs.differing_settings(mark, point):
             wrong.append(f"the log was made with other settings of {section} than those configured")
-        self._wrong += [(RESUME_POINTS, what, offset, mark.last_tick) for what in wrong]
+        self._wrong += [_Wrong(RESUME_POINTS, what, offset, mark.last_tick) for what in wrong]
 
     def finish(self, last: Mark | None, log_end: int, *, reaches_end: bool) -> dict[str, int | None]:
-        """Check what only the last mark of the log can be compared with; the lag of the committed offsets behind it."""
-        for check, what, offset, tick in self._wrong:
-            self._place.fail(check, what, offset, tick)
+        """Check the last mark of the log against the topics. Returns how far the committed offsets lie behind it."""
+        for wrong in self._wrong:
+            self._place.fail(*wrong)
         lag: dict[str, int | None] = {"impressions": None, "clicks": None}
         if last is None or not reaches_end:
             return lag
@@ -125,7 +134,7 @@ class InputChecks:
         return lag
 
     def _check_retained(self, last: Mark) -> None:
-        """Whether the join can go on from the end of the log: nothing that it has not read is gone."""
+        """Check that the join can go on from the end of the log: the topics hold all that it still has to read."""
         partition, resume = self._place.partition, self._resume
         for what, topic, position in (
             ("impressions that no tick has taken", self._inputs.impressions, last.next_impression),

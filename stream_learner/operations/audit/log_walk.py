@@ -1,11 +1,16 @@
-"""One partition of the training log, record by record: what rule R accepts, and everything that it should not meet.
+"""Reads one partition of the training log by rule R, and reports every record that a sound log does not have.
 
-In: the records of a partition up to where it ended at the beginning. Out: its accepted ticks in order, once each.
-This file must never stop at damage: it is noted, and reading goes on behind it.
+In: the records of a partition, up to its end when the audit began. Out: its accepted ticks in order, each once.
+Damage must never end the walk: it is reported, and reading goes on behind it.
 
-A mark that is not accepted, with none accepted that goes as far, is a gap: its predecessor, or a record of its own, is
-missing. Repeats are no gap, nor are marks of an attempt that lost: another has gone, or will go, as far. After a gap
-the ticks behind it are read as those of a log that begins there.
+The hard case is a mark that rule R does not accept. It is harmless if it is a repeat, or of an attempt that lost: then
+an accepted mark goes, or will go, as far in the inputs. It is a gap if none does: then its predecessor, or one of its
+records, is missing. A gap is reported when the end of the range is reached, or when a later mark goes on from the marks
+behind it. The walk then goes back to the gap, and reads what follows as a log that begins there:
+
+    offset   1     2     3     4     5     6
+    mark     A ◀── B    (C)    D ◀── E ◀── F        C is missing, D follows C, and rule R ignores D, E, F
+             accepted           open              ▶ D is reported, and E and F are read as following D
 """
 
 from __future__ import annotations
@@ -29,14 +34,13 @@ RecordsFrom = Callable[[int], RawRecords]
 T = TypeVar("T")
 
 REMEMBERED = 10_000
-"""Marks and damaged records that are kept in mind, the latest."""
+"""How many marks, and how many damaged records, the walk remembers: the latest ones."""
 
 
 class Step(NamedTuple):
     """An accepted tick, and the mark that it follows, None at the beginning of the log.
 
-    in_range: whether it is one of those asked for; those before them are only read. whole: whether its records could
-    be read, so that `tick` has them all.
+    in_range: whether it was asked for; ticks before the range are read, too. whole: whether `tick` has all its records.
     """
 
     tick: AcceptedTick
@@ -46,7 +50,8 @@ class Step(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """The first mark that was ignored beyond the last that counts. reach: the last one; marks: how many there were."""
+    """Ignored marks that go beyond the last accepted one. offset, mark: the first of them; reach: the one that goes
+    furthest in the inputs; marks: their number."""
 
     offset: int
     mark: Mark
@@ -54,11 +59,11 @@ class _Open(NamedTuple):
     marks: int
 
     def further(self, mark: Mark) -> _Open:
-        """With one more."""
+        """These marks and one more."""
         return self._replace(reach=max(self.reach, mark, key=_how_far), marks=self.marks + 1)
 
     def has_read_no_more_than(self, mark: Mark) -> bool:
-        """Whether a mark goes as far in both inputs."""
+        """Whether `mark` has read as far in both inputs as `reach`."""
         reach = self.reach
         return mark.next_impression >= reach.next_impression and mark.click_cursor >= reach.click_cursor
 
@@ -68,10 +73,10 @@ def _how_far(mark: Mark) -> tuple[int, int]:
 
 
 class LogWalk:
-    """Reads one partition. `ticks` may be gone through once; the figures are of the range, as far as it has come."""
+    """Reads one partition. `ticks` may be iterated once; `records`, `gaps` and the like count within the range."""
 
     def __init__(self, place: AuditedPartition, records: RecordsFrom, earliest: int) -> None:
-        """records: the offsets and values from an offset on, up to the end. earliest: the first offset held."""
+        """records: gives offsets and values from an offset on, to the end. earliest: the first offset there is."""
         self._place = place
         self._records = records
         self._earliest = earliest
@@ -90,9 +95,9 @@ class LogWalk:
     def ticks(self) -> Generator[Step, None, None]:
         """Every accepted tick up to the end of the range. Raises BrokerUnreachable, NotAuthorised and others."""
         start = self._earliest
-        self._rule.position = start  # so that damage at the very beginning does not look like a missing one
+        self._rule.position = start  # else damage in the first record would look like a missing record
         if start > 0:
-            # Damaged records are skipped: they are noted when they are read again.
+            # Damaged records are skipped here, and reported when they are read again.
             place = (self._place.topic, self._place.partition)
             begin = beginning_in_sight(marks(place, self._records(start), skip_damaged=True))
             if begin is None:
@@ -110,7 +115,7 @@ class LogWalk:
 
     @property
     def reaches_end(self) -> bool:
-        """Whether everything up to the end of the log was read: the range has no end before it."""
+        """Whether the walk has read up to the end of the log: the range did not end before it."""
         return not self._is_over
 
     def _begin_after(self, mark: Mark) -> None:
@@ -137,7 +142,7 @@ class LogWalk:
             yield self._ranged(step)
 
     def _look_at(self, offset: int, value: bytes) -> LogRecord | None:
-        """Check a record by itself; None where it is not one that rule R may be shown."""
+        """Check a record by itself. None if it is not a record of this partition, so that rule R must not see it."""
         record, wrong = None, None
         try:
             record = open_record(value, Where(offset, self._place.partition))
@@ -155,13 +160,13 @@ class LogWalk:
         return None if isinstance(wrong, ForeignRecord) else record
 
     def _note_damage(self, offset: int, error: RecordError, tick: int | None = None, check: str = CHECKSUMS) -> None:
-        """A record that is not whole, or not ours: noted once."""
+        """Report a damaged or foreign record, once."""
         if offset not in self._damaged and self._is_asked(offset, tick):
             _remember(self._damaged, offset)
             self._place.fail(check, error.what, offset, tick)
 
     def _check_offset(self, offset: int, tick: int | None) -> None:
-        """A hole between offsets: whoever writes here ends no transactions, and nothing is compacted."""
+        """Report a hole between offsets: a topic without transactions and compaction has none."""
         self._checked_to = offset + 1
         if self._is_asked(offset, tick):
             self.records += 1
@@ -171,7 +176,7 @@ class LogWalk:
         self._next_offset = offset + 1
 
     def _is_asked(self, offset: int, tick: int | None) -> bool:
-        """Whether a record is of the range: by its tick, where it has one, else by the mark before it."""
+        """Whether a record is in the range, by its tick; a record without one has the tick after the mark before it."""
         wanted = self._place.range
         at = tick if tick is not None else 0 if self._before is None else self._before.last_tick + 1
         if wanted.until_tick is not None and at > wanted.until_tick:
@@ -181,7 +186,7 @@ class LogWalk:
         return wanted.from_offset is None or offset >= wanted.from_offset
 
     def _take(self, offset: int, record: LogRecord) -> Step | None:
-        """Show a record to rule R."""
+        """Give a record to rule R."""
         rule, header = self._rule, record.header
         ignored = rule.ignored_marks, rule.ignored_records
         try:
@@ -199,14 +204,14 @@ class LogWalk:
         return None
 
     def _go_on_behind(self, offset: int, record: LogRecord, error: RecordError) -> Step | None:
-        """Note what a mark could not be accepted for, and take it as accepted: what follows it can then be read.
+        """Report why a mark cannot be accepted, and treat it as accepted, so that what follows it can be read.
 
-        If the marks that it goes on from are in the log, behind a gap, then reading goes back to them.
+        If the marks that it follows are in the log, behind a gap, the walk goes back to that gap instead.
         """
         try:
             mark = decode_mark(record) if record.header.kind is Kind.MARK else None
         except RecordError:
-            mark = None  # noted by its checksum; the next mark finds the gap
+            mark = None  # reported by its checksum; the next mark finds the gap
         if mark is None:
             self._note_damage(offset, error, record.header.tick)
             return None
@@ -236,10 +241,10 @@ class LogWalk:
         return step._replace(in_range=self._in_range)
 
     def _is_explained(self, offset: int, mark: Mark) -> bool:
-        """Whether there may be such a mark that is ignored: a repeat, or of an attempt that lost.
+        """Whether a sound log may hold this ignored mark: as a repeat, or as one of an attempt that lost.
 
-        Those that go beyond the last one that counts stay open, until one that counts has gone as far. False for the
-        first mark of an attempt after one that did not count: whoever wrote it has read a log in which it did.
+        Marks that go beyond the last accepted one stay open until an accepted one goes as far. False for the first mark
+        of an attempt that follows an ignored mark: its writer has read a log in which that mark was accepted.
         """
         if mark.id in self._known:
             return True
@@ -252,7 +257,7 @@ class LogWalk:
 
     @property
     def _missing(self) -> _Open | None:
-        """The first mark behind a gap, None if what is open is only what a joiner that lost had under way."""
+        """The open marks if they are a gap; None if they can be the outstanding records of a joiner that lost."""
         found, last, until = self._open, self._before, self._place.range.until_tick
         if until is not None and self._rule.last.last_tick >= until:
             return None
@@ -274,7 +279,7 @@ class LogWalk:
 
 
 def _remember(kept: dict[T, bool], one: T, value: bool = True) -> None:
-    """Keep it, and of all that are kept the latest."""
+    """Remember `one`, and forget the oldest entry above REMEMBERED."""
     kept[one] = value
     if len(kept) > REMEMBERED:
         del kept[next(iter(kept))]

@@ -1,8 +1,4 @@
-"""What must hold between the accepted ticks of one partition, by the ticks alone.
-
-In: accepted ticks in order, each with the mark before it. Out: findings, sums.
-This file must never look at anything but marks and examples: what a topic holds now is asked elsewhere.
-"""
+"""Checks of the accepted ticks of one partition that need nothing but the ticks: marks, examples, their sums."""
 
 from __future__ import annotations
 
@@ -22,8 +18,10 @@ from stream_learner.wording import count_of
 
 @dataclass
 class Stretch:
-    """Of marks that follow each other, up to a gap or a mark that begins anew. opening: the mark before the first one,
-    None at the beginning of the log; last: the last one, None before the first."""
+    """The sums of marks that follow each other without a gap, and of which none begins the log anew.
+
+    opening: the mark before the first one, None at the beginning of the log. last: the last one, None before the first.
+    """
 
     opening: Mark | None
     balance: Balance
@@ -33,9 +31,12 @@ class Stretch:
 
 @dataclass
 class Sums:
-    """Of the marks in the range. first: the first one; last: the last one. begins_anew: the ticks with which the log
-    begins anew. balances: one, and one more for each gap. stretches: parts of these that have positions in common.
-    other_rules: whether a resume point is of earlier rules of the join."""
+    """The sums of the marks in the range.
+
+    first, last: the first and the last mark. begins_anew: the ticks with which the log begins anew. balances: one, and
+    one more for each gap. stretches: what lies between gaps and marks that begin anew. other_rules: whether a resume
+    point is of earlier rules of the join.
+    """
 
     first: Mark | None = None
     last: Mark | None = None
@@ -54,7 +55,7 @@ class Sums:
 
 
 class MarkChecks:
-    """Checks one partition. `take` gets every step in the range, in order."""
+    """Checks one partition: call `take` with every step in the range, in order."""
 
     def __init__(self, place: AuditedPartition, spec: JoinSpec) -> None:
         self._place = place
@@ -86,13 +87,13 @@ class MarkChecks:
             self._check_examples(step)
 
     def _begin_anew(self, mark: Mark) -> None:
-        """From here on positions and log time are others, and no click is known."""
+        """Forget log time and waiting clicks: positions mean something else from here on."""
         self.sums.begins_anew.append(mark.last_tick)
         self.sums.stretches.append(_stretch_after(mark))
         self._log_time = -1
 
     def _open(self, step: Step) -> None:
-        """Begin a new sum: at the beginning of the range, and behind a gap."""
+        """Begin a new balance, at the beginning of the range or behind a gap."""
         balance = Balance()
         if step.before is not None:
             balance.open(step.before)
@@ -103,7 +104,7 @@ class MarkChecks:
     def _check_balance(self, step: Step) -> None:
         balance, mark = self.sums.balances[-1], step.tick.mark
         if step.before is None and mark.first_tick > 0:
-            balance.open(mark)  # what waited before it is not known
+            balance.open(mark)  # the impressions and clicks that waited before it are not known
             self.sums.stretches[-1] = _stretch_after(mark)
             self._place.leave_out(BALANCE, f"ticks {mark.first_tick} to {mark.last_tick}: the mark before is missing")
             return
@@ -134,7 +135,7 @@ class MarkChecks:
             self._check_times(offset, record, mark)
 
     def _check_times(self, offset: int, record: ExampleRecord, mark: Mark) -> None:
-        """Examples come in the order of log time, none before its window has closed."""
+        """Check that examples are in the order of log time, and none is in a tick before its window closes."""
         first, last = int(record.log_time_ms[0]), int(record.log_time_ms[-1])
         if first < self._log_time:
             what = f"log time goes back, from {self._log_time} to {first}"
@@ -160,7 +161,7 @@ def _stretch_after(opening: Mark | None) -> Stretch:
 
 
 def wrong_in(record: ExampleRecord) -> list[str]:
-    """What no writer of ours would write, though the record can be read: keys that repeat, labels out of range."""
+    """The faults of a record that can be read, but that no joiner writes: keys that repeat, labels out of range."""
     found = []
     if len(np.unique(record.keys)) != len(record.keys):
         found.append("a key is twice among the keys of the record")
@@ -176,7 +177,7 @@ def wrong_in(record: ExampleRecord) -> list[str]:
 
 
 def wrong_positions(mark: Mark, before: Mark | None) -> list[str]:
-    """What cannot be of the positions of a mark, given the mark before it.
+    """The faults of the positions of a mark, given the mark before it.
 
     >>> from dataclasses import replace
     >>> first = Mark(0, 1, 0, 4, 10, 3, 5, 1, 0, -1)

@@ -1,4 +1,4 @@
-"""Positive examples against the clicks that matched, where a log can tell.
+"""Positive examples against the clicks that matched, as far as a log can tell.
 
 Where ids are remembered, each positive example has exactly one click that counts as matched. Clicks are counted when
 they expire, examples when they close, so a click and its example may lie on different sides of either end of the
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Bounds(NamedTuple):
-    """The fewest and the most positive examples that there may be; None where the log cannot tell."""
+    """The fewest and the most positive examples that there may be; None if the log cannot tell."""
 
     fewest: int | None
     most: int | None
@@ -75,7 +75,7 @@ def _check(config: Config, partition: int, stretch: Stretch, findings: Findings)
 
 
 def _matched_waiting(mark: Mark | None) -> tuple[int, int]:
-    """Of the clicks that wait after a mark, the fewest and the most that have matched already."""
+    """The fewest and the most clicks that wait after a mark and have matched already."""
     if mark is None:
         return 0, 0
     if mark.resume is None:

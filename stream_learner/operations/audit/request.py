@@ -1,8 +1,4 @@
-"""What is to be audited: which partitions, from where, up to where; and what every check of one partition needs.
-
-In: settings, topics; ticks, offsets or times as they were asked for. Out: for each partition, which of its marks are
-in the range; findings that name the place. This file must never ask a broker, nor hold what a check has found out.
-"""
+"""The partitions and the range of marks that were asked for, and the object that all checks of a partition share."""
 
 from __future__ import annotations
 
@@ -19,10 +15,10 @@ from stream_learner.roles.common.log_reader import records
 
 @dataclass(frozen=True)
 class Range:
-    """Marks of a partition: those of ticks of [from_tick, until_tick] that lie in [from_offset, until_offset).
+    """The marks of a partition with a tick in [from_tick, until_tick] and an offset in [from_offset, until_offset).
 
-    None for no bound. Offsets are those of the training log. Where a run of empty ticks shares a mark, the mark is of
-    the last one, as its examples are.
+    None for no bound. Offsets are those of the training log. The tick of a mark that a run of empty ticks
+    shares is the last of them.
     """
 
     from_tick: int | None = None
@@ -31,26 +27,22 @@ class Range:
     until_offset: int | None = None
 
     def has_begun(self, offset: int, mark: Mark) -> bool:
-        """Whether an accepted mark is at or after the beginning."""
+        """Whether an accepted mark is at or after the beginning of the range."""
         if self.from_tick is not None and mark.last_tick < self.from_tick:
             return False
         return self.from_offset is None or offset >= self.from_offset
 
     def is_over(self, offset: int, mark: Mark) -> bool:
-        """Whether an accepted mark lies behind the end."""
+        """Whether an accepted mark is behind the end of the range."""
         if self.until_tick is not None and mark.last_tick > self.until_tick:
             return True
         return self.until_offset is not None and offset >= self.until_offset
 
-    @property
-    def has_end(self) -> bool:
-        """Whether it may end before the log does."""
-        return self.until_tick is not None or self.until_offset is not None
-
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """partitions: which, all if empty. replay: make examples and digests again. limit: most findings to list."""
+    """partitions: those to check, all if empty. replay: whether to make examples and digests again. limit: how many
+    findings to list at most."""
 
     range: Range = Range()
     partitions: tuple[int, ...] = ()
@@ -58,7 +50,7 @@ class AuditRequest:
     limit: int = 100
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a range that ends before it begins, or offsets of several partitions."""
+        """Raise ConfigError for a range that ends before it begins, and for offsets with more than one partition."""
         wanted = self.range
         pairs = ((wanted.from_tick, wanted.until_tick, 0), (wanted.from_offset, wanted.until_offset, 1))
         for begin, end, least in pairs:
@@ -73,7 +65,7 @@ class AuditRequest:
 
 @dataclass(frozen=True)
 class AuditedPartition:
-    """A partition of the training log `topic`. progress: is told of every further record."""
+    """A partition of the training log, for its checks. progress: is called with the number of records read."""
 
     settings: KafkaSettings
     topic: str
@@ -83,16 +75,16 @@ class AuditedPartition:
     progress: Callable[[int], None]
 
     def fail(self, check: str, what: str, offset: int | None = None, tick: int | None = None) -> None:
-        """Something does not hold here."""
+        """Report a finding in this partition."""
         self.findings.fail(Finding(check, what, self.topic, self.partition, offset, tick))
 
     def leave_out(self, check: str, why: str) -> None:
-        """Something could not be checked here."""
+        """Note that something could not be checked in this partition, and why."""
         self.findings.leave_out(check, f"partition {self.partition}: {why}")
 
     @contextmanager
     def records(self, end: int) -> Iterator[Callable[[int], Iterator[tuple[int, bytes | None]]]]:
-        """A function that gives offsets and values from an offset on, to before `end`; good within the block."""
+        """Yield a function that reads offsets and values from an offset to before `end`; usable within the block."""
         with PartitionReader(
             self.settings, self.topic, self.partition, 0, isolation=READ_UNCOMMITTED, name=f"audit-{self.partition}"
         ) as reader:

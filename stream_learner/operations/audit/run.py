@@ -3,8 +3,8 @@
 In: a configuration, what to audit. Out: everything that was checked and found, as plain values.
 This file must never write anything, commit an offset, or become a member of a group.
 
-1. Ask what was copied last and what the group has committed, then where the log ends, then where the inputs end: so a
-   sound model passes while its roles go on.
+1. Ask what was copied last and what the group has committed, then where the log ends, then where the inputs end. In
+   this order a sound model passes while its roles run on.
 2. Read each partition of the training log once, and check every tick; with `replay`, make it again from the inputs.
 3. Read the dead letters, and compare them with what the marks count.
 4. Read the snapshots.
@@ -25,7 +25,7 @@ from stream_learner.core.snapshots.checkpoint_copy import CopyHead
 from stream_learner.errors import AuditFailed, AuditIncomplete, NotFound, StreamLearnerError
 from stream_learner.operations.audit.copy_check import CopyCheck, CopyPosition, digest_of, positions_of
 from stream_learner.operations.audit.dead_letters import check_dead_letters, expected_letters
-from stream_learner.operations.audit.digests_again import DigestsAgain, check_digests
+from stream_learner.operations.audit.digests_again import DigestsAgain, Known, check_digests
 from stream_learner.operations.audit.examples_again import AgainPlan, ExamplesAgain
 from stream_learner.operations.audit.findings import (
     FAILS,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AuditStatus:
-    """What is being read, how many records of how many (None where that is not known), and what was found so far."""
+    """The topic that is read, the records read and to read (None if that is not known), and the number of findings."""
 
     what: str
     done: int
@@ -61,7 +61,7 @@ Show = Callable[[AuditStatus], None]
 
 
 class _Progress:
-    """Counts records of one phase after the other, and shows every thousandth."""
+    """Counts the records of one phase after the other, and shows the status at every thousandth."""
 
     EVERY = 1000
 
@@ -71,7 +71,7 @@ class _Progress:
         self._what, self._done, self._of = "", 0, None
 
     def begin(self, what: str, of: int | None) -> None:
-        """What is read from now on."""
+        """Begin to count the records of the next phase."""
         self._what, self._done, self._of = what, 0, of  # type: ignore[assignment]
         self._tell()
 
@@ -86,9 +86,9 @@ class _Progress:
 
 
 def audit(config: Config, request: AuditRequest, show: Show = lambda status: None) -> dict[str, Any]:
-    """Audit a model; the report as `--json` prints it.
+    """Audit a model, and return the report as `--json` prints it.
 
-    Raises TopicMissing, NotFound for a partition that there is not, BrokerUnreachable, NotAuthorised.
+    Raises TopicMissing, NotFound for a partition that does not exist, BrokerUnreachable, NotAuthorised.
     """
     return _Audit(config, request, show).run()
 
@@ -150,7 +150,7 @@ class _Audit:
             self._progress.begin(f"folding {log.name}", sum(ends.values()) - sum(earliest.values()))
             until = self._request.range.until_tick
             fold = check_digests(
-                config, self._settings, self._admin, (published, copy), findings, until, self._progress
+                config, self._settings, self._admin, Known(published, copy), findings, until, self._progress
             )
         check_positives(config, self._sums, findings, replay=self._request.replay)
         return self._report(published, copy, fold)
@@ -192,7 +192,7 @@ class _Audit:
         positions = {} if self._copy is None else positions_of(self._copy)
         if self._copy is None or not positions:
             return None
-        # One that the log was given after the copy was made is not in it: nothing of it may be missing.
+        # A partition that was added after the copy was made has no position: the learner begins at its beginning.
         position = positions.get(place.partition, LOG_BEGINNING)
         return CopyPosition(place, self._config.checkpoints_topic, self._copy.tick, position)
 
@@ -213,7 +213,7 @@ class _Audit:
         return ExamplesAgain(place, AgainPlan(plan, topics, self._start(topics, place.partition)))
 
     def _start(self, topics: InputTopics, partition: int) -> tuple[int, int] | None:
-        """Where the log was begun, where nothing is trimmed and the configuration does not say `latest`."""
+        """The offsets at which the log was begun; None if inputs are trimmed or `join.start` is `latest`."""
         both = (topics.impressions, topics.clicks)
         where = self._config.join.start
         if where == "latest" or any(topics.range_of(topic, partition)[0] > 0 for topic in both):
@@ -226,7 +226,7 @@ class _Audit:
         return impressions, clicks
 
     def _note_coverage(self, place: AuditedPartition, sums: Sums, *, reaches_end: bool) -> None:
-        """What was asked for and is not in the log."""
+        """Report what was asked for and is not in the log."""
         wanted = self._request.range
         if sums.first is None or sums.last is None:
             if wanted != type(wanted)():
@@ -264,7 +264,7 @@ class _Audit:
 
 
 def _row(partition: int, sums: Sums, walk: LogWalk, lag: dict[str, int | None]) -> dict[str, Any]:
-    """What was read of a partition."""
+    """The row of a partition in the report."""
     return {
         "partition": partition,
         "from_tick": None if sums.first is None else sums.first.first_tick,
@@ -286,7 +286,7 @@ def _row(partition: int, sums: Sums, walk: LogWalk, lag: dict[str, int | None]) 
 
 
 def _total(sums: dict[int, Sums]) -> dict[str, dict[str, int]]:
-    """The balance of all partitions, with the names of `Balance.to_dict`."""
+    """The balances of all partitions added up, in the form of `Balance.to_dict`."""
     total: dict[str, dict[str, int]] = {}
     for balance in (balance for of in sums.values() for balance in of.balances):
         for side, counts in balance.to_dict().items():
@@ -297,7 +297,7 @@ def _total(sums: dict[int, Sums]) -> dict[str, dict[str, int]]:
 
 
 def verdict(found: dict[str, Any]) -> StreamLearnerError | None:
-    """The error to end with: AuditFailed before AuditIncomplete; None where everything asked for holds."""
+    """The error to end with: AuditFailed before AuditIncomplete; None if everything asked for holds."""
     by_status: dict[str, list[str]] = {}
     for name, check in found["checks"].items():
         by_status.setdefault(check["status"], []).append(name.replace("_", " "))

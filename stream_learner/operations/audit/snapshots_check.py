@@ -1,7 +1,6 @@
-"""The snapshot topic: every record whole, every shard whole, all of one version and digest.
+"""Checks of the snapshot topic: every record whole, every shard whole, all shards of one version and digest.
 
-In: every partition of the snapshot topic. Out: findings, and the digest of each version that the topic still has.
-This file must never keep rows: which pages and deltas are there is all that counts.
+Rows are not kept: only which pages and deltas there are counts.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 LOOKS = 20
-"""How often to read on for a version that only some shards had when their ends were asked for."""
+"""How often to read on if some shards had a newer version than others when their ends were asked for."""
 
 
 @dataclass
 class Published:
-    """digests: by version, of those whose version records are still there. last: the version that all shards have, -1
-    without one; content: what its model record says."""
+    """The versions in the topic. digests: by version, of the version records that are still there. last: the last
+    version that all shards have, -1 for none; content: that of the model record."""
 
     digests: dict[int, int] = field(default_factory=dict)
     last: int = -1
@@ -83,7 +82,7 @@ class _Shard:
         self.last = record
 
     def finish(self) -> None:
-        """Whether the shard can be loaded, as a scorer does."""
+        """Check that the shard can be loaded, as a scorer does."""
         self.follower.reach_end()
         if self.last is not None and self.follower.current is None:
             self.fail(f"not whole at its last version: {self.follower.trouble}", tick=self.last.stamp.version)
@@ -95,8 +94,10 @@ class _Shard:
         self._reader.close()
 
 
-def check_snapshots(config: Config, settings: KafkaSettings, admin: Admin, findings: Findings, show: Any) -> Published:
-    """Read the snapshot topic and check it. show: is told how much there is, then of every record.
+def check_snapshots(
+    config: Config, settings: KafkaSettings, admin: Admin, findings: Findings, progress: Callable[[int], None]
+) -> Published:
+    """Read the snapshot topic and check it. progress: is called with the number of records read.
 
     Raises BrokerUnreachable, NotAuthorised.
     """
@@ -112,7 +113,7 @@ def check_snapshots(config: Config, settings: KafkaSettings, admin: Admin, findi
         for _ in range(LOOKS):
             ends = admin.offsets.last_stable_offsets(places)
             for one in shards:
-                one.read(ends[topic, one.shard], show)
+                one.read(ends[topic, one.shard], progress)
             if len({one.last and one.last.stamp.version for one in shards}) == 1:
                 break
         return _compared(config, shards)
@@ -122,7 +123,7 @@ def check_snapshots(config: Config, settings: KafkaSettings, admin: Admin, findi
 
 
 def _compared(config: Config, shards: list[_Shard]) -> Published:
-    """What only all shards together can say."""
+    """Check what only all shards together can tell."""
     for one in shards:
         one.finish()
     lasts = {one.shard: one.last.stamp.version if one.last else -1 for one in shards}
@@ -144,7 +145,7 @@ def _compared(config: Config, shards: list[_Shard]) -> Published:
 
 
 def _check_model(config: Config, shard: _Shard, model: ModelRecord) -> None:
-    """What the model record says of itself, and of what it was made from."""
+    """Check the model record against its version and the configuration."""
     content, version = model.content, model.stamp.version
     digest = shard.versions.get(version)
     if digest is not None and content["digest"] != f"{digest:016x}":

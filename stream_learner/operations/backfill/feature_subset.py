@@ -1,9 +1,10 @@
-"""Which keys of a training log a smaller feature specification would not have made.
+"""Finds the keys of a training log that a smaller feature specification would not have made.
 
-In: the impressions that the log was made from, the specification that it was made with, and a smaller one. Out: the
-keys to leave out of its examples, so that they are those of a join with the smaller specification.
-This file must never let a specification pass as smaller that makes another feature, or another value, of any
-impression; nor answer from only a part of the impressions.
+In: the impressions that the log was made from, the specification of the log, and a smaller one. Out: the keys to leave
+out of its examples, so that they become those of a join with the smaller specification.
+
+Hashes cannot be reversed, so the impressions are decoded with both specifications and the keys compared. It must read
+all impressions that the log stands for, and refuse a specification that makes another feature or value of any of them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Report = Callable[[int, int], None]
 
 
 class ImpressionRange(NamedTuple):
-    """Offsets `start` to before `end` of a partition; the log stands for `records` of the records there."""
+    """Offsets [start, end) of a partition; the log was made from `records` of the records there."""
 
     start: int
     end: int
@@ -46,10 +47,10 @@ class ImpressionRange(NamedTuple):
 
 
 def subset_for(config: Config, source: Config, until_tick: int, report: Report | None = None) -> FeatureSubset | None:
-    """What to leave out of the training log of `source`, up to a tick, for the features of `config`; None for nothing.
+    """The keys to leave out of the log of `source`, up to a tick, for the features of `config`; None for none.
 
-    The features of the log are those that the source has published. Raises ConfigError where those of `config` are
-    not a subset, NotFound where the source has published nothing or its log has not come to the tick, LogTrimmed where
+    The features of the log are those that the source has published. Raises ConfigError if those of `config` are
+    not a subset, NotFound if the source has published nothing or its log has not come to the tick, LogTrimmed if
     impressions that the log was made from are gone.
     """
     settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.backfill")
@@ -79,9 +80,9 @@ def subset_for(config: Config, source: Config, until_tick: int, report: Report |
 def impressions_of_log(
     settings: KafkaSettings, admin: Admin, log_topic: str, impressions_topic: str, until_tick: int
 ) -> dict[int, ImpressionRange]:
-    """Where the impressions lie that the ticks of a training log up to `until_tick` were made from.
+    """By partition, the impressions that the ticks of a training log up to `until_tick` were made from.
 
-    Reads the log once. Raises NotFound where it has not come so far, LogTrimmed, DamagedLog, NewerFormat.
+    Reads the log once. Raises NotFound if it has not come so far, LogTrimmed, DamagedLog, NewerFormat.
     """
     partitions = admin.require([log_topic, impressions_topic])[log_topic].partitions
     queries = admin.offsets
@@ -97,7 +98,7 @@ def impressions_of_log(
 def _stood_for(
     settings: KafkaSettings, queries: OffsetQueries, topic: str, partition: int, until_tick: int
 ) -> tuple[int, int]:
-    """The impression that follows those of the ticks up to `until_tick`, and how many records these were."""
+    """The offset behind the impressions of the ticks up to `until_tick`, and their number."""
     end = records = 0
     passed = -1
     for tick in accepted_ticks(settings, queries, topic, partition):
@@ -125,9 +126,9 @@ def scan_dropped_keys(
 ) -> NDArray[np.uint64]:
     """The keys, u64[k] rising, that `old` makes of the impressions of these ranges and `new` does not.
 
-    Memory: the keys, and batches. Raises ConfigError where `new` makes a feature that `old` does not, or with another
-    value, or cannot use an impression that `old` can; LogTrimmed where a range holds fewer records than the log stands
-    for. Impressions that only `new` can use are not in the log: they are counted and logged.
+    Memory: the keys, and batches. Raises ConfigError if `new` makes a feature that `old` does not make, or makes with
+    another value, or cannot use an impression that `old` can; LogTrimmed if a range holds fewer records than the log
+    was made from. Impressions that only `new` can use are not in the log: they are counted and logged.
     """
     scan = _Scan(topic, events, old, new)
     total = sum(span.end - span.start for span in ranges.values())
@@ -217,7 +218,7 @@ class _Scan:
 
 
 class _Rows:
-    """The rows of a batch by both specifications, as far as the old one can use them.
+    """The rows that both specifications make of a batch, of impressions that the old one can use.
 
     dropped: the keys that only the old one makes.
     """
@@ -232,7 +233,7 @@ class _Rows:
         self.dropped = np.setdiff1d(old.keys, self._keys)
 
     def first_wrong(self, dropped_before: NDArray[np.uint64]) -> int | None:
-        """The first row of which the new specification makes more than a part of what the old one makes."""
+        """The first row that is not a subset: the new specification makes something that the old one does not."""
         old = self._old
         kept = ~_among(self.dropped, old.keys)
         rows = np.repeat(np.arange(len(old)), np.diff(old.row_start))[kept]
@@ -244,8 +245,8 @@ class _Rows:
         return int(min(wrong)) if wrong else None
 
     def strange_keys(self, row: int, dropped_before: NDArray[np.uint64]) -> list[int] | None:
-        """The keys of a row that the new specification makes and the old one does not, or with another value, or that
-        were to be left out elsewhere; None where it makes no row."""
+        """The keys of a row that the new specification makes and the old one does not, or makes with another value, or
+        that are left out of other rows; None if it cannot use the impression."""
         if row in self._unusable:
             return None
         old, new = (
@@ -258,7 +259,7 @@ class _Rows:
 
 
 def _among(rising: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Whether each key is one of `rising`."""
+    """Whether each key is among the keys of `rising`, which are sorted."""
     if len(rising) == 0:
         return np.zeros(len(keys), np.bool_)
     places = np.minimum(np.searchsorted(rising, keys), len(rising) - 1)

@@ -1,11 +1,8 @@
-"""The joiners of a backfill: one in this process, the others as processes of their own.
+"""Further joiners of a backfill, each in a process of its own; the first one runs in the process of the backfill.
 
-In: a configuration, the last tick. Out: joiners that end with this process, and how far each partition has come.
-This file must never let a joiner run on without whoever began the backfill.
-
-A further joiner is this module as a child (`roles/common/child.py`). It ends as soon as its parent is gone: rule R
-makes an end at any moment harmless. A joiner that was killed is started again; one that ended with an error is not: its
-partitions go to the others, and the last one is here and meets the same error.
+A further joiner is this module as a child (`roles/common/child.py`). It ends as soon as its parent is gone; rule R
+makes an end at any moment harmless. One that was killed is started again. One that ended with an error is not: its
+partitions go to the others, and the joiner in this process meets the same error.
 """
 
 from __future__ import annotations
@@ -32,19 +29,19 @@ STOP_S = 20.0
 
 
 def member(config: Config, number: int) -> Config:
-    """The configuration of a joiner with a name of its own in the group: one that was killed comes back to its
+    """The configuration of a joiner with a name of its own in the group, so that one that was killed gets back its
     partitions at once."""
     return config.with_values({("join", "instance_id"): f"{config.model}.joiner-{number}"})
 
 
 def _quiet(config: Config) -> Config:
-    """Without a port of its own; on a terminal, whose page it knows nothing of, without all but warnings."""
+    """The configuration without a port; on a terminal, which shows a page, with warnings only."""
     config = config.with_values({("telemetry", "http_port"): 0})
     return config.with_values({("telemetry", "log_level"): "warning"}) if sys.stderr.isatty() else config
 
 
 class FurtherJoiner:
-    """One joiner in a process of its own. Used by one thread."""
+    """A joiner in a process of its own. Used by one thread."""
 
     def __init__(self, config: Config, number: int, until_tick: int | None) -> None:
         self._config = _quiet(member(config, number))
@@ -56,7 +53,7 @@ class FurtherJoiner:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that was started last."""
+        """The id of the process that was started last."""
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
@@ -65,7 +62,7 @@ class FurtherJoiner:
         self._ended_s = None
 
     def turn(self) -> None:
-        """Take what it reported; start it again when it was killed."""
+        """Read its reports; start it again if it was killed."""
         assert self._child is not None
         code = self._child.exit_code
         if code is None:
@@ -92,7 +89,7 @@ class FurtherJoiner:
 
 
 def join() -> None:
-    """What a further process does: a joiner, until it is told to stop or whoever started it is gone."""
+    """Run a joiner in this process, until it is told to stop or its parent is gone."""
     parent = Parent.meet()
     parent.when_gone(lambda: None)
     config = Config.model_validate(parent.message["config"])

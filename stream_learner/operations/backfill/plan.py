@@ -1,8 +1,6 @@
-"""What a backfill is to do: which models, from which log, from where and up to which tick.
+"""The plan of a backfill: the models, the log, the beginning and the last tick.
 
-In: the configuration of the live model, a name, a span of time, variants. Out: a `BackfillPlan` whose models share
-nothing with the live one but its inputs. This file must never ask a broker, or let two models meet in a topic, a group
-or a state directory.
+No two models may meet in a topic, a group or a state directory; the plan is refused if they would.
 """
 
 from __future__ import annotations
@@ -16,12 +14,12 @@ from stream_learner.errors import ConfigError
 
 EARLIEST = "earliest"
 OWN_SECTIONS = frozenset({"model", "learner", "snapshots", "features"})
-"""What may differ between models that are learned from one training log; features only from a log that is there."""
+"""Sections that may differ between models of one training log; `features` only if the log exists already."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """The impressions meant: those of [start, until_ms), as far as the topics hold them.
+    """The impressions of [start, until_ms), as far as the topics hold them.
 
     start: "earliest", or ms since the epoch. until_ms: None for no end.
     """
@@ -32,8 +30,9 @@ class Span:
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """models: the one asked for, then its variants, all of one training log. source: whose log is folded, None where
-    the backfill joins. joiners: how many processes join. until_tick: the last tick, None for no end.
+    """The task of a backfill. models: the one asked for, then its variants, all of one training log. source: the model
+    whose log is folded, None if the backfill joins. joiners: how many processes join. until_tick: the last tick, None
+    for no end.
     """
 
     models: tuple[Config, ...]
@@ -56,8 +55,8 @@ class BackfillPlan:
 def last_tick(until_ms: int, window_ms: int, tick_ms: int) -> int:
     """The tick in which the window of the last millisecond before `until_ms` closes: the last tick of a backfill.
 
-    So every impression whose log time is before `until_ms` is in, its whole window waited for. None at or after it is,
-    where `until_ms + window_ms` is a multiple of `tick_ms`; else those that close within the same tick are, too.
+    Every impression with a log time before `until_ms` is learned, with its whole window. So are later ones that close
+    within the same tick; there are none if `until_ms + window_ms` is a multiple of `tick_ms`.
 
     >>> last_tick(60_000, window_ms=10_000, tick_ms=1_000), last_tick(60_001, window_ms=10_000, tick_ms=1_000)
     (69, 70)
@@ -77,7 +76,7 @@ def make_plan(
 ) -> BackfillPlan:
     """The plan. variants: by name, the configuration of the live model with the variant's own settings.
 
-    Raises ConfigError where the models would get in each other's way, or cannot share a training log.
+    Raises ConfigError if two models would meet in a topic, group or directory, or cannot share a training log.
     """
     main = live.renamed(name).with_values({("join", "start"): format_start(span.start)})
     if max_rate is not None:
@@ -106,7 +105,7 @@ def _on_log(config: Config, of: Config) -> Config:
 
 
 def _refuse_meeting(config: Config, other: Config, *, makes_log: bool) -> None:
-    """Refuse a model that would write where another one does."""
+    """Raise ConfigError if a model would write where another one does."""
     if config.model == other.model:
         raise ConfigError(
             f"{config.model} is another model's name already",
@@ -125,7 +124,7 @@ def _refuse_meeting(config: Config, other: Config, *, makes_log: bool) -> None:
 
 
 def _refuse_other_sections(live: Config, config: Config, variant: str, *, with_features: bool) -> None:
-    """A variant may differ in what is learned, not in what is joined."""
+    """Raise ConfigError if a variant differs in how events are joined: it may differ in how it learns."""
     allowed = OWN_SECTIONS if with_features else OWN_SECTIONS - {"features"}
     wrong = [name for name in Config.model_fields if getattr(live, name) != getattr(config, name)]
     wrong = [name for name in wrong if name not in allowed]
@@ -138,7 +137,7 @@ def _refuse_other_sections(live: Config, config: Config, variant: str, *, with_f
 
 
 def describe(plan: BackfillPlan) -> str:
-    """A sentence on what is about to be done."""
+    """One sentence that says what the plan does."""
     names = " and ".join(config.model for config in plan.models)
     end = "and stays live" if plan.span.until_ms is None else f"until {format_start(plan.span.until_ms)}"
     if plan.source is not None:

@@ -1,7 +1,6 @@
 """How far a backfill has come, how fast it goes, and what it waits for.
 
-In: the partitions' views, the tick folded last, times by the wall and the monotonic clock. Out: moments.
-This file must never ask a clock, a topic or a role.
+Pure: the caller gives what it knows of the partitions and the model, and both clocks.
 """
 
 from __future__ import annotations
@@ -10,18 +9,19 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import NamedTuple
 
 from stream_learner.roles.joiner.report import PartitionView
 
 RATE_OVER_S = 10.0
 QUIET_S = 2.0
-"""Without a further tick for so long, the backfill waits for something, and says for what."""
+"""After this long without a further tick, the status says what the backfill waits for."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """start_ms: the time of the first impression, None where it is not known. until_ms, until_tick: the end, None
-    without one. All in event time. joins: whether it makes the training log that it folds.
+    """The span to learn. start_ms: the time of the first impression, None if it is not known. until_ms, until_tick:
+    the end, None for none. All in event time. joins: whether it makes the training log that it folds.
     """
 
     start_ms: int | None
@@ -34,9 +34,12 @@ class Goal:
 
 @dataclass(frozen=True)
 class BackfillStatus:
-    """seconds: since this run began. passed_ms: impressions before this event time are learned, None before the first
-    example. share: of the event time there is to do, up to now where there is no end. left_s: at the pace of the last
-    seconds. lag_s: from `passed_ms` to the wall clock, the window left out. waits: what for, "" while it goes on.
+    """How far a backfill has come.
+
+    seconds: since this run began. passed_ms: impressions before this event time are learned, None before the first
+    example. share: of the event time that there is to learn, up to now if there is no end. left_s: seconds left, at the
+    pace of the last seconds. lag_s: seconds from `passed_ms` to the wall clock, less the window. waits: what it
+    waits for, "" while it goes on.
     """
 
     seconds: float
@@ -51,8 +54,25 @@ class BackfillStatus:
     waits: str = ""
 
 
+class _Measured(NamedTuple):
+    """The work done by a time of the monotonic clock."""
+
+    now_s: float
+    impressions: int
+    examples: int
+    passed_ms: int
+
+
+class _Rates(NamedTuple):
+    """Impressions, examples and ms of event time that pass in a second."""
+
+    impressions_per_s: float
+    examples_per_s: float
+    passed_ms_per_s: float
+
+
 class BackfillProgress:
-    """Makes moments, one after the other."""
+    """Makes the status, again and again."""
 
     def __init__(self, goal: Goal, began_s: float) -> None:
         self._goal = goal
@@ -62,7 +82,7 @@ class BackfillProgress:
         self._start_ms = goal.start_ms
         self._impressions = 0
         self._seen: dict[int, int] = {}
-        self._past: deque[tuple[float, int, int, int]] = deque()
+        self._past: deque[_Measured] = deque()
 
     def status(
         self,
@@ -73,8 +93,8 @@ class BackfillProgress:
         wall_ms: int,
         paused: Sequence[str] = (),
     ) -> BackfillStatus:
-        """tick: folded last, -1 before the first; examples: learned by the model so far. paused: the models that have
-        come to the end, and whose publication is paused."""
+        """tick: the last one folded, -1 before the first; examples: learned by the model so far. paused: models that
+        have come to the end and whose publication is paused."""
         self._count(views)
         if tick > self._tick or self._ticked_s is None:
             self._tick, self._ticked_s = tick, now_s
@@ -84,7 +104,8 @@ class BackfillProgress:
         rates = self._rates(now_s, examples, passed_ms)
         goal_ms = wall_ms if self._goal.until_ms is None else self._goal.until_ms
         share = self._share(passed_ms, goal_ms)
-        left_s = (goal_ms - passed_ms) / rates[2] if passed_ms is not None and rates[2] > 0 else None
+        pace = rates.passed_ms_per_s
+        left_s = (goal_ms - passed_ms) / pace if passed_ms is not None and pace > 0 else None
         lag_s = None if passed_ms is None else max(wall_ms - self._goal.window_ms - passed_ms, 0) / 1000
         quiet = now_s - self._ticked_s > QUIET_S and not self._at_end
         waits = _waits_for_resume(paused) if paused else self._waits_for(views) if quiet else ""
@@ -95,9 +116,9 @@ class BackfillProgress:
             left_s=None if left_s is None else max(left_s, 0.0),
             lag_s=lag_s,
             impressions=self._impressions,
-            impressions_per_s=rates[0],
+            impressions_per_s=rates.impressions_per_s,
             examples=examples,
-            examples_per_s=rates[1],
+            examples_per_s=rates.examples_per_s,
             waits=waits,
         )
 
@@ -106,27 +127,31 @@ class BackfillProgress:
         return self._goal.until_tick is not None and self._tick >= self._goal.until_tick
 
     def _shown_before(self, tick: int) -> int:
-        """Impressions with a time before this one have their example in a tick up to `tick`, ms."""
+        """The time, ms, before which all impressions have their example in a tick up to `tick`."""
         return (tick + 1) * self._goal.tick_ms - self._goal.window_ms
 
     def _count(self, views: Sequence[PartitionView]) -> None:
-        """Add what was read since the last moment; a partition that was begun again counts from 0."""
+        """Add what was read since the last status; a partition that was begun again counts from 0."""
         for view in views:
             before = self._seen.get(view.partition, 0)
             self._impressions += view.impressions - (before if view.impressions >= before else 0)
             self._seen[view.partition] = view.impressions
 
-    def _rates(self, now_s: float, examples: int, passed_ms: int | None) -> tuple[float, float, float]:
-        """Impressions, examples and ms of event time a second, over the last seconds."""
+    def _rates(self, now_s: float, examples: int, passed_ms: int | None) -> _Rates:
+        """The rates over the last `RATE_OVER_S`, all 0 before there are two measurements."""
         if passed_ms is not None:
-            self._past.append((now_s, self._impressions, examples, passed_ms))
-        while len(self._past) > 2 and now_s - self._past[1][0] >= RATE_OVER_S:
+            self._past.append(_Measured(now_s, self._impressions, examples, passed_ms))
+        while len(self._past) > 2 and now_s - self._past[1].now_s >= RATE_OVER_S:
             self._past.popleft()
         if len(self._past) < 2:
-            return 0.0, 0.0, 0.0
+            return _Rates(0.0, 0.0, 0.0)
         first, last = self._past[0], self._past[-1]
-        seconds = max(last[0] - first[0], 1e-3)
-        return (last[1] - first[1]) / seconds, (last[2] - first[2]) / seconds, (last[3] - first[3]) / seconds
+        seconds = max(last.now_s - first.now_s, 1e-3)
+        return _Rates(
+            (last.impressions - first.impressions) / seconds,
+            (last.examples - first.examples) / seconds,
+            (last.passed_ms - first.passed_ms) / seconds,
+        )
 
     def _share(self, passed_ms: int | None, goal_ms: int) -> float | None:
         if self._start_ms is None or goal_ms <= self._start_ms:
@@ -134,7 +159,7 @@ class BackfillProgress:
         return min(max(((passed_ms or 0) - self._start_ms) / (goal_ms - self._start_ms), 0.0), 1.0)
 
     def _waits_for(self, views: Sequence[PartitionView]) -> str:
-        """The partition furthest behind, and which of its inputs holds it back."""
+        """A text that names the partition furthest behind, and the input of it that is behind."""
         if not self._goal.joins:
             return "waits for the training log to go on"
         behind = [view for view in views if self._goal.until_tick is None or view.next_tick <= self._goal.until_tick]
@@ -158,13 +183,13 @@ def _waits_for_resume(paused: Sequence[str]) -> str:
 
 
 def clock(time_ms: int) -> str:
-    """An event time as people read it, in UTC."""
+    """An event time as text, in UTC."""
     moment = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
     return moment.strftime("%Y-%m-%d %H:%M:%S") + (f".{time_ms % 1000:03d}" if time_ms % 1000 else "")
 
 
 def as_fields(status: BackfillStatus) -> Mapping[str, object]:
-    """A moment as the fields of a log line."""
+    """The status as the fields of a log line."""
     return {
         "seconds": round(status.seconds, 1),
         "passed": None if status.passed_ms is None else clock(status.passed_ms),

@@ -1,9 +1,8 @@
-"""What a backfill was begun as, so that the same command goes on with it and another one does not.
+"""The note of what a backfill was begun as, so that the same command goes on with it and another one is refused.
 
-In: a plan. Out: a small file in each model's state directory, or ConfigError. This file must never let a backfill go on
-in a training log or snapshots that were begun otherwise.
+In: a plan. Out: a small file in each model's state directory, or ConfigError.
 
-The file is written before anything else of the model is, and never changed. Where it is missing, the model is new: its
+The file is written before anything else of the model, and never changed. If it is missing the model is new, and its
 topics must be empty.
 """
 
@@ -27,7 +26,7 @@ ANOTHER_NAME = "Give the backfill another name, or delete that model's topics an
 
 
 def check_and_record(plan: BackfillPlan, admin: Admin) -> bool:
-    """Check every model against its record, and write the records that are missing; whether all were there.
+    """Check every model against its record, and write the records that are missing. Whether all were there.
 
     Raises ConfigError for a model that was begun otherwise, or not by a backfill.
     """
@@ -36,7 +35,7 @@ def check_and_record(plan: BackfillPlan, admin: Admin) -> bool:
 
 
 def _record_of(plan: BackfillPlan, config: Config) -> dict[str, Any]:
-    """What must stay as it was. What the state directory and the training log guard by themselves is not here."""
+    """The settings that must stay as they were, except those that the state directory or the training log guards."""
     start = format_start(plan.span.start) if plan.joins else "the beginning of the log"
     join = config.join
     return {
@@ -76,7 +75,7 @@ def _check(config: Config, record: Mapping[str, Any], admin: Admin) -> bool:
 
 
 def _refuse_begun(config: Config, topics: list[str], admin: Admin) -> None:
-    """A model without a record must not have anything in its topics."""
+    """Raise ConfigError if the topics of a model without a record hold anything."""
     places = [
         (info.name, partition) for info in admin.describe(topics).values() for partition in range(info.partitions)
     ]
@@ -104,7 +103,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, record: Mapping[str, Any]) -> None:
-    """The whole file or none, on disk before this returns."""
+    """Write the whole file or none, and sync it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".draft")

@@ -1,7 +1,6 @@
-"""What a backfill came to: the balance from the training log alone, the models from what was learned.
+"""The result of a backfill: the balance, from the training log alone, and the models as they were learned.
 
-In: the training log up to a tick, models that have been folded up to it. Out: plain data, text.
-This file must never take a count of the balance from a role, nor round or leave out what does not add up.
+The balance must never use a count of a role: then it would not show what a role has lost.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Learned:
 
 @dataclass(frozen=True)
 class Result:
-    """The balance of the ticks up to the last, the models (the first is the one asked for), the seconds it took."""
+    """The balance of all ticks, the models (the first is the one asked for), and the seconds it took."""
 
     balance: Counts
     models: Sequence[Learned]
@@ -43,7 +42,7 @@ class Result:
 def balance_of(settings: KafkaSettings, admin: Admin, log_topic: str, until_tick: int) -> Counts:
     """The counts of all accepted marks up to a tick, in `Balance.to_dict`'s form.
 
-    A mark of empty ticks that goes beyond it is left out whole. Raises BrokenInvariant where they do not add up.
+    A mark of empty ticks that goes beyond it is left out. Raises BrokenInvariant if the counts do not add up.
     """
     balance = Balance()
     for partition in range(admin.require([log_topic])[log_topic].partitions):
@@ -57,7 +56,7 @@ def balance_of(settings: KafkaSettings, admin: Admin, log_topic: str, until_tick
 
 
 def learned_by(fold: LearnedModel) -> Learned:
-    """What a model is now."""
+    """A model as it is now."""
     learner, summary = fold.learner, fold.learner.progress.summary()
     model = {
         "name": fold.config.model,
@@ -70,7 +69,7 @@ def learned_by(fold: LearnedModel) -> Learned:
 
 
 def check(result: Result, log_topic: str) -> None:
-    """Raise BrokenInvariant where a model was folded from more or fewer examples than the log holds."""
+    """Raise BrokenInvariant if a model was folded from more or fewer examples than the log holds."""
     logged = result.balance["impressions"]["examples"]
     for learned in result.models:
         if learned.examples != logged:
@@ -81,7 +80,7 @@ def check(result: Result, log_topic: str) -> None:
 
 
 def as_object(result: Result) -> dict[str, Any]:
-    """The object that `--json` prints; null where there is nothing to measure."""
+    """The object that `--json` prints; a metric is null if there was nothing to measure."""
     models = [{"model": learned.model, "metrics": learned.metrics} for learned in result.models]
     several = {"models": models} if len(models) > 1 else {}
     return {**result.balance, **models[0], **several, "seconds": round(result.seconds, 3)}

@@ -1,11 +1,11 @@
-"""A backfill: joiners and a learner under another model's name, from a moment on, up to another or for good.
+"""`backfill`: joiners and a learner under another model's name, from a moment on, up to another or for good.
 
-In: a plan. Out: a training log (unless another's is folded), snapshots, checkpoints; moments while it runs; at the end
-the result. This file must never write to anything of the live model's.
+In: a plan. Out: a training log (unless another's is folded), snapshots, checkpoints; its status while it runs, and a
+result at the end. This file must never write to anything of the live model's.
 
-1. Check that the log to fold is what it is taken for, and that the models go on as they were begun; note that in their
-   state directories, and make their topics.
-2. Load the models. Where all have come to the end, go to step 5.
+1. Check that the log to fold is what the plan takes it for, and that the models go on as they were begun; note that in
+   their state directories, and make their topics.
+2. Load the models. If all have come to the end, go to step 5.
 3. Start the joiners: one here, the others as processes of their own.
 4. Wait until the learner is done, or a signal comes.
 5. Stop the joiners, then the learner, which publishes and keeps what it has folded.
@@ -96,7 +96,7 @@ class Backfill:
         went_on = check_and_record(plan, self._admin)
         if plan.joins:
             ensure_topics(plan.main)
-        # That of the copies is for the learner that takes over: what a backfill loses, it learns again.
+        # The topic of the copies is for the learner that takes over. A backfill copies nothing: it can learn again.
         own = [
             topic
             for config in plan.models
@@ -167,7 +167,7 @@ class Backfill:
         return views + [view for further in self._further for view in further.views]
 
     def _serve(self, stack: ExitStack) -> None:
-        """`/metrics`, `/healthz` and `/readyz`, where they are wanted."""
+        """Answer `/metrics`, `/healthz` and `/readyz`, if there is a port for them."""
         telemetry = self._plan.main.telemetry
         for thread in self._threads:
             self._metrics[0].set(names.BUILD_INFO, 1, version=__version__, role=thread.role.name)
@@ -187,7 +187,7 @@ class Backfill:
                 raise thread.error
 
     def _stop(self) -> None:
-        """Step 5; may be done twice. Joiners first, so that the learner's last checkpoint is of what they made."""
+        """Take step 5; may be called twice. Joiners stop first, so that the last checkpoint has all that they made."""
         for further in self._further:
             further.ask_to_stop()
         for thread in reversed(self._threads):
@@ -208,7 +208,7 @@ class Backfill:
         return result
 
     def _balance(self, log_topic: str, until_tick: int, stopping: Stopping) -> Counts | None:
-        """Step 6, begun anew for as long as brokers are away, as the roles before it; None after a signal."""
+        """Take step 6, again and again while brokers do not answer; None after a signal."""
         said = False
         while True:
             try:
@@ -244,7 +244,7 @@ class RoleThread:
     def _run(self) -> None:
         try:
             run_role(self.role, self._stopping, self.heartbeat)
-        except BaseException as error:  # noqa: BLE001 -- raised by whoever watches
+        except BaseException as error:  # noqa: BLE001 -- `Backfill` raises it in its own thread
             self.error = error
 
     def stop(self) -> None:

@@ -1,12 +1,8 @@
-"""The training log of another model, as what a backfill is folded from.
+"""The questions that a backfill asks of topics before it begins.
 
-In: a plan with a source. Out: which features of that log each model learns from, where not from all.
-This file must never let a model take a log for something that it was not made as.
-
-What a backfill asks of its topics before it begins: do they answer, and what do they still hold of the span.
-
-In: topics, a moment. Out: the time of the first impression; warnings. This part must never move where a backfill
-begins: it only looks.
+With `--from-log`: whether the training log was made with the settings of the plan, and which of its features each model
+learns from. Without: when the first impression was, and which inputs have lost records of the span. And whether the
+brokers answer for all partitions. It only asks, and never changes where a backfill begins.
 """
 
 from __future__ import annotations
@@ -25,13 +21,15 @@ from stream_learner.operations.backfill.feature_subset import Report, subset_for
 from stream_learner.operations.backfill.plan import BackfillPlan
 from stream_learner.roles.common.last_publication import read_last_publication
 
+WAIT_S = 2.0
+LEADERS_S = 15.0
+
 
 def subsets_of(plan: BackfillPlan, settings: KafkaSettings, admin: Admin, report: Report) -> dict[str, FeatureSubset]:
-    """By model, what to leave out of the source's log; empty where the backfill joins.
+    """By model, what to leave out of the source's log; empty if the backfill joins.
 
-    Raises NotFound where the source has published nothing, so that it is not known what its log was made as;
-    ConfigError where that is not what the configuration says, or features differ and there is no end; and what
-    `subset_for` raises.
+    Raises NotFound if the source has published nothing, so that the settings of its log are not known; ConfigError if
+    they are not those of the configuration, or if features differ and there is no end; and what `subset_for` raises.
     """
     source = plan.source
     if source is None:
@@ -67,7 +65,7 @@ def _published(source: Config, settings: KafkaSettings, admin: Admin) -> dict[st
 
 
 def _refuse_other_log(config: Config, source: Config, content: dict[str, Any]) -> None:
-    """The settings that decided the log must be those of the configuration."""
+    """Raise ConfigError if the log was made with other settings than those of the configuration."""
     inputs = content["inputs"]
     pairs = {
         "join.tick": (content["tick_ms"], config.join.tick_ms),
@@ -83,12 +81,8 @@ def _refuse_other_log(config: Config, source: Config, content: dict[str, Any]) -
         )
 
 
-WAIT_S = 2.0
-LEADERS_S = 15.0
-
-
 def await_leaders(admin: Admin, topics: Sequence[str]) -> None:
-    """Wait until every partition answers: the leaders of new ones refuse questions for a moment.
+    """Wait until every partition answers: leaders of new partitions refuse requests for a moment.
 
     Raises the error of a partition that does not answer in time, TopicMissing.
     """
@@ -104,7 +98,7 @@ def await_leaders(admin: Admin, topics: Sequence[str]) -> None:
 
 
 def first_time_ms(settings: KafkaSettings, admin: Admin, topic: str) -> int | None:
-    """The earliest time of the first records that the partitions hold; None where none came in time."""
+    """The earliest time of the first records of the partitions; None if none came within `WAIT_S`."""
     partitions = admin.require([topic])[topic].partitions
     places = [(topic, partition) for partition in range(partitions)]
     ends = admin.offsets.high_watermarks(places)
@@ -119,7 +113,7 @@ def first_time_ms(settings: KafkaSettings, admin: Admin, topic: str) -> int | No
 
 
 def warn_of_late_beginning(admin: Admin, topics: Sequence[str], partitions: int, start_ms: int, log: Logger) -> None:
-    """Say which partitions may have lost records of the span: they were trimmed, and all that is left is younger."""
+    """Log which partitions may have lost records of the span: trimmed ones that hold only younger records."""
     for topic in topics:
         places = [(topic, partition) for partition in range(partitions)]
         earliest, begins = admin.offsets.earliest(places), admin.offsets.at_time(places, start_ms)

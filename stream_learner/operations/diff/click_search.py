@@ -1,7 +1,7 @@
-"""Clicks of certain ids in a part of the click topic.
+"""Finds the clicks of certain ids in parts of the click topic.
 
-In: ids by their hash, each with the offsets between which its clicks may lie. Out: these clicks, with their offsets.
-This file must never read more than the parts asked for, nor a part twice for several ids.
+In: ids by their hash, each with the offsets between which its clicks may lie. Out: these clicks, with their offsets. A
+part that several ids ask for is read once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NEAR = 10_000
 Click = dict[str, Any]
 
 
-class Wanted(NamedTuple):
+class WantedClicks(NamedTuple):
     """The clicks of an id at the offsets `begin` to before `end` of a topic."""
 
     topic: str
@@ -36,17 +36,17 @@ class Wanted(NamedTuple):
 
 
 class ClickSearch:
-    """Reads parts of click partitions; used by one thread."""
+    """Reads parts of click partitions. Used by one thread."""
 
     def __init__(self, settings: KafkaSettings, queries: OffsetQueries, spec: EventSpec) -> None:
         self._settings = settings
         self._queries = queries
         self._decoder = ClickDecoder(spec)
 
-    def find(self, partition: int, wanted: Sequence[Sequence[Wanted]]) -> list[list[Click]]:
-        """For each list of what is wanted, the clicks: topic, partition, offset, time_ms, value.
+    def find(self, partition: int, wanted: Sequence[Sequence[WantedClicks]]) -> list[list[Click]]:
+        """The clicks for each list in `wanted`, with topic, partition, offset, time_ms and value.
 
-        Clicks that the topic does not hold any more are not found. Raises BrokerUnreachable and others.
+        Clicks that the topic does not hold any more are not found. Raises BrokerUnreachable, NotAuthorised.
         """
         found: dict[int, list[Click]] = {}
         every = [w for several in wanted for w in several]
@@ -58,8 +58,8 @@ class ClickSearch:
                     found.setdefault(id_hash, []).append(click)
         return [[c for w in several for c in found.get(w.id_hash, ()) if w.covers(c)] for several in wanted]
 
-    def _parts(self, topic: str, partition: int, wanted: list[Wanted]) -> list[tuple[int, int]]:
-        """The offsets to read: parts that overlap or lie near each other as one, within what the topic holds."""
+    def _parts(self, topic: str, partition: int, wanted: list[WantedClicks]) -> list[tuple[int, int]]:
+        """The offsets to read, within what the topic holds; parts that overlap or lie near each other are merged."""
         place = (topic, partition)
         earliest, last = self._queries.earliest([place])[place], self._queries.last_stable_offsets([place])[place]
         parts: list[tuple[int, int]] = []

@@ -1,28 +1,40 @@
-"""What a comparison of two models has found, and how it is reported.
+"""The differences between two models, and the report of them.
 
-In: the ticks of both logs, one pair after another. Out: every difference counted, the first ones listed, as plain
-values. This file must never keep more of a tick than the differences that it lists.
+All are counted, the first ones listed. Of a tick, no more is kept than the differences that are listed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from stream_learner.core.log.compare import COLUMNS, TickDifference, compare
 from stream_learner.core.log.examples import ExampleBatch
-from stream_learner.operations.diff.click_search import ClickSearch, Wanted
+from stream_learner.operations.diff.click_search import ClickSearch, WantedClicks
 
 ONLY, ORDER = "only_in", "order"
 
 Batches: TypeAlias = tuple[ExampleBatch, ExampleBatch]
-Span: TypeAlias = tuple[int, int]
+
+
+class ClickRange(NamedTuple):
+    """The clicks at offsets [start, end) of a partition."""
+
+    start: int
+    end: int
+
+
+class LabelToExplain(NamedTuple):
+    """An entry of the report whose labels differ, and the clicks that may explain it."""
+
+    entry: dict[str, Any]
+    clicks: list[WantedClicks]
 
 
 @dataclass(frozen=True)
 class ComparedModel:
-    """One of the two models: its log and inputs, and what it has published (version -1 and no digest for nothing)."""
+    """One of the two models: its log and inputs, and what it has published; version -1 and no digest for nothing."""
 
     name: str
     log: str
@@ -34,7 +46,7 @@ class ComparedModel:
     optimizer: dict[str, Any] | None = None
 
     def fields(self) -> dict[str, Any]:
-        """For the report."""
+        """The model as the report shows it."""
         return {
             "name": self.name,
             "log": self.log,
@@ -47,7 +59,7 @@ class ComparedModel:
 
 @dataclass
 class Differences:
-    """What was found: all differences counted, the first ones listed."""
+    """All differences counted, the first `limit` listed."""
 
     models: tuple[ComparedModel, ComparedModel]
     limit: int
@@ -57,10 +69,10 @@ class Differences:
     left_out: list[int] = field(default_factory=lambda: [0, 0])
     listed: list[dict[str, Any]] = field(default_factory=list)
     spans: list[dict[str, int]] = field(default_factory=list)
-    wanted: list[tuple[dict[str, Any], list[Wanted]]] = field(default_factory=list)
+    labels: list[LabelToExplain] = field(default_factory=list)
 
-    def add(self, partition: int, tick: int, batches: Batches, clicks: tuple[Span, Span]) -> None:
-        """Compare the examples of a tick; clicks: from which click on, and to before which, each decided its labels."""
+    def add(self, partition: int, tick: int, batches: Batches, clicks: tuple[ClickRange, ClickRange]) -> None:
+        """Compare the examples of a tick. clicks: of each log, the offsets [start, end) that decided its labels."""
         for side, batch in enumerate(batches):
             self.examples[side] += len(batch)
         found = compare(*batches)
@@ -104,7 +116,7 @@ class Differences:
         where: dict[str, int],
         found: TickDifference,
         batches: Batches,
-        clicks: tuple[Span, Span],
+        clicks: tuple[ClickRange, ClickRange],
     ) -> None:
         names = [model.name for model in self.models]
         for i, pair in enumerate(zip(found.first[: self._room()].tolist(), found.second.tolist(), strict=False)):
@@ -121,31 +133,32 @@ class Differences:
             if "label" in differing:
                 self._want_clicks(entry, int(batches[0].id_hash[pair[0]]), clicks)
 
-    def _want_clicks(self, entry: dict[str, Any], id_hash: int, clicks: tuple[Span, Span]) -> None:
-        """Note what to look for: in one topic all that either log had read, in two what each had read of its own."""
+    def _want_clicks(self, entry: dict[str, Any], id_hash: int, clicks: tuple[ClickRange, ClickRange]) -> None:
+        """Note which clicks to look for: in one topic all that either log had read, in two what each had read."""
         topics = [model.clicks for model in self.models]
         begins, ends = zip(*clicks, strict=True)
         if topics[0] == topics[1]:
-            wanted = [Wanted(topics[0], id_hash, min(begins), max(ends))]
+            wanted = [WantedClicks(topics[0], id_hash, min(begins), max(ends))]
         else:
-            wanted = [Wanted(topic, id_hash, *span) for topic, span in zip(topics, clicks, strict=True)]
+            wanted = [WantedClicks(topic, id_hash, *span) for topic, span in zip(topics, clicks, strict=True)]
         entry["click_cursors"] = dict(zip((model.name for model in self.models), ends, strict=True))
-        self.wanted.append((entry, wanted))
+        self.labels.append(LabelToExplain(entry, wanted))
 
     def find_clicks(self, search: ClickSearch, partition: int) -> None:
-        """Step 3, for the labels listed of a partition."""
-        for entry, found in zip(self.wanted, search.find(partition, [w for _, w in self.wanted]), strict=True):
-            cursors = entry[0]["click_cursors"]
-            entry[0]["clicks"] = []
+        """Take step 3 for the labels of a partition that are listed."""
+        found_clicks = search.find(partition, [label.clicks for label in self.labels])
+        for (entry, _), found in zip(self.labels, found_clicks, strict=True):
+            cursors = entry["click_cursors"]
+            entry["clicks"] = []
             for click in found:
                 late = [
                     m.name for m in self.models if m.clicks == click["topic"] and click["offset"] >= cursors[m.name]
                 ]
-                entry[0]["clicks"].append({**click, "too_late_for": late})
-        self.wanted.clear()
+                entry["clicks"].append({**click, "too_late_for": late})
+        self.labels.clear()
 
     def report(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """The report, as plain values."""
         first, second = self.models
         same_log = first.log == second.log
         digests = self._digests()
@@ -168,7 +181,7 @@ class Differences:
         }
 
     def _digests(self) -> str:
-        """Step 4."""
+        """Take step 4."""
         first, second = self.models
         if first.digest is None or second.digest is None:
             return "not published"
@@ -178,7 +191,7 @@ class Differences:
 
 
 def _features(names: list[str], batches: Batches, pair: tuple[int, int]) -> dict[str, Any]:
-    """How many features each has, and how many (key, value) pairs the other has not."""
+    """For each model, the number of features, and of (key, value) pairs that the other does not have."""
     rows = []
     for batch, row in zip(batches, pair, strict=True):
         place = slice(batch.row_start[row], batch.row_start[row + 1])

@@ -1,12 +1,12 @@
-"""Two models compared: their training logs tick by tick, and what they have published.
+"""`diff`: two models compared, their training logs tick by tick, and what they have published.
 
 In: the configurations of two models. Out: a report of plain values: where they part, and which clicks made the
-difference. This file must never change anything, join a group, or hold more than a tick of each log.
+difference. It changes nothing, joins no group, and holds no more than a tick of each log.
 
 1. Look up what each model has published: the log it was folded from, its inputs, its version and digest.
 2. Partition by partition, read both logs by rule R, and compare tick by tick, over the ticks that both have.
-3. For labels that differ, find the clicks: of the example's id, as far as either log had read them for the tick.
-4. Where both have published the same version, compare the digests.
+3. For labels that differ, find the clicks of the example's id, as far as either log had read them for the tick.
+4. If both have published the same version, compare the digests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import ConfigError, NotFound, PartitionCountsDiffer
 from stream_learner.operations.diff.click_search import ClickSearch
-from stream_learner.operations.diff.differences import ComparedModel, Differences
+from stream_learner.operations.diff.differences import ClickRange, ComparedModel, Differences
 from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.common.log_reader import accepted_ticks
 from stream_learner.wording import count_of
@@ -39,8 +39,8 @@ def compare_models(
     """The report; "equal" in it says whether no difference was found. At most `limit` differences are listed.
 
     Without `from_tick` the comparison begins where both logs have begun, and examples before that are only counted.
-    Raises TopicMissing, PartitionCountsDiffer, ConfigError where the ticks differ in length, NotFound where the logs
-    have no tick in common, LogTrimmed, DamagedLog, NewerFormat.
+    Raises TopicMissing, PartitionCountsDiffer, ConfigError if the ticks differ in length, NotFound if the logs have no
+    tick in common, LogTrimmed, DamagedLog, NewerFormat.
     """
     settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.diff")
     admin = Admin(settings)
@@ -58,7 +58,7 @@ def compare_models(
 
 
 def _looked_up(config: Config, settings: KafkaSettings, admin: Admin) -> ComparedModel:
-    """What a model has published says what it was made from; without that, its configuration does."""
+    """The log and inputs of a model, by its model record, or by its configuration if nothing is published."""
     topic, inputs = config.snapshots_topic, config.input
     tick_ms, log = config.join.tick_ms, config.examples_topic
     plain = ComparedModel(config.model, log, tick_ms, inputs.impressions.topic, inputs.clicks.topic)
@@ -86,10 +86,10 @@ def _published(plain: ComparedModel, last: LastPublication) -> ComparedModel:
 
 
 class _Walk:
-    """One partition of a log: from one tick with examples to the next.
+    """Walks one partition of a log from one tick with examples to the next.
 
-    head: the one to be compared next, None after the last. before: the first click that had not expired when its
-    mark's predecessor was written. first: the first tick seen. passed: the last one.
+    head: the tick to be compared next, None after the last. before: the first click that had not expired when the mark
+    before the head was written. first: the first tick seen. passed: the last one.
     """
 
     def __init__(self, ticks: Iterator[AcceptedTick]) -> None:
@@ -121,9 +121,11 @@ class _Walk:
         """The examples of a tick that is not before the head."""
         return together(r for _, r in self.head.records) if self.head and self.head_tick == tick else _NOTHING
 
-    def clicks_of(self, tick: int) -> tuple[int, int]:
-        """From which click on, and to before which, the labels of a tick were decided; nothing without the tick."""
-        return (self.before, self.head.mark.click_cursor) if self.head and self.head_tick == tick else (0, 0)
+    def clicks_of(self, tick: int) -> ClickRange:
+        """The clicks that decided the labels of a tick, none if this log has no such tick."""
+        if self.head is None or self.head_tick != tick:
+            return ClickRange(0, 0)
+        return ClickRange(self.before, self.head.mark.click_cursor)
 
 
 _NOTHING = ExampleBatch.empty()
@@ -137,7 +139,7 @@ def _compare_logs(
     from_tick: int | None,
     until_tick: int,
 ) -> None:
-    """Step 2, and step 3 after each partition."""
+    """Take step 2, and step 3 after each partition."""
     topics = [model.log for model in differences.models]
     found = admin.require(topics)
     counts = [found[topic].partitions for topic in topics]
@@ -164,9 +166,9 @@ def _compare_logs(
 
 
 def _begun(settings: KafkaSettings, admin: Admin, log: TopicInfo) -> int:
-    """The tick in which a log begins: the earliest that ends the run of empty ticks that each partition begins with.
+    """The tick in which a log begins: each partition begins with a run of empty ticks; it is the earliest end of one.
 
-    0 where the beginning of a partition is gone: then it lies before all that the log holds.
+    0 if the beginning of a partition is gone: then the log began before all that it holds.
     """
     places = [(log.name, partition) for partition in range(log.partitions)]
     if any(admin.offsets.earliest(places).values()):

@@ -1,7 +1,7 @@
-"""`alias`, `pause`, `resume`, `pin`, `unpin`: what the control topic says, and saying something else.
+"""`alias`, `pause`, `resume`, `pin`, `unpin`: show and change what the control topic says.
 
-In: a configuration, names. Out: rows and fields to print, records in the control topic.
-This file must never point an alias at another model; `operations/promote/run.py` does.
+In: a configuration, names. Out: rows and fields to print, records in the control topic. Only `promote.run` points an
+alias at another model.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def show_alias(config: Config, name: str) -> Fields:
 
 
 def delete_alias(config: Config, name: str, who: str, note: str, clock_ms: Callable[[], int] = wall_clock_ms) -> Fields:
-    """Let an alias point at nothing; scorers keep the model they have. Also where its record cannot be used.
+    """Let an alias point at nothing, even if its record cannot be used. Scorers keep the model they have.
 
     Raises NotFound.
     """
@@ -73,7 +73,7 @@ def delete_alias(config: Config, name: str, who: str, note: str, clock_ms: Calla
 def set_paused(
     config: Config, model: str, paused: bool, who: str, note: str, clock_ms: Callable[[], int] = wall_clock_ms
 ) -> Fields:
-    """Pause or resume the publication of a model. Raises NotFound where it has no snapshot topic."""
+    """Pause or resume the publication of a model. Raises NotFound if it has no snapshot topic."""
     control = _control(config)
     if paused:
         _snapshots(config, model)
@@ -88,9 +88,9 @@ def set_paused(
 def set_pin(
     config: Config, name: str, version: int | None, who: str, note: str, clock_ms: Callable[[], int] = wall_clock_ms
 ) -> Fields:
-    """Pin what an alias points at, or a model, to a version; None is the one that each scorer serves.
+    """Pin a model, or that of an alias, to a version; None pins each scorer to the version it serves.
 
-    Raises NotFound where `name` is neither.
+    Raises NotFound if `name` is neither.
     """
     control = _control(config)
     control.check(b"alias/" + name.encode())
@@ -108,7 +108,7 @@ def set_pin(
 
 
 def remove_pin(config: Config, name: str, who: str, note: str, clock_ms: Callable[[], int] = wall_clock_ms) -> Fields:
-    """Let scorers go on with the last version. Raises NotFound where nothing is pinned."""
+    """Let scorers go on with the last version. Raises NotFound if nothing is pinned."""
     control = _control(config)
     pin = control.state.pin(name)
     if pin is None:
@@ -159,7 +159,7 @@ def _row(alias: Alias, pin: Pin | None) -> Fields:
 
 
 def _moment(when_ms: int) -> str:
-    """ISO 8601 in UTC; the number where it is beyond what dates can say."""
+    """A time in ISO 8601, UTC; the number of ms if it is beyond the range of dates."""
     try:
         return datetime.fromtimestamp(when_ms / 1000, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):

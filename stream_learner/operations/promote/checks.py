@@ -29,7 +29,7 @@ Description = dict[str, Any]
 
 @dataclass(frozen=True)
 class Check:
-    """One check. passed: None for a remark that decides nothing."""
+    """One check. passed: whether it passed; None for a remark that decides nothing."""
 
     name: str
     passed: bool | None
@@ -37,13 +37,13 @@ class Check:
 
     @property
     def result(self) -> str:
-        """In a word."""
+        """The result as one word."""
         return {True: "ok", False: "failed", None: "note"}[self.passed]
 
 
 @dataclass(frozen=True)
 class PromotionRequest:
-    """What is asked for: an alias to point at a model, by whom, and whether failed checks are to be passed over."""
+    """An alias to point at a model, who asks for it, and whether it is done even if checks fail."""
 
     alias: str
     model: str
@@ -56,7 +56,8 @@ class PromotionRequest:
 
 @dataclass
 class Outcome:
-    """What came of it. done: whether the alias points at the model now. notes: what else must be known."""
+    """The outcome of a request. before: the model before. done: whether the alias points at the model now. notes: what
+    else to tell."""
 
     request: PromotionRequest
     before: str | None
@@ -71,7 +72,7 @@ class Outcome:
 
 
 class PromotionChecks:
-    """The checks, one method each. Adds to an outcome's checks."""
+    """The checks, one method each; each adds to the checks of an outcome."""
 
     def __init__(self, config: Config, control: ControlTopic, clock_ms: Callable[[], int]) -> None:
         self._config = config
@@ -81,7 +82,7 @@ class PromotionChecks:
         self._log = get_logger("promotion")
 
     def complete(self, outcome: Outcome, model: str) -> Description | None:
-        """A replica of the model becomes ready; what it says of itself then."""
+        """Check that a replica of the model becomes ready. Returns its description then."""
         until = time.monotonic() + self._config.scorer.ready_timeout_ms / 1000
         try:
             replica = ModelReplica(self._settings, model, f"{model}.snapshots", self._log, stale_after_ms=None)
@@ -103,7 +104,7 @@ class PromotionChecks:
         return description
 
     def publishing(self, outcome: Outcome) -> None:
-        """The model's learner may publish."""
+        """Check that publication of the model is not paused."""
         found = self._control.state.publications.get(outcome.request.model)
         if found is not None and found.paused:
             outcome.checks.append(Check("publishing", False, f"publication was paused by {found.who}"))
@@ -111,7 +112,7 @@ class PromotionChecks:
             outcome.checks.append(Check("publishing", True, "not paused"))
 
     def pinned(self, outcome: Outcome, passed: bool | None = False) -> None:
-        """Scorers would follow: the alias is not pinned."""
+        """Check that the alias is not pinned: scorers of a pinned alias would not follow."""
         pin = self._control.state.pin(outcome.request.alias)
         if pin is None:
             outcome.checks.append(Check("followed", True, "the alias is not pinned"))
@@ -120,7 +121,7 @@ class PromotionChecks:
         outcome.checks.append(Check("followed", passed, detail))
 
     def described(self, model: str | None) -> Description | StreamLearnerError:
-        """What the model that is replaced says of itself, or why that is not known."""
+        """The description of the model that is replaced, or the error for which it is not known."""
         topic = f"{model}.snapshots"
         try:
             admin = Admin(self._settings)
@@ -139,7 +140,7 @@ class PromotionChecks:
         current: Description | StreamLearnerError | None,
         max_lag_ms: int,
     ) -> None:
-        """Its version is not far behind the clock, or behind the version of the model that it replaces."""
+        """Check that its version is not far behind the clock, or behind that of the model it replaces."""
         end_ms = _end_ms(candidate)
         behind_ms = {"the clock": self._clock_ms() - end_ms}
         if isinstance(current, dict):
@@ -150,7 +151,7 @@ class PromotionChecks:
         outcome.checks.append(Check("fresh", passed, ", ".join(texts) + limit))
 
     def same_inputs(self, outcome: Outcome, candidate: Description, current: Description | StreamLearnerError) -> None:
-        """A remark where the two models do not make the same features of an event."""
+        """Add a remark whether both models make the same features of an event."""
         if isinstance(current, StreamLearnerError):
             return
         differ = [name for name in ("features", "inputs") if candidate.get(name) != current.get(name)]
@@ -164,7 +165,7 @@ class PromotionChecks:
         current: Description | StreamLearnerError | None,
         tolerance: float,
     ) -> None:
-        """Its loss on the traffic that both have predicted is no larger, within the tolerance, and the same loss."""
+        """Check that its loss, on traffic that both have predicted, is no larger, within the tolerance."""
         if current is None:
             detail = "nothing to compare with" if outcome.before is None else "it is the same model"
             outcome.checks.append(Check("not worse", True, detail))
@@ -194,14 +195,14 @@ class PromotionChecks:
 
 
 def _loss_of(description: Description) -> str:
-    """The loss that a model learns by, with its option: of another option, the mean is of another loss."""
+    """The loss that a model learns by, with its option: means of losses with different options do not compare."""
     loss = dict(description.get("loss", {"name": "logistic"}))
     name = str(loss.pop("name"))
     return " ".join([name, *(f"{option}={value!r}" for option, value in sorted(loss.items()))])
 
 
 def _end_ms(description: Description) -> int:
-    """The end of the tick that a version is of."""
+    """The end of the tick of a version, ms."""
     return (int(description["version"]) + 1) * int(description["tick_ms"])
 
 

@@ -27,11 +27,11 @@ def promote(
     tolerance: float,
     clock_ms: Callable[[], int] = wall_clock_ms,
 ) -> Outcome:
-    """Check a model, and point the alias at it where every check has passed or it is forced.
+    """Check a model, and point the alias at it if every check has passed or it is forced.
 
     max_lag_ms: how far its version may lie behind the clock, or behind the version of the model it replaces.
     tolerance: how much larger its log-loss may be, as a share. Raises TopicMissing without a control topic,
-    DamagedLog or NewerFormat where the alias's record cannot be used.
+    DamagedLog or NewerFormat if the alias's record cannot be used.
     """
     control, alias = _begin(config, request.alias)
     outcome = Outcome(request, alias.model if alias is not None else None)
@@ -49,9 +49,10 @@ def promote(
 
 
 def rollback(config: Config, request: PromotionRequest, *, clock_ms: Callable[[], int] = wall_clock_ms) -> Outcome:
-    """Point an alias back at the model before, or at `request.model` if that is not empty; it need only be complete.
+    """Point an alias back at the model before, or at `request.model` if that is not empty. The model need only be
+    complete.
 
-    Raises NotFound where there is no alias, or none before it is known; and what `promote` raises.
+    Raises NotFound if there is no alias or no model before is known, and what `promote` raises.
     """
     control, alias = _begin(config, request.alias)
     if alias is None or alias.model is None:
@@ -72,7 +73,7 @@ def rollback(config: Config, request: PromotionRequest, *, clock_ms: Callable[[]
 
 
 def refusal(outcome: Outcome) -> PromotionRefused | None:
-    """The error to end with where checks failed and nothing was forced; names them."""
+    """The error to end with if checks failed and were not forced; it names them."""
     if not outcome.failed or outcome.request.forced:
         return None
     reasons = "; ".join(f"{check.name}: {check.detail}" for check in outcome.failed)
@@ -86,7 +87,7 @@ def _begin(config: Config, name: str) -> tuple[ControlTopic, Alias | None]:
 
 
 def _finish(control: ControlTopic, alias: Alias | None, outcome: Outcome, clock_ms: Callable[[], int]) -> Outcome:
-    """Write the change, if it is one that may be made."""
+    """Write the change, if it may be made."""
     request = outcome.request
     if refusal(outcome) is not None:
         return outcome

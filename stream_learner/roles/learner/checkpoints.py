@@ -1,7 +1,6 @@
-"""The learner's durable state: load it at the start, write it piece by piece while the fold goes on.
+"""Loads a learner's state from its directory, and writes it there piece by piece while the fold goes on.
 
-In: the learner between two ticks, and its positions in the training log. Out: checkpoints in the state directory.
-This file must never let the rows and the positions of a checkpoint be of different ticks.
+The rows and the positions of a checkpoint must be of the same tick: else the next start folds ticks twice, or never.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 
 
 RISING = frozenset({"partitions"})
-"""What of a state's identity may have been smaller: a training log is given partitions (`operations.begin_anew`). Of
-which of them a checkpoint is, its positions say."""
+"""The numbers of a state's identity that may grow: a training log may be given partitions (`operations.begin_anew`).
+The positions of a checkpoint say which partitions it has seen."""
 
 
 def state_identity(config: Config, learner: Learner, partitions: int) -> dict[str, Any]:
-    """Whose state it is, but for its shards and columns. partitions: of the training log."""
+    """The identity of a model's state, without its shards and columns. partitions: of the training log."""
     return {
         "model": config.model,
         **learner.kind(),
@@ -43,7 +42,9 @@ def state_identity(config: Config, learner: Learner, partitions: int) -> dict[st
 
 
 def open_store(config: Config, learner: Learner, partitions: int, *, piece_bytes: int | None = None) -> CheckpointStore:
-    """The state directory of a model, made if it is not there. piece_bytes: bound of the pieces of checkpoints to come.
+    """Open the state directory of a model; make it if it does not exist.
+
+    piece_bytes: bounds the pieces of checkpoints to come, None for what the store finds best.
 
     Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
     """
@@ -71,10 +72,10 @@ class Checkpoints:
         subset_of_features: Mapping[str, Any] | None = None,
         piece_bytes: int | None = None,
     ) -> None:
-        """Open the state directory, with positions in the training log `log`. Raises what `open_store` does.
+        """Open the state directory. log: the training log that positions are in. Raises what `open_store` raises.
 
         subset_of_features: the feature specification that the log's examples are cut down to, None if they are not.
-        piece_bytes: bound of the pieces of checkpoints to come, None for what the store finds best.
+        piece_bytes: as of `open_store`.
         """
         self._path = config.state_dir
         self._learner = learner
@@ -90,7 +91,7 @@ class Checkpoints:
         self.tick = -1
         self.seconds = 0.0
         self.log_features: dict[int, int] = {}
-        """Of the checkpoint that was loaded: by partition, the fingerprint of the features that the examples before its
+        """In the checkpoint that was loaded: by partition, the fingerprint of the features that the examples before its
         position were made with."""
 
     @property
@@ -104,10 +105,10 @@ class Checkpoints:
         return self._store
 
     def load(self) -> dict[int, LogPosition]:
-        """Put the last checkpoint into the learner; the positions to go on from, the log's beginning without one.
+        """Put the last checkpoint into the learner; returns its positions, or the log's beginning without a checkpoint.
 
-        Raises StateDamaged if the rows do not have the digest of the head, TopicRecreated if the training log is not
-        the one that the positions are of, StateOfAnotherModel if the model was learned from other features of it.
+        Raises StateDamaged if the rows do not have the digest of the head, TopicRecreated if the positions are of
+        another training log, StateOfAnotherModel if the model was learned from other features of the log.
         """
         self._row_index = RowIndexFollower.beside(self._store, self._budget, self._learner)
         loaded = self._store.load()
@@ -145,15 +146,15 @@ class Checkpoints:
 
     @property
     def row_index(self) -> RowIndexFollower | None:
-        """What of the model is kept out of memory, None where all of it is in memory."""
+        """The index of the rows that are not in memory, None where the whole model is in memory."""
         return self._row_index
 
     def begin(
         self, tick: int, positions: Mapping[int, LogPosition], log_features: Mapping[int, int] | None = None
     ) -> None:
-        """Begin a checkpoint of the state as it is now, between two ticks: rows and positions of `tick`.
+        """Begin a checkpoint of the state as it is now, after `tick`.
 
-        log_features: as `log_features`.
+        positions: where each partition of the log goes on after `tick`. log_features: as the attribute.
         """
         table = self._learner.table
         self._began_s = time.monotonic()
@@ -179,11 +180,11 @@ class Checkpoints:
 
     @property
     def writing(self) -> bool:
-        """Whether a checkpoint has begun and does not count yet."""
+        """Whether a checkpoint is under way: it has begun, and its head is not written."""
         return self._writer is not None
 
     def step(self) -> bool:
-        """Write the next piece, at last the head; True when the checkpoint counts. Raises DiskFull."""
+        """Write the next piece, or the head after the last piece; True once the head is written. Raises DiskFull."""
         assert self._writer is not None
         with noting_damage(self._path):
             if self._writer.step():
@@ -197,15 +198,15 @@ class Checkpoints:
         return True
 
     def drop(self, published_tick: int) -> None:
-        """Give up a checkpoint that cannot be written: what has changed since the one before belongs to the next.
+        """Give up a checkpoint that cannot be written. The next one has all changes since the one before.
 
-        published_tick: of the last publication, for the rows that changed since.
+        published_tick: of the last publication; the next publication has all changes since.
         """
         self._writer = None
         self._learner.table.restart_changes(self.tick, published_tick)
 
     def finish(self) -> None:
-        """Write what is left of a checkpoint that has begun."""
+        """Write the rest of a checkpoint that is under way."""
         while self.writing:
             self.step()
 
@@ -213,7 +214,7 @@ class Checkpoints:
         return self._learner.table.rows_with_prefix(prefix.number, prefix.nbits)
 
     def close(self) -> None:
-        """Let go of the state directory. Damage that shows only now is noted for the next start."""
+        """Close the state directory. Damage that shows only now is noted for the next start."""
         if self._row_index is not None:
             self._row_index.close()
         with suppress(StateDamaged), noting_damage(self._path):

@@ -7,6 +7,7 @@ publisher's transactional id (`leadership.py`). `roles/learner/__init__.py` has 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stream_learner.adapters.kafka import KafkaSettings, Lease, holder_of
@@ -26,9 +27,18 @@ RESTART = (
 class Election:
     """The part of one learner in the election of its model's leader. Used by its thread, which polls in every turn."""
 
-    def __init__(self, config: Config, settings: KafkaSettings, *, standby: bool, with_lease: bool = True) -> None:
+    def __init__(
+        self,
+        config: Config,
+        settings: KafkaSettings,
+        *,
+        standby: bool,
+        with_lease: bool = True,
+        new_lease: Callable[..., Lease] = Lease,
+    ) -> None:
         """standby: lead only while this learner holds the lease. with_lease: whether it asks for one."""
         self.standby = standby
+        self._new_lease = new_lease
         self._with_lease = with_lease or standby
         self._config = config
         self._settings = settings.with_group(config.lease_group)
@@ -63,14 +73,14 @@ class Election:
         except StreamLearnerError as error:
             if self.standby and not isinstance(error, RetryLater):
                 raise
-            self._say(error)
+            self._log_once(error)
         self._note(self._lease)
         return self._lease.held or not self.standby
 
     def _ask(self) -> Lease:
         config = self._config
         self._candidate_since_s = time.monotonic()
-        return Lease(
+        return self._new_lease(
             self._settings,
             config.control_topic,
             timeout_ms=config.learner.lease_timeout_ms,
@@ -88,7 +98,7 @@ class Election:
                 f"this learner did nothing for {self._woke_after_s:.1f} s, and its lease ({self._settings.group}) ended"
             )
 
-    def _say(self, error: StreamLearnerError) -> None:
+    def _log_once(self, error: StreamLearnerError) -> None:
         """Log once that the lease cannot be asked for."""
         if self._trouble is not type(error):
             self._trouble = type(error)

@@ -9,6 +9,7 @@ state, and must initialise them only when it is its turn: a load that fails must
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ class TakeOver:
     seconds: float = 0.0
 
     def fenced(self) -> TakeOver:
-        """Whoever published before no longer can, and what was published last is known."""
+        """The predecessor is fenced, and the last version is known."""
         return replace(self, fence_s=time.monotonic() - self.begun_s)
 
     def published(self) -> TakeOver:
@@ -71,7 +72,7 @@ class Term:
 
 
 class Leadership:
-    """What one learner does while it leads. Used by the learner's thread: `connect`, `begin`, then `turn` after turn.
+    """The terms of one learner. Used by the learner's thread: `connect`, `begin`, then `turn` after turn.
 
     The copies go on after the term of a plain learner, which ends only with the process: its last checkpoint is copied
     too. A standby's copies end with its term.
@@ -294,12 +295,15 @@ class WarmPublishers:
     broker is through in milliseconds. Used by the learner's thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, new_publisher: Callable[[KafkaSettings, str], TransactionalPublisher] = TransactionalPublisher
+    ) -> None:
+        self._new_publisher = new_publisher
         self._waiting: dict[str, tuple[KafkaSettings, TransactionalPublisher]] = {}
 
     def connect(self, settings: KafkaSettings, transactional_id: str) -> None:
         """Begin to connect a publisher, without initialising it; returns at once."""
-        self._waiting[transactional_id] = (settings, TransactionalPublisher(settings, transactional_id))
+        self._waiting[transactional_id] = (settings, self._new_publisher(settings, transactional_id))
 
     def take(self, settings: KafkaSettings, transactional_id: str) -> TransactionalPublisher:
         """The connected publisher if it has these settings and the credentials on disk, else a new one."""
@@ -309,7 +313,7 @@ class WarmPublishers:
             if made_with.batch_bytes == settings.batch_bytes and not publisher.outdated:
                 return publisher
             publisher.close()
-        return TransactionalPublisher(settings, transactional_id)
+        return self._new_publisher(settings, transactional_id)
 
     def close(self) -> None:
         """Drop the publishers that nobody has taken."""

@@ -1,7 +1,6 @@
-"""Whether the examples that a model was learned from have the features that it would be published with.
+"""Checks that the examples a model was learned from have the features that it would be published with.
 
-In: accepted marks in the order of the fold. Out: the partitions whose newest examples were made with other features.
-This file must never hold back a model for a log that does not say with which features it was made.
+A log that does not say with which features it was made holds back no model.
 """
 
 from __future__ import annotations
@@ -14,15 +13,18 @@ UNKNOWN = 0
 
 
 class LogFeatures:
-    """What the newest folded mark of each partition says. `by_partition`: fingerprints, 0 where it does not say."""
+    """The features of the newest folded mark of each partition.
+
+    `by_partition` has their fingerprints, 0 where the mark does not say.
+    """
 
     def __init__(self, own: int) -> None:
-        """own: fingerprint of the features that the model is published with."""
+        """own: the fingerprint of the features that the model is published with."""
         self._own = own
         self.by_partition: dict[int, int] = {}
 
     def restore(self, by_partition: Mapping[int, int]) -> None:
-        """Go on from what a checkpoint holds."""
+        """Begin with the fingerprints in a checkpoint."""
         self.by_partition = dict(by_partition)
 
     def take(self, mark: Mark) -> None:
@@ -31,7 +33,7 @@ class LogFeatures:
 
     @property
     def differing(self) -> list[int]:
-        """The partitions whose newest mark is of other features."""
+        """The partitions whose newest mark has other features."""
         return sorted(p for p, found in self.by_partition.items() if found not in (UNKNOWN, self._own))
 
     def trouble(self, log_topic: str) -> str:

@@ -1,12 +1,10 @@
-"""The training log as the learner reads it: every accepted tick of every partition, once, in the order of the fold.
+"""Hands out every accepted tick of every partition of the training log once, in the order (tick, partition).
 
-In: positions in all partitions. Out: ticks in the order (tick, partition), and the positions they lead to.
-This file must never hand out a tick before every partition has passed it, those included that the log was given
-meanwhile; nor let a fast partition run ahead without bound.
+It hands out a tick only when every partition has passed it, and it bounds how far a fast partition is read ahead.
 
-That the log has more partitions than before is said by the log itself: each of the old ones begins anew with a mark
-whose resume point counts them, and no partition that was added has an example up to the first of these marks' ticks
-(`operations.begin_anew`). So whoever reads such a mark before it folds its tick reads the others in time.
+The log itself says that it was given partitions: each of the old ones begins anew with a mark whose resume point counts
+the partitions, and no added partition has an example up to the first of these marks' ticks (`operations.begin_anew`).
+So whoever reads such a mark before it folds its tick reads the added partitions in time.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ from stream_learner.errors import InputsChanged
 from stream_learner.roles.common.log_reader import READ_RECORDS, accepted, records_of
 
 MOST_FETCHED_BYTES = 64 << 20
-"""What may be fetched ahead, all partitions together; no more than half of the buffer."""
+"""Bounds the bytes fetched ahead for all partitions together; half of the buffer bounds them too."""
 
 
 class LogPosition(NamedTuple):
-    """Where to go on in a partition: `offset` is the next to read, `mark` the last one accepted before it."""
+    """A position in a partition: `offset` is the next to read, `mark` the last one accepted before it."""
 
     offset: int
     mark: MarkId
@@ -37,7 +35,7 @@ LOG_BEGINNING = LogPosition(0, GENESIS)
 
 
 class _PartitionLog:
-    """One partition: its reader, rule R, and the accepted ticks that are not folded yet."""
+    """One partition: its reader, rule R, and the accepted ticks that wait to be folded."""
 
     def __init__(self, reader: Reader, start: LogPosition) -> None:
         self.partition = reader.partition
@@ -48,10 +46,10 @@ class _PartitionLog:
         known = None if start.mark == GENESIS else start.mark
         self.rule = RuleR(known, partition=self.partition)
         self.partitions = 0
-        """How many partitions the log has, by the resume points that were read."""
+        """How many partitions the log has, by the resume points that were read; 0 before the first."""
         self._sizes: deque[int] = deque()
         self._reader = reader
-        self._place = (reader.topic, reader.partition)
+        self._topic_and_partition = (reader.topic, reader.partition)
 
     @property
     def passed(self) -> int:
@@ -69,7 +67,7 @@ class _PartitionLog:
         if batch is None:
             return False
         self.read_bytes += batch.size_bytes
-        for tick in accepted(self.rule, self._place, records_of(batch)):
+        for tick in accepted(self.rule, self._topic_and_partition, records_of(batch)):
             if tick.mark.resume is not None:
                 self.partitions = max(self.partitions, tick.mark.resume.partitions)
             size = sum(record.keys.nbytes + record.indices.nbytes for _, record in tick.records)
@@ -83,7 +81,7 @@ class _PartitionLog:
         return next((tick.mark.last_tick for tick in self.waiting if tick.records), None)
 
     def take_up_to(self, tick: int) -> Iterator[AcceptedTick]:
-        """The accepted ticks up to `tick`, which count as folded when the next one is asked for."""
+        """The accepted ticks up to `tick`. One counts as folded when the next one is asked for."""
         while self.waiting and self.waiting[0].mark.last_tick <= tick:
             taken = self.waiting.popleft()
             self.waiting_bytes -= self._sizes.popleft()
@@ -107,8 +105,10 @@ class LogFollower:
         until_tick: int | None = None,
         folded_tick: int = -1,
     ) -> None:
-        """start: a position for every partition; of those that the log was given later they may be missing. until_tick:
-        hand out no tick beyond it, None for all. folded_tick: up to which all examples lie before the positions.
+        """start: a position for every partition; partitions that the log was given later may be missing.
+
+        until_tick: the last tick to hand out, None for no end. folded_tick: the model of the positions has folded all
+        examples up to it.
         """
         self._settings, self._topic = settings, topic
         self._buffer_bytes = buffer_bytes
@@ -118,7 +118,7 @@ class LogFollower:
         self._open(start)
 
     def _open(self, start: Mapping[int, LogPosition]) -> None:
-        """Begin to read some partitions, with a consumer of their own: one that is older may not know of them."""
+        """Begin to read some partitions, with a consumer of their own: an older one may not know of them."""
         pool = ReaderPool(
             self._settings,
             self._topic,
@@ -134,7 +134,7 @@ class LogFollower:
         self._limit_bytes = max(self._buffer_bytes // (2 * len(self._logs)), 1 << 20)
 
     def read(self) -> bool:
-        """Read once from every partition that others wait for, or whose buffer has room; whether anything came."""
+        """Read once from every partition whose buffer has room or that others wait for; whether anything came."""
         passed = self.passed
         came = False
         for log in self._logs:
@@ -145,7 +145,7 @@ class LogFollower:
         return came
 
     def _open_added(self) -> None:
-        """Read the partitions too that the log was given: until they have passed a tick, none is handed out."""
+        """Begin to read added partitions. No tick is handed out before they have passed it."""
         there = max(log.partitions for log in self._logs)
         if there > len(self._logs):
             known = {log.partition for log in self._logs}
@@ -157,10 +157,10 @@ class LogFollower:
         return min(log.passed for log in self._logs)
 
     def next_tick(self) -> int:
-        """The first tick with examples that may be folded, or, without one, the last that may.
+        """The first tick with examples that may be folded; if there is none, the last tick that may be folded.
 
-        Of a run of empty ticks that goes beyond the last tick wanted, only the ticks up to it count as folded: the
-        position stays in front of the run's mark.
+        A mark of empty ticks may go beyond the last tick wanted. Then only the ticks up to that one count as folded,
+        and the position stays before the mark.
 
         Raises InputsChanged where a partition has examples of a tick that was handed out without them.
         """
@@ -184,17 +184,17 @@ class LogFollower:
 
     @property
     def positions(self) -> dict[int, LogPosition]:
-        """Where each partition goes on after what was taken."""
+        """The position of each partition after the ticks that were taken."""
         return {log.partition: log.folded for log in self._logs}
 
     @property
     def read_up_to(self) -> dict[int, int]:
-        """The offset up to which each partition is read, markers at its end included."""
+        """The offset up to which each partition is read; it passes transaction markers at the end too."""
         return {log.partition: log.next_offset for log in self._logs}
 
     @property
     def ignored(self) -> int:
-        """Records and marks that rule R ignored."""
+        """How many records and marks rule R ignored."""
         return sum(log.rule.ignored_marks + log.rule.ignored_records for log in self._logs)
 
     @property
@@ -204,10 +204,10 @@ class LogFollower:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of accepted ticks that wait."""
+        """Bytes of accepted ticks that wait to be folded."""
         return sum(log.waiting_bytes for log in self._logs)
 
     def close(self) -> None:
-        """Give the consumer back."""
+        """Close the readers."""
         for log in self._logs:
             log.close()

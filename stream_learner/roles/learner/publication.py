@@ -1,8 +1,8 @@
 """Publishes the model: what changed since the last publication, and the next few pages, in one transaction.
 
-In: the learner between two ticks. Out: `<model>.snapshots`. This file must never publish a version that is not
-beyond the last one in the topic, nor go on after another process has taken over the transactional id.
-Where weights move without being touched (`Optimizer.moves`), every page is written each time and the delta is empty.
+It publishes only versions beyond the last one in the topic, and it ends when another process takes over the
+transactional id. Where weights move without being touched (`Optimizer.moves`), every page is written each time and the
+delta is empty.
 
 1. `init_transactions`: whoever published before is fenced, its open transaction ends.
 2. Read the last version record of every shard: sequence, pages and version go on from there.
@@ -15,8 +15,8 @@ Where weights move without being touched (`Optimizer.moves`), every page is writ
 | step 4, partly  | an open transaction             | aborts it in its step 1; rows are listed by their last tick  |
 | step 4          | a version readers may have seen | passes it in its step 3, with the same bits                  |
 
-A transaction of which Kafka has kept only a part (a broker lost its log's end) shows in step 2: records behind the last
-version record. Readers may have taken them in. The shard goes on with a number beyond it, and with every page.
+If Kafka has kept only a part of a transaction (a broker lost its log's end), step 2 finds records behind the last
+version record. Readers may have taken them in. The shard goes on with a number beyond theirs, and with every page.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _new_attempt_id() -> int:
 
 
 class Publication:
-    """The one publisher of a model. Used by the learner's thread, between two ticks."""
+    """The publisher of a model. Used by the learner's thread, between two ticks."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Publication:
         read_last: Callable[..., LastPublication] = read_last_publication,
         new_attempt_id: Callable[[], int] = _new_attempt_id,
     ) -> None:
-        """new_attempt_id: u64, random."""
+        """Make the publisher, which fences nobody before `begin`. new_attempt_id: makes a random u64."""
         self._settings = settings
         self._new_publisher = new_publisher
         self._read_last = read_last
@@ -86,7 +86,7 @@ class Publication:
         self.bytes = 0
 
     def begin(self) -> LastPublication:
-        """Steps 1 and 2.
+        """Steps 1 and 2; returns what was published last.
 
         Raises BrokerUnreachable, Fenced, StateOfAnotherModel, DamagedLog.
         """
@@ -106,7 +106,7 @@ class Publication:
         return last
 
     def _left_by(self, last: LastPublication, shard: int) -> PageState | None:
-        """What the next publication of a shard goes on from, None from nothing."""
+        """The state of a shard's pages that the next publication goes on from, None if nothing is published."""
         version, torn = last.versions[shard], last.torn.get(shard)
         state = version.state if version is not None else None
         if torn is None:
@@ -124,15 +124,15 @@ class Publication:
     def may_publish(self, tick: int) -> bool:
         """Step 3: whether the fold has passed every version in the topic, and this one would be new.
 
-        A model without an example is not published: scorers wait for the first rather than answer ½.
+        A model without an example is not published: it would answer ½ to everything, so scorers wait for the first.
         """
         return self._learner.examples > 0 and tick > max(self._must_pass, self.version)
 
     def publish(self, tick: int, checkpoint_tick: int, content: Mapping[str, Any]) -> int:
-        """Step 4: publish the model as of `tick`; returns the bytes.
+        """Step 4: publish the model as of `tick`; returns how many bytes were sent.
 
-        Raises RetryLater or BrokerUnreachable where nothing became visible (publish again later), Fenced where
-        another process has taken over.
+        content: of the model record. Raises RetryLater or BrokerUnreachable where nothing became visible (publish again
+        later), Fenced where another process has taken over.
         """
         self._renew_if_outdated(tick)
         table = self._learner.table
@@ -152,7 +152,7 @@ class Publication:
         return sum(len(record.value or b"") for record in records)
 
     def _renew_if_outdated(self, tick: int) -> None:
-        """Go on with a publisher of the credentials that are on disk now, from step 1: the one before is fenced."""
+        """Begin again at step 1 with the credentials on disk, if they have changed; this fences the old publisher."""
         if self._publisher.outdated:
             self._publisher.close()
             self._publisher = self._new_publisher(self._settings, self._publisher.transactional_id)
@@ -185,5 +185,5 @@ class Publication:
         return records
 
     def close(self) -> None:
-        """Drop the producer; an open transaction is left to the brokers' time-out."""
+        """Drop the producer. The brokers end an open transaction when it times out."""
         self._publisher.close()

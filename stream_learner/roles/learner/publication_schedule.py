@@ -62,8 +62,8 @@ class PublicationSchedule:
     def publish_when_due(self, tick: int, checkpoints: Checkpoints, *, at_end: bool) -> None:
         """Publish the model as of `tick` if the interval is over; at once at the end.
 
-        at_end: whether all is folded that was to be. Raises what `publish` does, and ConfigError where the end was
-        folded from examples with other features than those configured.
+        at_end: whether all is folded that was to be. Raises Fenced, and ConfigError where the end was folded from
+        examples with other features than those configured.
         """
         self._look(tick)
         if at_end and self._other_features:

@@ -1,7 +1,6 @@
 """Finds the state that a learner goes on from: on its disk, in the topic of copies, or at the beginning of the log.
 
-In: the state directory, `<model>.checkpoints`, the training log. Out: checkpoints with a learner in them.
-This file must never let a learner go on that has loaded a state in part, or delete a state that is damaged.
+No learner goes on with a part of a state, and nothing that is damaged is deleted.
 
 1. Load the last checkpoint on disk. If there is one, go on from it, even where the copy is further: the log is there.
 2. A directory that is damaged is moved aside, file by file, and made anew. So is one that the log has left behind: its
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 TRIES = 5
-"""How often a copy is looked for anew whose pieces were replaced while they were read."""
+"""How many copies are tried: while one is read, another learner may replace it."""
 SHOW_EVERY_S = 10.0
 LINE_EVERY_S = 0.2
 
@@ -56,7 +55,10 @@ Positions = dict[int, LogPosition]
 
 
 class Recovery:
-    """One start of a learner. Used once, by the learner's thread."""
+    """The search for the state at one start of a learner. Used once, by the learner's thread.
+
+    A learner that does not publish goes by its disk alone, and asks no broker.
+    """
 
     def __init__(
         self,
@@ -71,10 +73,9 @@ class Recovery:
         subset_of_features: Mapping[str, Any] | None = None,
         piece_bytes: int | None = None,
     ) -> None:
-        """make_learner: a new learner that knows nothing; called again after a load that failed. piece_bytes: bound of
-        the pieces of checkpoints to come.
+        """make_learner: makes a learner without a row; called again after a load that failed.
 
-        A learner that does not publish goes by its disk alone, and asks no broker.
+        subset_of_features, piece_bytes: as of `Checkpoints`.
         """
         self._config, self._settings, self._admin, self._log_topic = config, settings, admin, log_topic
         self._make_learner, self._metrics, self._log = make_learner, metrics, log
@@ -82,10 +83,10 @@ class Recovery:
         self._damage = ""
 
     def run(self) -> tuple[Checkpoints, Positions]:
-        """The checkpoints, loaded, and where to go on in the training log. `Checkpoints.learner` has the state.
+        """Returns the checkpoints, with the state in `Checkpoints.learner`, and the positions in the training log.
 
         Raises StateInUse, StateOfAnotherModel, NewerFormat, DiskFull, TopicRecreated; LogTrimmed where no state is left
-        to go on from; StateDamaged where too much was set aside; what reading the topic raises.
+        to go on from; StateDamaged where too many damaged states are kept already; what reading the topic raises.
         """
         # Steps 1 and 2: the disk.
         checkpoints, positions = self._from_disk()
@@ -111,7 +112,7 @@ class Recovery:
         return self._from_disk()
 
     def _from_disk(self) -> tuple[Checkpoints, Positions]:
-        """The state directory, loaded; one that is damaged is set aside before, and then it is empty."""
+        """Load the state directory. If it is damaged, move the damage out of the way, and load the empty directory."""
         try:
             return self._load()
         except StateDamaged as error:
@@ -162,7 +163,7 @@ class Recovery:
             raise
 
     def _restore(self) -> str:
-        """Step 3, without the load; why there is nothing to restore, "" where it is done."""
+        """Step 3 without the load. Returns why nothing could be restored, "" if the copy is on disk."""
         topic, admin = self._config.checkpoints_topic, self._admin
         if topic not in admin.describe([topic]):
             return f"{topic} does not exist"
@@ -205,7 +206,7 @@ class Recovery:
             )
 
     def _check_beginning(self, copy_trouble: str) -> None:
-        """Step 4: whether the training log still has its beginning. Raises LogTrimmed."""
+        """Step 4: raise LogTrimmed if the training log has lost its beginning."""
         topic, disk = self._log_topic, self._damage or f"{self._config.state_dir} holds no checkpoint"
         earliest = self._admin.offsets.earliest([(topic.name, p) for p in range(topic.partitions)])
         trimmed = sorted(partition for (_, partition), offset in earliest.items() if offset > 0)
@@ -221,14 +222,14 @@ class Recovery:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Let go of what the frames of an error hold: a database is open for as long as anything refers to it."""
+    """Clear the frames of an error: the database stays open as long as anything refers to it."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 
 
 class RestoreView:
-    """Says how far a restoration is: on a terminal as a line that changes, else now and then in the log."""
+    """Shows how far a restoration is: on a terminal in a line that changes, else now and then in the log."""
 
     def __init__(self, log: Logger) -> None:
         self._log = log
@@ -238,7 +239,7 @@ class RestoreView:
         self._last = RestoreProgress(0, 0, 0, 0.0)
 
     def show(self, progress: RestoreProgress) -> None:
-        """Called for every piece."""
+        """Show the progress if it is time. To be called for every piece."""
         self._last = progress
         now_s = time.monotonic()
         if now_s - self._said_s < self._every_s:
@@ -252,7 +253,7 @@ class RestoreView:
             self._log.info("restoring", pieces=progress.pieces, of=progress.of, bytes=progress.size_bytes)
 
     def end(self) -> RestoreProgress:
-        """Make room for other lines; the last that was shown."""
+        """Clear the line; returns the last progress."""
         if self._line and self._last.pieces:
             sys.stderr.write("\r\x1b[K")
         return self._last

@@ -1,7 +1,4 @@
-"""What the learner's progress looks like as metrics.
-
-In: the learner, the log it follows, the time. Out: counters and gauges. This file must never change the learner.
-"""
+"""Puts a learner's progress into the metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _COUNTED = ("examples", "refused", "read_bytes", "ignored", "missed", "fetched",
 
 
 class LearnerReport:
-    """Puts a learner's figures into the metrics; remembers what it has counted already."""
+    """The metrics of one learner. It remembers what it has counted already: counters take differences."""
 
     def __init__(self, metrics: Metrics, tick_ms: int) -> None:
         self._metrics = metrics
@@ -29,11 +26,11 @@ class LearnerReport:
         self._counted = dict.fromkeys(_COUNTED, 0)
 
     def begin(self, learner: Learner) -> None:
-        """Leave out what the learner had folded before this process: counters are of the process."""
+        """Leave out what the learner folded before this process: counters are of the process."""
         self._counted.update(examples=learner.examples, refused=learner.refused)
 
     def update_row_index(self, row_index: RowIndexFollower | None) -> None:
-        """Report what of the model is not in memory."""
+        """Report how much of the model is in memory, and the index of the rest."""
         gauges = self._metrics.set
         gauges(names.LEARNER_MEMORY_BYTES, 0 if row_index is None else row_index.budget.total_bytes)
         if row_index is None:
@@ -64,7 +61,7 @@ class LearnerReport:
         self._report_slice(learner)
 
     def _report_slice(self, learner: Learner) -> None:
-        """The last whole slice; the first one while it is not whole."""
+        """Report the last whole slice of the progressive metrics; the first slice while it is not whole."""
         slices = learner.progress.slices()
         if not slices:
             return

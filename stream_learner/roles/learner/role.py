@@ -1,7 +1,6 @@
-"""The learner: folds a training log into a model, or into several in one pass, keeps them on disk, publishes them.
+"""Folds a training log into a model, or into several in one pass, keeps them on disk, and publishes them.
 
-In: the training log, the state directory of each model. Out: checkpoints, `<model>.snapshots`, metrics.
-This file must never let the clock decide what is folded, or in which order; it only decides when to write.
+The clock must never decide what is folded, or in which order. It only decides when to write.
 
 1. Open the state directory and load the last checkpoint; go on from its positions in the training log.
 2. Fence whoever published before, as a standby once it holds the lease; publish nothing until the fold has passed the
@@ -37,7 +36,7 @@ from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, RetryLater
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.control.watch import ControlWatch
-from stream_learner.roles.learner.log_follower import LogFollower
+from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
 from stream_learner.roles.learner.model import LearnedModel
 from stream_learner.roles.learner.row_index import check_memory
 
@@ -48,18 +47,18 @@ if TYPE_CHECKING:
     from stream_learner.core.model.fold import Learner
 
 COMMON_CLIENTS, MODEL_CLIENTS = 5, 10
-"""All models: administration, the control topic, the training log. Each: the lease, two producers, and at the start
-readers of what was published last."""
+"""Clients of Kafka. Common: administration, the control topic, the training log. Of each model: the lease, two
+producers, and at the start readers of the last version."""
 FOLD_FOR_S = 0.05
 REPORT_EVERY_S = 1.0
 SETTLE_S = 5.0
-"""How long it waits at the start to learn from the control topic what is paused."""
+"""How long the role waits at its start for the control topic, which says what is paused."""
 
 
 class LearnerRole:
     """Learns the models of one training log. Run it with `roles.common.lifecycle.run_role`.
 
-    `models` are the folds, in the order of the configurations.
+    `models` are in the order of the configurations.
     """
 
     name = "learner"
@@ -75,13 +74,15 @@ class LearnerRole:
         standby: bool = False,
         with_lease: bool = True,
     ) -> None:
-        """config, metrics: of each model. until_tick: the last tick to fold; when all models have folded, published
-        and kept it, the role is `done`. keep: by model name, the features to learn from where not all. standby: follow,
-        and lead a model only while this learner holds its lease. with_lease: whether it asks for the lease of each
-        model, so that standbys know that it leads.
+        """config, metrics: of each model.
 
-        Raises ConfigError where the models are not of one training log and tick length, or get in each other's way, or
-        a standby is not to publish.
+        until_tick: the last tick to fold. The role is `done` when every model has folded and published it, and written
+        its checkpoint. keep: by model name, the features to learn from; a model that is missing learns from all.
+        standby: follow, and lead a model only while this learner holds its lease. with_lease: whether it asks for the
+        lease of each model, so that standbys know that it leads.
+
+        Raises ConfigError where the models are not of one training log and tick length, where two of them share a name,
+        a directory or a topic, and where a standby is not to publish.
         """
         configs = config if isinstance(config, Sequence) else [config]
         counters = metrics if isinstance(metrics, Sequence) else [metrics]
@@ -116,7 +117,7 @@ class LearnerRole:
 
     @property
     def learner(self) -> Learner:
-        """What the first model has learned."""
+        """The learner of the first model."""
         return self.models[0].learner
 
     @property
@@ -126,12 +127,12 @@ class LearnerRole:
 
     @property
     def done(self) -> bool:
-        """Whether all that was to be folded is folded, published and in a checkpoint; never without `until_tick`."""
+        """Whether all up to `until_tick` is folded, published and in a checkpoint; False without `until_tick`."""
         return self._follower is not None and all(model.done for model in self.models)
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the learner does its part, "" if nothing."""
+        """Why the learner is not ready, "" if it is."""
         if self._follower is None:
             return "the learner has not loaded its state"
         if self._outage.since_s is not None:
@@ -159,23 +160,27 @@ class LearnerRole:
         if any(published):
             # A pause must be known before the first publication.
             self._control.wait_settled(SETTLE_S)
-        # As they were when they were first looked at: one that was made anew since then is another one.
+        # The topics as they were at the first look: one that was made anew since then counts as another one.
         self._topics = TopicWatch(admin, [log, *(topic for topic in published if topic is not None)])
-        furthest_behind = min(zip(self.models, positions, strict=True), key=lambda pair: pair[0].tick)
-        self._follower = LogFollower(
-            first.settings,
-            log.name,
-            furthest_behind[1],
-            buffer_bytes=max(model.config.learner.buffer_bytes for model in self.models),
-            until_tick=self._until_tick,
-            folded_tick=furthest_behind[0].tick,
-        )
-        self._partitions = len(furthest_behind[1])
+        furthest_behind, start = min(zip(self.models, positions, strict=True), key=lambda pair: pair[0].tick)
+        self._follow(log.name, start, folded_tick=furthest_behind.tick)
         if self._standby:
-            ends = admin.offsets.high_watermarks([(log.name, partition) for partition in furthest_behind[1]])
+            ends = admin.offsets.high_watermarks([(log.name, partition) for partition in start])
             self._catch_up_to = {partition: offset for (_, partition), offset in ends.items()}
         for model in self.models:
             model.note_start()
+
+    def _follow(self, topic: str, start: Mapping[int, LogPosition], *, folded_tick: int) -> None:
+        """Begin to read the training log from these positions, of a model that has folded up to `folded_tick`."""
+        self._follower = LogFollower(
+            self.models[0].settings,
+            topic,
+            start,
+            buffer_bytes=max(model.config.learner.buffer_bytes for model in self.models),
+            until_tick=self._until_tick,
+            folded_tick=folded_tick,
+        )
+        self._partitions = len(start)
 
     def _expect_files(self, admin: Admin) -> None:
         clients = COMMON_CLIENTS + MODEL_CLIENTS * len(self.models)
@@ -186,6 +191,7 @@ class LearnerRole:
         """Steps 3 to 6, once. False if there was nothing to do."""
         if self.done:
             return False
+        # Step 2: a standby leads once it holds the lease.
         for model in self.models:
             model.keep_lease(caught_up=self._caught_up)
         # Step 3: read.
@@ -216,7 +222,7 @@ class LearnerRole:
                     model.metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
             return False
         except LogTrimmed:
-            # A log that was made anew also lacks the offset, and is the thing to say.
+            # A log that was made anew lacks the offset too; then that is the error to raise.
             self._topics.check_now()
             raise
         if came:
@@ -225,7 +231,7 @@ class LearnerRole:
         return came
 
     def _note_added(self) -> None:
-        """Say that the log was given partitions."""
+        """Log that the training log was given partitions."""
         assert self._follower is not None
         partitions = len(self._follower.positions)
         if partitions > self._partitions:
@@ -248,7 +254,7 @@ class LearnerRole:
         return folded
 
     def _has_caught_up(self, log: LogFollower) -> bool:
-        """Whether what was in the log at the start is read; what could be folded of it is."""
+        """Whether all is read that was in the log at the start. The caller has folded what can be folded of it."""
         read_up_to = log.read_up_to
         return all(read_up_to[partition] >= end for partition, end in self._catch_up_to.items())
 
@@ -259,13 +265,13 @@ class LearnerRole:
             model.report(self._follower, self._clock_ms())
 
     def finish(self) -> None:
-        """Publish and write what is folded, so that scorers have it and the next start is quick."""
+        """Publish what is folded, and write it: scorers have it, and the next start is quick."""
         assert self._follower is not None
         for model in self.models:
             model.finish(self._follower.positions)
 
     def close(self) -> None:
-        """Let go of the topics and the state directories. A checkpoint that is not whole never was."""
+        """Let go of the topics and the state directories. A checkpoint without its head does not count."""
         self._control.stop()
         for part in (self._follower, *self.models):
             if part is not None:
@@ -282,7 +288,7 @@ def _check_standby(configs: Sequence[Config]) -> None:
 
 
 def _check_together(configs: Sequence[Config], keep: Mapping[str, FeatureSubset]) -> None:
-    """Refuse models that cannot be folded in one pass."""
+    """Raise ConfigError for models that cannot be folded in one pass."""
     first = configs[0]
     for config in configs[1:]:
         if config.examples_topic != first.examples_topic:

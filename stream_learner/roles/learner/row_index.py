@@ -1,7 +1,6 @@
-"""A model larger than memory: which of its rows are in memory, and how the index of the others keeps up.
+"""Bounds the memory of a model: the rows that are not in memory are in an index, which follows the checkpoints.
 
-In: the state directory, the learner whose table is bounded, what checkpoints have changed. Out: a bounded table.
-This file must never let the index stand for a checkpoint before that has committed.
+The index must never stand for a checkpoint that has not committed: a crash would leave rows of the future in it.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ SHOW_EVERY_S = 10.0
 
 
 def memory_budget(config: Config, learner: Learner) -> MemoryBudget | None:
-    """What of `learner.memory` is given to what, None where the whole model is in memory."""
+    """How `learner.memory` is shared out, None where the whole model is in memory."""
     total_bytes = config.learner.memory_bytes
     return None if total_bytes is None else MemoryBudget.of(total_bytes, len(learner.optimizer.columns))
 
 
 def check_memory(configs: Sequence[Config], available: int) -> None:
-    """Say what the models of one process that are bounded by `learner.memory` take, and of how many bytes.
+    """Log how much memory the bounded models of one process, the log read ahead and the process itself take.
 
-    Raises ConfigError where that is more than is `available`.
+    Does nothing if no model is bounded. available: bytes. Raises ConfigError where the sum is larger.
     """
     bounded = [config for config in configs if config.learner.memory_bytes is not None]
     if not bounded:
@@ -55,7 +54,7 @@ def check_memory(configs: Sequence[Config], available: int) -> None:
 
 
 class RowIndexFollower:
-    """The index of one learner's rows. Used by the learner's thread; it writes in another."""
+    """Brings the index of one learner's rows to each checkpoint. Used by the learner's thread; writes in another."""
 
     def __init__(self, store: CheckpointStore, index: RowIndex, budget: MemoryBudget, learner: Learner) -> None:
         """Use `beside`."""
@@ -69,9 +68,9 @@ class RowIndexFollower:
 
     @classmethod
     def beside(cls, store: CheckpointStore, budget: MemoryBudget | None, learner: Learner) -> RowIndexFollower | None:
-        """Bound the memory of a learner that has no rows yet; without a budget, delete an index that is there.
+        """Bound the memory of a learner that has no rows yet. Brings the index to the last checkpoint, or makes it.
 
-        Brings the index up to the last checkpoint, or makes it. Raises StateDamaged, DiskFull.
+        Without a budget it deletes the index, if there is one, and returns None. Raises StateDamaged, DiskFull.
         """
         if budget is None or store.rows is None:
             store.drop_rows()
@@ -95,9 +94,9 @@ class RowIndexFollower:
             self._log.info("row_index_progress", rows_read=rows)
 
     def take_over(self, head: Mapping[str, Any]) -> None:
-        """Begin with the rows of the last checkpoint, none of them in memory. `head` is the checkpoint's.
+        """Begin with the rows of the last checkpoint, none of them in memory. head: of that checkpoint.
 
-        Raises ValueError where the head does not say what digest the rows have, and they have not that of the model.
+        Raises ValueError where the head has no digest of the rows, and their digest is not that of the model.
         """
         digest = head["learner"].get("rows_digest")
         self.table.adopt(head["rows"], 0 if digest is None else int(digest, 16))
@@ -125,20 +124,20 @@ class RowIndexFollower:
         return self._store.memory
 
     def begin(self, changed: StateRows) -> None:
-        """A checkpoint of these rows has begun."""
+        """Note that a checkpoint of these rows has begun."""
         self._changed = changed
         machine.give_back()
 
     def committed(self) -> None:
-        """It has committed: the index follows."""
+        """Note that it has committed; begin to write its rows into the index."""
         assert self._changed is not None
         self._writer.begin(self._changed, CheckpointId(*self._store.last))
         self._changed = None
 
     def wait(self) -> None:
-        """Until the index stands for the last checkpoint."""
+        """Wait until the index stands for the last checkpoint."""
         self._writer.wait()
 
     def close(self) -> None:
-        """Stop writing; what the index lacks it gets at the next start."""
+        """Stop writing. The next start adds what the index lacks."""
         self._writer.close()

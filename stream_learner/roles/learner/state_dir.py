@@ -1,15 +1,10 @@
-"""Whether the disk of a state directory has room for the next checkpoint.
-
-In: the directory, how much must stay free, what RocksDB has refused. Out: whether to write now, and why not.
-This file must never write, and never take back that there is no room before there is.
+"""Watches the disk of a state directory for room, and moves a damaged database out of the way.
 
 RocksDB goes on by itself some seconds after there is room again, but for nothing else that a disk refuses: a quota or a
 limit of file sizes ends the learner, which then begins anew with its last checkpoint.
 
-Moves what is damaged in a state directory aside, where a person can look at it.
-
-In: a state directory that nobody has open. Out: the same without the files of its database, which are in a directory
-`damaged-<time>` in it. This part must never delete anything, nor touch a file that is not RocksDB's.
+A damaged database is never deleted: a person may want to look at it. Its files are moved into a directory
+`damaged-<time>` in the state directory.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ MIB = 1 << 20
 
 
 def free_bytes_of(path: Path) -> int:
-    """Bytes that this user may still write on the disk of a directory."""
+    """How many bytes this user may still write on the disk of a directory."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
 
@@ -50,9 +45,9 @@ class DiskRoom:
         free_bytes: Callable[[Path], int] = free_bytes_of,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """floor_bytes: with less than this, nothing is written."""
+        """floor_bytes: with less than this free, nothing is written."""
         self.reason = ""
-        """Why nothing is folded, "" while there is room."""
+        """Why nothing is written, "" while there is room."""
         self._path, self._floor_bytes, self._log = path, floor_bytes, log
         self._free_bytes, self._clock_s = free_bytes, clock_s
         self._look_at_s = self._again_at_s = -1e9
@@ -73,7 +68,7 @@ class DiskRoom:
         return now_s >= self._again_at_s
 
     def refused(self, error: DiskFull) -> None:
-        """RocksDB found no room. Raises the error where it would not go on by itself."""
+        """Note that RocksDB found no room. Raises the error where RocksDB would not go on by itself."""
         if NO_SPACE not in error.message:
             raise error
         self._refused = True
@@ -81,7 +76,7 @@ class DiskRoom:
         self._lacks(error.message)
 
     def wrote(self) -> None:
-        """There is room: a checkpoint has been written, or nothing was refused since there was none."""
+        """Note that there is room. After a refusal only a checkpoint that was written shows that."""
         self._refused = False
         if self.reason:
             self._log.info("disk_has_room")
@@ -95,7 +90,7 @@ class DiskRoom:
 
 
 KEPT = 3
-"""So many at most: a disk that damages one directory after the other must not be filled with them."""
+"""So many damaged states are kept at most: a failing disk must not be filled with them."""
 _DATA = ("*.sst", "*.log", "*.dbtmp", "*.blob")
 FOUND = "found-damaged"
 _ABOUT = (FOUND, "MANIFEST-*", "OPTIONS-*", "CURRENT", "IDENTITY", "LOCK", "LOG", "LOG.old.*", "rocksdict-config.json")
@@ -103,9 +98,9 @@ _ABOUT = (FOUND, "MANIFEST-*", "OPTIONS-*", "CURRENT", "IDENTITY", "LOCK", "LOG"
 
 @contextmanager
 def noting_damage(path: Path) -> Iterator[None]:
-    """Note in a state directory that it has turned out to be damaged while it was in use.
+    """Leave a note in a state directory that is found damaged while it is in use.
 
-    A checkpoint may still be loaded from it; but the next start would only come to the same place again.
+    The last checkpoint may still load; without the note, the next start would load it and fail at the same place.
     """
     try:
         yield
@@ -116,7 +111,7 @@ def noting_damage(path: Path) -> Iterator[None]:
 
 
 def damage_seen(path: Path) -> str:
-    """What is wrong with a state directory before it is opened, "" if nothing is known."""
+    """The known damage of a state directory that is not open, "" if none is known."""
     note = path / FOUND
     if note.exists():
         return note.read_text(encoding="utf-8", errors="replace").strip() or f"{path} was found damaged"
@@ -128,9 +123,9 @@ def damage_seen(path: Path) -> str:
 
 
 def quarantine_state(path: Path) -> Path:
-    """Move the database's files; returns the directory they are in now.
+    """Move the files of a damaged database out of the way; returns the directory that they are in now.
 
-    Raises StateDamaged where that was done before too often.
+    Nobody may have the state directory open. Raises StateDamaged where too many damaged states are there already.
     """
     before = sorted(path.glob("damaged-*"))
     if len(before) >= KEPT:
@@ -148,11 +143,14 @@ def quarantine_state(path: Path) -> Path:
 
 
 def _open_here(path: Path) -> bool:
-    """Whether this process has a file in the directory open, where the system tells: RocksDB would go on writing."""
-    place = f"{path.resolve()}{os.sep}"
+    """Whether this process has a file of the directory open: RocksDB would go on writing to it.
+
+    False on a system without `/proc`.
+    """
+    prefix = f"{path.resolve()}{os.sep}"
     for entry in Path("/proc/self/fd").glob("*"):
         with suppress(OSError):
-            if str(entry.readlink()).startswith(place):
+            if str(entry.readlink()).startswith(prefix):
                 return True
     return False
 

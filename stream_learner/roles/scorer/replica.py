@@ -145,7 +145,7 @@ class ModelReplica:
         self._failure: StreamLearnerError | None = None
         """Why the last reader could not be begun."""
         self._held: tuple[int | None] | None = None
-        """What `pin` was called with, None for no pin. A reader that is begun later is pinned by it."""
+        """The argument of `pin`, None for no pin. A reader that is begun later is pinned with it."""
         self._stale = False
         self._changing = threading.RLock()
         """Held while the reader is exchanged or pinned, never by a thread that predicts."""
@@ -216,7 +216,7 @@ class ModelReplica:
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the first whole version. Once there is one, "" until `stop`."""
+        """Why there is no whole version yet. Once there is one, "" until `stop`."""
         if self._stop.is_set():
             return "the scorer was closed"
         return "" if self._whole is not None else self.trouble or "the model record is not read yet"

@@ -75,13 +75,13 @@ class Scorer:
         """bootstrap_servers: "host:port[,host:port]". model: its name; or alias: that of an alias. kafka: further
         options of librdkafka.
 
-        topic: the model's snapshot topic, where it is not `<model>.snapshots`. control_topic: where aliases, pins and
-        pauses are. stale_after_ms: a version that was applied longer ago is stale, unless the model is paused or
-        pinned, which the log, the metrics and `why_stale` say; None never asks. refuse_after_ms: with one that was
-        applied longer ago predicting raises NotReady; None never does. state_dir: where a copy of the last version is
-        kept, at most every copy_every_ms, and served at the start until the topic has been read. on_version: called
-        with every new version, in the thread that applies it: it must be quick; what it raises is logged. metrics:
-        where to count; by default nowhere that is seen. Raises ConfigError.
+        topic: the model's snapshot topic, if it is not `<model>.snapshots`. control_topic: the topic of aliases, pins
+        and pauses. stale_after_ms: a version that was applied longer ago is stale, unless the model is paused or
+        pinned; the log, the metrics and `why_stale` say so; None for no limit. refuse_after_ms: if the version was
+        applied longer ago, predicting raises NotReady; None for no limit. state_dir: directory of a copy of the last
+        version, written at most every copy_every_ms, and served at the start until the topic has been read. on_version:
+        is called with every new version, in the thread that applies it; it must be quick, and errors that it raises are
+        logged. metrics: where to count; by default nobody sees them. Raises ConfigError.
         """
         if bool(model) == bool(alias):
             raise ConfigError(
@@ -181,7 +181,7 @@ class Scorer:
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing, "" if nothing."""
+        """Why it is not ready, "" if it is."""
         if not self._started:
             return NOT_STARTED
         if self._forked:

@@ -1,4 +1,4 @@
-"""What tests of roles share: models that are kept in a state directory, on a real Kafka."""
+"""Models that are kept in a state directory, on a real Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damaged state directory, on a real Kafka and a real RocksDB: the exact state of some tick, or a clear stop."""
+"""A damaged state directory gives the exact state of some tick or a clear stop, on a real Kafka and a real RocksDB."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def damageable(make_kept: MakeKept) -> tuple[Kept, Path]:
 
 
 def as_killed(path: Path, left: Path) -> bool:
-    """Copy a directory in use; false where RocksDB has deleted a file meanwhile."""
+    """Copy a directory in use; False if RocksDB deleted a file meanwhile."""
     shutil.rmtree(left, ignore_errors=True)
     try:
         shutil.copytree(path, left)
@@ -63,8 +63,8 @@ def flip(file: Path, rng: random.Random, count: int) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_directory_gives_the_exact_state_or_a_clear_stop(damage: str, damageable: tuple[Kept, Path]) -> None:
-    """Every kind of file that RocksDB has, damaged anywhere: a state of some tick, to the bit, or an error; what was
-    damaged is still there."""
+    """Files of every kind are damaged anywhere: the learner has the state of some tick, to the bit, or stops with an
+    error, and the damaged files are still there."""
     kept, left = damageable
     digests = undisturbed(kept.config)
     rng = random.Random(damage)
@@ -88,7 +88,7 @@ def test_a_damaged_directory_gives_the_exact_state_or_a_clear_stop(damage: str, 
     assert set(ticks) & {8} and set(ticks) <= set(range(10)), "some were restored, none began anew"
 
 
-def test_a_directory_is_set_aside_a_few_times_only(make_kept: MakeKept) -> None:
+def test_a_directory_is_quarantined_a_few_times_only(make_kept: MakeKept) -> None:
     """A disk that damages one directory after the other stops the learner, and is not filled."""
     kept = make_kept()
     with kept.started() as learner:

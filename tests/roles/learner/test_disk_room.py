@@ -1,4 +1,4 @@
-"""When a learner must not write: too little room, or a disk that refuses."""
+"""A learner does not write when its disk has too little room, or has refused a write."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Disk:
 
 
 def test_below_the_floor_nothing_is_written_and_it_is_said_once() -> None:
-    """Until there is room again, which is said too."""
+    """When there is room again it is said too."""
     disk = Disk()
     with capture_logs() as lines:
         assert disk.room.may_write() and disk.room.reason == ""
@@ -49,7 +49,7 @@ def test_below_the_floor_nothing_is_written_and_it_is_said_once() -> None:
 
 
 def test_a_refusal_lasts_until_a_checkpoint_is_written() -> None:
-    """Free bytes alone do not take it back: the attempt does."""
+    """Free bytes alone do not end it."""
     disk = Disk()
     with capture_logs() as lines:
         for _ in range(3):
@@ -63,7 +63,7 @@ def test_a_refusal_lasts_until_a_checkpoint_is_written() -> None:
 
 
 def test_what_rocksdb_does_not_recover_from_ends_the_learner() -> None:
-    """A quota: the process must begin anew."""
+    """After a quota was reached, the process must begin anew."""
     with pytest.raises(DiskFull):
         Disk().room.refused(DiskFull("s: Disk quota exceeded"))
 

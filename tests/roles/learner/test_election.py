@@ -1,4 +1,4 @@
-"""Whether a learner leads, by what its lease says: the races of the real lease are in `tests/e2e/test_standby.py`."""
+"""Whether a learner leads, by what its lease says. `tests/e2e/test_standby.py` has the races of the real lease."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stream_learner.roles.learner.election import Election
 
 @dataclass
 class Says:
-    """In the place of a lease: what the group last said, and how long this process had slept when the lease ended."""
+    """Stands in for a lease: what the group last said, and how long this process had slept when the lease ended."""
 
     held: bool = False
     elsewhere: bool = False
@@ -26,19 +26,26 @@ class Says:
 
 
 def election(settings: KafkaSettings, says: Says, *, standby: bool) -> Election:
-    """Of a learner that has asked for its lease."""
+    """The election of a learner that is given this lease when it asks for one."""
     tree: dict[str, Any] = {
         "model": "m",
         "kafka": {"bootstrap.servers": settings.bootstrap},
         "input": {"impressions": {"topic": "i"}, "clicks": {"topic": "c"}},
     }
-    one = Election(Config.model_validate(tree), settings, standby=standby)
-    one._lease = cast(Lease, says)
-    return one
+    return Election(
+        Config.model_validate(tree), settings, standby=standby, new_lease=lambda *given, **named: cast(Lease, says)
+    )
+
+
+def test_a_standby_that_has_not_caught_up_is_no_candidate(kafka_settings: KafkaSettings) -> None:
+    """Even a lease that would be given to it at once does not make it lead."""
+    one = election(kafka_settings, Says(held=True), standby=True)
+    assert not one.poll(caught_up=False)
+    assert one.poll(caught_up=True)
 
 
 def test_a_standby_leads_while_it_holds_the_lease(kafka_settings: KafkaSettings) -> None:
-    """Lost while it was awake, as where no broker answers, it follows again, whoever has the lease now."""
+    """If it loses the lease while it is awake, because no broker answers, it follows again, whoever has it now."""
     says = Says()
     one = election(kafka_settings, says, standby=True)
     assert not one.poll(caught_up=True)
@@ -53,7 +60,7 @@ def test_a_standby_leads_while_it_holds_the_lease(kafka_settings: KafkaSettings)
 
 
 def test_a_standby_that_wakes_and_finds_another_one_leading_ends(kafka_settings: KafkaSettings) -> None:
-    """Somebody must learn that it was taken over. While nobody else has the lease, it may have it again."""
+    """An operator must learn of the take-over. While nobody else has the lease, the standby may get it again."""
     says = Says(held=True)
     one = election(kafka_settings, says, standby=True)
     assert one.poll(caught_up=True)
@@ -65,7 +72,7 @@ def test_a_standby_that_wakes_and_finds_another_one_leading_ends(kafka_settings:
 
 
 def test_a_standby_that_wakes_and_has_the_lease_again_goes_on(kafka_settings: KafkaSettings) -> None:
-    """It has slept through the end of its lease, and nobody was there to take it."""
+    """It slept through the end of its lease, and nobody else was there to take it."""
     says = Says(held=True)
     one = election(kafka_settings, says, standby=True)
     one.poll(caught_up=True)
@@ -79,5 +86,5 @@ def test_a_standby_that_wakes_and_has_the_lease_again_goes_on(kafka_settings: Ka
 
 @pytest.mark.parametrize("says", [Says(), Says(held=True), Says(elsewhere=True), Says(elsewhere=True, silent_s=12.0)])
 def test_a_plain_learner_leads_whatever_its_lease_says(kafka_settings: KafkaSettings, says: Says) -> None:
-    """What ends it is another one's transactional id."""
+    """Only another learner that initialises the same transactional id ends it."""
     assert election(kafka_settings, says, standby=False).poll(caught_up=False)

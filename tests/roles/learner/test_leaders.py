@@ -1,8 +1,8 @@
-"""Several learners of one model, any of which believes that it leads, on random histories: what becomes visible.
+"""Random histories of several learners of one model, each of which may believe that it leads.
 
-The publication is the program's own, the fold too; the snapshot topic is a model of what Kafka promises: an id that is
-initialised fences those before, a transaction is visible whole or not at all, an outcome may stay unknown. No lease
-says who leads: whoever wants to takes over at any moment, also in the middle of another one's steps.
+Publication and fold are the program's own. The snapshot topic is a model of what Kafka promises: an id that is
+initialised fences the producers before, a transaction is visible whole or not at all, an outcome may stay unknown.
+There is no lease: any learner may take over at any moment, also in the middle of another one's steps.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def folded(tick: int) -> Learner:
 
 @cache
 def undisturbed() -> tuple[list[int], Learner]:
-    """The digest after every tick of a learner that nothing happens to, and that learner after the last."""
+    """The digest after every tick of a learner to which nothing happens, and that learner after the last tick."""
     learner, digests = folded(-1), []
     for tick in range(TICKS):
         fold(learner, tick)
@@ -65,7 +65,7 @@ class Topic:
         self.rng = rng
 
     def last(self, *_: Any) -> LastPublication:
-        """The ends of all shards, read one after the other while others go on."""
+        """The last version record of all shards, read one after the other while other learners go on."""
         found: list[VersionRecord | None] = []
         for log in self.logs:
             self.meanwhile()
@@ -76,7 +76,7 @@ class Topic:
 
 
 class Publisher:
-    """A transactional producer; `checks` False leaves the fence out, for the test of this test."""
+    """A transactional producer. With `checks` False it has no fence, to test this test."""
 
     outdated = False
     checks = True
@@ -111,7 +111,7 @@ class Publisher:
 
 
 class Candidate:
-    """A learner with a state of its own. It may have a checkpoint, to which a crash takes it back."""
+    """A learner with a state of its own. A crash takes it back to its checkpoint, or to nothing without one."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -140,12 +140,12 @@ class Candidate:
         self.busy = False
 
     def crash(self) -> None:
-        """Come back from the checkpoint, leading nobody."""
+        """Crash: start from the checkpoint, without leading."""
         self.publication, self.tick = None, self.checkpoint
         self.learner = folded(self.tick)
 
     def lead(self) -> None:
-        """Take over, whoever leads."""
+        """Take over from any leader."""
         publication = Publication(
             None,  # type: ignore[arg-type]
             None,  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ class Candidate:
         self.publication = publication
 
     def publish(self) -> None:
-        """Publish, if this one believes that it may. Fenced, it ends and begins anew."""
+        """Publish, if this learner believes that it may. If it is fenced, it ends and starts anew."""
         if self.publication is None or not self.publication.may_publish(self.tick):
             return
         try:
@@ -181,7 +181,7 @@ class World:
         self.candidates = [Candidate(self.topic) for _ in range(3)]
 
     def meanwhile(self) -> None:
-        """What others do while one waits for an answer."""
+        """Let others act while one waits for an answer."""
         while self.rng.random() < 0.3:
             idle = [candidate for candidate in self.candidates if not candidate.busy]
             if not idle:
@@ -189,7 +189,7 @@ class World:
             self.rng.choice(idle).step(self.rng)
 
     def run(self, steps: int) -> None:
-        """A history; at its end one leads alone, to the last tick."""
+        """Run a history. At its end one learner leads alone, to the last tick."""
         for _ in range(steps):
             self.rng.choice(self.candidates).step(self.rng)
         last = self.candidates[0]
@@ -204,7 +204,7 @@ class World:
                 return
 
     def check(self) -> int:
-        """Versions only grow, each is the undisturbed model, and so is the copy of whoever read all; how many."""
+        """Check that versions only grow, and that each of them, and a replica, is the undisturbed model; count them."""
         seen: set[int] = set()
         digests, last = undisturbed()
         for log in self.topic.logs:
@@ -229,7 +229,7 @@ class World:
 
 
 def test_whoever_takes_over_when_versions_only_grow_and_are_those_of_the_undisturbed_model() -> None:
-    """Over random histories of three learners that fence each other at any moment."""
+    """In random histories of three learners that fence each other at any moment."""
     versions = 0
     for seed in range(30):
         world = World(seed)

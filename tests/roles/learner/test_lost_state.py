@@ -1,5 +1,7 @@
-"""Copies of checkpoints on a real Kafka and a real RocksDB: whatever is killed or lost, the digest of the undisturbed
-learner, or a clear stop."""
+"""Copies of checkpoints on a real Kafka and a real RocksDB.
+
+Whatever is killed or lost, the next learner has the digest of an undisturbed one, or stops with a clear message.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ COPIES = 10
 
 
 def test_a_copy_restores_the_bits_of_its_tick_and_the_fold_goes_on_from_them(make_kept: MakeKept) -> None:
-    """At every tick; and what is sent is little more than what the checkpoints wrote."""
+    """At every tick. Little more is sent than the checkpoints wrote."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     sent = []
@@ -49,7 +51,7 @@ class Killed(Exception):
 
 
 def killed_after(transactions: int, *, outcome: bool) -> Callable[..., Any]:
-    """A publisher whose process is killed at a transaction: before it, or (`outcome`) after it has committed."""
+    """A publisher whose process is killed before a transaction, or after it has committed if `outcome` says so."""
 
     class Publisher(VisiblePublisher):
         left = transactions
@@ -72,7 +74,7 @@ def killed_after(transactions: int, *, outcome: bool) -> Callable[..., Any]:
 
 
 def test_a_copy_writer_killed_at_any_step_leaves_a_complete_copy(make_kept: MakeKept) -> None:
-    """Within every transaction, and behind the last: the copy before or this one. The next leaves nothing over."""
+    """Killed in any transaction or after the last, it leaves the copy before or this one. The next one cleans up."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     with kept.started() as learner:
@@ -85,7 +87,7 @@ def test_a_copy_writer_killed_at_any_step_leaves_a_complete_copy(make_kept: Make
 
 
 def killed(kept: Kept, digests: dict[int, str], tick: int, publisher: Callable[..., Any]) -> bool:
-    """Whether a copy writer is killed that goes on from the copy of `tick`; and what the next one makes of it."""
+    """Kill a copy writer that goes on from the copy of `tick`, and check the next one; False if it was not killed."""
     with kept.started() as learner:
         copies = learner.copy_writer(publisher)
         learner.fold_to(tick + 3).checkpoint()
@@ -107,7 +109,7 @@ def killed(kept: Kept, digests: dict[int, str], tick: int, publisher: Callable[.
 
 
 def test_a_disk_put_back_to_an_earlier_day_is_never_mixed_with_its_former_copies(make_kept: MakeKept) -> None:
-    """It goes on otherwise than before, under the same numbers of checkpoints: the copy is of what it has now."""
+    """It folds other ticks than before under the same numbers of checkpoints; the copy is of its state now."""
     kept = make_kept()
     backup = kept.folder / "backup"
     with kept.started() as learner:
@@ -129,7 +131,7 @@ def test_a_disk_put_back_to_an_earlier_day_is_never_mixed_with_its_former_copies
 
 
 def test_of_two_that_copy_the_later_one_goes_on_and_the_other_stops(make_kept: MakeKept) -> None:
-    """Even between two transactions of the former: what it has sent counts for nothing."""
+    """Even between two transactions of the former, whose pieces then count for nothing."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     other = kept.folder / "other"
@@ -151,7 +153,7 @@ def test_of_two_that_copy_the_later_one_goes_on_and_the_other_stops(make_kept: M
 
 
 def test_pieces_that_are_gone_are_noticed(make_kept: MakeKept) -> None:
-    """A head without its pieces is no copy: it is said, and the log is folded from its beginning, if it has one."""
+    """A head without its pieces is no copy. That is logged, and the log is folded from its beginning, if it has one."""
     kept = make_kept()
     with kept.started() as learner:
         learner.fold_to(5).checkpoint().copy_writer().copy()
@@ -186,7 +188,7 @@ def compacted_away(kept: Kept, place: tuple[int, bytes]) -> None:
 
 
 def test_a_damaged_piece_in_the_topic_is_never_loaded(make_kept: MakeKept) -> None:
-    """Its checksum is wrong: what was restored is set aside, and the log is folded from its beginning."""
+    """Its checksum is wrong, so the restored state is quarantined, and the log is folded from its beginning."""
     kept = make_kept()
     with kept.started() as learner:
         learner.fold_to(5).checkpoint().copy_writer().copy()
@@ -256,7 +258,7 @@ def delete_before(kept: Kept, offset: int) -> None:
 
 
 def test_a_directory_that_the_log_has_left_behind_is_replaced_by_the_copy(make_kept: MakeKept) -> None:
-    """As when a backup of an earlier day is put back. Where the copy is left behind too, nothing is touched."""
+    """As after a backup of an earlier day was put back. If the log has left the copy behind too, nothing is touched."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     publisher = VisiblePublisher(kept.settings, f"{kept.config.model}-log")
@@ -292,7 +294,7 @@ def checkpoint_at(learner: Started, offset: int) -> None:
 
 
 def test_a_topic_made_anew_while_a_copy_is_sent_is_filled_again(make_kept: MakeKept) -> None:
-    """The pieces that went to the one before do not count: what is restored is whole, at any moment."""
+    """Pieces that went to the topic before do not count: at any moment, what is restored is whole."""
     kept, said = make_kept(), []
     digests = undisturbed(kept.config)
 

@@ -1,4 +1,4 @@
-"""One model of a learner, on a real state directory: what is durable at its end is also said."""
+"""One model of a learner on a real state directory: each checkpoint that counts is logged and counted."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ POSITIONS = {0: LOG_BEGINNING}
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """A model that is not published, so that no broker is asked."""
+    """A model that is not published: it asks no broker."""
     settings = scenario("plain", 1).settings
     return Config.model_validate(tree_of("m", NOBODY, settings, tmp_path / "state", {"learner": {"publish": False}}))
 
 
 @pytest.fixture
 def admin() -> Admin:
-    """Whoever asked it anything would wait for brokers that are not there."""
+    """An administrator without brokers; a test that asks it waits in vain."""
     return Admin(KafkaSettings({"bootstrap.servers": NOBODY}))
 
 
 @pytest.mark.parametrize("folded_since", [0, 1], ids=["nothing folded since", "a tick folded since"])
-def test_a_checkpoint_under_way_at_the_stop_is_finished_and_said(
+def test_a_checkpoint_under_way_at_the_stop_is_finished_and_logged(
     config: Config, admin: Admin, folded_since: int
 ) -> None:
-    """Every checkpoint that counts has its event and is counted, the last one of the last tick; it is there later."""
+    """Every checkpoint that counts is logged and counted; the last one is of the last tick, and loads later."""
     metrics = Metrics("m")
     model = LearnedModel(config, metrics, until_tick=TICK)
     with capture_logs() as logged:
@@ -64,7 +64,7 @@ def test_a_checkpoint_under_way_at_the_stop_is_finished_and_said(
 
 
 def test_a_model_that_is_not_published_counts_its_weights_with_each_checkpoint(config: Config, admin: Admin) -> None:
-    """Where weights move by themselves nobody else counts them: the metric of a standby would stay at 0."""
+    """If weights move without being touched, only a count finds those that are not 0: a standby's metric needs it."""
     fobos = Optimizer.of({"name": "fobos", "l1": 0.001})
     learner = config.learner.model_copy(update={"optimizer": fobos})
     model = LearnedModel(config.model_copy(update={"learner": learner}), Metrics("m"), until_tick=TICK)
@@ -77,5 +77,5 @@ def test_a_model_that_is_not_published_counts_its_weights_with_each_checkpoint(c
 
 
 def checkpoints(logged: list[Any]) -> list[int]:
-    """The ticks of the checkpoints said so far."""
+    """The ticks of the checkpoints that were logged so far."""
     return [event["tick"] for event in logged if event["event"] == "checkpoint"]

@@ -1,4 +1,4 @@
-"""Every optimizer of the streaming learner: its state kept in RocksDB, its weights published to a replica.
+"""The state of every optimizer is kept in RocksDB, and its weights are published to a replica, to the bit.
 
 The store is the real one; the topic is a list of records, compacted by key. What is compared is bits.
 """
@@ -98,7 +98,7 @@ class Topic:
         self.logs: list[list[tuple[int, bytes, bytes | None]]] = [[] for _ in range(SHARDS)]
 
     def publish(self, tick: int) -> None:
-        """What `Publication.publish` puts into its transaction."""
+        """The records that `Publication.publish` puts into its transaction."""
         changed = self._weights(self.learner.table.take_changed_for_publication(tick))
         content = {"name": "m", "tick_ms": 1, "features": {}, "inputs": {}, "metrics": {}} | self.learner.kind()
         for shard, planner in enumerate(self.planners):
@@ -116,7 +116,7 @@ class Topic:
         return WeightRows(rows.keys, self.learner.weights(rows.columns).astype(np.float32))
 
     def feed(self, replica: Replica, positions: list[int]) -> None:
-        """Give a replica what it has not read yet."""
+        """Give a replica the records that it has not read yet."""
         for shard, log in enumerate(self.logs):
             for offset, key, value in log[positions[shard] :]:
                 replica.take(shard, offset, key, value)
@@ -145,7 +145,7 @@ def assert_serves(replica: Replica, learner: Learner, tick: int) -> None:
 
 @pytest.mark.parametrize("name", STREAMING)
 def test_state_is_kept_and_weights_are_published_to_the_bit(name: str, tmp_path: Path) -> None:
-    """Restored from one checkpoint after another, replica at every version: those of an undisturbed run."""
+    """Restored from one checkpoint after another, state and replica are at each version those of an undisturbed run."""
     config = config_of(tmp_path, settings_of(name))
     undisturbed, log = learner_of(config), TopicInfo(config.examples_topic, b"x" * 16, 1, 1)
     topic = Topic(undisturbed)
@@ -180,7 +180,7 @@ def test_a_replica_predicts_by_the_link_of_the_loss(loss: str, tmp_path: Path) -
 
 
 def test_a_weight_that_came_back_to_zero_before_a_crash_is_zero_for_scorers_too(tmp_path: Path) -> None:
-    """Its row is all zeros in the checkpoint, and the last publication still has it: the next one must say so."""
+    """Its row is all zeros in the checkpoint, and the last publication still has the weight; the next must send 0."""
     config = config_of(tmp_path, {"name": "ogd", "low": 0.0, "eta": 1.0})
     learner, log = learner_of(config), TopicInfo(config.examples_topic, b"x" * 16, 1, 1)
     checkpoints = Checkpoints(config, learner, log)
@@ -224,7 +224,7 @@ def test_the_settings_are_those_of_the_optimizer(name: str) -> None:
 
 
 def test_a_name_of_a_setting_means_the_same_in_every_optimizer() -> None:
-    """One type, one meaning; ranges may differ in whether they hold their bound."""
+    """It has one type and one description; ranges may differ in whether they include their bound."""
     found: dict[str, set[Any]] = {}
     for kind in OPTIMIZERS.values():
         for one in hyper_parameters(kind).values():

@@ -1,4 +1,4 @@
-"""What of `learner.memory` is given to what, and what is refused before anything starts."""
+"""How `learner.memory` is shared out, and which settings are refused before anything starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def config_of(folder: Path, **learner: Any) -> Config:
 
 @given(st.integers(1, 1 << 42), st.integers(1, 8))
 def test_a_budget_adds_up_and_holds_a_record(total_bytes: int, ncols: int) -> None:
-    """The parts are the whole; the table takes the rows of a record, and what may have to stay, twice."""
+    """The parts make up the whole. The table holds three large records, and twice the rows that may have to stay."""
     if total_bytes < least_bytes(ncols) - MIB:
         with pytest.raises(ValueError, match=f"it takes {least_bytes(ncols) // MIB} MiB or more"):
             MemoryBudget.of(total_bytes, ncols)
@@ -41,7 +41,7 @@ def test_a_budget_adds_up_and_holds_a_record(total_bytes: int, ncols: int) -> No
 
 
 def test_a_setting_too_small_for_one_record_is_refused_with_what_is_needed(tmp_path: Path) -> None:
-    """It depends on the optimizer's columns."""
+    """How much that is depends on the optimizer's columns."""
     with pytest.raises(ValueError, match=r"learner\.memory.*it takes 17 MiB or more"):
         config_of(tmp_path, memory="16MiB")
     assert config_of(tmp_path, memory="17MiB").learner.memory_bytes == 17 * MIB
@@ -50,7 +50,7 @@ def test_a_setting_too_small_for_one_record_is_refused_with_what_is_needed(tmp_p
 
 
 def test_what_does_not_fit_in_the_container_is_refused_with_the_sum(tmp_path: Path) -> None:
-    """The log read ahead and the process count besides; models share both."""
+    """The sum includes the log read ahead and the process, which the models share."""
     one, other = config_of(tmp_path, memory="100MiB", buffer="64MiB"), config_of(tmp_path, memory="60MiB")
     needed = 160 * MIB + 256 * MIB + PROCESS_BYTES
     with capture_logs() as logged:

@@ -1,4 +1,4 @@
-"""A publication of which one shard has lost everything: the next one makes up for it."""
+"""If one shard loses all of a publication, the next publication makes up for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Entry = tuple[int, bytes, bytes | None]
 
 
 class Writes:
-    """In the place of a transactional publisher: keeps what is written to the shards that have a broker."""
+    """Stands in for a transactional publisher: keeps what is written to the shards that have a broker."""
 
     outdated = False
     transactional_id = "m.publisher"

@@ -1,4 +1,4 @@
-"""What a torn publication leaves in the snapshot topic of a real Kafka, and that no later version is made of it.
+"""A torn publication in the snapshot topic of a real Kafka: no later version is made of what it left.
 
 A transaction is torn when Kafka has lost a part of it: here the first records are committed and the others never sent.
 """
@@ -34,16 +34,16 @@ def _record(tick: int) -> ExampleRecord:
 
 
 class Tearing(VisiblePublisher):
-    """Only the model record and the delta of what is published arrive."""
+    """A publisher whose broker loses a transaction but for its first two records: model record and delta."""
 
     def publish(self, records: Iterable[Record]) -> dict[tuple[str, int], int]:
-        """Never comes back with an outcome."""
+        """Commit the first two records, and come back without an outcome."""
         super().publish(list(records)[:2])
         raise Fenced("the outcome stayed unknown")
 
 
 def read_all(settings: KafkaSettings, admin: Admin, topic: str) -> list[Entry]:
-    """Every record that a reader of committed ones sees."""
+    """Every record that a reader of committed records sees."""
     end = admin.offsets.last_stable_offsets([(topic, 0)])[topic, 0]
     found: list[Entry] = []
     with PartitionReader(settings, topic, 0, 0, with_keys=True) as reader:
@@ -84,7 +84,7 @@ class Site:
         return {key: found.get(key, 0.0) for key in self.keys}
 
     def publication(self, kind: type[VisiblePublisher] = VisiblePublisher) -> Publication:
-        """Of a learner that has just started."""
+        """The publication of a learner that has just started."""
         publication = Publication(
             self.settings,
             self.admin.offsets,
@@ -99,18 +99,18 @@ class Site:
         return publication
 
     def publish(self, publication: Publication, tick: int) -> None:
-        """The learner as it is after a tick."""
+        """Publish the learner as it is after a tick."""
         publication.publish(tick, -1, {**CONTENT, **self.learner.kind()})
 
     def torn(self) -> dict[int, int]:
-        """What is torn in the topic."""
+        """The torn number of each shard, as `read_last_publication` finds it."""
         return dict(read_last_publication(self.settings, self.admin.offsets, self.topic, 1).torn)
 
 
 def test_no_version_is_made_of_a_torn_publication(
     kafka_settings: KafkaSettings, admin: Admin, topics: MakeTopic
 ) -> None:
-    """A reader that has the torn delta and finds the right one gone serves nothing but the model; so does a new one."""
+    """A reader that took in the torn delta serves exactly the model when the right delta is gone; so does a new one."""
     site = Site(kafka_settings, admin, topics("torn"))
     site.fold(0)
     first = site.publication()

@@ -1,4 +1,4 @@
-"""Publishers that are connected before they are needed: quick, and without a fence until they are told."""
+"""Publishers that are connected before they are needed fence nobody until they are initialised."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def publish(publisher: TransactionalPublisher) -> None:
 def test_a_publisher_that_is_connected_ahead_fences_only_when_it_is_initialised(
     settings: KafkaSettings, warm: WarmPublishers
 ) -> None:
-    """So a learner may connect while it loads, and a leader goes on should the load fail."""
+    """So a learner may connect while it loads its state; if that fails, the leader goes on."""
     leader = TransactionalPublisher(settings, ID)
     leader.init()
     warm.connect(settings, ID)
@@ -52,17 +52,19 @@ def test_a_publisher_that_is_connected_ahead_fences_only_when_it_is_initialised(
         publisher.close()
 
 
-def test_what_is_taken_is_of_the_settings_that_are_asked_for(settings: KafkaSettings, warm: WarmPublishers) -> None:
-    """The connected one once; a new one after that, and where the topic takes other batches than before."""
+def test_what_is_taken_is_of_the_settings_that_are_asked_for(settings: KafkaSettings) -> None:
+    """The connected one is taken once; a new one is made after that, and if the topic takes other batches meanwhile."""
+    made: list[TransactionalPublisher] = []
+
+    def new_publisher(settings: KafkaSettings, transactional_id: str) -> TransactionalPublisher:
+        made.append(TransactionalPublisher(settings, transactional_id))
+        return made[-1]
+
+    warm = WarmPublishers(new_publisher)
     warm.connect(settings, ID)
-    connected = warm._waiting[ID][1]
-    taken = warm.take(settings, ID)
-    assert taken is connected
-    another = warm.take(settings, ID)
-    assert another is not connected
+    assert warm.take(settings, ID) is made[0]
+    assert warm.take(settings, ID) is made[1]
     warm.connect(settings, ID)
-    connected = warm._waiting[ID][1]
-    smaller = warm.take(settings.with_batches(20_000), ID)
-    assert smaller is not connected
-    for publisher in (taken, another, smaller):
+    assert warm.take(settings.with_batches(20_000), ID) is made[3]
+    for publisher in made:
         publisher.close()

@@ -1,8 +1,4 @@
-"""The copy of a learner's checkpoints in `<model>.checkpoints`, read.
-
-In: the topic. Out: the last complete copy's head; its pieces, into a new state directory.
-This file must never write to the topic, and never take pieces for those of a head that does not name them.
-"""
+"""Finds the last complete copy in `<model>.checkpoints`, and writes its pieces into a new state directory."""
 
 from __future__ import annotations
 
@@ -31,14 +27,15 @@ LOOK_FURTHER = 8
 READ_RECORDS = 16
 READ_WAIT_S = 0.5
 PATIENCE_S = 60.0
-"""How long it goes on asking brokers that do not answer in the middle of a copy."""
+"""How long it goes on to ask brokers that do not answer, in the middle of a copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastCopy:
-    """The last complete copy, None without one; a copy begun after it, None without one; what is wrong with the head.
+    """The end of a topic of copies.
 
-    A head that is damaged counts as none.
+    head: of the last complete copy, None without one or if the head is damaged. copying: of a copy that was begun after
+    it and is not complete, None without one. trouble: the damage of a head.
     """
 
     head: CopyHead | None
@@ -47,12 +44,12 @@ class LastCopy:
 
 
 def read_last_copy(settings: KafkaSettings, queries: OffsetQueries, topic: str) -> LastCopy:
-    """Read the end of the topic's first partition: looking back further and further, until there is a head.
+    """Read the end of the topic's first partition; look back further and further until there is a head.
 
     Raises DamagedLog for a record that is not ours, NewerFormat.
     """
-    place = (topic, HEAD_SHARD)
-    end, earliest = queries.last_stable_offsets([place])[place], queries.earliest([place])[place]
+    at = (topic, HEAD_SHARD)
+    end, earliest = queries.last_stable_offsets([at])[at], queries.earliest([at])[at]
     look = FIRST_LOOK_RECORDS
     while True:
         start = max(end - look, earliest)
@@ -102,7 +99,7 @@ def check_copy_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
 
 @dataclass(slots=True)
 class RestoreProgress:
-    """How far a restoration has come: pieces of how many, their bytes, seconds since its beginning."""
+    """How far a restoration is: `pieces` of `of` are written, in `seconds` since its beginning."""
 
     pieces: int
     of: int
@@ -118,27 +115,28 @@ def restore_copy(
     parts: StoreParts,
     show: Callable[[RestoreProgress], None],
 ) -> int:
-    """Write the pieces of a copy into a new state directory, and its head if all of them were there.
+    """Write the pieces of a copy into a new state directory, and its head if the topic has all of them.
 
-    Returns how many are missing; then nothing counts. Raises DiskFull, and what reading raises.
+    Returns how many pieces are missing; if any is, the directory counts as empty. show: called after every piece.
+    Raises DiskFull, and what reading raises.
     """
     began_s = time.monotonic()
     wanted: dict[tuple[int, bytes | None], PieceId] = {
-        (place[0], piece_key(copy.lineage, place[1])): place for place in piece_ids_of(copy)
+        (piece.shard, piece_key(copy.lineage, piece.key)): piece for piece in piece_ids_of(copy)
     }
     into = WriteBack(parts)
     found: set[PieceId] = set()
     progress = RestoreProgress(0, len(wanted), 0, 0.0)
     for shard in range(len(copy.versions)):
         at = (topic, shard)
-        # Asked after the head was read: what it names lies before these ends.
+        # These ends are asked for after the head was read, so the pieces that it names lie before them.
         end, earliest = queries.last_stable_offsets([at])[at], queries.earliest([at])[at]
         for _, key, value in committed_records(settings, topic, shard, earliest, end):
-            place = wanted.get((shard, key))
-            if value is None or place is None:
+            piece = wanted.get((shard, key))
+            if value is None or piece is None:
                 continue
-            into.put(place, value)
-            found.add(place)
+            into.put(piece, value)
+            found.add(piece)
             progress.pieces, progress.seconds = len(found), time.monotonic() - began_s
             progress.size_bytes += len(value)
             show(progress)

@@ -1,11 +1,9 @@
-"""When a learner's checkpoints are copied to `<model>.checkpoints`, so that a lost disk is not a lost model.
+"""Decides when a learner's last checkpoint is copied, and has `CopyWriter` copy it in a thread of its own.
 
-In: checkpoints that are committed to the state directory. Out: calls of `CopyWriter`, in a thread of its own.
-This file must never make the fold wait, nor end it because a copy fails: only another process that copies the same
-model does that.
+The fold never waits for a copy, and does not end when a copy fails; it ends when another process copies the same model.
 
-The pace is bounded twice: copies begin `learner.copy_interval` apart, and of their bytes no more than
-`learner.copy_rate` are sent in a second. A copy that takes longer than the interval is finished all the same.
+The pace is bounded twice: copies begin `learner.copy_interval` apart, and send at most `learner.copy_rate` bytes in a
+second. A copy that takes longer than the interval is finished all the same.
 """
 
 from __future__ import annotations
@@ -35,12 +33,14 @@ FINISH_S = 10.0
 STOP_S = 15.0
 LOOK_S = 0.01
 AWAY = "brokers"
-"""What fails while brokers are away, whatever they, or their silence, say of it."""
+"""One name for all failures while brokers are away, so that they are logged once."""
 
 
 class CopySchedule:
-    """The copies of one learner's checkpoints. All methods are for the learner's thread, and none of them waits but
-    `begin`, `finish` and `close`."""
+    """The copies of one learner's checkpoints.
+
+    All methods are for the learner's thread. Only `begin`, `finish` and `close` wait.
+    """
 
     def __init__(
         self,
@@ -51,8 +51,10 @@ class CopySchedule:
         interval_s: float,
         rate_bytes_per_s: float,
     ) -> None:
-        """make_writer: makes it with what it is to ask before it sends. rate_bytes_per_s, interval_s: bounds of what
-        copying may cost."""
+        """make_writer: makes the writer with the function that it calls before it sends.
+
+        interval_s: copies begin at least so far apart. rate_bytes_per_s: the most that is sent in a second.
+        """
         self._writer = make_writer(self._wait_for_rate)
         self._metrics, self._log = metrics, log
         self._interval_s, self._rate = interval_s, rate_bytes_per_s
@@ -71,18 +73,18 @@ class CopySchedule:
 
     @property
     def tick(self) -> int:
-        """The tick of the last complete copy of the state directory, -1 without one."""
+        """The tick of the last complete copy of this state directory, -1 without one."""
         return self._writer.tick
 
     def begin(self) -> None:
-        """Begin the writer, then the thread. Raises what `CopyWriter.begin` does."""
+        """Begin the writer, then the thread. Raises what `CopyWriter.begin` raises."""
         self._writer.begin()
         self._metrics.follow(names.LEARNER_COPY_AGE, lambda: time.monotonic() - self._copied_s)
         self._metrics.set(names.LEARNER_COPIED_VERSION, self.tick)
         self._thread.start()
 
     def committed(self, tick: int) -> None:
-        """A checkpoint of this tick is in the state directory."""
+        """Note that a checkpoint of this tick is in the state directory."""
         with self._lock:
             self._checkpoint_tick, self._committed_s = tick, time.monotonic()
         self._news.set()
@@ -93,9 +95,9 @@ class CopySchedule:
             raise self._fenced
 
     def finish(self, limit_s: float = FINISH_S) -> None:
-        """Copy the last checkpoint, at once and without a limit of the rate, for so long at most.
+        """Copy the last checkpoint at once, without a limit of the rate.
 
-        Where copies fail it does not wait.
+        Waits for it until `limit_s` are over, but not if copies fail.
         """
         self._hurry.set()
         self._news.set()
@@ -106,7 +108,7 @@ class CopySchedule:
             time.sleep(LOOK_S)
 
     def close(self) -> None:
-        """End the thread; a copy that is not complete never was."""
+        """End the thread. A copy without its head does not count."""
         self._stop.set()
         self._hurry.set()
         self._news.set()
@@ -129,7 +131,7 @@ class CopySchedule:
                 )
 
     def _is_due(self) -> bool:
-        """Wait until there is something to copy and it is time for it; false when told to stop."""
+        """Wait until there is something to copy and it is time; False when told to stop."""
         while not self._stop.is_set():
             if self._checkpoint_tick <= self.tick:
                 self._news.wait()
@@ -142,7 +144,7 @@ class CopySchedule:
         return False
 
     def _note_failure(self, error: StreamLearnerError) -> None:
-        """Say what has failed, once, and wait a while, longer each time."""
+        """Log the first of several failures of one kind, and wait, longer each time."""
         trouble = AWAY if isinstance(error, BrokerUnreachable | RetryLater) else type(error).__name__
         if self._failing != trouble:
             self._failing = trouble
@@ -164,7 +166,7 @@ class CopySchedule:
             self._note_copy(copied, time.monotonic() - began_s)
 
     def _wait_for_rate(self, size_bytes: int) -> bool:
-        """Wait until so many bytes more may be sent; false when told to stop."""
+        """Wait until the rate allows to send so many bytes more; False when told to stop."""
         wait_s = self._free_at_s - time.monotonic()
         if wait_s > 0:
             self._hurry.wait(wait_s)
@@ -199,7 +201,7 @@ def begin_copies(
     *,
     new_publisher: Callable[[KafkaSettings, str], TransactionalPublisher] = TransactionalPublisher,
 ) -> CopySchedule:
-    """The copies of a learner's checkpoints, begun. Raises what `CopySchedule.begin` does."""
+    """Make the copies of a learner's checkpoints, and begin them. Raises what `CopySchedule.begin` raises."""
 
     def make(before_sending: Callable[[int], bool]) -> CopyWriter:
         return CopyWriter(

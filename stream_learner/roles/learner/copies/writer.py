@@ -1,11 +1,8 @@
-"""One copy of a learner's checkpoint to `<model>.checkpoints` after the other: the protocol.
+"""Copies a learner's checkpoints to `<model>.checkpoints`, one after the other.
 
-In: checkpoints that are committed to the state directory. Out: the same pieces and records in the topic.
-This file must never let a copy count before all of its pieces are there, or overwrite what another directory's copy
-consists of.
-
-A copy sends what the last one did not: so in the long run as many bytes as the checkpoints that are copied, at most.
-Each transaction has a bounded size. Somebody else decides when (`roles/learner/copies/schedule.py`).
+A copy counts only once all of its pieces are in the topic, and it never overwrites a piece of another directory's copy.
+It sends only what the copies before did not, so that in the long run as many bytes are sent as checkpoints write, at
+most. Each transaction has a bounded size. `roles/learner/copies/schedule.py` decides when a copy is made.
 
 1. `init_transactions`: whoever copied before is fenced, its open transaction ends.
 2. Read the last head. If this directory made it, pieces that it names are there; else begin a new lineage, with
@@ -59,7 +56,7 @@ TRANSACTION_BYTES = 4 << 20
 
 
 class Publishes(Protocol):
-    """What is used of a `TransactionalPublisher`."""
+    """The part of a `TransactionalPublisher` that is used here."""
 
     @property
     def outdated(self) -> bool: ...
@@ -70,7 +67,7 @@ class Publishes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WrittenCopy:
-    """A copy that is complete: of which tick, the pieces it consists of, how many of them were sent, their bytes."""
+    """A complete copy: its tick, how many pieces it has, how many of them were sent, and the bytes that were sent."""
 
     tick: int
     pieces: int
@@ -79,9 +76,9 @@ class WrittenCopy:
 
 
 class CopyWriter:
-    """Copies the last checkpoint of a store whenever it is told to. For one thread at a time.
+    """Copies the last checkpoint of a store whenever `copy` is called. For one thread at a time.
 
-    Raises Fenced, after which it is of no use; RetryLater, BrokerUnreachable where `copy` may simply be called again;
+    Raises RetryLater and BrokerUnreachable where `copy` may be called again; Fenced, after which it may not;
     StateDamaged, DiskFull, and what the brokers refuse.
     """
 
@@ -96,9 +93,9 @@ class CopyWriter:
         before_sending: Callable[[int], bool] = lambda size_bytes: True,
         topic_made_anew: Callable[[], None] = lambda: None,
     ) -> None:
-        """store: open as long as this is used. before_sending: called with the size of each transaction, to wait as
-        long as it may take; False to leave off. topic_made_anew: called when the topic is found to be another one of
-        its name."""
+        """store: stays open while this is used. before_sending: called with the size of each transaction before it is
+        sent; it may wait, and returns False to give the copy up. topic_made_anew: called when the topic was deleted and
+        made again."""
         self.topic = topic
         self._settings, self._admin, self._store = settings, admin, store
         self._new_publisher = new_publisher
@@ -124,7 +121,7 @@ class CopyWriter:
         self._look()
 
     def copy(self) -> WrittenCopy | None:
-        """Steps 3 to 6; None where it was told to leave off."""
+        """Steps 3 to 6; None if `before_sending` gave the copy up."""
         self._renew()
         # Step 3: hold the last checkpoint.
         with HeldCheckpoint(self._store) as held:
@@ -132,8 +129,8 @@ class CopyWriter:
             there = self._sent.copy()
             if self._last.head is not None and self._last.head.lineage == copy.lineage:
                 there.update(piece_ids_of(self._last.head))
-            missing = [place for place in held.pieces if place not in there]
-            # Step 4: say what is to come, and delete what is of no use.
+            missing = [piece for piece in held.pieces if piece not in there]
+            # Step 4: send `copying`, and delete what is of no use.
             self._publisher.publish(
                 [*self._left_over(copy), Record(self.topic, HEAD_SHARD, COPYING_KEY, encode_copy(copy))]
             )
@@ -141,14 +138,14 @@ class CopyWriter:
             self._sent.intersection_update(held.pieces)
             # Step 5: send what is missing.
             sent_bytes = 0
-            for records, places in self._transactions(held, copy, missing):
+            for records, pieces in self._transactions(held, copy, missing):
                 size = sum(len(record.value or b"") for record in records)
                 if not self._before_sending(size):
                     return None
                 self._publisher.publish(records)
-                self._sent.update(places)
+                self._sent.update(pieces)
                 sent_bytes += size
-            # Step 6: note it, then let it count; not where pieces went into a topic that is gone.
+            # Step 6: note the copy, then send its head; but not if its pieces went into a topic that is gone.
             if self._is_another_topic():
                 raise RetryLater(f"{self.topic} was deleted and made again while a copy was sent to it")
             self._note(copy)
@@ -160,7 +157,7 @@ class CopyWriter:
             return WrittenCopy(copy.tick, len(held.pieces), len(missing), sent_bytes)
 
     def close(self) -> None:
-        """Drop the producer; an open transaction is left to the brokers' time-out."""
+        """Drop the producer. The brokers end an open transaction when it times out."""
         self._publisher.close()
 
     def _look(self) -> None:
@@ -182,13 +179,13 @@ class CopyWriter:
         self._topic_id = found.id
         self._sent.clear()
         lineage = read_lineage(self._store)
-        # A head of ours in a topic made anew was sent by a copy whose pieces went to the one before.
+        # A head of ours in a topic that was made anew is of a copy whose pieces went into the topic before.
         mine = not anew and lineage is not None and lineage.made(self._last.head)
         self._lineage = lineage if lineage is not None and mine else Lineage.new()
         self.tick = self._last.head.tick if self._last.head is not None and mine else -1
 
     def _renew(self) -> None:
-        """Go on with what is on disk and in the cluster now: credentials, and a topic that was made anew."""
+        """Take up credentials that have changed on disk, and a topic that was made anew."""
         if self._publisher.outdated:
             self._publisher.close()
             self._publisher = self._new_publisher()
@@ -204,41 +201,41 @@ class CopyWriter:
     def _transactions(
         self, held: HeldCheckpoint, copy: CopyHead, missing: list[PieceId]
     ) -> Iterator[tuple[list[Record], list[PieceId]]]:
-        """Pieces to send, about 4 MiB at a time; the next are read when they are asked for."""
+        """The pieces to send, about 4 MiB at a time. Reads the next ones when they are asked for."""
         records: list[Record] = []
-        places: list[PieceId] = []
+        pieces: list[PieceId] = []
         size = 0
-        for place in missing:
-            value = held.read(place)
-            records.append(Record(self.topic, place[0], piece_key(copy.lineage, place[1]), value))
-            places.append(place)
+        for piece in missing:
+            value = held.read(piece)
+            records.append(Record(self.topic, piece.shard, piece_key(copy.lineage, piece.key), value))
+            pieces.append(piece)
             size += len(value)
             if size >= TRANSACTION_BYTES:
-                yield records, places
-                records, places, size = [], [], 0
+                yield records, pieces
+                records, pieces, size = [], [], 0
         if records:
-            yield records, places
+            yield records, pieces
 
     def _left_over(self, copy: CopyHead) -> list[Record]:
-        """Deletions of what a copy that was not finished may have sent, and neither the head nor this copy names."""
+        """Deletions of what an unfinished copy may have sent, and neither the last head nor this copy names."""
         torn = self._last.copying
         return [] if torn is None else self._deletions(torn, copy, self._last.head)
 
     def _superseded(self, copy: CopyHead) -> list[Record]:
-        """Deletions of what the last head named, and this one does not."""
+        """Deletions of the pieces that the last head names and this copy does not."""
         last = self._last.head
         return [] if last is None else self._deletions(last, copy)
 
     def _deletions(self, of: CopyHead, *keep: CopyHead | None) -> list[Record]:
-        kept = {(head.lineage, place) for head in keep if head is not None for place in piece_ids_of(head)}
+        kept = {(head.lineage, piece) for head in keep if head is not None for piece in piece_ids_of(head)}
         return [
-            Record(self.topic, place[0], piece_key(of.lineage, place[1]), None)
-            for place in piece_ids_of(of)
-            if (of.lineage, place) not in kept
+            Record(self.topic, piece.shard, piece_key(of.lineage, piece.key), None)
+            for piece in piece_ids_of(of)
+            if (of.lineage, piece) not in kept
         ]
 
     def _note(self, copy: CopyHead) -> None:
-        """In the state directory: the attempts of the last head, if it is ours, and of this copy."""
+        """Note in the state directory the attempts of this copy and of the last head, if that is ours."""
         last = self._last.head
         before = (last.stamp.attempt,) if last is not None and last.lineage == copy.lineage else ()
         self._lineage = Lineage(copy.lineage, (*before, copy.stamp.attempt))

@@ -67,7 +67,7 @@ class ServedName:
 
     @property
     def why_not_ready(self) -> str:
-        """What is missing before the first whole version, "" if nothing."""
+        """Why there is no whole version yet, "" if there is one."""
         if not self._following or self._scorer is None:
             return self._reason
         return self._scorer.why_not_ready

@@ -81,7 +81,7 @@ class Worker:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, None while it runs or before it has."""
+        """The exit code of the process, None while it runs or before it was started."""
         return self._child.exit_code if self._child is not None else None
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""When checkpoints are copied: at their pace, without the fold, and again after failures."""
+"""Checkpoints are copied at their pace, without making the fold wait, and again after failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def copying(
     interval_s: float = 0.0,
     rate: float = PLENTY,
 ) -> Iterator[CopySchedule]:
-    """Copies of a learner, begun; ended with the block."""
+    """Copies of a learner's checkpoints, from the beginning to the end of the block."""
     model = started.model
     copies = CopySchedule(
         lambda before: CopyWriter(
@@ -57,7 +57,7 @@ def copying(
 
 
 def failing(errors: list[Exception]) -> Callable[..., Any]:
-    """A publisher that fails with these errors first, one after the other."""
+    """A publisher that first fails with these errors, one after the other."""
 
     class Publisher(VisiblePublisher):
         def publish(self, records: Any) -> Any:
@@ -68,8 +68,10 @@ def failing(errors: list[Exception]) -> Callable[..., Any]:
     return Publisher
 
 
-def test_what_fails_is_said_once_and_tried_again(make_kept: MakeKept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers that are away, and a bug of ours: the fold never hears of it, and the copy is made in the end."""
+def test_a_failure_is_logged_once_and_the_copy_tried_again(
+    make_kept: MakeKept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers that are away, and a bug of ours, do not reach the fold, and the copy is made in the end."""
     monkeypatch.setattr(schedule, "AGAIN_S", 0.01)
     kept, metrics = make_kept(), Metrics("m")
     digests = undisturbed(kept.config)
@@ -95,7 +97,7 @@ def test_what_fails_is_said_once_and_tried_again(make_kept: MakeKept, monkeypatc
 
 
 def test_whoever_is_taken_over_stops(make_kept: MakeKept) -> None:
-    """The next look at the copies raises Fenced, and nothing of the former learner counts any more."""
+    """The next `check` raises Fenced, and no copy of the former learner counts any more."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     with kept.started() as former, kept.started(kept.folder / "other") as later, copying(former) as copies:
@@ -108,7 +110,7 @@ def test_whoever_is_taken_over_stops(make_kept: MakeKept) -> None:
 
 
 def raises(copies: CopySchedule, kind: type[Exception]) -> bool:
-    """Whether a look at the copies raises this."""
+    """Whether `check` raises an error of this kind."""
     try:
         copies.check()
     except kind:
@@ -133,7 +135,7 @@ def test_the_end_does_not_wait_for_the_interval(make_kept: MakeKept) -> None:
 
 
 def test_a_copy_that_is_cut_short_leaves_the_one_before(make_kept: MakeKept) -> None:
-    """Ended while it waits for its rate: the copy before counts; the next one leaves nothing over."""
+    """If it is ended while it waits for its rate, the copy before counts, and the next one leaves nothing over."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     with kept.started() as learner, copying(learner) as copies:

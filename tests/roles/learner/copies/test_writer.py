@@ -27,7 +27,7 @@ class EndsWithTheHead(VisiblePublisher):
 
 
 def test_a_head_that_was_sent_right_before_a_kill_is_known_as_ones_own(make_kept: MakeKept) -> None:
-    """Nothing is sent again; without the note of it, all would be."""
+    """Nothing is sent again; without the note in the state directory everything would be."""
     kept = make_kept()
     with kept.started() as learner:
         copies = learner.copy_writer(EndsWithTheHead)
