@@ -17,5 +17,5 @@ fold and weight table as the streaming learner. All configurations learn side by
 Read in this order: `request` (what is asked for), `plan` (from it to trials and readings), `pipeline` (blocks to
 trials), `models` and `measure` (one trial), `outputs` (files written), `run` (an evaluation from beginning to end).
 `files/` opens and reads, `formats/` parses without doing I/O, `vw/` stands for Vowpal Wabbit. `cli/evaluate_command`
-is the only caller of `run`; `operations` may use the rest.
+is the caller; `operations/audit` takes the order of a log from `log_source`.
 """

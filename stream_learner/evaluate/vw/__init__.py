@@ -14,8 +14,8 @@ are two arithmetics, for two questions:
 
 The float32 twin exists to prove the float64 version. Both follow the same formulas, and the twin reproduces VW's
 printed average loss and predictions to the last digit: its hashing into `bits` bits, numbers read digit by digit in
-float32, its rounding and order of operations, its clipping, holdout and early termination. Tests compare it with the
-tool, and the float64 version with the twin, which rounding explains.
+float32, its rounding and order of operations, its clipping, holdout and early termination. Tests compare both with the
+tool: the twin must print the same digits, and a difference of the float64 version must have a known cause.
 
 `flags` is the table of flags, `command` their meaning together, `model` a command line as a model with VW's printed
 loss, `trials` command lines as trials of an evaluation.
