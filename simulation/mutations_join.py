@@ -80,9 +80,9 @@ def _end_without_grace() -> Any:
 
 
 def _clock_after_the_answer(self: EndWatch) -> Any:
-    known, _ = self._queries.high_watermarks_known(self._places)
+    known, _ = self._queries.high_watermarks_known(self._partitions)
     now = self._clock_ms()
-    kept = {place: end for place, end in self.snapshot.items() if place in self._places}
+    kept = {place: end for place, end in self.snapshot.items() if place in self._partitions}
     self.snapshot = MappingProxyType({**kept, **{place: End(now, offset) for place, offset in known.items()}})
     return self.snapshot
 
