@@ -308,6 +308,8 @@ class PartitionJoiner:
         except LogTrimmed as error:
             self._look_again(error)
         self._tail.close()
+        # Retention may since have taken the beginning, and the chain that has lost may be the longest one left.
+        self.progress.hint = known.hint or self.progress.hint
         if attempt.decide(known.rule) is Verdict.BEGIN_AGAIN:
             raise _OtherWriter(f"another joiner wrote tick {known.last.last_tick}")
 
