@@ -57,7 +57,7 @@ def problems(result: DemoResult) -> list[str]:
     for side, counts in balance(result.status).items():
         outcomes = sum(counts.values()) - counts["read"]
         if outcomes != counts["read"] or counts["waiting"] < 0:
-            found.append(f"{counts['read']} {side} were read, {outcomes} are accounted for: {counts}")
+            found.append(f"{side} that were read: {counts['read']}, accounted for: {outcomes}, {counts}")
     return found
 
 

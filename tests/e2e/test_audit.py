@@ -184,7 +184,7 @@ DAMAGES: dict[str, tuple[Any, str, bool, str]] = {
         lambda m: m.with_mark(impressions={"duplicates": m.mark.counts.impressions.duplicates + 1}),
         checks.BALANCE,
         False,
-        "impressions came in",
+        "impressions that came in",
     ),
     "a dead click that was none": (
         lambda m: m.with_mark(

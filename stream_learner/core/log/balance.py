@@ -100,7 +100,7 @@ class Balance:
     def _check(self, mark: Mark, what: str, given: int, settled: int) -> None:
         if given != settled:
             ticks = f"partition {mark.partition}, ticks {mark.first_tick}..{mark.last_tick}"
-            self._problems.append(f"{ticks}: {given} {what} came in, {settled} are accounted for")
+            self._problems.append(f"{ticks}: {what} that came in: {given}, accounted for: {settled}")
 
 
 def balance_lines(sums: Mapping[str, Mapping[str, int]]) -> Iterator[str]:

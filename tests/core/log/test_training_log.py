@@ -353,9 +353,9 @@ def test_the_balance_names_the_mark_that_does_not_add_up() -> None:
     balance.add(counted(3, 8, ImpressionCounts(2, 1), ClickCounts(1, waiting=1)))
     balance.add(counted(3, 9, ImpressionCounts(1, 2), ClickCounts(0, matched=1, orphans=1)))
     assert balance.problems == [
-        "partition 3, ticks 8..8: 2 impressions came in, 1 are accounted for",
-        "partition 3, ticks 9..9: 1 impressions came in, 2 are accounted for",
-        "partition 3, ticks 9..9: 1 clicks came in, 2 are accounted for",
+        "partition 3, ticks 8..8: impressions that came in: 2, accounted for: 1",
+        "partition 3, ticks 9..9: impressions that came in: 1, accounted for: 2",
+        "partition 3, ticks 9..9: clicks that came in: 1, accounted for: 2",
     ]
 
 
