@@ -286,7 +286,7 @@ def test_what_does_not_add_up_is_said() -> None:
     lost = replace(MOMENT, counts=replace(COUNTS, clicks=replace(COUNTS.clicks, matched=59)))
     result = DemoResult(lost, "0" * 16, [])
     assert len(problems(result)) == 1
-    assert "NOT IN ORDER: 110 clicks were read, 109 are accounted for" in as_text(result, HERE)
+    assert "NOT IN ORDER: clicks that were read: 110, accounted for: 109" in as_text(result, HERE)
     invented = replace(MOMENT, sent_impressions=899)
     assert len(problems(DemoResult(invented, "0" * 16, []))) == 1
 
