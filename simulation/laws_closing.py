@@ -65,7 +65,8 @@ def _check_border(impressions: _Side, closing: _Closing) -> None:
     mark, read = closing.mark, impressions.arrived(closing.by)
     target = closing.end - impressions.window
     border = bisect_left(impressions.offsets, mark.next_impression)
-    if impressions.border(read, target, complete=True) != border:
+    by_log_time = read > 0 and impressions.passed[read - 1] >= target
+    if not by_log_time or impressions.border(read, target) != border:
         fitting = (n for n in range(read, border - 1, -1) if impressions.border(n, target) == border)
         most = next(fitting, None)
         law(most is not None, f"the border of tick {mark.last_tick} is not where it must be")
@@ -116,18 +117,18 @@ class _Side:
         """The largest number of records that can have been read by a time."""
         return bisect_right(self.at, by)
 
-    def border(self, read: int, target: int, *, complete: bool = False) -> int | None:
-        """The first record, not emitted before, whose row passes the target, when `read` records have been read.
+    def border(self, read: int, target: int) -> int:
+        """The first record not emitted before that waits, when `read` records have been read; `read` without one.
 
-        complete: only a row that is complete counts. Without such a record: `read`, or None where `complete`.
+        It waits if its own time is at or past the target, and fewer than half of `agree` in its row are before it.
         """
         usable = [n for n in range(self.done, read) if self.times[n] is not None]
         times = [self.times[n] or 0 for n in usable]
         for place, n in enumerate(usable):
             row = times[place : place + self.agree]
-            if min(row) >= target and (len(row) == self.agree or not complete):
+            if row[0] >= target and 2 * sum(time < target for time in row) < self.agree:
                 return n
-        return None if complete else read
+        return read
 
     def begin(self, closing: _Closing, before_at: int) -> None:
         """Go on to a mark. before_at: when its predecessor was in the log."""

@@ -15,7 +15,7 @@ from stream_learner.core.join import impressions as join_impressions
 from stream_learner.core.join.batches import ClickBatch, ImpressionBatch
 from stream_learner.core.join.click_memory import BLOCK, DEAD, UNMATCHED, ClickMemory, expire_clicks
 from stream_learner.core.join.impressions import ImpressionBuffer
-from stream_learner.core.join.log_time import LogTime
+from stream_learner.core.join.log_time import LogTime, count_before
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
 from stream_learner.core.log.marks import Mark
@@ -177,6 +177,12 @@ def _run_as_one_tick(self: ClickBatch, time_ms: int, stop: int) -> int:
     return stop
 
 
+def _all_or_none(status: Any, times: Any, start: int, most: int, time_ms: int) -> tuple[int, int]:
+    """Counts a row as wholly before the time where one event is."""
+    found, before = count_before(status, times, start, most, time_ms)
+    return found, found if before else 0
+
+
 def _look_again_for(cursor: bool) -> Any:
     """Makes a tick again with the cursor, or the border, that what has been read now would give it."""
     right = PartitionState._make_tick_again
@@ -293,6 +299,7 @@ MUTATIONS = {
     ],
     "clicks: kept without the lateness": lambda: [(ClickMemory, "__init__", _with_spec(ClickMemory, lateness_ms=0))],
     "clicks: rows do not end at the cursor": _rows_beyond_the_cursor,
+    "border: one that is before it lets all of its row go": lambda: [(join_impressions, "count_before", _all_or_none)],
     "made again: the cursor is looked for again": lambda: [
         (PartitionState, "_make_tick_again", _look_again_for(cursor=True))
     ],

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice, takewhile
 from typing import NamedTuple
 
 from tests.oracles.arithmetic import mix
@@ -131,10 +131,12 @@ def _passed(events: Sequence[tuple[int, int]], agree: int) -> int:
 
 
 def _border(shown: Sequence[tuple[int, int]], place: int, passed_ms: int, agree: int) -> int:
-    """The place of the first impression from `place` on whose row is complete and has only times that passed."""
-    return next(
-        n for n in range(place, len(shown) - agree + 1) if all(time >= passed_ms for _, time in shown[n : n + agree])
-    )
+    """The place of the first impression from `place` on that waits."""
+    for n in range(place, len(shown) - agree + 1):
+        row = [time for _, time in shown[n : n + agree]]
+        if row[0] >= passed_ms and sum(time < passed_ms for time in row) < agree / 2:
+            return n
+    raise AssertionError("log time has passed, so some impression waits")
 
 
 def _cursor(clicked: Sequence[tuple[int, int]], marks: list[Mark], next_tick: int, s: Settings) -> int:
@@ -182,15 +184,19 @@ def join_by_log_time(
     clicks_of_id: dict[int, list[_Known]] = {}
     for k in known:
         clicks_of_id.setdefault(k.click.id_hash, []).append(k)
-    tick = 0
-    for imp, log_time in zip(impressions, log_times([i.time_ms for i in impressions], s["agree"]), strict=True):
-        tick = tick if log_time is None else (log_time + window) // tick_ms
+    ticks = _emitting_ticks(impressions, s)
+    log_time = BEFORE_ALL
+    for number, (imp, tick) in enumerate(zip(impressions, ticks, strict=True)):
         if tick > last_tick:
             break
         n_i["read"] += 1
-        if imp.time_ms is None or log_time is None:
+        if imp.time_ms is None:
             n_i["dead"] += 1
             continue
+        behind = zip(impressions[number:], ticks[number:], strict=True)
+        emitted = takewhile(lambda pair: pair[1] <= tick, behind)  # noqa: B023
+        row = list(islice((i.time_ms for i, _ in emitted if i.time_ms is not None), s["agree"]))
+        log_time = max(log_time, tick * tick_ms - window, min(row))
         start, end = tick * tick_ms, (tick + 1) * tick_ms
         same = [k.click for k in clicks_of_id.get(imp.id_hash, ()) if k.is_taken(end) and not k.is_gone(start)]
         hits = [click for click in same if in_span(click, imp, s)]
@@ -219,6 +225,21 @@ def join_by_log_time(
     n_c = Counter(outcomes.values())
     n_c.update(read=len(taken))
     return Joined(examples, n_i, n_c, outcomes)
+
+
+def _emitting_ticks(impressions: Sequence[Impression], s: Settings) -> list[int]:
+    """The tick that emits each: the first for whose end - window neither it nor one before it waits."""
+    times = [imp.time_ms for imp in impressions if imp.time_ms is not None]
+    tick, out, place = 0, [], 0
+    for imp in impressions:
+        if imp.time_ms is not None:
+            row = times[place : place + s["agree"]]
+            missing = [imp.time_ms] * (s["agree"] - len(row))  # what has not come yet is not before it
+            with_half = next(t for t in sorted(row, reverse=True) if sum(r < t for r in row + missing) < s["agree"] / 2)
+            tick = max(tick, (min(imp.time_ms, with_half) + s["window_ms"]) // s["tick_ms"])
+            place += 1
+        out.append(tick)
+    return out
 
 
 def _passed_with(times: Sequence[int | None], agree: int) -> list[int]:

@@ -165,23 +165,24 @@ def test_one_click_ahead_closes_nothing_where_three_must_agree() -> None:
     assert joined.outcome_of_click[2] == "late"
 
 
-def test_a_quarter_of_the_impressions_behind_makes_all_wait_for_them() -> None:
-    """Every fourth is 200 ms behind. Where four must agree, log time is theirs: 830, 870 and so on, tick 13.
+def test_a_quarter_of_the_impressions_behind_closes_nothing_early() -> None:
+    """Every fourth is 200 ms behind. Where four must agree, log time is theirs: 830, 870 and so on.
 
-    Tick 13 calls late what is before 500, so nobody. Where each clock has its word, 830, 870 and 910 stand at log times
-    1020, 1060 and 1100. With 300 ms of lateness ticks 15 and 16 call late what is before 700 and 800, so nobody; with
-    100 ms what is before 900 and 1000, so all three.
+    The others wait for their own time all the same, since more than half of their row waits with them: 830, 870 and 910
+    stand behind 1020, 1060 and 1100, and ticks 15 and 16 emit them. With 300 ms of lateness these call late what is
+    before 700 and 800, so nobody; with 100 ms what is before 900 and 1000, so all three.
     """
     times = [1000 + 10 * n - (200 if n % 4 == 3 else 0) for n in range(12)]
     assert times[:4] == [1000, 1010, 1020, 830]
     assert log_times(times, 4)[:8] == [830] * 4 + [870] * 4
     impressions = impressions_of(*((time, n) for n, time in enumerate(times)), last=4)
     clicks = clicks_of(*((time, n) for n, time in enumerate(times)), last=4)
-    for agree, lateness, late in ((4, 300, 0), (4, 100, 0), (1, 300, 0), (1, 100, 3)):
+    for agree, lateness, late in ((4, 300, 0), (4, 100, 3), (1, 300, 0), (1, 100, 3)):
         joined = join_by_log_time(impressions, clicks, {**SMALL, "agree": agree, "lateness_ms": lateness})
         assert joined.impressions["late"] == late, (agree, lateness)
         examples = [e for e in joined.examples if e.offset < 12]
         assert len(examples) == joined.impressions["positives"] == 12 - late
+        assert all(e.tick == (times[e.offset] + 500) // 100 for e in examples if e.offset % 4 != 3)
 
 
 # --- closing ----------------------------------------------------------------------------------------------
@@ -191,13 +192,14 @@ def test_cursor_and_border_are_the_end_and_the_beginning_of_a_row() -> None:
     """Tick 15 ends at 1600. The first three clicks that are not before it end at offset 5: the dead one is passed over.
     Tick 14 ends at 1500: those at offsets 0, 1 and 2.
 
-    Impressions pass it at 1100: the first row of three begins at offset 2, and that the dead one is in it does not
-    matter. So the first two, with log times 1099, are emitted by tick 15.
+    Impressions pass it at 1100. Two in three of the first row are before it, so the first does not wait; the one at
+    offset 3 does, and that a dead one is in its row does not matter. The first three, with log times 1099, are emitted
+    by tick 15.
     """
-    impressions = impressions_of((1100, 1), (1099, 2), (1100, 3), None, (1100, 4), (1100, 5), last=3)
+    impressions = impressions_of((1100, 1), (1099, 2), (1099, 3), (1100, 4), None, (1100, 5), last=3)
     clicks = clicks_of((1600, 1), (1599, 2), (1600, 3), (1600, 4), None, (1600, 5), last=3)
     marks = marks_by_log_time(impressions, clicks, THREE)
-    assert marks[:2] == [Mark(0, 14, 0, 2), Mark(15, 15, 2, 5)]
+    assert marks[:2] == [Mark(0, 14, 0, 2), Mark(15, 15, 3, 5)]
     assert marks[2] == Mark(16, 16, 6, 8)
 
 
@@ -542,13 +544,13 @@ def test_late_impressions_and_repeats_are_those_of_the_definition() -> None:
         made, s = closed_by_log(world, rng), {**world.settings, "keep_negatives": 1.0}
         impressions, clicks = made.oracle_impressions(), made.oracle_clicks()
         joined = join_by_log_time(impressions, clicks, s)
-        log_time_at = log_times([i.time_ms for i in impressions], s["agree"])
+        marks = marks_by_log_time(impressions, clicks, s)
         emitted: list[tuple[int, int]] = []
         shown = {e.offset for e in joined.examples}
-        for imp, log_time in zip(impressions[: len(world.impressions)], log_time_at, strict=False):
-            if imp.time_ms is None or log_time is None:
+        for imp in impressions[: len(world.impressions)]:
+            if imp.time_ms is None:
                 continue
-            tick = (log_time + s["window_ms"]) // s["tick_ms"]
+            tick = next(m.last_tick for m in marks if m.next_impression > imp.offset)
             late = imp.time_ms < tick * s["tick_ms"] - s["window_ms"] - s["lateness_ms"]
             again = s["dedupe_ms"] > 0 and any(
                 i == imp.id_hash and t >= first_tick_remembered(tick, s) for i, t in emitted

@@ -35,9 +35,10 @@ partition, the clock) has passed its end in the clicks, and its end - window in 
     event time                 end - window                end
       ──────────────────────────────┼─────── window ────────┼──────────────────────────▶
        impressions: the border is   │                       │  clicks: the cursor is the last click
-       the first whose row lies     │                       │  of the first row that lies wholly
-       wholly from here on; those   │                       │  from here on; those before it have
-       before it are emitted        │                       │  been read for this tick
+       the first that lies from     │                       │  of the first row that lies wholly
+       here on with more than half  │                       │  from here on; those before it have
+       of its row; those before it  │                       │  been read for this tick
+       are emitted                  │                       │
 
 Ticks are numbered by event time, tick `n` ends at (n + 1) · `tick`; but a `Cut` is nothing but numbers of ticks and the
 two offsets. That is the point of it: log time and clock decide *when* a cut is made, and after that the cut alone

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,14 @@ from stream_learner.core.join.labels import (
     label_impressions,
     label_rule,
 )
-from stream_learner.core.join.log_time import NO_LOG_TIME, LogTime, least_of_row, run_start, written_log_times
+from stream_learner.core.join.log_time import (
+    NO_LOG_TIME,
+    LogTime,
+    count_before,
+    first_candidate,
+    take_row,
+    written_log_times,
+)
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.log.marks import ImpressionCounts
@@ -79,9 +87,9 @@ class ImpressionBuffer:
 
     @property
     def first_due(self) -> int | None:
-        """The least time in the row of the first impression that waits, as far as that has been read.
+        """The latest time that the first impression not emitted waits for, as far as its row has been read.
 
-        `NO_LOG_TIME` for a dead one, which goes with the next tick; None if none waits.
+        `NO_LOG_TIME` for a dead one, which goes with the next tick; None if all are emitted.
         """
         if self._due is None and self._batches:
             return self._find_due()
@@ -101,30 +109,33 @@ class ImpressionBuffer:
             self.nbytes += batch.nbytes
 
     def end_of_those_before(self, time_ms: int) -> int:
-        """The offset after the last impression that a tick emits whose border lies at `time_ms`; `next` if none is.
+        """The offset before which a tick emits whose border lies at `time_ms`: that of the first one that waits for it.
 
-        Where no complete row has passed that time, the end of what has been read ends rows, too.
+        The end of what has been read ends rows, too: where log time has passed `time_ms`, some earlier one waits.
         """
-        read: list[ImpressionBatch] = []
-        stop, most = 0, self._spec.agree - 1
-        for batch in self._batches:
-            read.append(batch)
-            stop = len(batch.columns.offsets)
-            if batch.passed[-1] >= time_ms:
-                stop, most = int(np.searchsorted(batch.passed, time_ms)) + 1, self._spec.agree
-                break
-        if not read:
-            return self.next
-        end = int(read[-1].columns.offsets[stop - 1]) + 1
-        while read and most:
-            batch = read.pop()
-            columns = batch.columns
-            first, most = run_start(columns.status, columns.time_ms, batch.start, stop, time_ms, most)
-            if first < stop:
-                before = read[-1] if read else None
-                end = _end_before(batch, first, self.next if before is None else int(before.columns.offsets[-1]) + 1)
-            stop = len(read[-1].columns.offsets) if read else 0
+        end = self.next
+        for place, batch in enumerate(self._batches):
+            columns, index = batch.columns, batch.start
+            while True:
+                index = first_candidate(columns.status, columns.time_ms, index, time_ms, self._spec.agree)
+                if index == len(columns.offsets):
+                    break
+                if self._waits(place, index, time_ms):
+                    return _end_before(batch, index, end)
+                index += 1
+            end = int(columns.offsets[-1]) + 1
         return end
+
+    def _waits(self, place: int, index: int, time_ms: int) -> bool:
+        """Whether fewer than half of the row that begins in the batch at `place` are before `time_ms`."""
+        agree, found, before = self._spec.agree, 0, 0
+        for batch in islice(self._batches, place, None):
+            columns, start = batch.columns, index if found == 0 else 0
+            more, more_before = count_before(columns.status, columns.time_ms, start, agree - found, time_ms)
+            found, before = found + more, before + more_before
+            if found == agree:
+                break
+        return 2 * before < agree
 
     def forget_before(self, tick: int) -> None:
         """Forget the ids that neither `tick` nor any later one needs."""
@@ -161,13 +172,16 @@ class ImpressionBuffer:
         if first.columns.status[first.start] != 0:
             self._due = NO_LOG_TIME
             return NO_LOG_TIME
-        least, most = int(first.columns.time_ms[first.start]), self._spec.agree
+        row, found = np.empty(self._spec.agree, np.int64), 0
         for batch in self._batches:
-            least, most = least_of_row(batch.columns.status, batch.columns.time_ms, batch.start, most, least)
-            if most == 0:
-                self._due = least  # the row is complete: nothing that is read later changes it
+            found = take_row(batch.columns.status, batch.columns.time_ms, batch.start, found, row)
+            if found == len(row):
                 break
-        return least
+        before = (len(row) - 1) // 2  # so many of the row may be before it
+        due = int(row[0]) if found <= before else min(int(row[0]), int(np.sort(row[:found])[before]))
+        if found == len(row):
+            self._due = due  # the row is complete: nothing that is read later changes it
+        return due
 
     def _write_log_times(self, parts: list[tuple[ImpressionBatch, int]], floor: int, scratch: ExampleScratch) -> None:
         n = 0

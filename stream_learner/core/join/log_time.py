@@ -4,7 +4,7 @@
 
 - while records are read, to know which ticks may close: `LogTime`, record by record, for complete rows only;
 - while a tick is emitted, to be written with its examples: `written_log_times`, where the last record ends all rows;
-- to look for a border: `run_start`, backwards from the end of what has been read.
+- to look for a border, by half of each row: `first_candidate`, `count_before`, `take_row`.
 
 A record that is dead (its status is not 0) belongs to no row.
 """
@@ -155,38 +155,47 @@ def _least_from(status: NDArray[np.uint8], times: NDArray[np.int64], start: int,
 
 
 @kernel
-def run_start(
-    status: NDArray[np.uint8], times: NDArray[np.int64], start: int, stop: int, time_ms: int, most: int
-) -> tuple[int, int]:
-    """Go back from index `stop`, not below `start`, over at most `most` good records at or past `time_ms`.
+def first_candidate(status: NDArray[np.uint8], times: NDArray[np.int64], start: int, time_ms: int, agree: int) -> int:
+    """The index of the first record from `start` on that waits for `time_ms`, or whose row these records do not decide.
 
-    Returns the index of the first record of that run, `stop` if it is empty, and how many more records the run may have
-    in earlier batches: 0 where `most` are found or an earlier record ends the run.
+    A good record waits if its own time is at or past `time_ms`, and fewer than half of `agree` in its row are before.
+    The row of one near the end goes on in later batches: `count_before`. The number of records if there is none.
     """
-    first = stop
-    for i in range(stop - 1, start - 1, -1):
-        if most == 0:
-            break
-        if status[i] == 0:
-            if times[i] < time_ms:
-                return first, 0
-            first = i
-            most -= 1
-    return first, most
+    for i in range(start, len(times)):
+        if status[i] == 0 and times[i] >= time_ms:
+            _, before = count_before(status, times, i, agree, time_ms)
+            if 2 * before < agree:
+                return i
+    return len(times)
 
 
 @kernel
-def least_of_row(
-    status: NDArray[np.uint8], times: NDArray[np.int64], start: int, most: int, least: int
+def count_before(
+    status: NDArray[np.uint8], times: NDArray[np.int64], start: int, most: int, time_ms: int
 ) -> tuple[int, int]:
-    """The least of `least` and the first `most` good times from index `start` on; how many are still to be found."""
+    """The number of the first `most` good records from `start` on, and how many of them are before `time_ms`."""
+    found, before = 0, 0
     for i in range(start, len(times)):
-        if most == 0:
+        if found == most:
             break
         if status[i] == 0:
-            least = min(least, times[i])
-            most -= 1
-    return least, most
+            found += 1
+            before += times[i] < time_ms
+    return found, before
+
+
+@kernel
+def take_row(
+    status: NDArray[np.uint8], times: NDArray[np.int64], start: int, found: int, row: NDArray[np.int64]
+) -> int:
+    """Put the times of good records from `start` on into `row`, behind the first `found`; how many it then has."""
+    for i in range(start, len(times)):
+        if found == len(row):
+            break
+        if status[i] == 0:
+            row[found] = times[i]
+            found += 1
+    return found
 
 
 def warm() -> None:
@@ -194,5 +203,6 @@ def warm() -> None:
     one, byte = np.zeros(1, np.int64), np.zeros(1, np.uint8)
     log_times(one, byte, one, 0, 1, _new_state(1, 0), one.copy())
     written_log_times(byte, one, 1, 0, one.copy())
-    run_start(byte, one, 0, 1, 0, 1)
-    least_of_row(byte, one, 0, 1, 1)
+    first_candidate(byte, one, 0, 1, 1)
+    count_before(byte, one, 0, 1, 1)
+    take_row(byte, one, 0, 0, one.copy())

@@ -155,16 +155,15 @@ class PlainJoin:
     def _border(self, impressions: list[Record], passed: int, idle: int | None) -> int | None:
         """The offset after the last impression that goes, None where that is not known yet."""
         waiting = [r for r in impressions if r.offset >= self.next_impression]
-        by_clock = idle is not None and idle >= passed
-        stays = len(waiting)
-        for n, r in enumerate(waiting):
-            row = [e.time for e in waiting[n:] if e.time is not None][: self.spec.agree]
-            if r.time is not None and min(row) >= passed and (by_clock or len(row) == self.spec.agree):
-                stays = n
-                break
-        if stays == len(waiting) and not by_clock:
+        rows = [[e.time for e in waiting[n:] if e.time is not None][: self.spec.agree] for n in range(len(waiting))]
+        by_log_time = any(len(row) == self.spec.agree and min(row) >= passed for row in rows)
+        if not by_log_time and (idle is None or idle < passed):
             return None
-        return waiting[stays - 1].offset + 1 if stays else self.next_impression
+        for r, row in zip(waiting, rows, strict=True):
+            if r.time is not None and r.time >= passed and 2 * sum(t < passed for t in row) < self.spec.agree:
+                before = [e.offset for e in waiting if e.offset < r.offset]
+                return before[-1] + 1 if before else self.next_impression
+        return waiting[-1].offset + 1 if waiting else self.next_impression
 
     def emit(self, cut: Cut) -> PlainTick:
         """The outcome of a cut, by its definition as a pure function."""

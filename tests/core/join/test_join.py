@@ -318,6 +318,22 @@ def test_one_clock_moves_nothing_two_do() -> None:
     }
 
 
+@pytest.mark.parametrize("agree", [3, 5, 16])
+def test_an_old_impression_among_others_makes_none_of_them_go_early(agree: int) -> None:
+    """At the end of a partition where little comes: whatever lies in their rows, they wait for their own windows."""
+    spec = replace(SPEC, agree=agree)
+    join = JoinState(spec, impression_start=0, click_start=0)
+    old = {n for n in range(24) if n % 5 == 4}
+    times = [5000 + 10 * n - (1100 if n in old else 0) for n in range(24)]
+    join.add_impressions(*impressions_batch([at(n, time, n) for n, time in enumerate(times)]))
+    gone: dict[int, int] = {}
+    for now in range(5300, 6400, 20):
+        while cut := join.next_cut(now, now):
+            gone.update(dict.fromkeys(join.emit(cut).examples.id_hash.tolist(), now))
+    assert gone.keys() == set(range(24)) - old
+    assert all(now >= times[n] + spec.window_ms for n, now in gone.items())
+
+
 def test_runs_of_empty_ticks_are_cut_only_when_asked_for() -> None:
     """Without `allow_empty` the empty ticks wait for the first tick that holds something."""
     join = JoinState(SPEC, impression_start=0, click_start=0)
