@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+import time
+from math import inf
 from pathlib import Path
 
 SIZE_MB = 96
@@ -22,11 +24,13 @@ class Disk:
         self.path = path
         path.mkdir(parents=True)
         self.bounded = _mount(path)
+        self._full_until_s = -inf
 
     def fill(self) -> None:
         """Fill the disk."""
         if not self.bounded:
             return
+        self._full_until_s = inf
         with (self.path / FILLER).open("ab", buffering=0) as file:
             size = CHUNK_BYTES
             while size:
@@ -38,6 +42,11 @@ class Disk:
     def free(self) -> None:
         """Free the disk again."""
         (self.path / FILLER).unlink(missing_ok=True)
+        self._full_until_s = min(self._full_until_s, time.monotonic())
+
+    def was_full_since(self, since_s: float) -> bool:
+        """Whether it has been full at any moment since then, by the monotonic clock."""
+        return self._full_until_s >= since_s
 
     def close(self) -> None:
         """Remove the disk with its content."""

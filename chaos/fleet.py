@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from chaos.cluster import Cluster
-from chaos.disk import damage
+from chaos.disk import Disk, damage
 from chaos.process import Process
-from stream_learner.errors import BrokerUnreachable, Fenced, RetryLater, StateInUse
+from stream_learner.errors import BrokerUnreachable, DiskFull, Fenced, RetryLater, StateInUse
 from tests.e2e.configuration import Tree
 from tests.e2e.site import Site
 
@@ -41,7 +41,8 @@ CLIENT = {
 START_AGAIN_S = 0.3
 STOP_S = 60.0
 MAY_END_WITH = {kind.exit_code for kind in (RetryLater, BrokerUnreachable, Fenced, StateInUse)}
-"""Exit codes after which a supervisor restarts a role: it was fenced, or asks to try again later."""
+"""Exit codes after which a supervisor restarts a role: it was fenced, or asks to try again later. One that begins
+while its disk is full may say so, too."""
 
 
 @dataclass
@@ -65,11 +66,11 @@ class Fleet:
     """All slots of a schedule. `tend` must be called often."""
 
     def __init__(
-        self, site: Site, cluster: Cluster, folder: Path, disk: Path, *, learner_is_standby: bool = False
+        self, site: Site, cluster: Cluster, folder: Path, disk: Disk, *, learner_is_standby: bool = False
     ) -> None:
         """disk: for the learner's state. folder: for the state of a standby and the files of witnesses."""
         self.site = site
-        self.state_dir = disk / "state"
+        self.state_dir = disk.path / "state"
         self.standby_dir = folder / "standby"
         self._verbs = {
             "joiner": ["join"],
@@ -79,6 +80,7 @@ class Fleet:
         self.ended: list[str] = []
         """Roles that ended by themselves with another exit code."""
         self._cluster = cluster
+        self._disk = disk
         self._folder = folder
         self.slots: dict[str, Slot] = {}
         self.keys: list[int] = []
@@ -160,7 +162,8 @@ class Fleet:
             self._twins.remove(slot)
         else:
             slot.start_s = time.monotonic() + START_AGAIN_S
-        if code not in MAY_END_WITH:
+        found_no_room = code == DiskFull.exit_code and self._disk.was_full_since(process.started_s)
+        if code not in MAY_END_WITH and not found_no_room:
             self.ended.append(f"{slot.name} ended by itself with exit code {code}:\n{process.last_lines(3)}")
 
     def kill(self, name: str, start_after_s: float) -> bool:

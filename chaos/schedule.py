@@ -68,7 +68,7 @@ def run_schedule(
         site = Site(cluster.bootstrap, scenario, folder, **sections)
         stack.callback(delete_topics, cluster.bootstrap, site.topics)
         stack.callback(site.close)
-        fleet = Fleet(site, cluster, folder, disk.path, learner_is_standby=plan.learners == LEARNERS[2])
+        fleet = Fleet(site, cluster, folder, disk, learner_is_standby=plan.learners == LEARNERS[2])
         stack.callback(fleet.close)
         stack.callback(cluster.heal)
         sender = TrafficSender(cluster.bootstrap, scenario, site.impressions, site.clicks)
