@@ -123,7 +123,7 @@ class Container:
             tree: dict[str, Any] = yaml.safe_load(text)
             tree["kafka"]["bootstrap.servers"] = self._bootstrap
             tree["learner"]["state_dir"] = self._moved(tree["learner"]["state_dir"])
-            if "scorer" in tree and self._mounts.keys() & {"/var/lib/stream-learner"}:
+            if "scorer" in tree:
                 tree["scorer"]["state_dir"] = self._moved(tree["scorer"]["state_dir"])
             rendered = {"telemetry": tree["telemetry"]["http_port"], "http": tree["serve"]["port"]}
             declared = {port["name"]: port["containerPort"] for port in self._container.get("ports", [])}
@@ -145,6 +145,6 @@ class Container:
         return self._folder / path.lstrip("/")
 
     def _moved(self, text: str) -> str:
-        """A text whose paths below mounts lead to where the mounts are here."""
-        mount = next((path for path in self._mounts if text.startswith(f"{path}/")), None)
+        """A text whose path is a mount, or below one, leads to where the mount is here."""
+        mount = next((path for path in self._mounts if text == path or text.startswith(f"{path}/")), None)
         return text if mount is None else str(self._here(mount)) + text.removeprefix(mount)
