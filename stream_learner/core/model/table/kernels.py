@@ -408,13 +408,12 @@ def scan_touched(directory: int, ncols: int, since: int, out: int) -> int:
 
 @kernel
 def scan_digest(directory: int, ncols: int) -> int:
-    """The sum of the digests of all rows, modulo 2^64."""
+    """The sum of the digests of all rows, modulo 2^64. An empty slot is all zero, and so is its digest."""
     size = row_bytes(ncols)
     total = np.uint64(0)
     for sub in range(SUB_TABLES):
         row = load_i64(_entry(directory, ADDRESS, sub))
         for _ in range(load_i64(_entry(directory, SLOTS, sub))):
-            if load_i64(row) != 0:
-                total += row_digest(load_u64(row), columns_at(row), ncols)
+            total += row_digest(load_u64(row), columns_at(row), ncols)
             row += size
     return total
