@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from stream_learner.config.checked import BrokenRules, Config
-from stream_learner.config.optimizers import Loss, Optimizer, optimizer_in, written_path
+from stream_learner.config.checked import CHOICES, BrokenRules, Config
+from stream_learner.config.choice import chosen_in, written_path
 from stream_learner.config.paths import (
     Path,
     Target,
@@ -29,11 +29,6 @@ from stream_learner.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "STREAM_LEARNER__"
 _SHOWN_INPUT_CHARS = 60
-_CHOICES: dict[Path, str] = {
-    ("learner", section, "name"): kind.model_fields["name"].default
-    for section, kind in (("optimizer", Optimizer), ("loss", Loss))
-}
-"""Paths of names that decide which settings their section has, and the defaults of these names."""
 
 
 class _Draft:
@@ -63,7 +58,7 @@ class _Draft:
         place: Any = self.tree
         for part in target.path[:-1]:
             place = place.get(part) if isinstance(place, dict) else None
-        if isinstance(place, dict) and place.get("name", _CHOICES[target.path]) != value:
+        if isinstance(place, dict) and place.get("name", CHOICES[target.path].default) != value:
             place.clear()
 
     def source_of(self, path: Path) -> str:
@@ -128,7 +123,7 @@ def _override(draft: _Draft, parts: Sequence[str], text: str, source: str, *, en
     try:
         target = locate(Config, parts, environment=environment)
         value = _typed(target, text)
-        if target.path in _CHOICES:
+        if target.path in CHOICES:
             draft.choose(target, value)
         draft.put(target, value, source)
     except (UnknownSetting, YamlError) as error:
@@ -168,7 +163,7 @@ def _lines(draft: _Draft, detail: Any) -> list[str]:
     if isinstance(cause, BrokenRules):
         found = [(tuple(where.split(".")), f"{where}: {message}") for where, message in cause.problems]
     elif detail["type"] == "extra_forbidden":
-        section = optimizer_in(detail["loc"]) or section_at(Config, path[:-1])
+        section = chosen_in(detail["loc"]) or section_at(Config, path[:-1])
         found = [(path, unknown_message(Config, section, path))]
     else:
         name = ".".join(path) or "the configuration"
