@@ -19,6 +19,6 @@ from __future__ import annotations
 
 from stream_learner.config.checked import Config
 from stream_learner.config.kafka import KafkaOptions
-from stream_learner.config.load import ENVIRONMENT_PREFIX, check_secrets, load_config
+from stream_learner.config.load import ENVIRONMENT_PREFIX, load_config
 
-__all__ = ["ENVIRONMENT_PREFIX", "Config", "KafkaOptions", "check_secrets", "load_config"]
+__all__ = ["ENVIRONMENT_PREFIX", "Config", "KafkaOptions", "load_config"]

@@ -7,7 +7,8 @@ It must never put the value of a `kafka` option into a message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 
 from stream_learner.config.checked import CHOICES, BrokenRules, Config
 from stream_learner.config.choice import chosen_in, written_path
+from stream_learner.config.kafka import KafkaOptions
 from stream_learner.config.paths import (
     Path,
     Target,
@@ -72,8 +74,11 @@ def load_config(
     *,
     environ: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
+    check_kafka: Callable[[KafkaOptions], Iterable[str]] | None = None,
 ) -> Config:
     """The configuration from a YAML file, `STREAM_LEARNER__A__B=…` in `environ` and `a.b=…` overrides.
+
+    check_kafka: returns its findings about the `kafka` section; it is asked even where other settings cannot work.
 
     Raises ConfigError; its `problems` are all findings, each with its path and its source.
     """
@@ -90,14 +95,7 @@ def load_config(
             _override(draft, name.strip().split("."), text, f"--set {name.strip()}")
         else:
             draft.problems.append("--set takes name=value, such as --set join.window=10m")
-    return _validate(draft)
-
-
-def check_secrets(config: Config) -> None:
-    """Read all files and variables that `kafka` refers to. Raises ConfigError that names those missing."""
-    problems = list(config.kafka.unreadable())
-    if problems:
-        raise _config_error(problems)
+    return _validate(draft, check_kafka)
 
 
 def _read_file(draft: _Draft, file: FilePath) -> None:
@@ -146,12 +144,17 @@ def _typed(target: Target, text: str) -> Any:
     return read_yaml(text).data
 
 
-def _validate(draft: _Draft) -> Config:
+def _validate(draft: _Draft, check_kafka: Callable[[KafkaOptions], Iterable[str]] | None) -> Config:
     try:
         config = Config.model_validate(draft.tree)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
             draft.problems.extend(_lines(draft, detail))
+    if check_kafka is not None:
+        # A section that cannot be read is among the findings already.
+        with suppress(ValidationError):
+            for line in check_kafka(KafkaOptions.model_validate(draft.tree.get("kafka"))):
+                draft.problems.append(_with_source(draft, tuple(line.partition(":")[0].split(".", 1)), line))
     if draft.problems:
         raise _config_error(draft.problems)
     return config
@@ -168,8 +171,13 @@ def _lines(draft: _Draft, detail: Any) -> list[str]:
     else:
         name = ".".join(path) or "the configuration"
         found = [(path, f"{name}: {_message(detail, path, cause)}")]
-    sources = [(draft.source_of(where), line) for where, line in found]
-    return [f"{line} ({source})" if source else line for source, line in sources]
+    return [_with_source(draft, where, line) for where, line in found]
+
+
+def _with_source(draft: _Draft, path: Path, line: str) -> str:
+    """A finding about a setting, with the place where it was written."""
+    source = draft.source_of(path)
+    return f"{line} ({source})" if source else line
 
 
 def _message(detail: Any, path: Path, cause: Exception | None) -> str:

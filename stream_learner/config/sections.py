@@ -394,7 +394,7 @@ class Scorer(Section):
         alias="refuse_after",
         description=(
             "With a version that was applied longer ago nothing is predicted, and requests are refused; null predicts "
-            "with any."
+            "with any. At least `stale_after`."
         ),
     )
     state_dir: str | None = Field(
