@@ -98,12 +98,7 @@ def _learner_rules(config: Tree) -> Iterator[Problem]:
         except ValueError as error:
             yield "learner.memory", str(error)
     try:
-        loss = config.loss()
-    except ValueError as error:
-        yield "learner.loss", str(error)
-        return
-    try:
-        check_loss(optimizer, loss)
+        check_loss(optimizer, config.loss())
     except ValueError as error:
         yield "learner.loss", str(error)
 

@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stream_learner.config.optimizers import AnyOptimizer, Loss, Optimizer
+from stream_learner.config import losses, optimizers
+from stream_learner.config.losses import AnyLoss
+from stream_learner.config.optimizers import AnyOptimizer
 from stream_learner.config.references import Reference
 from stream_learner.config.section import Section
 from stream_learner.config.values import (
@@ -264,9 +266,9 @@ class Learner(Section):
         None, min_length=1, description="Directory of the learner's state; null means `state/<model>`."
     )
     optimizer: AnyOptimizer = Field(
-        default_factory=lambda: Optimizer.of({}), description="The optimizer and its hyper-parameters."
+        default_factory=lambda: optimizers.CHOICE.of({}), description="The optimizer and its hyper-parameters."
     )
-    loss: Loss = Field(default_factory=Loss, description="The loss that is learned.")
+    loss: AnyLoss = Field(default_factory=lambda: losses.CHOICE.of({}), description="The loss that is learned.")
     checkpoint_interval_ms: Annotated[DurationMs, lasting("1s", "1h")] = Field(
         30 * SECOND_MS,
         alias="checkpoint_interval",
@@ -392,7 +394,7 @@ class Scorer(Section):
         alias="refuse_after",
         description=(
             "With a version that was applied longer ago nothing is predicted, and requests are refused; null predicts "
-            "with any."
+            "with any. At least `stale_after`."
         ),
     )
     state_dir: str | None = Field(

@@ -133,6 +133,17 @@ class InputChecks:
                 self._place.fail(COMMITTED, what, tick=last.last_tick)
         return lag
 
+    def not_joined(self, last: Mark | None) -> dict[str, int]:
+        """How many offsets each input has behind the last mark; without a mark, all that it holds."""
+        found = {}
+        for side, topic, position in (
+            ("impressions", self._inputs.impressions, 0 if last is None else last.next_impression),
+            ("clicks", self._inputs.clicks, 0 if last is None else last.click_cursor),
+        ):
+            first, end = self._inputs.range_of(topic, self._place.partition)
+            found[side] = max(end - max(position, first), 0)
+        return found
+
     def _check_retained(self, last: Mark) -> None:
         """Check that the join can go on from the end of the log: the topics hold all that it still has to read."""
         partition, resume = self._place.partition, self._resume

@@ -156,6 +156,13 @@ class LogFollower:
         """The last tick that every partition has passed, -1 before the first."""
         return min(log.passed for log in self._logs)
 
+    def holding_back(self) -> list[int]:
+        """The partitions that others are ahead of; all of them while the whole log is empty; else none."""
+        passed = self.passed
+        if passed >= 0 and all(log.passed == passed for log in self._logs):
+            return []
+        return [log.partition for log in self._logs if log.passed == passed and passed < self._until_tick]
+
     def next_tick(self) -> int:
         """The first tick with examples that may be folded; if there is none, the last tick that may be folded.
 

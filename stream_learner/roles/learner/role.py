@@ -37,6 +37,7 @@ from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, Re
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
+from stream_learner.roles.learner.log_wait import LogWait
 from stream_learner.roles.learner.model import LearnedModel
 from stream_learner.roles.learner.row_index import check_memory
 
@@ -114,6 +115,7 @@ class LearnerRole:
         self._topics: TopicWatch | None = None
         self._reported_s = time.monotonic()
         self._outage = BrokerOutage(self._log, "log_unreachable", "log_reachable")
+        self._log_wait = LogWait(self._log, configs[0].join.tick_ms)
 
     @property
     def learner(self) -> Learner:
@@ -140,7 +142,11 @@ class LearnerRole:
         trouble = "; ".join(model.trouble for model in self.models if model.trouble)
         if trouble:
             return trouble
-        return "" if self._caught_up or not self._standby else "the standby has not caught up with the training log"
+        if self._caught_up or not self._standby:
+            return ""
+        holding = ", ".join(map(str, self._log_wait.partitions))
+        waits = f": it waits for partition {holding}" if holding else ""
+        return f"the standby has not caught up with the training log{waits}"
 
     def open(self) -> None:
         """Steps 1 and 2. Raises what `LearnedModel` and the topics' checks raise."""
@@ -228,6 +234,7 @@ class LearnerRole:
         if came:
             self._outage.answered(time.monotonic())
         self._note_added()
+        self._log_wait.look(self._follower)
         return came
 
     def _note_added(self) -> None:
