@@ -66,6 +66,8 @@ def print_report(found: Found) -> None:
     for row in found["partitions"]:
         for tick in row["begins_anew"]:
             typer.echo(f"partition {row['partition']} begins anew with tick {tick}")
+        for line in _passed_over(row):
+            typer.echo(f"partition {row['partition']}: {line}")
     if found["balance"]:
         typer.echo("\n".join(balance_lines(found["balance"])))
     print_table([_check(name, found["checks"][name]) for name in MEANINGS], title="checks")
@@ -92,6 +94,15 @@ def _partition(row: Found) -> dict[str, Any]:
     names = ("partition", "from_tick", "until_tick", "records", "marks", "examples", "positives", "ignored_records")
     lag = row["committed_lag"]["impressions"]
     return {**{name: row[name] for name in names}, "ignored_marks": row["ignored_marks"], "lag": lag}
+
+
+def _passed_over(row: Found) -> Iterator[str]:
+    """What every reader passes over, a line each."""
+    if row["foreign_records"]:
+        yield f"{count_of(row['foreign_records'], 'foreign record')} passed over: somebody else writes to the log"
+    if row["skipped_records"]:
+        lost = count_of(row["lost_examples"], "example")
+        yield f"{count_of(row['skipped_records'], 'damaged record')} passed over by `log skip`, with {lost}"
 
 
 def _check(name: str, check: Found) -> dict[str, Any]:
