@@ -66,6 +66,8 @@ def print_report(found: Found) -> None:
     for row in found["partitions"]:
         for tick in row["begins_anew"]:
             typer.echo(f"partition {row['partition']} begins anew with tick {tick}")
+        for line in _passed_over(row):
+            typer.echo(f"partition {row['partition']}: {line}")
     if found["balance"]:
         typer.echo("\n".join(balance_lines(found["balance"])))
     not_joined = _not_joined(found["partitions"])
@@ -115,6 +117,15 @@ def _passed_over(found: Found) -> Iterator[str]:
         yield f"passed over, as scorers do: {count_of(found['records'], 'snapshot record')} that cannot be used"
     for finding in found["listed"]:
         yield f"passed over: {_line(finding)}"
+
+
+def _passed_over(row: Found) -> Iterator[str]:
+    """What every reader passes over, a line each."""
+    if row["foreign_records"]:
+        yield f"{count_of(row['foreign_records'], 'foreign record')} passed over: somebody else writes to the log"
+    if row["skipped_records"]:
+        lost = count_of(row["lost_examples"], "example")
+        yield f"{count_of(row['skipped_records'], 'damaged record')} passed over by `log skip`, with {lost}"
 
 
 def _check(name: str, check: Found) -> dict[str, Any]:

@@ -107,6 +107,10 @@ JOINER_ATTEMPTS_LOST = _counter(
     "Attempts dropped: other_writer where another joiner took over, append_failed for errors.",
     "reason",
 )
+JOINER_FOREIGN = _counter(
+    "joiner_log_records_foreign_total",
+    "Records of the training log passed over because they carry no valid header of it: somebody else writes there.",
+)
 JOINER_APPEND = _histogram(
     "joiner_append_seconds", FAST_SECONDS, "From handing a tick to the producer to its acknowledgement."
 )
@@ -122,6 +126,14 @@ LEARNER_TICKS = _counter("learner_ticks_total", "Ticks folded.")
 LEARNER_LOG_BYTES = _counter("learner_log_bytes_total", "Bytes of the training log read.")
 LEARNER_IGNORED = _counter(
     "learner_log_records_ignored_total", "Records of the training log that rule R ignored: lost attempts."
+)
+LEARNER_FOREIGN = _counter(
+    "learner_log_records_foreign_total",
+    "Records of the training log passed over because they carry no valid header of it: somebody else writes there.",
+)
+LEARNER_LEFT_OUT = _counter(
+    "learner_log_records_left_out_total",
+    "Damaged records of the training log passed over because `stream-learner log skip` has named them.",
 )
 LEARNER_FOLD = _histogram("learner_fold_seconds", FAST_SECONDS, "Time to fold one tick of all partitions.")
 LEARNER_TICK_TIME = _gauge("learner_tick_time_seconds", "End of the last tick folded, in seconds since 1970.")

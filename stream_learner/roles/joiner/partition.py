@@ -82,7 +82,15 @@ class PartitionJoiner:
         self._plan = plan
         self._buffer_bytes = buffer_bytes
         self._log = plan.log.bind(partition=partition)
-        self._tail = LogTail(plan.settings, plan.queries, plan.log_topic, partition, new_reader=plan.inputs.new_reader)
+        self._tail = LogTail(
+            plan.settings,
+            plan.queries,
+            plan.log_topic,
+            partition,
+            new_reader=plan.inputs.new_reader,
+            new_reader_beside=plan.inputs.new_reader_beside,
+            unusable=plan.unusable,
+        )
         self._scratch = Scratch()
         self._examples = ExampleScratch()
         self._accepted: Accepted | None = None

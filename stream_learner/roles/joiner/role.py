@@ -36,6 +36,7 @@ from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
+from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.held_partitions import HeldPartitions
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner.log_origin import LogOrigin
@@ -111,6 +112,8 @@ class JoinerRole:
         self._committed_at_s = 0.0
         self._outage = BrokerOutage(self._log, "group_unreachable", "group_reachable")
         self._stuck = 0.0
+        self._unusable: UnusableRecords | None = None
+        self._foreign = 0
 
     def _silence_watch(self) -> SilenceWatch | None:
         """None where the settings allow silent clicks, or where the wall clock closes no tick in any case."""
@@ -188,6 +191,7 @@ class JoinerRole:
         impression_spec, click_spec = config.event_specs()
         assert self._appender is not None and self._ends is not None
         sizes = self._sizes
+        self._unusable = UnusableRecords(self._settings, admin.offsets, log=self._log)
         fetched_bytes = config.join.buffer_bytes // 4
         pools = ReaderPools(
             impressions.partitions,
@@ -219,7 +223,7 @@ class JoinerRole:
             log_topic=log.name,
             dead_letters_topic=config.dead_letters_topic,
             start=StartRule(admin.offsets, config.join.start),
-            origin=LogOrigin(self._settings, admin.offsets, log.name, log.partitions),
+            origin=LogOrigin(self._settings, admin.offsets, log.name, log.partitions, unusable=self._unusable),
             impression_topic_id=impressions.id or NO_TOPIC_ID,
             click_topic_id=clicks.id or NO_TOPIC_ID,
             partitions=impressions.partitions,
@@ -230,6 +234,7 @@ class JoinerRole:
             ),
             log=self._log,
             until_tick=self._until_tick,
+            unusable=self._unusable,
         )
 
     def turn(self) -> bool:
@@ -416,6 +421,9 @@ class JoinerRole:
         self._watch_log_time()
         joiners = self.partitions.values()
         self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
+        foreign = 0 if self._unusable is None else self._unusable.foreign
+        self._metrics.inc(names.JOINER_FOREIGN, foreign - self._foreign)
+        self._foreign = foreign
         self._metrics.set(names.JOINER_CLICKS_WAITING, sum(j.progress.clicks_waiting for j in joiners))
         self._metrics.set(names.JOINER_BUFFER_BYTES, sum(j.join.buffered_bytes for j in joiners if j.join))
         self._metrics.set(names.JOINER_LETTER_BYTES, sum(j.letter_bytes for j in joiners))
