@@ -74,10 +74,26 @@ def start_logging(config: Config) -> None:
 
 
 def load_for_role(file: Path | None, overrides: Sequence[str] | None) -> Config:
-    """Load the configuration and set up logging; every command of a role begins with it."""
+    """Load the configuration and set up logging; every command of a role begins with it.
+
+    Logs a warning for each check of the brokers' certificates that is switched off.
+    """
     config = load(file, overrides)
     start_logging(config)
+    for option, consequence in config.kafka.unchecked():
+        _warn_of(option, consequence)
     return config
+
+
+def _warn_of(option: str, consequence: str) -> None:
+    from stream_learner.adapters.telemetry.logs import get_logger
+
+    get_logger("process").warning(
+        "certificates_not_checked",
+        option=option,
+        reason=consequence,
+        action="Remove the option; name the brokers' authority in kafka.ssl.ca.location.",
+    )
 
 
 def seconds(text: str | float) -> float:

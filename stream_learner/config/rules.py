@@ -32,6 +32,7 @@ def broken_rules(config: Tree) -> Iterator[Problem]:
 
 def doubtful(config: Tree) -> Iterator[Problem]:
     """Every setting that works but was hardly meant, as (path, message)."""
+    yield from config.kafka.unchecked()
     join = config.join
     window = format_duration_ms(join.window_ms)
     if "dedupe_ms" in join.model_fields_set and 0 < join.dedupe_ms < join.window_ms:
