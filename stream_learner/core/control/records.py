@@ -1,4 +1,4 @@
-"""The records of the control topic: which model an alias points at, what is paused, what is pinned.
+"""The records of the control topic: which model an alias points at, what is paused, pinned, rewound.
 
 A record that cannot be read is an error, never taken for one that says nothing.
 
@@ -11,6 +11,7 @@ The topic is compacted and has one partition. Keys are text, values are JSON obj
     publication/<model>  model; paused: whether its learner must not publish
     pin/<name>           name: an alias or a model; model: the one that is pinned; pinned; version: the last version
                          to be served, null for the one served when the pin arrives
+    rewind/<model>       model; history: all rewinds, oldest first, each with to_tick, from_tick, who, when_ms, note
 
 A change in a history has id (16 hexadecimal digits, another for each change), what (promote, rollback or delete),
 who, when_ms, from, to, forced and note.
@@ -28,6 +29,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from stream_learner.core.control.rewinds import Rewind, Rewinds
 from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
 
 FORMAT: Final = 1
@@ -126,7 +128,7 @@ class Pin:
         return b"pin/" + self.name.encode()
 
 
-Record: TypeAlias = Alias | Publication | Pin
+Record: TypeAlias = Alias | Publication | Pin | Rewinds
 
 
 def encode(record: Record) -> bytes:
@@ -150,7 +152,7 @@ def decode(key: bytes, value: bytes, where: Where = NOWHERE) -> Record:
     kind = key.decode("utf-8", "replace").partition("/")[0]
     fields = _fields(key, value, where)
     if kind not in _DECODERS:
-        raise ForeignRecord(f"the key {key!r} is none of alias/, publication/ and pin/", where)
+        raise ForeignRecord(f"the key {key!r} is none of alias/, publication/, pin/ and rewind/", where)
     try:
         record = _DECODERS[kind](fields)
     except (KeyError, TypeError, ValueError) as error:
@@ -168,7 +170,7 @@ def is_name(text: str) -> bool:
 
 def name_of(record: Record) -> str:
     """The alias or model that a record is about."""
-    return record.model if isinstance(record, Publication) else record.name
+    return record.model if isinstance(record, Publication | Rewinds) else record.name
 
 
 def _without_rollbacks(history: tuple[Change, ...]) -> list[str]:
@@ -273,6 +275,20 @@ def _pin(fields: Mapping[str, Any]) -> Pin:
     )
 
 
+def _rewinds(fields: Mapping[str, Any]) -> Rewinds:
+    history = tuple(_rewind(one) for one in _checked("history", fields["history"], list))
+    if not history:
+        raise ValueError("its history is empty")
+    return Rewinds(_name("model", fields["model"]), history)
+
+
+def _rewind(fields: Mapping[str, Any]) -> Rewind:
+    to_tick, from_tick = (_checked(name, fields[name], int) for name in ("to_tick", "from_tick"))
+    if not -1 <= to_tick <= from_tick:
+        raise ValueError(f"it goes from tick {from_tick} back to {to_tick}")
+    return Rewind(to_tick, from_tick, **_signed(fields))
+
+
 def _signed(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that say who wrote a record or made a change, when and why."""
     return {
@@ -298,4 +314,5 @@ _DECODERS: dict[str, Callable[[Mapping[str, Any]], Record]] = {
     "alias": _alias,
     "publication": _publication,
     "pin": _pin,
+    "rewind": _rewinds,
 }

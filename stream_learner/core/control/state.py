@@ -1,6 +1,6 @@
-"""What the records of the control topic add up to: aliases, pauses, pins.
+"""What the records of the control topic add up to: aliases, pauses, pins, rewinds.
 
-Of publications and pins the last record counts. Two writers may each add a change to an alias without knowing of the
+Of all but aliases the last record counts. Two writers may each add a change to an alias without knowing of the
 other's, and none may undo the other's. So records of an alias are merged: the history has every change that any record
 names, and the alias points where the change points that came last into the log. A writer reads on after it has written;
 if the last record is not what all of them add up to, it writes that (`roles/control/topic.py`). So the topic says the
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stream_learner.core.control.records import HISTORY, Alias, Pin, Publication, Record, decode
+from stream_learner.core.control.rewinds import Rewinds
 from stream_learner.core.errors import NOWHERE, RecordError, Where
 
 
@@ -40,6 +41,7 @@ class ControlState:
     aliases: dict[str, Alias] = field(default_factory=dict)
     publications: dict[str, Publication] = field(default_factory=dict)
     pins: dict[str, Pin] = field(default_factory=dict)
+    rewinds: dict[str, Rewinds] = field(default_factory=dict)
     unusable: dict[bytes, RecordError] = field(default_factory=dict)
     latest: dict[bytes, Record] = field(default_factory=dict)
     """The last record of each key as it was written."""
@@ -61,6 +63,8 @@ class ControlState:
             self.aliases[record.name] = merged(self.aliases.get(record.name), record)
         elif isinstance(record, Publication):
             self.publications[record.model] = record
+        elif isinstance(record, Rewinds):
+            self.rewinds[record.model] = record
         else:
             self.pins[record.name] = record
         return record
@@ -72,6 +76,8 @@ class ControlState:
             del self.aliases[record.name]
         elif isinstance(record, Publication):
             del self.publications[record.model]
+        elif isinstance(record, Rewinds):
+            del self.rewinds[record.model]
         elif record is not None:
             del self.pins[record.name]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import TopicInfo
 from stream_learner.adapters.rocksdb.store import CheckpointStore, CheckpointWriter
+from stream_learner.core.control.rewinds import Span
 from stream_learner.core.log.marks import MarkId
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.pages import Prefix
@@ -60,6 +61,16 @@ def open_store(config: Config, learner: Learner, partitions: int, *, piece_bytes
     )
 
 
+def spans_of(head: Mapping[str, Any]) -> tuple[Span, ...]:
+    """The rewinds that the head of a checkpoint, or a model record, names."""
+    return tuple((int(to_tick), int(from_tick)) for to_tick, from_tick in head.get("rewinds", ()))
+
+
+def rewinds_field(spans: Iterable[Span]) -> dict[str, Any]:
+    """The field that `spans_of` reads."""
+    return {"rewinds": [list(span) for span in spans]}
+
+
 class Checkpoints:
     """Checkpoints of one learner. Used by the learner's thread."""
 
@@ -93,6 +104,8 @@ class Checkpoints:
         self.log_features: dict[int, int] = {}
         """In the checkpoint that was loaded: by partition, the fingerprint of the features that the examples before its
         position were made with."""
+        self.rewinds: tuple[Span, ...] = ()
+        """The rewinds that the state went through, as every checkpoint says from now on."""
 
     @property
     def learner(self) -> Learner:
@@ -134,6 +147,7 @@ class Checkpoints:
         self.tick = loaded.version
         self._learner.table.restart_changes(self.tick, self.tick)
         self.log_features = {int(partition): int(text, 16) for partition, text in head.get("features", {}).items()}
+        self.rewinds = spans_of(head)
         return {
             int(partition): LogPosition(offset, MarkId(attempt, last_tick))
             for partition, (offset, attempt, last_tick) in head["positions"].items()
@@ -174,6 +188,8 @@ class Checkpoints:
             },
             "features": {str(partition): f"{of_log:016x}" for partition, of_log in (log_features or {}).items()},
         }
+        if self.rewinds:
+            head |= rewinds_field(self.rewinds)
         digest = self._learner.digest()
         with noting_damage(self._path):
             self._writer = self._store.begin(changed, self._rows_of, version=tick, digest=digest, head=head)

@@ -107,6 +107,7 @@ class LearnedModel:
         self.learner = self._loaded.learner
         self.tick = self._loaded.tick
         self._log_features.restore(self._loaded.log_features)
+        self._checkpoint_schedule.begin(self._loaded)
         if self._until_tick is not None and self.tick > self._until_tick:
             raise ConfigError(
                 f"{config.state_dir} holds model {config.model} as of tick {self.tick}; it was to be learned up to "
@@ -192,6 +193,20 @@ class LearnedModel:
         raises.
         """
         self._leadership.turn(self.tick, caught_up=caught_up)
+
+    def last_before_kept(self, tick: int, known: int) -> int:
+        """Step 4: the last tick to fold in one go: `tick`, or an earlier one, after which the state is to be kept.
+
+        known: the last tick known to be in the log.
+        """
+        return self._checkpoint_schedule.last_before_kept(tick, folded=self.tick, known=known)
+
+    def keep_when_due(self, positions: Mapping[int, LogPosition]) -> None:
+        """Step 6, after each fold: begin a checkpoint that is to be kept, if it is time by the log.
+
+        positions: as of `checkpoint_when_due`. Raises what `CheckpointSchedule.keep_when_due` raises.
+        """
+        self._checkpoint_schedule.keep_when_due(self.tick, self._checkpoints, positions)
 
     def fold(self, ticks: Sequence[AcceptedTick], tick: int) -> None:
         """Step 4: learn from the examples of `tick`, unless the model is past it."""

@@ -244,12 +244,14 @@ class LearnerRole:
         until_s = time.monotonic() + FOLD_FOR_S
         folded = False
         while time.monotonic() < until_s:
-            tick = self._follower.next_tick()
+            tick, known = self._follower.next_tick(), self._follower.passed
+            tick = min(model.last_before_kept(tick, known) for model in self.models)
             if tick <= self.tick or any(model.must_wait for model in self.models):
                 break
             accepted = list(self._follower.take(tick))
             for model in self.models:
                 model.fold(accepted, tick)
+                model.keep_when_due(self._follower.positions)
             folded = True
         return folded
 
