@@ -312,6 +312,13 @@ class Learner(Section):
             "stay on disk and are fetched when a record names them. null keeps the whole model in memory."
         ),
     )
+    gate: Literal["hold", "warn", "off"] = Field(
+        "hold",
+        description=(
+            "What is done about a tick that is out of the bounds of the section `gate`: hold stops before it until an "
+            "operator decides, warn says so and learns on, off does not judge."
+        ),
+    )
     metrics_slice_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         5 * MINUTE_MS,
         alias="metrics_slice",
