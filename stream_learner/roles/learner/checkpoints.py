@@ -93,6 +93,8 @@ class Checkpoints:
         self.log_features: dict[int, int] = {}
         """In the checkpoint that was loaded: by partition, the fingerprint of the features that the examples before its
         position were made with."""
+        self.gate: dict[str, Any] | None = None
+        """In the checkpoint that was loaded: the state of the gate, None where it has none."""
 
     @property
     def learner(self) -> Learner:
@@ -134,6 +136,7 @@ class Checkpoints:
         self.tick = loaded.version
         self._learner.table.restart_changes(self.tick, self.tick)
         self.log_features = {int(partition): int(text, 16) for partition, text in head.get("features", {}).items()}
+        self.gate = head.get("gate")
         return {
             int(partition): LogPosition(offset, MarkId(attempt, last_tick))
             for partition, (offset, attempt, last_tick) in head["positions"].items()
@@ -150,11 +153,15 @@ class Checkpoints:
         return self._row_index
 
     def begin(
-        self, tick: int, positions: Mapping[int, LogPosition], log_features: Mapping[int, int] | None = None
+        self,
+        tick: int,
+        positions: Mapping[int, LogPosition],
+        log_features: Mapping[int, int] | None = None,
+        gate: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin a checkpoint of the state as it is now, after `tick`.
 
-        positions: where each partition of the log goes on after `tick`. log_features: as the attribute.
+        positions: where each partition of the log goes on after `tick`. log_features, gate: as the attributes.
         """
         table = self._learner.table
         self._began_s = time.monotonic()
@@ -173,6 +180,7 @@ class Checkpoints:
                 str(partition): [position.offset, *position.mark] for partition, position in positions.items()
             },
             "features": {str(partition): f"{of_log:016x}" for partition, of_log in (log_features or {}).items()},
+            "gate": gate,
         }
         digest = self._learner.digest()
         with noting_damage(self._path):
