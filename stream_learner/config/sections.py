@@ -322,6 +322,13 @@ class Learner(Section):
             "the size of the state; the oldest go first where the disk is short. An empty list keeps none."
         ),
     )
+    gate: Literal["hold", "warn", "off"] = Field(
+        "hold",
+        description=(
+            "What is done about a tick that is out of the bounds of the section `gate`: hold stops before it until an "
+            "operator decides, warn says so and learns on, off does not judge."
+        ),
+    )
     metrics_slice_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         5 * MINUTE_MS,
         alias="metrics_slice",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.errors import DiskFull
 from stream_learner.roles.learner.checkpoints import Checkpoints
+from stream_learner.roles.learner.gate import ModelGate
 from stream_learner.roles.learner.history import History
 from stream_learner.roles.learner.leadership import Leadership
 from stream_learner.roles.learner.log_features import LogFeatures
@@ -31,11 +32,17 @@ class CheckpointSchedule:
     """
 
     def __init__(
-        self, config: Config, metrics: Metrics, log: Logger, leadership: Leadership, log_features: LogFeatures
+        self,
+        config: Config,
+        metrics: Metrics,
+        log: Logger,
+        leadership: Leadership,
+        log_features: LogFeatures,
+        gate: ModelGate,
     ) -> None:
-        """leadership: has the copies that are told of every checkpoint. log_features: go into every checkpoint."""
+        """leadership: has the copies that are told of every checkpoint. log_features, gate: go into every checkpoint."""
         self._metrics, self._log = metrics, log
-        self._leadership, self._log_features = leadership, log_features
+        self._leadership, self._log_features, self._gate = leadership, log_features, gate
         self._interval_s = config.learner.checkpoint_interval_ms / 1000
         self._room = DiskRoom(config.state_dir, config.learner.min_free_bytes, log)
         self._history = History(config, metrics, log)
@@ -67,7 +74,7 @@ class CheckpointSchedule:
             if tick > checkpoints.tick:
                 self._began_s = time.monotonic()
                 self._keep_tick = tick
-                checkpoints.begin(tick, positions, self._log_features.by_partition)
+                self._begin(tick, checkpoints, positions)
             elif tick == checkpoints.tick:
                 self._history.keep(checkpoints)
         except DiskFull as error:
@@ -95,7 +102,7 @@ class CheckpointSchedule:
             if not self._is_due(tick, checkpoints, at_end=at_end):
                 return False
             self._began_s = time.monotonic()
-            checkpoints.begin(tick, positions, self._log_features.by_partition)
+            self._begin(tick, checkpoints, positions)
             return True
         except DiskFull as error:
             self._refused(error, tick, checkpoints)
@@ -123,10 +130,13 @@ class CheckpointSchedule:
             return
         self._finish_checkpoint(checkpoints)
         if tick > checkpoints.tick:
-            checkpoints.begin(tick, positions, self._log_features.by_partition)
+            self._begin(tick, checkpoints, positions)
             self._finish_checkpoint(checkpoints)
         if self._leadership.copies is not None:
             self._leadership.copies.finish()
+
+    def _begin(self, tick: int, checkpoints: Checkpoints, positions: Positions) -> None:
+        checkpoints.begin(tick, positions, self._log_features.by_partition, self._gate.state())
 
     def _finish_checkpoint(self, checkpoints: Checkpoints) -> None:
         if checkpoints.writing:

@@ -106,6 +106,8 @@ class Checkpoints:
         position were made with."""
         self.rewinds: tuple[Span, ...] = ()
         """The rewinds that the state went through, as every checkpoint says from now on."""
+        self.gate: dict[str, Any] | None = None
+        """In the checkpoint that was loaded: the state of the gate, None where it has none."""
 
     @property
     def learner(self) -> Learner:
@@ -148,6 +150,7 @@ class Checkpoints:
         self._learner.table.restart_changes(self.tick, self.tick)
         self.log_features = {int(partition): int(text, 16) for partition, text in head.get("features", {}).items()}
         self.rewinds = spans_of(head)
+        self.gate = head.get("gate")
         return {
             int(partition): LogPosition(offset, MarkId(attempt, last_tick))
             for partition, (offset, attempt, last_tick) in head["positions"].items()
@@ -164,11 +167,15 @@ class Checkpoints:
         return self._row_index
 
     def begin(
-        self, tick: int, positions: Mapping[int, LogPosition], log_features: Mapping[int, int] | None = None
+        self,
+        tick: int,
+        positions: Mapping[int, LogPosition],
+        log_features: Mapping[int, int] | None = None,
+        gate: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin a checkpoint of the state as it is now, after `tick`.
 
-        positions: where each partition of the log goes on after `tick`. log_features: as the attribute.
+        positions: where each partition of the log goes on after `tick`. log_features, gate: as the attributes.
         """
         table = self._learner.table
         self._began_s = time.monotonic()
@@ -187,6 +194,7 @@ class Checkpoints:
                 str(partition): [position.offset, *position.mark] for partition, position in positions.items()
             },
             "features": {str(partition): f"{of_log:016x}" for partition, of_log in (log_features or {}).items()},
+            "gate": gate,
         }
         if self.rewinds:
             head |= rewinds_field(self.rewinds)

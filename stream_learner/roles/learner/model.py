@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.core.control.state import ControlState
+from stream_learner.core.gate.gate import Gate
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.records import Inputs, model_record
 from stream_learner.errors import ConfigError
 from stream_learner.roles.learner.checkpoint_schedule import CheckpointSchedule
 from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.copies.schedule import CopySchedule
+from stream_learner.roles.learner.gate import ModelGate
 from stream_learner.roles.learner.leadership import Leadership
 from stream_learner.roles.learner.log_features import LogFeatures
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
@@ -24,8 +27,12 @@ from stream_learner.roles.learner.report import LearnerReport
 from stream_learner.roles.learner.state_dir import noting_damage
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from stream_learner.adapters.telemetry.metrics import Metrics
     from stream_learner.config import Config
+    from stream_learner.core.log.examples import ExampleRecord
     from stream_learner.core.log.rule_r import AcceptedTick
     from stream_learner.core.log.subset import FeatureSubset
 
@@ -43,11 +50,13 @@ class LearnedModel:
         standby: bool = False,
         with_lease: bool = True,
         is_paused: Callable[[str], bool] = lambda model: False,
+        control: Callable[[], ControlState] = ControlState,
     ) -> None:
         """subset: the features to learn from, None for all. until_tick: the last tick to fold, None for no end.
 
         standby: follow, and lead only while this learner holds the lease. with_lease: whether it asks for one.
-        is_paused: whether the publication of a model is paused now; asked at every turn.
+        is_paused: whether the publication of a model is paused now; asked at every turn. control: what the control
+        topic says now.
         """
         self.config = config
         self.metrics = metrics
@@ -60,6 +69,15 @@ class LearnedModel:
         self._log = get_logger("learner").bind(model=config.model)
         self._figures = LearnerReport(metrics, config.join.tick_ms)
         self._log_features = LogFeatures(config.feature_spec().fingerprint)
+        self.gate = ModelGate(
+            config.learner.gate,
+            config.model,
+            config.examples_topic,
+            lambda: Gate(config.gate_policy(), tick_ms=config.join.tick_ms, slices=config.gate_slices()),
+            control,
+            metrics,
+            self._log,
+        )
         self._leadership = Leadership(config, self.settings, metrics, self._log, standby=standby, with_lease=with_lease)
         self._publications = PublicationSchedule(
             config,
@@ -70,7 +88,9 @@ class LearnedModel:
             describe=self._description,
             is_paused=is_paused,
         )
-        self._checkpoint_schedule = CheckpointSchedule(config, metrics, self._log, self._leadership, self._log_features)
+        self._checkpoint_schedule = CheckpointSchedule(
+            config, metrics, self._log, self._leadership, self._log_features, self.gate
+        )
         self._loaded: Checkpoints | None = None
         self._piece_bytes: int | None = None
         """How large a piece of a checkpoint may be to fit the topic of the copies, None where nothing bounds it."""
@@ -107,6 +127,7 @@ class LearnedModel:
         self.learner = self._loaded.learner
         self.tick = self._loaded.tick
         self._log_features.restore(self._loaded.log_features)
+        self.gate.restore(self._loaded.gate, self.tick)
         self._checkpoint_schedule.begin(self._loaded)
         if self._until_tick is not None and self.tick > self._until_tick:
             raise ConfigError(
@@ -161,7 +182,7 @@ class LearnedModel:
     @property
     def trouble(self) -> str:
         """What keeps the model from being folded or published, "" if nothing."""
-        return self._checkpoint_schedule.trouble or self._publications.trouble
+        return self._checkpoint_schedule.trouble or self.gate.trouble or self._publications.trouble
 
     @property
     def must_wait(self) -> bool:
@@ -208,16 +229,28 @@ class LearnedModel:
         """
         self._checkpoint_schedule.keep_when_due(self.tick, self._checkpoints, positions)
 
+    def may_fold(self, coming: Sequence[AcceptedTick], tick: int) -> bool:
+        """Whether the gate lets `tick` through, or the model is past it. coming: the accepted ticks up to it."""
+        if tick <= self.tick:
+            return True
+        return self.gate.rule(tick, [one for one in coming if one.mark.last_tick > self.tick], self._predict)
+
+    def _predict(self, record: ExampleRecord) -> NDArray[np.float64]:
+        return self.learner.predict(record if self._subset is None else self._subset.apply(record))
+
     def fold(self, ticks: Sequence[AcceptedTick], tick: int) -> None:
-        """Step 4: learn from the examples of `tick`, unless the model is past it."""
+        """Step 4: learn from the examples of `tick`, unless the model is past it, or a decision leaves them out."""
         if tick <= self.tick:
             return
         began = time.perf_counter()
+        left_out = self.gate.leaves_out(tick)
         with noting_damage(self.config.state_dir):
             for accepted in ticks:
                 self._log_features.take(accepted.mark)
-                for _, record in accepted.records:
+                for _, record in () if left_out else accepted.records:
                     self.learner.fold(record if self._subset is None else self._subset.apply(record), tick)
+        self.gate.took(tick, [one for one in ticks if one.mark.last_tick > self.tick])
+        self.learner.decided = self.gate.digest
         self.metrics.observe(names.LEARNER_FOLD, time.perf_counter() - began)
         self.metrics.inc(names.LEARNER_TICKS, tick - self.tick if self.tick >= 0 else 1)
         self.tick = tick
@@ -257,6 +290,7 @@ class LearnedModel:
         """Bring the metrics up to date."""
         self._figures.update(self.learner, log, self.tick, now_ms)
         self._figures.update_row_index(self._checkpoints.row_index)
+        self.gate.report()
 
     def finish(self, positions: Mapping[int, LogPosition]) -> None:
         """Publish, give the lease up, then write the last checkpoint: a standby leads before that is written.
