@@ -220,6 +220,17 @@ class StateDamaged(Stop):
     exit_code = 43
 
 
+class ModelRewound(Stop):
+    """The model was taken back to an earlier tick, and this state holds what was learned after it: it must not be
+    published any more.
+
+    Operator action: take this state back too, with `stream-learner rewind --to` and a tick that is no later; or, where
+    another learner has gone back and copies its checkpoints, empty `learner.state_dir` and start again.
+    """
+
+    exit_code = 44
+
+
 class DamagedLog(Stop):
     """A record of the training log or of the snapshots is not ours, or damaged; the message says which.
 

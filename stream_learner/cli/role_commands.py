@@ -23,6 +23,7 @@ from stream_learner.cli.evaluate_command import evaluate
 from stream_learner.cli.inspect_commands import inspect_app
 from stream_learner.cli.options import AsJson, ConfigFile, FailWithoutBrokers, Overrides, load_for_role, seconds
 from stream_learner.cli.output import print_error, print_table
+from stream_learner.cli.rewind_command import rewind
 from stream_learner.cli.rights_command import rights
 from stream_learner.errors import TopicsDiffer
 from stream_learner.version import __version__
@@ -45,6 +46,7 @@ alias_commands.register(app)
 app.command("compile")(compile_kernels)
 app.command()(diff)
 app.command()(evaluate)
+app.command()(rewind)
 app.command()(rights)
 
 

@@ -5,15 +5,15 @@ that was folded on past that tick without the rewind is another model: it must n
 every rewind has a record in the control topic, a state carries the rewinds that it went through, and the states of one
 model are compared by how many these are.
 
->>> first = Rewind(100, 250, "ann@host", 1, "dead clicks")
->>> Rewinds("ctr", (first,)).missed_by(known=0, tick=180), Rewinds("ctr", (first,)).missed_by(known=0, tick=80)
-(Rewind(to_tick=100, from_tick=250, who='ann@host', when_ms=1, note='dead clicks'), None)
->>> Rewinds("ctr", (first,)).missed_by(known=1, tick=180) is None
+>>> missed_by(((100, 250),), known=0, tick=180), missed_by(((100, 250),), known=0, tick=80)
+((100, 250), None)
+>>> missed_by(((100, 250),), known=1, tick=180) is None
 True
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 Span = tuple[int, int]
@@ -29,11 +29,6 @@ class Rewind:
     who: str
     when_ms: int
     note: str = ""
-
-    @property
-    def span(self) -> Span:
-        """What the state says of it."""
-        return self.to_tick, self.from_tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +46,13 @@ class Rewinds:
     @property
     def spans(self) -> tuple[Span, ...]:
         """What a state that went through all of them says."""
-        return tuple(rewind.span for rewind in self.history)
+        return tuple((rewind.to_tick, rewind.from_tick) for rewind in self.history)
 
-    def missed_by(self, *, known: int, tick: int) -> Rewind | None:
-        """The rewind that a state has missed, which goes back furthest; None if it has missed none that concerns it.
 
-        known: how many it went through. tick: the last that it holds. A rewind to that tick or a later one does not
-        concern it: what it holds is what the rewind left.
-        """
-        missed = [rewind for rewind in self.history[known:] if rewind.to_tick < tick]
-        return min(missed, key=lambda rewind: rewind.to_tick, default=None)
+def missed_by(spans: Sequence[Span], *, known: int, tick: int) -> Span | None:
+    """The rewind of a model that a state of it has missed, the one furthest back; None if none concerns it.
+
+    known: how many it went through. tick: the last that it holds. A rewind to that tick or a later one does not concern
+    it: what it holds is what the rewind left.
+    """
+    return min((span for span in spans[known:] if span[0] < tick), default=None)

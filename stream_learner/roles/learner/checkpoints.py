@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import TopicInfo
 from stream_learner.adapters.rocksdb.store import CheckpointStore, CheckpointWriter
-from stream_learner.core.control.rewinds import Span
+from stream_learner.core.control.rewinds import Span, missed_by
 from stream_learner.core.log.marks import MarkId
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.pages import Prefix
 from stream_learner.core.snapshots.rows import StateRows
-from stream_learner.errors import StateDamaged, StateOfAnotherModel, TopicRecreated
+from stream_learner.errors import ModelRewound, StateDamaged, StateOfAnotherModel, TopicRecreated
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING, LogPosition
 from stream_learner.roles.learner.row_index import RowIndexFollower, memory_budget
 from stream_learner.roles.learner.state_dir import noting_damage
@@ -108,6 +108,20 @@ class Checkpoints:
         """The rewinds that the state went through, as every checkpoint says from now on."""
         self.gate: dict[str, Any] | None = None
         """In the checkpoint that was loaded: the state of the gate, None where it has none."""
+
+    def follow_rewinds(self, spans: tuple[Span, ...], tick: int, said_by: str) -> None:
+        """Take over the rewinds of the model that this state, folded up to `tick`, has not gone through.
+
+        said_by: who names them, for the error. Raises ModelRewound where the state holds what one of them left behind.
+        """
+        missed = missed_by(spans, known=len(self.rewinds), tick=tick)
+        if missed is not None:
+            raise ModelRewound(
+                f"{said_by} says that the model was taken back to tick {missed[0]}; {self._path} is of tick {tick}, and "
+                "was not"
+            )
+        if len(spans) > len(self.rewinds):
+            self.rewinds = spans
 
     @property
     def learner(self) -> Learner:

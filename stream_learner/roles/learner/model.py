@@ -15,7 +15,7 @@ from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.records import Inputs, model_record
 from stream_learner.errors import ConfigError
 from stream_learner.roles.learner.checkpoint_schedule import CheckpointSchedule
-from stream_learner.roles.learner.checkpoints import Checkpoints
+from stream_learner.roles.learner.checkpoints import Checkpoints, rewinds_field
 from stream_learner.roles.learner.copies.schedule import CopySchedule
 from stream_learner.roles.learner.gate import ModelGate
 from stream_learner.roles.learner.leadership import Leadership
@@ -60,6 +60,7 @@ class LearnedModel:
         """
         self.config = config
         self.metrics = metrics
+        self._control = control
         self.settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.learner")
         self.tick = -1
         """The last tick that was folded."""
@@ -146,9 +147,16 @@ class LearnedModel:
     def begin(self, admin: Admin) -> TopicInfo | None:
         """Step 2: lead at once, unless this is a standby; returns the snapshot topic, None if nothing is published.
 
-        Raises what `Leadership.begin` raises.
+        Raises what `Leadership.begin` raises, and ModelRewound.
         """
+        self._follow_rewinds()
         return self._leadership.begin(admin, self._checkpoints)
+
+    def _follow_rewinds(self) -> None:
+        """Take over the rewinds that the control topic names. Raises ModelRewound where the state was left behind."""
+        found = self._control().rewinds.get(self.config.model)
+        if found is not None and self.config.learner.publish:
+            self._checkpoints.follow_rewinds(found.spans, self.tick, self.config.control_topic)
 
     def note_start(self) -> None:
         """Log what was loaded."""
@@ -211,8 +219,9 @@ class LearnedModel:
         """Step 2, in every turn: lead if it is this learner's turn, follow if it is no longer.
 
         caught_up: whether the fold has reached the end that the log had at the start. Raises what `Leadership.turn`
-        raises.
+        raises, and ModelRewound.
         """
+        self._follow_rewinds()
         self._leadership.turn(self.tick, caught_up=caught_up)
 
     def last_before_kept(self, tick: int, known: int) -> int:
@@ -263,8 +272,8 @@ class LearnedModel:
         """What a scorer must know: the content of the model record."""
         config, progress = self.config, self.learner.progress
         impressions, _ = config.event_specs()
-        topics = config.input
-        return model_record(
+        topics, rewinds = config.input, self._checkpoints.rewinds
+        described = model_record(
             name=config.model,
             tick_ms=config.join.tick_ms,
             features=config.feature_spec().to_dict(),
@@ -276,6 +285,7 @@ class LearnedModel:
             metrics=progress.summary(),
             slices=progress.slices(),
         )
+        return described | rewinds_field(rewinds) if rewinds else described
 
     def checkpoint_when_due(self, positions: Mapping[int, LogPosition]) -> bool:
         """Step 6: begin a checkpoint, or write a piece of it; whether there was anything to write.

@@ -157,11 +157,11 @@ class LearnerRole:
         self._control.start()  # reads while the state is loaded
         # Step 1: load the last checkpoint.
         positions = [model.load(log, admin) for model in self.models]
+        if any(model.config.learner.publish for model in self.models):
+            # A pause must be known before the first publication, a rewind before anybody is fenced.
+            self._control.wait_settled(SETTLE_S)
         # Step 2: fence whoever published before; a standby does so when it holds the lease.
         published = [model.begin(admin) for model in self.models]
-        if any(published):
-            # A pause must be known before the first publication.
-            self._control.wait_settled(SETTLE_S)
         # The topics as they were at the first look: one that was made anew since then counts as another one.
         self._topics = TopicWatch(admin, [log, *(topic for topic in published if topic is not None)])
         furthest_behind, start = min(zip(self.models, positions, strict=True), key=lambda pair: pair[0].tick)
