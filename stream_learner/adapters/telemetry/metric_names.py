@@ -174,7 +174,9 @@ LEARNER_PAUSED = _gauge("learner_publication_paused", "1 while publication is pa
 LEARNER_GATE_STATE = _gauge("learner_gate_state", "1 while the gate holds the model at a tick, else 0.")
 LEARNER_GATE_HELD = _gauge("learner_gate_held_seconds", "How long the gate has held the model, 0 while it does not.")
 LEARNER_GATE_DECISIONS = _counter(
-    "learner_gate_decisions_total", "Decisions of operators that took effect (accept, skip), or came too late (late).", "outcome"
+    "learner_gate_decisions_total",
+    "Decisions of operators that took effect (accept, skip), or came too late (late).",
+    "outcome",
 )
 LEARNER_GATE_SKIPPED = _counter("learner_gate_skipped_total", "Examples left out by decisions of operators.")
 LEARNER_GATE_WARNINGS = _counter(

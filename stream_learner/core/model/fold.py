@@ -188,7 +188,9 @@ class Learner:
         self._record[INDICES] = address_of(indices)
         at, code, option = self._at, self.loss.code, self.loss.option
         self._fold.prepare(address_of(local), len(named), address_of(scalars))
-        self._fold.fold(at.record, address_of(local), at.scratch, code, option, address_of(scalars), address_of(margins))
+        self._fold.fold(
+            at.record, address_of(local), at.scratch, code, option, address_of(scalars), address_of(margins)
+        )
         low, high = self._scalars[losses.LABEL_LOW], self._scalars[losses.LABEL_HIGH]
         read = (losses.margin_read(code, option, float(margin), float(low), float(high)) for margin in margins)
         return np.array([losses.prediction(code, margin) for margin in read], np.float64)
