@@ -349,6 +349,16 @@ class BadInput(Stop):
     exit_code = 61
 
 
+class DecisionRefused(Stop):
+    """A decision on what the gate holds that must not be made: of ticks that are published, of no ticks, without a
+    reason.
+
+    Operator action: look at `stream-learner gate status`; give ticks that no model of the log has folded, and a reason.
+    """
+
+    exit_code = 62
+
+
 class BrokenInvariant(StreamLearnerError):
     """Something that cannot be is: the program is wrong, the input is not to blame.
 

@@ -37,7 +37,7 @@ def rewind(
     which span is to be left out, take the state back to before it, and start the learner: it learns from there on, as
     the log and the decisions say. Scorers keep the version they have until the learner has passed it; the next one
     tells them every row anew. Where a second learner stands by, take its state back with the same command: until then
-    it is not ready, and does not lead. For example:
+    it ends with exit code 44, and does not lead. For example:
 
     stream-learner rewind --to 2026-11-01T09:00:00Z --reason "dead clicks since 09:05" -c model.yaml
 

@@ -1,17 +1,17 @@
 """`rewind`: take a stopped learner's state back to a kept checkpoint, from which it learns on.
 
 1. Open the state, so that no learner has it; choose the newest kept checkpoint that is not too late.
-2. Make a database of it beside the state, and load it as a learner does: its digest must be right, and the training log
-   must still hold what follows it.
+2. Make a database of it beside the state, and load it as a learner does: its digest must be right, and the training
+   log must still hold what follows it.
 3. Say in its head which rewinds it went through, and close it.
 4. Write the record of this rewind to the control topic; from then on no state that holds more is published.
 5. Swap the databases (`roles/learner/state_swap.py`).
 
-| a crash after   | leaves                                           | what next                                        |
-|-----------------|--------------------------------------------------|--------------------------------------------------|
-| step 1, 2, 3    | the state as it was                              | nothing was changed                              |
-| step 4          | the state as it was, which is not published now  | the same command again; it writes no new record  |
-| step 5, partly  | a swap that was decided                          | the next start of the learner finishes it        |
+| a crash after     | leaves                                    | what next                                        |
+|-------------------|-------------------------------------------|--------------------------------------------------|
+| step 1, 2 or 3    | the state as it was                       | nothing was changed                              |
+| step 4            | the state as it was, not published now    | the same command again, which writes no record   |
+| step 5, partly    | a swap that was decided                   | the next start of the learner finishes it        |
 
 A state that has missed a rewind of its model, as that of a standby, is taken back by the same command. It goes back no
 less far than the model did, and takes over the record that is there.

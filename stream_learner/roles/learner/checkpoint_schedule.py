@@ -40,7 +40,7 @@ class CheckpointSchedule:
         log_features: LogFeatures,
         gate: ModelGate,
     ) -> None:
-        """leadership: has the copies that are told of every checkpoint. log_features, gate: go into every checkpoint."""
+        """leadership: has the copies that are told of every checkpoint. log_features, gate: go into all of them."""
         self._metrics, self._log = metrics, log
         self._leadership, self._log_features, self._gate = leadership, log_features, gate
         self._interval_s = config.learner.checkpoint_interval_ms / 1000

@@ -117,8 +117,7 @@ class Checkpoints:
         missed = missed_by(spans, known=len(self.rewinds), tick=tick)
         if missed is not None:
             raise ModelRewound(
-                f"{said_by} says that the model was taken back to tick {missed[0]}; {self._path} is of tick {tick}, and "
-                "was not"
+                f"{said_by} says that the model was taken back to tick {missed[0]}; {self._path} is of tick {tick}"
             )
         if len(spans) > len(self.rewinds):
             self.rewinds = spans

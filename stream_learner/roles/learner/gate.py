@@ -127,9 +127,9 @@ class ModelGate:
             self._log.warning("gate_begins_anew", reason=str(error))
 
     def rule(self, tick: int, coming: Sequence[AcceptedTick], predict: Predict) -> bool:
-        """Rule on the next tick with examples; False if it is held. coming: all accepted ticks up to it that are not folded.
+        """Rule on the next tick with examples; False if it is held.
 
-        To be called again, for the same tick, until no model holds; then `took` follows.
+        coming: all accepted ticks up to it that are not folded. predict: predictions of a record by the model now. To be called again, for the same tick, until no model holds; then `took` follows.
         """
         if self._judged is None or self._judged[0] != tick:
             self._judged = tick, None if self._gate is None else self._gate.judge(tick, coming, predict)
@@ -213,11 +213,10 @@ class ModelGate:
             self._known = known
             mine = control.gates.get(self._model)
             if mine is not None and mine.log == self._training_log:
-                self._late |= {id for id in mine.late if id not in self._applied}
+                self._late |= set(mine.late) - set(self._applied)
             for decision in known:
                 self._check_time(decision)
-            there = {decision.id: decision for decision in known} | self._applied
-            self._counting = Decisions([one for id, one in there.items() if id not in self._late])
+            self._counting = Decisions(one for one in (*known, *self._applied.values()) if one.id not in self._late)
         return self._counting
 
     def _check_time(self, decision: Decision) -> None:

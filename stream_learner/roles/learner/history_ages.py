@@ -22,7 +22,7 @@ STEPS = 2
 
 
 class HistoryAges:
-    """The ages of one learner, in its ticks. `steps` has for each age its step, and how old a boundary of it may get."""
+    """The ages of one learner, in ticks. `steps`: for each age its step, and how old a boundary of it may get."""
 
     def __init__(self, ages_ms: Sequence[int], *, tick_ms: int) -> None:
         self.steps: list[tuple[int, int]] = []

@@ -18,6 +18,7 @@ from stream_learner.roles.learner.checkpoint_schedule import CheckpointSchedule
 from stream_learner.roles.learner.checkpoints import Checkpoints, rewinds_field
 from stream_learner.roles.learner.copies.schedule import CopySchedule
 from stream_learner.roles.learner.gate import ModelGate
+from stream_learner.roles.learner.gate_state_writer import GateStateWriter
 from stream_learner.roles.learner.leadership import Leadership
 from stream_learner.roles.learner.log_features import LogFeatures
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from stream_learner.core.log.examples import ExampleRecord
     from stream_learner.core.log.rule_r import AcceptedTick
     from stream_learner.core.log.subset import FeatureSubset
+    from stream_learner.roles.control.watch import ControlWatch
 
 
 class LearnedModel:
@@ -50,13 +52,13 @@ class LearnedModel:
         standby: bool = False,
         with_lease: bool = True,
         is_paused: Callable[[str], bool] = lambda model: False,
-        control: Callable[[], ControlState] = ControlState,
+        control: ControlWatch | None = None,
     ) -> None:
         """subset: the features to learn from, None for all. until_tick: the last tick to fold, None for no end.
 
         standby: follow, and lead only while this learner holds the lease. with_lease: whether it asks for one.
-        is_paused: whether the publication of a model is paused now; asked at every turn. control: what the control
-        topic says now.
+        is_paused: whether the publication of a model is paused now; asked at every turn. control: the control topic,
+        None for one without records.
         """
         self.config = config
         self.metrics = metrics
@@ -75,9 +77,14 @@ class LearnedModel:
             config.model,
             config.examples_topic,
             lambda: Gate(config.gate_policy(), tick_ms=config.join.tick_ms, slices=config.gate_slices()),
-            control,
+            ControlState if control is None else lambda: control.state,
             metrics,
             self._log,
+        )
+        self._gate_writer = (
+            GateStateWriter(self.settings, config.model, config.examples_topic, self.gate, control, self._log)
+            if control is not None
+            else None
         )
         self._leadership = Leadership(config, self.settings, metrics, self._log, standby=standby, with_lease=with_lease)
         self._publications = PublicationSchedule(
@@ -154,7 +161,7 @@ class LearnedModel:
 
     def _follow_rewinds(self) -> None:
         """Take over the rewinds that the control topic names. Raises ModelRewound where the state was left behind."""
-        found = self._control().rewinds.get(self.config.model)
+        found = None if self._control is None else self._control.state.rewinds.get(self.config.model)
         if found is not None and self.config.learner.publish:
             self._checkpoints.follow_rewinds(found.spans, self.tick, self.config.control_topic)
 
@@ -301,6 +308,8 @@ class LearnedModel:
         self._figures.update(self.learner, log, self.tick, now_ms)
         self._figures.update_row_index(self._checkpoints.row_index)
         self.gate.report()
+        if self._gate_writer is not None:
+            self._gate_writer.turn(leads=self.leads)
 
     def finish(self, positions: Mapping[int, LogPosition]) -> None:
         """Publish, give the lease up, then write the last checkpoint: a standby leads before that is written.
@@ -314,6 +323,8 @@ class LearnedModel:
     def close(self) -> None:
         """Let go of the topics and the state directory. A checkpoint without its head does not count."""
         self._leadership.close()
+        if self._gate_writer is not None:
+            self._gate_writer.close()
         if self._loaded is not None:
             self._loaded.close()
         self._log.info("learner_stopped", tick=self.tick, digest=f"{self.learner.digest():016x}")

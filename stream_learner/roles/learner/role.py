@@ -103,7 +103,7 @@ class LearnerRole:
                 standby=standby,
                 with_lease=with_lease,
                 is_paused=self._control.paused,
-                control=lambda: self._control.state,
+                control=self._control,
             )
             for of_model, counted in zip(configs, counters, strict=True)
         )
@@ -265,7 +265,8 @@ class LearnerRole:
         coming = self._follower.look(tick)
         if not any(accepted.records for accepted in coming):
             return True
-        return all([model.may_fold(coming, tick) for model in self.models])
+        lets = [model.may_fold(coming, tick) for model in self.models]  # each says what it holds
+        return all(lets)
 
     @property
     def _awaits_decisions(self) -> bool:
