@@ -220,6 +220,17 @@ class StateDamaged(Stop):
     exit_code = 43
 
 
+class ModelRewound(Stop):
+    """The model was taken back to an earlier tick, and this state holds what was learned after it: it must not be
+    published any more.
+
+    Operator action: take this state back too, with `stream-learner rewind --to` and a tick that is no later; or, where
+    another learner has gone back and copies its checkpoints, empty `learner.state_dir` and start again.
+    """
+
+    exit_code = 44
+
+
 class DamagedLog(Stop):
     """A record of the training log or of the snapshots is not ours, or damaged; the message says which.
 
@@ -336,6 +347,16 @@ class BadInput(Stop):
     """
 
     exit_code = 61
+
+
+class DecisionRefused(Stop):
+    """A decision on what the gate holds that must not be made: of ticks that are published, of no ticks, without a
+    reason.
+
+    Operator action: look at `stream-learner gate status`; give ticks that no model of the log has folded, and a reason.
+    """
+
+    exit_code = 62
 
 
 class BrokenInvariant(StreamLearnerError):

@@ -77,7 +77,7 @@ def promote(
 
     loaded = load_for_role(config, overrides)
     request = PromotionRequest(
-        _alias_of(loaded, alias), _model_name(model), _who(who), forced=force, note=note, dry_run=dry_run
+        _alias_of(loaded, alias), _model_name(model), operator(who), forced=force, note=note, dry_run=dry_run
     )
     _show(promoted(loaded, request, max_lag_ms=round(max_lag * 1000), tolerance=tolerance), as_json)
 
@@ -104,7 +104,7 @@ def rollback(
 
     loaded = load_for_role(config, overrides)
     model = _model_name(to) if to is not None else ""
-    request = PromotionRequest(_alias_of(loaded, alias), model, _who(who), forced=force, note=note, dry_run=dry_run)
+    request = PromotionRequest(_alias_of(loaded, alias), model, operator(who), forced=force, note=note, dry_run=dry_run)
     _show(rolled_back(loaded, request), as_json)
 
 
@@ -142,7 +142,7 @@ def delete(
     """Let an alias point at nothing: scorers that run keep the model they have, one that starts is not ready."""
     from stream_learner.operations.promote import aliases
 
-    print_fields(aliases.delete_alias(load_for_role(config, overrides), name, _who(who), note), as_json=as_json)
+    print_fields(aliases.delete_alias(load_for_role(config, overrides), name, operator(who), note), as_json=as_json)
 
 
 def pause(
@@ -157,7 +157,7 @@ def pause(
 
     Scorers keep the last version, and stay ready however old it gets.
     """
-    _pause(config, overrides, model, True, _who(who), note, as_json)
+    _pause(config, overrides, model, True, operator(who), note, as_json)
 
 
 def resume(
@@ -169,7 +169,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Resume the publication of a model that was paused: the next version has all that was learned since."""
-    _pause(config, overrides, model, False, _who(who), note, as_json)
+    _pause(config, overrides, model, False, operator(who), note, as_json)
 
 
 def pin(
@@ -191,7 +191,7 @@ def pin(
     """
     from stream_learner.operations.promote import aliases
 
-    fields = aliases.set_pin(load_for_role(config, overrides), _model_name(name), version, _who(who), note)
+    fields = aliases.set_pin(load_for_role(config, overrides), _model_name(name), version, operator(who), note)
     print_fields(fields, as_json=as_json)
 
 
@@ -206,7 +206,7 @@ def unpin(
     """Unpin the scorers that follow an alias or a model: they serve the last version, and change models again."""
     from stream_learner.operations.promote import aliases
 
-    print_fields(aliases.remove_pin(load_for_role(config, overrides), name, _who(who), note), as_json=as_json)
+    print_fields(aliases.remove_pin(load_for_role(config, overrides), name, operator(who), note), as_json=as_json)
 
 
 def _pause(
@@ -263,8 +263,10 @@ def _model_name(text: str) -> str:
     return text
 
 
-def _who(given: str | None) -> str:
-    """user@host; if the user has no name, as in a container, its number."""
+def operator(given: str | None) -> str:
+    """Who does this, for the record: what was given, else user@host; its number if the user has no name, as in a
+    container.
+    """
     if given:
         return given
     try:

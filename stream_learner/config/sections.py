@@ -17,6 +17,7 @@ from stream_learner.config.references import Reference
 from stream_learner.config.section import Section
 from stream_learner.config.values import (
     DAY_MS,
+    HOUR_MS,
     KIB,
     MIB,
     MINUTE_MS,
@@ -312,6 +313,22 @@ class Learner(Section):
         description=(
             "Bound of the memory that grows with the model: table, copies being written, RocksDB. Rows that do not fit "
             "stay on disk and are fetched when a record names them. null keeps the whole model in memory."
+        ),
+    )
+    history_ms: Annotated[list[Annotated[DurationMs, lasting("1m", "30d")]], Field(max_length=8)] = Field(
+        [HOUR_MS, 6 * HOUR_MS, DAY_MS],
+        alias="history",
+        description=(
+            "Ages of checkpoints that are kept beside the state, in log time, for `stream-learner rewind`: of each age "
+            "one that is at least as old and less than half as old again. Up to three are kept for each, each of up to "
+            "the size of the state; the oldest go first where the disk is short. An empty list keeps none."
+        ),
+    )
+    gate: Literal["hold", "warn", "off"] = Field(
+        "hold",
+        description=(
+            "What is done about a tick that is out of the bounds of the section `gate`: hold stops before it until an "
+            "operator decides, warn says so and learns on, off does not judge."
         ),
     )
     metrics_slice_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(

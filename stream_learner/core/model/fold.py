@@ -23,6 +23,7 @@ from stream_learner.core.model.optimizers import Optimizer, fold_of, ftrl
 from stream_learner.core.model.optimizers.record import (
     EXAMPLES,
     FEATURES,
+    INDICES,
     KEYS,
     LABEL,
     LOG_TIME,
@@ -111,6 +112,8 @@ class Learner:
         self.row_bound = None if max_rows is None else RowBound(max_rows)
         self.examples = 0
         self.refused = 0
+        self.decided = 0
+        """Digest of the operators' decisions that took effect (`core.gate.decisions`), u64; 0 for none."""
         self.nonzero = 0
         """How many rows have a weight that is not 0; where the optimizer `moves`, as of the last `count_nonzero`."""
         self._scalars = np.zeros(len(losses.LOSS_SCALARS) + len(optimizer.scalars))
@@ -178,17 +181,47 @@ class Learner:
             self.progress.observe(margins, fields[LABEL], fields[WEIGHT], fields[LOG_TIME], n)
         return self._margins[:n]
 
+    def predict(self, record: ExampleRecord) -> NDArray[np.float64]:
+        """What the model predicts of a record's examples, f64[n], NaN for one without a prediction. Changes nothing.
+
+        Rows are looked up for those keys alone that an example names, and none is inserted. Raises ValueError for a
+        record whose arrays do not agree.
+        """
+        arrays = _columns(record)
+        fields = _fields(arrays)
+        n = fields[EXAMPLES]
+        named, indices = np.unique(arrays[1], return_inverse=True)
+        indices = np.ascontiguousarray(indices, np.uint16)
+        columns = self.table.rows_of(arrays[6][named]).columns
+        local = np.zeros((max(1, len(named)), self.optimizer.local_bytes // 8))
+        local[: len(named), 1 : 1 + columns.shape[1]] = columns
+        # Copies: a label that is shown counts in the label range.
+        scalars, learned, margins = self._scalars.copy(), np.zeros(n, np.bool_), np.empty(n)
+        self._record[:] = [*fields, address_of(learned)]
+        self._record[INDICES] = address_of(indices)
+        at, code, option = self._at, self.loss.code, self.loss.option
+        self._fold.prepare(address_of(local), len(named), address_of(scalars))
+        self._fold.fold(
+            at.record, address_of(local), at.scratch, code, option, address_of(scalars), address_of(margins)
+        )
+        low, high = self._scalars[losses.LABEL_LOW], self._scalars[losses.LABEL_HIGH]
+        read = (losses.margin_read(code, option, float(margin), float(low), float(high)) for margin in margins)
+        return np.array([losses.prediction(code, margin) for margin in read], np.float64)
+
     def end_pass(self) -> None:
         """Note the end of a pass over the data, for learning rates that depend on it."""
         self.optimizer.end_pass(self._scalars)
 
     def digest(self) -> int:
-        """Digest of the model: all rows, the number of examples folded, the scalars."""
-        return digests.model_digest(self.table.rows_digest, self.examples, self._digested)
+        """Digest of the model: all rows, the number of examples folded, the scalars, and `decided`."""
+        return self._digest(self.table.rows_digest)
 
     def digest_full(self) -> int:
         """`digest`, computed again from all rows."""
-        return digests.model_digest(self.table.rows_digest_full(), self.examples, self._digested)
+        return self._digest(self.table.rows_digest_full())
+
+    def _digest(self, rows: int) -> int:
+        return digests.with_decisions(digests.model_digest(rows, self.examples, self._digested), self.decided)
 
     @property
     def _digested(self) -> NDArray[np.float64]:
@@ -214,7 +247,9 @@ class Learner:
 
     def state_scalars(self) -> dict[str, Any]:
         """All state that is not in rows, exact, in JSON's types; `restore` takes it."""
+        decided = {"decided": f"{self.decided:016x}"} if self.decided else {}
         return {
+            **decided,
             "optimizer": self.optimizer.to_dict(),
             "loss": str(self.loss),
             "examples": self.examples,
@@ -242,6 +277,7 @@ class Learner:
             if state[name] != value:
                 raise ValueError(f"the state is of {name} {state[name]}, this learner has {value}")
         self.examples, self.refused = state["examples"], state["refused"]
+        self.decided = int(state.get("decided", "0"), 16)
         self._scalars[:] = [float.fromhex(x) for x in state["scalars"]]
         self.nonzero = state["nonzero"] or 0
         self.count_nonzero()
