@@ -81,7 +81,7 @@ def print_report(found: Found) -> None:
     for name, check in found["checks"].items():
         for why in check["not_checked"]:
             typer.echo(f"not checked: {name.replace('_', ' ')}: {why}")
-    for line in _passed_over(found["passed_over"]):
+    for line in _junk(found["passed_over"]):
         typer.echo(line)
     published, copied, folded = found["published"], found["copied"], found["folded"]
     if published["version"] >= 0:
@@ -111,7 +111,7 @@ def _not_joined(rows: Sequence[Found]) -> str:
     return f"in the inputs and not joined yet: {count_of(impressions, 'impression')}, {count_of(clicks, 'click')}"
 
 
-def _passed_over(found: Found) -> Iterator[str]:
+def _junk(found: Found) -> Iterator[str]:
     """The lines about snapshot records that cannot be used and that scorers pass over."""
     if found["records"]:
         yield f"passed over, as scorers do: {count_of(found['records'], 'snapshot record')} that cannot be used"
