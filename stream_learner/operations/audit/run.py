@@ -129,8 +129,7 @@ class _Audit:
             ends=self._admin.offsets.high_watermarks(input_places),
             committed=committed,
             spec=config.join_spec(),
-            impressions_fingerprint=event_specs[0].fingerprint,
-            clicks_fingerprint=event_specs[1].fingerprint,
+            event_fingerprints=(event_specs[0].fingerprint, event_specs[1].fingerprint),
             features=config.feature_spec().fingerprint,
         )
         # Step 2: the training log.
