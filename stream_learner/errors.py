@@ -202,9 +202,12 @@ class StateInUse(Stop):
 
 
 class StateOfAnotherModel(Stop):
-    """The state directory belongs to another model, or to another optimizer than the one configured.
+    """The state directory, or a topic of the model, holds a model of another name, optimizer, loss or number of shards
+    than the one configured.
 
-    Operator action: give this model its own `learner.state_dir`, or set back what was changed.
+    Operator action: set back what was changed. Or train a model with the new settings under another name, from the same
+    training log: `stream-learner backfill --as NAME --from-log MODEL` (`--from earliest` in place of `--from-log` where
+    the log has lost its beginning), and promote it: docs/backfill.md, docs/promotion.md.
     """
 
     exit_code = 42
