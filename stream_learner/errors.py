@@ -1,7 +1,6 @@
 """Errors, sorted by what happens next.
 
-In: a message that names what was found, and what the operator can do. Out: an exception with an exit code.
-This file must never hold a message with a secret in it, or know how a message is shown.
+Each has a message that says what was found, an action for the operator, and an exit code. No message may hold a secret.
 
 | next                                   | class                |
 |----------------------------------------|----------------------|
@@ -274,7 +273,7 @@ class NotReady(Stop):
 
 
 class NotFound(Stop):
-    """What was asked for is not there: a tick, a record, a feature, a published version.
+    """Something that was asked for is not there: a tick, a record, a feature, a published version.
 
     Operator action: check the number, the partition and the model's name; older records may have passed
     their retention.

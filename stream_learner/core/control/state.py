@@ -1,4 +1,4 @@
-"""What the records of the control topic add up to: aliases, pauses, pins.
+"""The state that the records of the control topic add up to: aliases, pauses, pins.
 
 Of publications and pins the last record counts. Two writers may each add a change to an alias without knowing of the
 other's, and none may undo the other's. So records of an alias are merged: the history has every change that any record
@@ -32,7 +32,7 @@ def merged(before: Alias | None, record: Alias) -> Alias:
 
 @dataclass
 class ControlState:
-    """What the records read so far add up to. One thread takes records in; any thread may read.
+    """The state by the records read so far. One thread takes records in; any thread may read.
 
     unusable: by key, why the last record cannot be used; the record before it still counts, if there was one.
     """
@@ -86,6 +86,6 @@ class ControlState:
         return found if found is not None and found.pinned else None
 
     def current(self, key: bytes) -> Record | None:
-        """What all records of a key add up to, None if it has none."""
+        """The record that all records of a key add up to, None if it has none."""
         record = self.latest.get(key)
         return self.aliases[record.name] if isinstance(record, Alias) else record

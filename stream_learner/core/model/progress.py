@@ -60,7 +60,7 @@ _NAMES: Final = (
 SUMS: Final = np.dtype([(name, np.float64) for name in _NAMES])
 """Sums over examples, and counts of them, which are exact up to 2^53."""
 BLOCK: Final = np.dtype([*SUMS.descr, ("histogram", np.float64, (2, BINS))])
-"""What is kept of all examples, and of an open slice."""
+"""The sums and the histogram that are kept of all examples, and of an open slice."""
 _NUMBERS: Final = BLOCK.itemsize // 8
 LOG_LOSS: Final = _NAMES.index("log_loss")
 """States written before there was this sum have one number less at this index."""

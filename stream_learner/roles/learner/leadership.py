@@ -74,9 +74,9 @@ class Term:
 
     publication: Publication
     took_over: TakeOver | None = None
-    """How a standby began this term, until its first version is out."""
+    """The take-over with which a standby began this term; None once its first version is out."""
     failure: str = ""
-    """Why the last publication failed, "" if it did not."""
+    """The reason why the last publication failed, "" if it did not."""
 
 
 class Leadership:

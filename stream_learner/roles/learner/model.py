@@ -159,7 +159,7 @@ class LearnedModel:
 
     @property
     def trouble(self) -> str:
-        """What keeps the model from being folded or published, "" if nothing."""
+        """The trouble that keeps the model from being folded or published, "" for none."""
         return self._checkpoint_schedule.trouble or self._publications.trouble
 
     @property
@@ -212,7 +212,7 @@ class LearnedModel:
         self._publications.publish_when_due(self.tick, self._checkpoints, at_end=self.at_end)
 
     def _description(self) -> dict[str, Any]:
-        """What a scorer must know: the content of the model record."""
+        """The content of the model record, with what a scorer must know."""
         config, progress = self.config, self.learner.progress
         impressions, _ = config.event_specs()
         topics = config.input
