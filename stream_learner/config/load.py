@@ -1,8 +1,7 @@
 """Reads the configuration: defaults, then the file, then the environment, then `--set`; the last one wins.
 
-In: a path, an environment, overrides. Out: a `Config`, or a ConfigError with every finding. An override that names
-another optimizer or loss resets its section. This is the only reader of configuration files and of `STREAM_LEARNER__…`.
-It must never put the value of a `kafka` option into a message.
+This is the only reader of configuration files and of `STREAM_LEARNER__…`. An override that names another optimizer or
+loss resets its section. A message must never hold the value of a `kafka` option: it may be a secret.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
 
 
 class Impressions(Section):
-    """Where impressions come from, and which of their fields mean what."""
+    """The topic of the impressions, and the meaning of their fields."""
 
     topic: TopicName = Field(description="Topic of the impressions, one JSON object per record.")
     id: FieldName = Field("id", description="Field that holds the impression's id, a string or an integer.")
@@ -54,7 +54,7 @@ class Impressions(Section):
 
 
 class Clicks(Section):
-    """Where clicks come from, and which of their fields mean what."""
+    """The topic of the clicks, and the meaning of their fields."""
 
     topic: TopicName = Field(description="Topic of the clicks, one JSON object per record.")
     id: FieldName = Field("id", description="Field that holds the id of the impression that was clicked.")
@@ -82,7 +82,7 @@ class Input(Section):
 
 
 class Join(Section):
-    """How impressions and clicks become examples."""
+    """The join of impressions and clicks to examples."""
 
     window_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         30 * MINUTE_MS,
@@ -209,7 +209,7 @@ class Join(Section):
 
 
 class FieldSettings(Section):
-    """How one field of an impression becomes features."""
+    """The features of one field of an impression."""
 
     kind: Literal["auto", "category", "number", "log", "bucket", "ignore"] = Field(
         "auto",
@@ -228,7 +228,7 @@ class FieldSettings(Section):
 
 
 class Features(Section):
-    """How an impression's fields become hashed features."""
+    """The hashed features of an impression's fields."""
 
     include: list[FieldName] = Field(
         [], description="Fields to use, nested ones as `a.b`; a name covers all below it; empty means all."
@@ -339,7 +339,7 @@ class Learner(Section):
 
 
 class Snapshots(Section):
-    """How the model is published."""
+    """The publication of the model."""
 
     interval_ms: Annotated[DurationMs, lasting("50ms", "1h")] = Field(
         SECOND_MS, alias="interval", description="Time between publications, at least."

@@ -1,4 +1,4 @@
-"""What an operator runs: the work of the commands.
+"""The work of the commands that an operator runs.
 
 `cli/` reads arguments and prints results. The work of a command is here: in a module, or in `run` of a package if it
 takes several. It gets a checked configuration. It returns plain values, which `--json` prints as they are, or raises an

@@ -94,7 +94,7 @@ class KafkaSettings:
         return Operation(what, topic, partition, **{**who, **names}, explain=self.explain)
 
     def explain(self, words: str = "") -> str:
-        """Why the brokers and this client do not understand each other, "" if unknown. May take some seconds."""
+        """The reason why brokers and client do not understand each other, "" if unknown. May take some seconds."""
         return diagnosis(self._properties, words)
 
     def with_group(self, group: str) -> KafkaSettings:

@@ -90,7 +90,7 @@ class Alias:
 
     @property
     def previous(self) -> str | None:
-        """Where a rollback goes: the model before, without rollbacks and what they undid; None if not known."""
+        """The model before this one, leaving out rollbacks and what they undid; None if not known."""
         models = _without_rollbacks(self.history)
         return models[-2] if len(models) > 1 else None
 
@@ -101,7 +101,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Whether the learner of a model may publish."""
+    """A pause of a model's publications, or its end."""
 
     model: str
     paused: bool

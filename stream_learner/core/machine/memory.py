@@ -234,7 +234,7 @@ def product_high(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def special_bytes(typingctx: Any, address: Any) -> Any:
-    """Which of 16 bytes end plain text, one bit each: quote, backslash, control character, or not ASCII.
+    """The bytes among 16 that end plain text, one bit each: quote, backslash, control character, or not ASCII.
 
     As signed bytes, the last two kinds are those below 0x20.
     """

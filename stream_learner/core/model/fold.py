@@ -241,7 +241,7 @@ class Learner:
         return self._fold.weights(columns, self._scalars)
 
     def kind(self) -> dict[str, Any]:
-        """What all states of one model have in common: `optimizer`, and `loss` unless it is logistic."""
+        """The part that all states of one model have in common: `optimizer`, and `loss` unless it is logistic."""
         loss = {} if self.loss.code == losses.LOGISTIC else {"loss": self.loss.to_dict()}
         return {"optimizer": self.optimizer.to_dict(), **loss}
 

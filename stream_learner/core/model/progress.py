@@ -60,7 +60,7 @@ _NAMES: Final = (
 SUMS: Final = np.dtype([(name, np.float64) for name in _NAMES])
 """Sums over examples, and counts of them, which are exact up to 2^53."""
 BLOCK: Final = np.dtype([*SUMS.descr, ("histogram", np.float64, (2, BINS))])
-"""What is kept of all examples, and of an open slice."""
+"""The sums and the histogram that are kept of all examples, and of an open slice."""
 _BLOCK_BYTES: Final = BLOCK.itemsize
 _NUMBERS: Final = _BLOCK_BYTES // 8
 _block_at: Final = make_record_at(BLOCK)

@@ -1,7 +1,6 @@
 """`audit`: read what the topics hold of a model, and check that it is sound.
 
-In: a configuration, what to audit. Out: everything that was checked and found, as plain values.
-This file must never write anything, commit an offset, or become a member of a group.
+It writes nothing, commits no offset, and never becomes a member of a group: it may run beside the roles.
 
 1. Ask what was copied last and what the group has committed, then where the log ends, then where the inputs end. In
    this order a sound model passes while its roles run on.
@@ -130,8 +129,7 @@ class _Audit:
             ends=self._admin.offsets.high_watermarks(input_places),
             committed=committed,
             spec=config.join_spec(),
-            impressions_fingerprint=event_specs[0].fingerprint,
-            clicks_fingerprint=event_specs[1].fingerprint,
+            event_fingerprints=(event_specs[0].fingerprint, event_specs[1].fingerprint),
             features=config.feature_spec().fingerprint,
         )
         # Step 2: the training log.

@@ -51,7 +51,7 @@ class CheckpointSchedule:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is written, "" while the disk has room."""
+        """The reason why nothing is written, "" while the disk has room."""
         return self._room.reason
 
     def begin(self, checkpoints: Checkpoints) -> None:

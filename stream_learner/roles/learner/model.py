@@ -276,7 +276,7 @@ class LearnedModel:
         self._publications.publish_when_due(self.tick, self._checkpoints, at_end=self.at_end)
 
     def _description(self) -> dict[str, Any]:
-        """What a scorer must know: the content of the model record."""
+        """The content of the model record, with what a scorer must know."""
         config, progress = self.config, self.learner.progress
         impressions, _ = config.event_specs()
         topics, rewinds = config.input, self._checkpoints.rewinds

@@ -135,7 +135,7 @@ class LearnerRole:
 
     @property
     def why_not_ready(self) -> str:
-        """Why the learner is not ready, "" if it is."""
+        """The reason why the learner is not ready, "" if it is."""
         if self._follower is None:
             return "the learner has not loaded its state"
         if self._outage.since_s is not None:

@@ -36,7 +36,7 @@ leave yet."""
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """How `learner.memory` is divided.
+    """The parts of `learner.memory`.
 
     total_bytes   all of it
     table_bytes   5/8, for the weight table
@@ -204,7 +204,7 @@ class BoundedWeightTable(WeightTable):
         kernels.fill_rows(address_of(addresses), len(keys), self._shape, *arrays)
 
     def _rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
-        """See `WeightTable.rows_of`. Cold rows are copied, and do not come into memory."""
+        """The rows of keys. Cold rows are copied, and do not come into memory."""
         rows = super()._rows_of(keys)
         # Memory has no such row, or it has not changed yet.
         elsewhere = np.flatnonzero((rows.touched < 0) & (rows.keys != 0))
@@ -230,7 +230,7 @@ class BoundedWeightTable(WeightTable):
         return StateRows(both.keys[order], both.columns[order], both.touched[order])
 
     def load(self, rows: StateRows) -> None:
-        """See `WeightTable.load`. Raises ValueError also for rows that are cold rows: touched up to their tick."""
+        """Load rows. Raises what `WeightTable.load` raises, and ValueError for cold rows: touched up to their tick."""
         if len(rows) and rows.touched.min() <= self._cold.tick:
             raise ValueError(f"rows up to tick {self._cold.tick} are cold rows, and cannot be loaded")
         for start in range(0, max(1, len(rows)), _BATCH):
@@ -241,7 +241,7 @@ class BoundedWeightTable(WeightTable):
         return keys if tick >= self._cold.tick else np.union1d(keys, self._cold.changed_after(tick))
 
     def write_back(self, rows: int, count: int, local: int, local_bytes: int, tick: int) -> int:
-        """See `WeightTable.write_back`. The list for the next publication is given up when it gets too long.
+        """Write local rows back. The list for the next publication is given up when it gets too long.
 
         That happens where nobody publishes; `changed_for_publication` then searches the rows.
         """
@@ -261,7 +261,7 @@ class BoundedWeightTable(WeightTable):
         return len(self._keys_after(listed.since)) if self._unlisted else len(listed)
 
     def take_changed_for_publication(self, tick: int) -> StateRows:
-        """See `WeightTable.take_changed_for_publication`; a scan finds the rows where they are not listed any more."""
+        """Take the rows to publish; a scan finds them where they are not listed any more."""
         if self._unlisted:
             since = self._changes[PUBLICATION].since
             self._restart(PUBLICATION, since, self._keys_after(since))
