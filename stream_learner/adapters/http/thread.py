@@ -10,7 +10,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, cast
@@ -68,11 +68,14 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept whoever waits, then nobody; answer what was asked; end."""
-        for listening in sockets or ():
-            await self._accept_waiting(listening)
+        waiting = [client for listening in sockets or () for client in _accept_waiting(listening)]
+        # No turn of the loop may come in between: others would connect meanwhile, and be reset.
+        for server in self.servers:
+            server.close()
+        await self._connect(waiting)
         await super().shutdown(sockets)
 
-    async def _accept_waiting(self, listening: socket.socket) -> None:
+    async def _connect(self, clients: list[socket.socket]) -> None:
         loop, config = asyncio.get_running_loop(), self.config
 
         def make() -> asyncio.Protocol:
@@ -80,22 +83,22 @@ class _Server(uvicorn.Server):
             made: asyncio.Protocol = protocol(config=config, server_state=self.server_state, app_state={}, _loop=loop)
             return made
 
-        listening.setblocking(False)
-        accepted = []
-        with suppress(OSError):
-            while True:
-                client, _ = listening.accept()
-                client.setblocking(False)
-                accepted.append(loop.create_task(_connect(loop, make, client, config.ssl)))
-        if accepted:
-            await asyncio.wait(accepted, timeout=_HANDSHAKE_S)
+        async def connect(client: socket.socket) -> None:
+            with suppress(OSError):
+                await loop.connect_accepted_socket(make, client, ssl=config.ssl)
+
+        if clients:
+            await asyncio.wait([loop.create_task(connect(client)) for client in clients], timeout=_HANDSHAKE_S)
 
 
-async def _connect(
-    loop: asyncio.AbstractEventLoop, make: Callable[[], asyncio.Protocol], client: socket.socket, tls: Any
-) -> None:
+def _accept_waiting(listening: socket.socket) -> Iterator[socket.socket]:
+    """The clients that the system has accepted for a listening socket, and nobody has taken yet."""
+    listening.setblocking(False)
     with suppress(OSError):
-        await loop.connect_accepted_socket(make, client, ssl=tls)
+        while True:
+            client, _ = listening.accept()
+            client.setblocking(False)
+            yield client
 
 
 class HttpThread:
