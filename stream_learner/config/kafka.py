@@ -45,8 +45,8 @@ def secrets_in(override: str) -> list[str]:
     name, _, text = override.partition("=")
     section, _, option = name.strip().lower().partition(".")
     text = text.strip()
-    if section == "serve" and option == "token":
-        return [] if text.startswith("{") or text in _NOTHING else ["serve.token"]
+    if section in ("serve", "telemetry") and option == "token":
+        return [] if text.startswith("{") or text in _NOTHING else [f"{section}.token"]
     if section != "kafka":
         return []
     if option:

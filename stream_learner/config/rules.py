@@ -176,5 +176,7 @@ def _serve_rules(config: Tree) -> Iterator[Problem]:
     if (serve.tls_certificate is None) != (serve.tls_key is None):
         given, missing = ("tls_certificate", "tls_key") if serve.tls_certificate else ("tls_key", "tls_certificate")
         yield f"serve.{missing}", f"is missing, though serve.{given} is given"
+    if serve.body_memory_bytes is not None and serve.body_memory_bytes < serve.max_body_bytes:
+        yield "serve.body_memory", f"must be at least serve.max_body ({format_size_bytes(serve.max_body_bytes)})"
     if serve.port == config.telemetry.http_port:
         yield "telemetry.http_port", f"is the same as serve.port ({serve.port})"

@@ -451,7 +451,16 @@ class Serve(Section):
         16 * MIB, alias="max_body", description="A larger request body, after decompression too, is refused."
     )
     max_concurrency: Annotated[int, counting(1, 100_000)] = Field(
-        1_000, description="Requests worked on at once; further ones are told to come back."
+        1_000, description="Requests worked on at once, their bodies complete; further ones are told to come back."
+    )
+    body_memory_bytes: Annotated[SizeBytes, sized("1KiB", "1024GiB")] | None = Field(
+        None,
+        alias="body_memory",
+        description=(
+            "Bound of the memory of all bodies together, in each worker; beyond it the largest incomplete one is told "
+            "to come back. null means an eighth of the memory of container or machine, for all workers together; at "
+            "least `max_body`."
+        ),
     )
     request_timeout_ms: Annotated[DurationMs, lasting("10ms", "10m")] = Field(
         5 * SECOND_MS,
@@ -472,7 +481,11 @@ class Serve(Section):
         1, description="Processes that answer requests, each with a replica of its own."
     )
     token: Reference | None = Field(
-        None, description="Bearer token that requests must carry, as `{file: PATH}` or `{env: NAME}`; null asks none."
+        None,
+        description=(
+            "Bearer token that requests must carry, as `{file: PATH}` or `{env: NAME}`; each line is a token that is "
+            "valid. null asks none."
+        ),
     )
     tls_certificate: str | None = Field(None, min_length=1, description="File of the TLS certificate chain, PEM.")
     tls_key: str | None = Field(None, min_length=1, description="File of the certificate's private key, PEM.")
@@ -490,4 +503,11 @@ class Telemetry(Section):
     )
     http_port: Annotated[int, counting(0, 65_535)] = Field(
         0, description="Port to serve `/metrics`, `/healthz` and `/readyz` on; 0 serves nothing."
+    )
+    token: Reference | None = Field(
+        None,
+        description=(
+            "Bearer token that `/metrics` asks for, as `{file: PATH}` or `{env: NAME}`; each line is a token that is "
+            "valid. Probes need none. null asks none."
+        ),
     )

@@ -26,7 +26,7 @@ OURS: dict[str, str] = {
     "ssl.engine.location": "it loads a library into this process",
     "ssl.engine.id": "it names what `ssl.engine.location` loads, which is not settable",
     "ssl.providers": "it loads libraries into this process",
-    "sasl.kerberos.kinit.cmd": "it is a command that a shell runs; renew the ticket outside, `kinit` beside this process",
+    "sasl.kerberos.kinit.cmd": "it is a command that a shell runs; renew tickets with a `kinit` of your own",
     "test.mock.num.brokers": "it replaces the cluster; use `stream-learner demo`",
     "test.mock.broker.rtt": "it belongs to the mock cluster",
 }

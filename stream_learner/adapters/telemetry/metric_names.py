@@ -236,8 +236,19 @@ SERVE_SECONDS = _histogram(
     "protocol",
 )
 SERVE_INSTANCES = _counter("serve_instances_total", "Events predicted for requests.", "name")
-SERVE_IN_FLIGHT = _gauge("serve_in_flight", "Requests being worked on.")
+SERVE_IN_FLIGHT = _gauge("serve_in_flight", "Requests being worked on, whose body is complete.")
+SERVE_RECEIVING = _gauge("serve_receiving", "Requests whose body is not complete.")
+SERVE_BODY_BYTES = _gauge("serve_body_bytes", "Memory of the bodies of all requests; see serve.body_memory.")
 SERVE_CONNECTIONS = _gauge("serve_connections", "Connections open.")
+SERVE_CUT = _counter(
+    "serve_connections_cut_total",
+    "Connections cut off: too_many where more were open than allowed, too_slow where a client did not send or read in "
+    "time.",
+    "reason",
+)
+SERVE_LOOP_SILENT = _gauge(
+    "serve_loop_silent_seconds", "Since the event loop last turned; it turns ten times a second."
+)
 SERVE_WORKERS = _gauge("serve_workers", "Worker processes running, where serve.workers is above 1.")
 SERVE_WORKER_STARTS = _counter("serve_worker_starts_total", "Worker processes started, the first ones included.")
 

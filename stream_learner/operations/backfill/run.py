@@ -178,6 +178,7 @@ class Backfill:
                 metrics=_AllMetrics(self._metrics),
                 health=lambda: all_alive(thread.heartbeat for thread in self._threads),
                 ready=lambda: all_ready(thread.role for thread in self._threads),
+                token=telemetry.token,
             )
             stack.enter_context(server)
 
