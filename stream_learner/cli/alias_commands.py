@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role, seconds
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, seconds
+from stream_learner.cli.options import who_of as _who
 from stream_learner.cli.output import print_fields, print_json, print_table
 from stream_learner.config import Config
 from stream_learner.errors import ConfigError
@@ -24,10 +22,6 @@ AliasOption = Annotated[
 ]
 AliasName = Annotated[str, typer.Argument(metavar="NAME", help="The alias.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="An alias, or a model.")]
-Who = Annotated[
-    str | None,
-    typer.Option("--who", metavar="TEXT", help="Who does this, for the record; user@host if left out."),
-]
 Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="Why, for the record.")]
 Model = Annotated[
     str | None,
@@ -261,14 +255,3 @@ def _model_name(text: str) -> str:
             f"{text!r} is no name of a model or an alias", action="Letters, digits, '.', '_' and '-', at most 200."
         )
     return text
-
-
-def _who(given: str | None) -> str:
-    """user@host; if the user has no name, as in a container, its number."""
-    if given:
-        return given
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
