@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -32,6 +34,10 @@ FailWithoutBrokers: TypeAlias = Annotated[
     typer.Option(
         "--fail-without-brokers", help="End with exit code 20 where no broker answers at the start; else it waits."
     ),
+]
+Who: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--who", metavar="TEXT", help="Who does this, for the record; user@host if left out."),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
 
@@ -104,6 +110,17 @@ def seconds(text: str | float) -> float:
         return parse_duration_ms(f"{text}s" if text.replace(".", "", 1).isdigit() else text) / 1000
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def who_of(given: str | None) -> str:
+    """user@host; if the user has no name, as in a container, its number."""
+    if given:
+        return given
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def _refuse_secrets(overrides: Sequence[str]) -> None:

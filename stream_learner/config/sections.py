@@ -173,8 +173,16 @@ class Join(Section):
     max_bad_share: Share = Field(
         0.1,
         description=(
-            "The joiner stops if more than this share of an input topic's records in a period cannot be used, and the "
-            "newest ones are no better."
+            "If more than this share of an input topic's records in a period cannot be used, and the newest ones are "
+            "no better, `on_bad_share` says what the joiner does. Each topic has its own share."
+        ),
+    )
+    on_bad_share: Literal["hold", "stop", "drop"] = Field(
+        "hold",
+        description=(
+            "Above `max_bad_share`, once the letters are written. hold: the partitions concerned are not read until "
+            "the newest records are right again, and the joiner is not ready; a backfill stops instead. stop: the "
+            "joiner ends. drop: it goes on, and labels may be missing."
         ),
     )
     bad_share_period_ms: Annotated[DurationMs, lasting("1s", "1d")] = Field(

@@ -95,7 +95,12 @@ JOINER_LETTER_BYTES = _gauge(
 )
 JOINER_BAD_SHARE = _gauge(
     "joiner_bad_share_ratio",
-    "Share of dead letters in the current period, of the input that has more; see join.max_bad_share.",
+    "Share of an input's records in the current period that cannot be used; see join.max_bad_share.",
+    "input",
+)
+JOINER_UNREAD = _gauge(
+    "joiner_partitions_unread",
+    "Partitions held here that are not read because too many of their records cannot be used; see join.on_bad_share.",
 )
 JOINER_HELD = _gauge(
     "joiner_held",

@@ -15,7 +15,7 @@ behind it. The walk then goes back to the gap, and reads what follows as a log t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
 
 from stream_learner.core.errors import BrokenLog, ForeignRecord, RecordError, Where
@@ -27,20 +27,15 @@ from stream_learner.core.log.skips import checksum_of
 from stream_learner.operations.audit.findings import CHECKSUMS, COUNTS, ORDER
 from stream_learner.operations.audit.request import AuditedPartition
 from stream_learner.roles.common.log_reader import RawRecords, beginning_in_sight, marks
+from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.wording import count_of
 
 RecordsFrom = Callable[[int], RawRecords]
-SkipsBehind = Callable[[int], Mapping[int, int]]
 
 T = TypeVar("T")
 
 REMEMBERED = 10_000
 """How many marks, and how many damaged records, the walk remembers: the latest ones."""
-
-
-def no_skips(offset: int) -> Mapping[int, int]:
-    """A log in which nothing is skipped."""
-    return {}
 
 
 class Step(NamedTuple):
@@ -82,13 +77,13 @@ class LogWalk:
     """Reads one partition. `ticks` may be iterated once; `records`, `gaps` and the like count within the range."""
 
     def __init__(
-        self, place: AuditedPartition, records: RecordsFrom, earliest: int, skips: SkipsBehind = no_skips
+        self, place: AuditedPartition, records: RecordsFrom, earliest: int, unusable: UnusableRecords | None = None
     ) -> None:
-        """records: gives offsets and values from an offset on, to the end. earliest: the first offset there is. skips:
-        what `UnusableRecords.skips_behind` says of an offset.
+        """records: gives offsets and values from an offset on, to the end. earliest: the first offset there is.
+        unusable: says foreign records, and looks for skips; None if nobody does.
         """
         self._place = place
-        self._skips = skips
+        self._unusable = unusable
         self._records = records
         self._earliest = earliest
         self._rule = RuleR(partition=place.partition)
@@ -172,7 +167,10 @@ class LogWalk:
             self._place.progress(1)
             self._check_offset(offset, tick)
         if isinstance(wrong, ForeignRecord):
-            self.foreign_records += is_new and self._is_asked(offset, None)
+            if is_new and self._is_asked(offset, None):
+                self.foreign_records += 1
+                if self._unusable is not None:
+                    self._unusable.note_foreign((self._place.topic, self._place.partition), offset, wrong)
         elif wrong is not None and self._is_skipped(offset, value):
             self.skipped_records += is_new and self._is_asked(offset, tick)
         elif wrong is not None:
@@ -181,7 +179,9 @@ class LogWalk:
 
     def _is_skipped(self, offset: int, value: bytes) -> bool:
         """Whether a skip names a damaged record; rule R is told, too."""
-        checksum = self._skips(offset).get(offset)
+        if self._unusable is None:
+            return False
+        checksum = self._unusable.skips_behind((self._place.topic, self._place.partition), offset).get(offset)
         if checksum is None or checksum != checksum_of(value):
             return False
         self._rule.note_skip(offset, checksum)

@@ -171,7 +171,7 @@ class _Audit:
         again, copied = self._again(audited, topics), self._copied(audited)
         with audited.records(end) as records:
             unusable = UnusableRecords(self._settings, self._admin.offsets)
-            walk = LogWalk(audited, records, earliest, lambda offset: unusable.skips_behind(place, offset))
+            walk = LogWalk(audited, records, earliest, unusable)
             try:
                 for step in walk.ticks():
                     if step.in_range:

@@ -153,9 +153,9 @@ def error_in_log(error: RecordError, place: TopicAndPartition, offset: int) -> S
     at = offset if error.offset is None else error.offset
     return DamagedLog(
         found.message,
-        action=f"Find out who writes to the topic. `stream-learner log skip {at} --partition {place[1]}` shows what is "
-        "lost if every reader passes this record over, and says so in the log with --reason and --write "
-        '(docs/runbook.md, "A damaged record").',
+        action="Find out who writes to the topic. To let every reader pass this record over: `stream-learner log skip "
+        f"{at} --partition {place[1]} --reason WHY`, with --dry-run to see what is lost (docs/runbook.md, "
+        '"A damaged record").',
     )
 
 
@@ -172,6 +172,7 @@ def accepted_ticks(
     partition: int,
     *,
     new_reader: Callable[..., Reader] = PartitionReader,
+    unusable: UnusableRecords | None = None,
 ) -> Generator[AcceptedTick, None, None]:
     """The accepted ticks of a partition up to the present high watermark.
 
@@ -179,7 +180,7 @@ def accepted_ticks(
     that, the log is read once more. Raises LogTrimmed, DamagedLog, NewerFormat, BrokerUnreachable.
     """
     place = (topic, partition)
-    unusable = UnusableRecords(settings, queries, new_reader=new_reader)
+    unusable = unusable or UnusableRecords(settings, queries, new_reader=new_reader)
     end, earliest = queries.high_watermarks([place])[place], queries.earliest([place])[place]
     with new_reader(
         settings, topic, partition, earliest, isolation=READ_UNCOMMITTED, name=f"ticks-{partition}"

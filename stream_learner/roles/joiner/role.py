@@ -123,6 +123,11 @@ class JoinerRole:
             return None
         return SilenceWatch(topics.impressions.topic, topics.clicks.topic, self._log)
 
+    def _on_bad_share(self) -> str:
+        """A joiner that ends by itself stops where others hold: it would wait for records that may never come."""
+        wanted = self._config.join.on_bad_share
+        return "stop" if wanted == "hold" and self._until_tick is not None else wanted
+
     @property
     def partitions(self) -> dict[int, PartitionJoiner]:
         """The joiners that are turned, by partition."""
@@ -135,6 +140,9 @@ class JoinerRole:
             return "the joiner has not joined its group"
         if self._outage.since_s is not None:
             return "the joiner cannot reach its group"
+        held = next((j for j in list(self.partitions.values()) if j.held_for), None)
+        if held is not None:
+            return f"partition {held.partition} is not read: {held.held_for}"
         return f"the training log takes no records: the oldest waits for {self._stuck:.0f} s" if self._stuck else ""
 
     @property
@@ -211,6 +219,7 @@ class JoinerRole:
             clock=_clock_rule(config),
             clock_ms=self._clock_ms,
             silence=self._silence,
+            on_bad_share=self._on_bad_share(),
             rate_limit=RateLimit(config.join.max_rate, time.monotonic()) if config.join.max_rate else None,
             new_reader=pools.open,
         )
@@ -432,9 +441,12 @@ class JoinerRole:
         self._metrics.set(names.JOINER_CLICKS_WAITING, sum(j.progress.clicks_waiting for j in joiners))
         self._metrics.set(names.JOINER_BUFFER_BYTES, sum(j.join.buffered_bytes for j in joiners if j.join))
         self._metrics.set(names.JOINER_LETTER_BYTES, sum(j.letter_bytes for j in joiners))
+        self._metrics.set(names.JOINER_UNREAD, sum(bool(j.held_for) for j in joiners))
         self._metrics.set(names.JOINER_HELD, float(self._silence is not None and self._silence.held))
         if self._plan is not None:
-            self._metrics.set(names.JOINER_BAD_SHARE, self._plan.inputs.bad_share.share)
+            inputs = self._plan.inputs
+            for side, topic in (("impressions", inputs.impressions_topic), ("clicks", inputs.clicks_topic)):
+                self._metrics.set(names.JOINER_BAD_SHARE, inputs.bad_share.share_of(topic), input=side)
 
     def finish(self) -> None:
         """Wait for the ticks under way, and commit what is durable."""

@@ -66,9 +66,7 @@ def unbounded_state(learner: Learner) -> dict[str, object]:
     return state
 
 
-@given(
-    st.integers(0, 2**32), st.sampled_from(OPTIMIZERS), st.integers(1, 80), st.sampled_from((1, 3, 40, 1000))
-)
+@given(st.integers(0, 2**32), st.sampled_from(OPTIMIZERS), st.integers(1, 80), st.sampled_from((1, 3, 40, 1000)))
 @settings(max_examples=40, deadline=None)
 def test_a_bounded_learner_is_one_that_never_saw_what_the_oracle_leaves_out(
     seed: int, name: str, max_rows: int, size: int
