@@ -255,7 +255,7 @@ class LearnerRole:
             accepted = list(self._follower.take(tick))
             for model in self.models:
                 model.fold(accepted, tick)
-                model.keep_when_due(self._follower.positions)
+                model.keep_when_due(self._follower.positions, known)
             folded = True
         return folded
 
