@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,8 @@ def test_a_crash_at_any_step_leaves_the_one_or_the_other(tmp_path: Path, monkeyp
         decided_at = decided_at or step * is_decided
         with monkeypatch.context() as patch:
             crash_at(patch, 1 + step % 7)
-            try:
+            with suppress(Crash):
                 finish_swap(path)
-            except Crash:
-                pass
         finish_swap(path)
         assert not damage_seen(path)
         assert stored(path) == (then if is_decided else now), step
@@ -111,7 +110,7 @@ def test_nothing_is_done_where_nothing_was_begun(tmp_path: Path) -> None:
 
 def test_a_state_in_use_is_not_swapped(tmp_path: Path) -> None:
     """By this process, or by another one, which holds RocksDB's lock; a swap that was decided waits for it too."""
-    now, then = state_with_another(tmp_path)
+    _, then = state_with_another(tmp_path)
     with open_store(tmp_path), pytest.raises(StateInUse, match="this process"):
         swap(tmp_path)
     program = (
@@ -139,7 +138,10 @@ def test_a_state_in_use_is_not_swapped(tmp_path: Path) -> None:
 def test_the_lock_holds_back_who_would_open_the_state(tmp_path: Path) -> None:
     """While a swap is under way, no other process can open it."""
     state_with_another(tmp_path)
-    program = "import sys; from pathlib import Path; from tests.adapters.rocksdb.test_store import open_store\nopen_store(Path(sys.argv[1]))"
+    program = (
+        "import sys; from pathlib import Path; from tests.adapters.rocksdb.test_store import open_store\n"
+        "open_store(Path(sys.argv[1]))"
+    )
     with locked(tmp_path):
         found = subprocess.run(
             [sys.executable, "-c", program, str(tmp_path)],
