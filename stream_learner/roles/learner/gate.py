@@ -129,7 +129,8 @@ class ModelGate:
     def rule(self, tick: int, coming: Sequence[AcceptedTick], predict: Predict) -> bool:
         """Rule on the next tick with examples; False if it is held.
 
-        coming: all accepted ticks up to it that are not folded. predict: predictions of a record by the model now. To be called again, for the same tick, until no model holds; then `took` follows.
+        coming: all accepted ticks up to it that are not folded. predict: predictions of a record by the model now.
+        To be called again, for the same tick, until no model holds; then `took` follows.
         """
         if self._judged is None or self._judged[0] != tick:
             self._judged = tick, None if self._gate is None else self._gate.judge(tick, coming, predict)
