@@ -100,7 +100,9 @@ def test_all_hold_at_one_tick_and_skip_to_one_model(gated: Gated) -> None:
         before = digests(live, standby)
         assert len(before) == 1
     shutil.rmtree(config.state_dir)
-    lost, kept, other = (gated.learner(one) for one in (config, gated.config("standby", publish=False), gated.other("o")))
+    lost, kept, other = (
+        gated.learner(one) for one in (config, gated.config("standby", publish=False), gated.other("o"))
+    )
     with running(lost), running(kept), running(other):
         assert wait_held(lost, kept, other) == held
         assert digests(lost, kept, other) == before

@@ -76,6 +76,8 @@ class ModelGate:
         self._late: set[str] = set()
         self._known: Decisions | None = None
         self._counting = Decisions()
+        self.left_out = 0
+        """How many examples were left out by decisions."""
         self._taken_tick = -1
         """The last tick with examples that is folded or left out."""
         self._judged: tuple[int, Verdict | None] | None = None
@@ -107,6 +109,7 @@ class ModelGate:
             "taken_tick": self._taken_tick,
             "applied": [asdict(decision) for _, decision in sorted(self._applied.items())],
             "late": sorted(self._late),
+            "left_out": self.left_out,
             "bounds": None if self._gate is None else self._gate.state(),
         }
 
@@ -117,7 +120,7 @@ class ModelGate:
             return
         self._taken_tick = state["taken_tick"]
         self._applied = {fields["id"]: Decision(**fields) for fields in state["applied"]}
-        self._late = set(state["late"])
+        self._late, self.left_out = set(state["late"]), state["left_out"]
         if self._gate is None or state["bounds"] is None:
             return
         try:
@@ -172,7 +175,9 @@ class ModelGate:
         self._taken_tick = tick
         self._enter(ruling)
         if ruling is Ruling.SKIP:
-            self._metrics.inc(names.LEARNER_GATE_SKIPPED, sum(one.examples for one in accepted))
+            examples = sum(one.examples for one in accepted)
+            self.left_out += examples
+            self._metrics.inc(names.LEARNER_GATE_SKIPPED, examples)
         if decision is not None:
             self._apply(tick, decision)
         if self.holding is not None:
