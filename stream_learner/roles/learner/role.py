@@ -132,6 +132,11 @@ class LearnerRole:
         return self._follower is not None and all(model.done for model in self.models)
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the state of every model is loaded, and the training log is being read."""
+        return self._follower is not None
+
+    @property
     def why_not_ready(self) -> str:
         """Why the learner is not ready, "" if it is."""
         if self._follower is None:
