@@ -7,11 +7,12 @@ compared, and why. The model that is made is only compared: nothing is written o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
+from stream_learner.core.control.rewinds import Span
 from stream_learner.core.gate.decisions import Decisions
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.core.model.fold import Learner
@@ -23,6 +24,8 @@ from stream_learner.operations.audit.findings import COPIED_CHECKPOINT, DIGESTS_
 from stream_learner.operations.audit.snapshots_check import Published
 from stream_learner.roles.common.log_reader import accepted_ticks
 from stream_learner.roles.control.decisions import DecidedTicks, decisions_on
+from stream_learner.roles.control.rewinds import rewinds_of
+from stream_learner.roles.learner.checkpoints import spans_of
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -52,8 +55,10 @@ class DigestsAgain:
     of published versions that were.
     """
 
-    def __init__(self, config: Config, known: Known, findings: Findings, decisions: Decisions) -> None:
-        """decisions: of operators, on the log."""
+    def __init__(
+        self, config: Config, known: Known, findings: Findings, decisions: Decisions, rewinds: Sequence[Span] = ()
+    ) -> None:
+        """decisions: of operators, on the log. rewinds: what was published within them is of a course that was left."""
         self.learner = Learner(config.optimizer(), loss=config.loss())
         self.tick = -1
         self.compared = 0
@@ -61,7 +66,15 @@ class DigestsAgain:
         expected = [_Expected(*one, DIGESTS_AGAIN, config.snapshots_topic) for one in published.digests.items()]
         if copy is not None:
             expected.append(_Expected(copy.tick, digest_of(copy), COPIED_CHECKPOINT, config.checkpoints_topic))
-        self.left = sorted(expected)
+        if copy is not None and len(spans_of(head_content(copy))) < len(rewinds):
+            left_behind = {COPIED_CHECKPOINT, DIGESTS_AGAIN}
+        else:
+            left_behind = {DIGESTS_AGAIN}
+        self.left = sorted(
+            one
+            for one in expected
+            if one.check not in left_behind or not any(to < one.tick <= end for to, end in rewinds)
+        )
         self._findings = findings
         self._decided = DecidedTicks(decisions)
 
@@ -106,10 +119,11 @@ def check_digests(
     topic = config.examples_topic
     try:
         decisions = decisions_on(settings, config.control_topic, topic, config.model)
+        rewinds = rewinds_of(settings, config.control_topic, config.model)
     except (DamagedLog, NewerFormat, NotAuthorised) as error:
         findings.leave_out(DIGESTS_AGAIN, f"the decisions on the log cannot be read: {error}")
         return None
-    fold = DigestsAgain(config, known, findings, decisions)
+    fold = DigestsAgain(config, known, findings, decisions, rewinds)
     partitions = admin.require([topic])[topic].partitions
     passed = [-1] * partitions
     try:
