@@ -241,7 +241,8 @@ class LearnedModel:
     def keep_when_due(self, positions: Mapping[int, LogPosition], known: int) -> None:
         """Step 6, after each fold: begin a checkpoint that is to be kept, if it is time by the log.
 
-        positions: as of `checkpoint_when_due`. known: as of `last_before_kept`. Raises what `CheckpointSchedule.keep_when_due` raises.
+        positions: as of `checkpoint_when_due`. known: as of `last_before_kept`. Raises what
+        `CheckpointSchedule.keep_when_due` raises.
         """
         self._checkpoint_schedule.keep_when_due(self.tick, self._checkpoints, positions, known=known)
 
