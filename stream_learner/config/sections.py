@@ -323,7 +323,7 @@ class Learner(Section):
             "stay on disk and are fetched when a record names them. null keeps the whole model in memory."
         ),
     )
-    history_ms: Annotated[list[Annotated[DurationMs, lasting("1m", "30d")]], Field(max_length=8)] = Field(
+    history_ms: Annotated[list[Annotated[DurationMs, lasting("10s", "30d")]], Field(max_length=8)] = Field(
         [HOUR_MS, 6 * HOUR_MS, DAY_MS],
         alias="history",
         description=(

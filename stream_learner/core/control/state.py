@@ -1,10 +1,10 @@
 """What the records of the control topic add up to: aliases, pauses, pins, decisions, what learners hold, rewinds.
 
-Of all but aliases the last record counts. Two writers may each add a change to an alias without knowing of the
-other's, and none may undo the other's. So records of an alias are merged: the history has every change that any record
-names, and the alias points where the change points that came last into the log. A writer reads on after it has written;
-if the last record is not what all of them add up to, it writes that (`roles/control/topic.py`). So the topic says the
-same after compaction.
+Of publications, pins, gates and rewinds the last record counts; a decision has one record. Two writers may each add a
+change to an alias without knowing of the other's, and none may undo the other's. So records of an alias are merged: the
+history has every change that any record names, and the alias points where the change points that came last into the
+log. A writer reads on after it has written; if the last record is not what all of them add up to, it writes that
+(`roles/control/topic.py`). So the topic says the same after compaction.
 """
 
 from __future__ import annotations

@@ -62,12 +62,14 @@ class CheckpointSchedule:
         """As `History.last_before`."""
         return self._history.last_before(tick, folded=folded, known=known)
 
-    def keep_when_due(self, tick: int, checkpoints: Checkpoints, positions: Positions) -> None:
+    def keep_when_due(self, tick: int, checkpoints: Checkpoints, positions: Positions, *, known: int) -> None:
         """Begin a checkpoint that is to be kept, if this tick was the last before a boundary of the history.
+
+        known: the last tick known to be in the log.
 
         Raises StateDamaged, and DiskFull where RocksDB would not go on by itself.
         """
-        if not self._history.is_due(tick) or not self._room.may_write():
+        if not self._history.is_due(tick, known=known) or not self._room.may_write():
             return
         try:
             self._finish_checkpoint(checkpoints)

@@ -76,6 +76,8 @@ class ModelGate:
         self._late: set[str] = set()
         self._known: Decisions | None = None
         self._counting = Decisions()
+        self.left_out = 0
+        """How many examples were left out by decisions."""
         self._taken_tick = -1
         """The last tick with examples that is folded or left out."""
         self._judged: tuple[int, Verdict | None] | None = None
@@ -107,6 +109,7 @@ class ModelGate:
             "taken_tick": self._taken_tick,
             "applied": [asdict(decision) for _, decision in sorted(self._applied.items())],
             "late": sorted(self._late),
+            "left_out": self.left_out,
             "bounds": None if self._gate is None else self._gate.state(),
         }
 
@@ -117,7 +120,7 @@ class ModelGate:
             return
         self._taken_tick = state["taken_tick"]
         self._applied = {fields["id"]: Decision(**fields) for fields in state["applied"]}
-        self._late = set(state["late"])
+        self._late, self.left_out = set(state["late"]), state["left_out"]
         if self._gate is None or state["bounds"] is None:
             return
         try:
@@ -129,7 +132,8 @@ class ModelGate:
     def rule(self, tick: int, coming: Sequence[AcceptedTick], predict: Predict) -> bool:
         """Rule on the next tick with examples; False if it is held.
 
-        coming: all accepted ticks up to it that are not folded. predict: predictions of a record by the model now. To be called again, for the same tick, until no model holds; then `took` follows.
+        coming: all accepted ticks up to it that are not folded. predict: predictions of a record by the model now.
+        To be called again, for the same tick, until no model holds; then `took` follows.
         """
         if self._judged is None or self._judged[0] != tick:
             self._judged = tick, None if self._gate is None else self._gate.judge(tick, coming, predict)
@@ -171,7 +175,9 @@ class ModelGate:
         self._taken_tick = tick
         self._enter(ruling)
         if ruling is Ruling.SKIP:
-            self._metrics.inc(names.LEARNER_GATE_SKIPPED, sum(one.examples for one in accepted))
+            examples = sum(one.examples for one in accepted)
+            self.left_out += examples
+            self._metrics.inc(names.LEARNER_GATE_SKIPPED, examples)
         if decision is not None:
             self._apply(tick, decision)
         if self.holding is not None:

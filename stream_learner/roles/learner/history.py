@@ -63,9 +63,9 @@ class History:
         boundary = self._ages.next_boundary(after=folded + 1, up_to=tick, known=max(known, tick))
         return tick if boundary is None else boundary - 1
 
-    def is_due(self, tick: int) -> bool:
-        """Whether the state after this tick, which was just folded, is to be kept."""
-        return self._ages.is_kept(tick + 1, tick=tick) and not (self._kept and self._kept[-1].tick >= tick)
+    def is_due(self, tick: int, *, known: int) -> bool:
+        """Whether the state after this tick, which was just folded, is to be kept. known: as of `last_before`."""
+        return self._ages.is_kept(tick + 1, tick=max(tick, known)) and not (self._kept and self._kept[-1].tick >= tick)
 
     def keep(self, checkpoints: Checkpoints) -> None:
         """Keep the checkpoint that was committed last; it may be older than what is folded."""

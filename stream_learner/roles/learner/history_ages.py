@@ -31,9 +31,6 @@ class HistoryAges:
             step = -(-age // STEPS)
             self.steps.append((step, age + step))
 
-    def __bool__(self) -> bool:
-        return bool(self.steps)
-
     def next_boundary(self, *, after: int, up_to: int, known: int) -> int | None:
         """The first boundary with after < boundary <= up_to that is still to be kept after the tick `known`."""
         firsts = [max(after, known + 1 - oldest) // step * step + step for step, oldest in self.steps]

@@ -238,12 +238,13 @@ class LearnedModel:
         """
         return self._checkpoint_schedule.last_before_kept(tick, folded=self.tick, known=known)
 
-    def keep_when_due(self, positions: Mapping[int, LogPosition]) -> None:
+    def keep_when_due(self, positions: Mapping[int, LogPosition], known: int) -> None:
         """Step 6, after each fold: begin a checkpoint that is to be kept, if it is time by the log.
 
-        positions: as of `checkpoint_when_due`. Raises what `CheckpointSchedule.keep_when_due` raises.
+        positions: as of `checkpoint_when_due`. known: as of `last_before_kept`. Raises what
+        `CheckpointSchedule.keep_when_due` raises.
         """
-        self._checkpoint_schedule.keep_when_due(self.tick, self._checkpoints, positions)
+        self._checkpoint_schedule.keep_when_due(self.tick, self._checkpoints, positions, known=known)
 
     def may_fold(self, coming: Sequence[AcceptedTick], tick: int) -> bool:
         """Whether the gate lets `tick` through, or the model is past it. coming: the accepted ticks up to it."""

@@ -134,6 +134,11 @@ class LearnerRole:
         return self._follower is not None and all(model.done for model in self.models)
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the state of every model is loaded, and the training log is being read."""
+        return self._follower is not None
+
+    @property
     def why_not_ready(self) -> str:
         """The reason why the learner is not ready, "" if it is."""
         if self._follower is None:
@@ -262,7 +267,7 @@ class LearnerRole:
             accepted = list(self._follower.take(tick))
             for model in self.models:
                 model.fold(accepted, tick)
-                model.keep_when_due(self._follower.positions)
+                model.keep_when_due(self._follower.positions, known)
             folded = True
         return folded
 
