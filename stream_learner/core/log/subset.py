@@ -95,8 +95,9 @@ def without_keys(record: ExampleRecord, place: NDArray[np.int32]) -> ExampleReco
     """The record without some keys. place: i32[k], the new index of each key, rising; `DROPPED` for those left out."""
     indices, row_len = np.empty(len(record.indices), np.uint16), np.empty(len(record.row_len), np.uint16)
     positions, values = np.empty(len(record.positions), np.uint32), np.empty(len(record.values))
-    given = (record.indices, record.row_len, record.positions, record.values)
-    m, v = _cut(place, *map(_read_only, given), indices, row_len, positions, values)
+    given, lengths = _read_only(record.indices), _read_only(record.row_len)
+    given_positions, given_values = _read_only(record.positions), _read_only(record.values)
+    m, v = _cut(place, given, lengths, given_positions, given_values, indices, row_len, positions, values)
     return replace(
         record,
         keys=record.keys[place != DROPPED],
