@@ -32,7 +32,7 @@ def names() -> list[str]:
 
 
 def machine() -> dict[str, Any]:
-    """What a figure depends on: processor, memory, system, versions."""
+    """The machine that figures depend on: processor, memory, system, versions."""
     return {
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),

@@ -53,7 +53,7 @@ def run(quick: bool) -> list[Row]:
 
 
 def _other_kinds(events: list[bytes]) -> list[Row]:
-    """The same fields, as other producers write them."""
+    """Events with the same fields, as other producers write them."""
     plain = [orjson.loads(event) for event in events]
     kinds: dict[str, tuple[str, list[bytes], FeatureSpec]] = {
         "numeric": ("integers as numbers", events, FeatureSpec()),

@@ -42,7 +42,7 @@ def run(quick: bool) -> list[Row]:
 
 
 def _kinds() -> list[tuple[str, str, Callable[[Cells], str], LineParser]]:
-    """What is parsed: name, note, how an example is written, the parser."""
+    """The kinds of text: name, note, a function that writes an example, the parser."""
     theirs = VwTextOptions(hashing="vw", numbers="vw", repeats=True)
     pairs = VwTextOptions(quadratic=("in",))
     columns = ["label", *INTEGER_NAMES, *STRING_NAMES]

@@ -168,7 +168,7 @@ def _first_line(section: type[Section]) -> str:
 
 
 def _type_text(info: FieldInfo) -> str:
-    """What may be written, in words."""
+    """The allowed values in words."""
     metadata = _metadata(info)
     between = next((m.func for m in metadata if isinstance(getattr(m, "func", None), Between)), None)
     optional = " or null" if type(None) in get_args(info.annotation) else ""
@@ -190,7 +190,7 @@ def _metadata(info: FieldInfo) -> list[Any]:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    """What a Literal allows, one of several types too."""
+    """The values of a Literal, also if it is one of several types."""
     found = [part for part in (annotation, *get_args(annotation)) if str(get_origin(part)) == "typing.Literal"]
     return get_args(found[0]) if found else ()
 

@@ -89,7 +89,7 @@ OPERATORS: dict[tuple[str, str], Schema] = {
 
 
 def problems(document: dict[str, Any], version: str) -> Iterator[str]:
-    """What is wrong with an object on a cluster of a version, such as "1.31.0"."""
+    """The faults of an object on a cluster of a version, such as "1.31.0"."""
     kind = (document["apiVersion"], document["kind"])
     if kind in OPERATORS:
         outer = _object({"apiVersion": TEXT, "kind": TEXT, "metadata": {"type": "object"}, "spec": OPERATORS[kind]})

@@ -41,7 +41,9 @@ OURS = ("STREAM_LEARNER", "COLUMNS", "LINES")
 
 @dataclass
 class Ended:
-    """How a command ended. seconds: how long a process took, for a summary: no test asserts it."""
+    """The exit code and the output of a command that has ended. seconds: how long a process took, for a summary: no
+    test asserts it.
+    """
 
     code: int
     out: str
@@ -96,7 +98,7 @@ class Command:
 
     @property
     def err(self) -> str:
-        """What it has written to stderr so far."""
+        """The process's stderr so far."""
         return _text_of(self._err)
 
     @property
@@ -120,7 +122,7 @@ class Command:
         return wait_for(logged, lambda: f"{event} in the log; its threads: {self._stacks()}\n{self.err}")
 
     def _stacks(self) -> str:
-        """What its threads are doing, in our own files, innermost first. It is ended by that."""
+        """The stacks of its threads in our own files, innermost first. Asking for them ends the process."""
         self.process.send_signal(signal.SIGABRT)
         self.process.wait(patience(10.0))
         threads = self.err.rpartition("Fatal Python error")[2].split("\n\n")

@@ -77,6 +77,11 @@ class World:
         }
 
     @property
+    def next_ms(self) -> int:
+        """The time of the first impression that would be sent next."""
+        return self._next_ms
+
+    @property
     def admin(self) -> Admin:
         """An admin client."""
         return Admin(self.settings)
@@ -89,7 +94,7 @@ class World:
         return [self.impressions, self.clicks, *own]
 
     def existing(self) -> set[str]:
-        """Those of them that exist."""
+        """The topics that exist."""
         return set(self.admin.describe(self.topics))
 
     def produce(self, impressions: int) -> Emitted:

@@ -17,7 +17,7 @@ from tests.chart.containers import Container
 from tests.chart.rendered import Identity, Object
 
 BROKERS = "kafka.example.com:9093"
-"""What the page calls the brokers."""
+"""The page's name for the brokers."""
 
 SUBSTITUTED: dict[tuple[str, ...], object] = {
     ("kafka", "bootstrap.servers"): "the address of the test's broker",

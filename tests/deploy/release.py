@@ -78,7 +78,7 @@ class Release:
         self.shell.run(commands)
 
     def render(self, *names: str) -> dict[Identity, Object]:
-        """What Helm makes of values files of the page."""
+        """The manifests that Helm renders from values files of the page."""
         values = [word for name in names for word in ("--values", self.folder / name)]
         run = run_helm("template", "ads", CHART, "--namespace", "ads", "--kube-version", KUBE_VERSION, *values)
         assert run.returncode == 0, run.stderr

@@ -135,4 +135,4 @@ SNAPSHOTS: dict[str, tuple[Edit, str]] = {
         "comes after",
     ),
 }
-"""The same for `<model>.snapshots`."""
+"""Each damage of `<model>.snapshots`, and a part of the finding about it."""

@@ -46,7 +46,7 @@ class RoleProcess:
 
     @property
     def log(self) -> str:
-        """What the process has logged so far."""
+        """The events that the process has logged so far."""
         return self._log_file.read_text(encoding="utf-8", errors="replace")
 
     @property

@@ -266,7 +266,7 @@ class Site:
 
 
 def wait_until(true: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    """As `waiting.wait_until`; an error of a role that runs fails the test at once."""
+    """Wait as `waiting.wait_until` does. An error of a running role fails the test at once."""
 
     def holds() -> bool:
         if true():
@@ -279,7 +279,9 @@ def wait_until(true: Callable[[], object], what: str, patience_s: float = PATIEN
 
 
 def wait_published(site: Site, config: Config, version: int) -> LastPublication:
-    """What is published of a model, once each shard has this version last: a commit shows a moment after its answer."""
+    """The publication of a model, once this version is the last of each shard: a commit shows a moment after its
+    answer.
+    """
     found: list[LastPublication] = []
 
     def seen() -> bool:

@@ -65,6 +65,6 @@ def own_broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def make_own_site(own_broker: Broker, tmp_path: Path) -> Iterator[MakeSite]:
-    """As `make_site`, on the broker that may be stopped."""
+    """Makes sites as `make_site` does, on the broker that may be stopped."""
     with sites(own_broker.bootstrap, tmp_path) as make:
         yield make

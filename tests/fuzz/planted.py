@@ -45,7 +45,7 @@ class _Planted(Target):
         return len(inputs)
 
     def read(self, data: bytes, side: Side) -> None:
-        """What the target tests."""
+        """The reading that the target tests."""
         raise NotImplementedError
 
 

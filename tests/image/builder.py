@@ -115,7 +115,7 @@ class _Storage:
         return True
 
     def buildah(self, *arguments: str, timeout_s: float | None = None) -> str:
-        """What a command of Buildah's prints. Raises CalledProcessError."""
+        """The output of a command of Buildah's. Raises CalledProcessError."""
         run = subprocess.run(
             ["buildah", *arguments],
             env=self.environment,
@@ -166,7 +166,7 @@ def _base_in_dockerfile() -> str:
 
 
 def _build(storage: _Storage, base: str) -> None:
-    """What `make image` does."""
+    """Build the image as `make image` does."""
     _run([str(PROJECT / "tools" / "build-image")], {**storage.environment, "BASE": base})
 
 

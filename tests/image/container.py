@@ -23,7 +23,7 @@ STATE = "/var/lib/stream-learner"
 CONFIG = "/etc/stream-learner/config.yaml"
 HOSTS = ("/etc/hosts", "/etc/resolv.conf")
 ANY_USER = "12345:0"
-"""What a cluster gives that takes a user of its own for every pod: any number, in group 0."""
+"""A user as a cluster makes one for every pod: any number, in group 0."""
 
 
 class Container(Command):
@@ -41,7 +41,7 @@ class Container(Command):
         return int(wait_for(started, "the first process inside", look_s=0.005)[0])
 
     def program(self) -> str:
-        """What the first process runs at the moment."""
+        """The program that the first process runs now."""
         return Path(f"/proc/{self.first}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
     def stop(self, number: int = signal.SIGTERM) -> Ended:

@@ -83,7 +83,7 @@ def _sweep() -> None:
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """What a child runs first, so that the kernel kills it when its parent dies (Linux; elsewhere nothing)."""
+    """Ask the kernel to kill this child when its parent dies; a child runs it first. It does nothing but on Linux."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -248,7 +248,7 @@ def _docker_found() -> bool:
 
 
 def find_nodes() -> type[JavaNode] | type[DockerNode]:
-    """How this machine can run nodes; fetches what they need. Raises NoKafka where it cannot run any."""
+    """Find a way for this machine to run nodes, and fetch what they need. Raises NoKafka if it cannot run any."""
     if java_found() is not None and (shutil.which("mvn") is not None or cached_jars().is_dir()):
         jars()
         return JavaNode

@@ -37,7 +37,7 @@ def java_found() -> str | None:
 
 
 def cached_jars() -> Path:
-    """Where the jars are, or will be."""
+    """The folder of the jars, whether they are there yet or not."""
     return PROJECT / ".build" / "kafka" / kafka_version()
 
 

@@ -112,7 +112,7 @@ class Secured:
         wait_until(lambda: not self._rights_of(user), "the broker goes by rights no more")
 
     def _rights_of(self, user: str | None) -> set[AclBinding]:
-        """What the broker goes by, which is a moment behind what it was told."""
+        """The rights that the broker applies, a moment after it was told."""
         return set(self.admin.describe_acls(_any_right(user)).result(patience()))
 
     def limit(self, user: str, bytes_per_s: int) -> None:

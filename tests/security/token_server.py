@@ -59,12 +59,12 @@ class TokenServer:
 
     @property
     def token_url(self) -> str:
-        """Where tokens are asked for."""
+        """The address that hands out tokens."""
         return f"{self.url}/token"
 
     @property
     def keys_url(self) -> str:
-        """Where the public keys are."""
+        """The address of the public keys."""
         return f"{self.url}/keys"
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class TokenServer:
                 self.wfile.write(body)
 
             def log_message(self, *args: object) -> None:
-                """Nothing: a test's output is not for requests."""
+                """Log nothing: requests do not belong into a test's output."""
 
         return Handler
 

@@ -35,7 +35,7 @@ LIMIT_S = 1800.0
 PLUGIN = Path(__file__).with_name("note_failures.py")
 PLUGIN_NAME = "seeded_faults_note_failures"
 KERNELS = tuple(f"stream_learner/{folder}/" for folder in KERNEL_FOLDERS)
-"""Where the files lie that kernels are made of."""
+"""The folders whose files kernels are made of."""
 SHARED = ("kafka", "helm")
 """Folders of `.build` with what the tests have fetched; a copy uses those of the tree."""
 BESIDE = "shared"
@@ -51,7 +51,7 @@ class CannotTell(Exception):
 
 
 class Verdict(Enum):
-    """Whether a fault is caught. UNSURE: a test failed, but not for certain because of the fault; or none came to an
+    """The answer to whether a fault is caught. UNSURE: a test failed, perhaps for another reason; or none came to an
     end."""
 
     CAUGHT = "caught"
@@ -61,7 +61,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a fault. test: the first that failed, "" if none did. said: its error in a line, or a remark."""
+    """The result of a fault. test: the first that failed, "" if none did. said: its error in a line, or a remark."""
 
     name: str
     verdict: Verdict

@@ -76,7 +76,7 @@ class Optimizer:
         return vector
 
     def weights(self) -> Vector:
-        """What the next prediction is made with."""
+        """The weights of the next prediction."""
         return self.w.copy()
 
     def predict(self, x: Features, h: float = 1.0) -> float:

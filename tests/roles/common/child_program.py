@@ -63,7 +63,7 @@ def interrupt_early(parent: Parent) -> None:
 
 
 def library(parent: Parent) -> None:
-    """Where a library was found."""
+    """The path of a library."""
     parent.report(json.__file__)
 
 

@@ -147,7 +147,7 @@ def in_domain(loss: str, y: float) -> float:
 
 
 def oracle_margin(oracle: Any, loss: str, example: Example) -> float:
-    """What the oracle predicts before it learns the example, which it then does."""
+    """The oracle's prediction before it learns the example; then it learns it."""
     y = in_domain(loss, example.label)
     x = {COORDINATE_OF[key]: value for key, value in example.features}
     oracle.of.check(y)

@@ -98,7 +98,7 @@ def serve_command(world: World, *settings: str) -> Iterator[tuple[Command, str]]
 
 
 def is_ready(url: str) -> bool:
-    """What a balancer asks."""
+    """Whether the server is ready, as a balancer asks it."""
     try:
         return httpx.get(f"{url}/v2/health/ready", timeout=patience(2.0)).status_code == 200
     except httpx.TransportError:

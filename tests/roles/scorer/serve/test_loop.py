@@ -42,7 +42,7 @@ class Gate:
             self._open.set()
 
     def through(self, call: Callable[[], T]) -> T:
-        """What `call` gives, once the gate is open."""
+        """The result of `call`, once the gate is open."""
         if not self._open.is_set():
             self.held += 1
             self._open.wait()
