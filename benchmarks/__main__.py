@@ -1,7 +1,6 @@
 """Runs the benchmarks and shows their rows: `python -m benchmarks [--quick] [--json] [name …]`.
 
-In: the modules `bench_*.py` beside this file. Out: a table, or one JSON object, with the machine they ran on.
-This file must never measure anything itself. Benchmarks run one after another, never side by side.
+It must never measure anything itself. Benchmarks run one after another, never side by side.
 """
 
 from __future__ import annotations

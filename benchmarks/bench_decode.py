@@ -1,7 +1,6 @@
 """Decoding and hashing of raw events, beside orjson.loads on the same bytes. One thread, CPU time.
 
-In: generated events of about 600 bytes. Out: rows of name, value, unit and note.
-This file must never measure events that the decoder has not been shown the fields of: a role meets those once.
+It must never measure events that the decoder has not been shown the fields of: a role meets those once.
 """
 
 from __future__ import annotations

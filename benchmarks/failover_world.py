@@ -1,7 +1,6 @@
 """A model with everything that it needs in processes of their own, under traffic: for measuring what a failure costs.
 
-In: a broker, a directory, the size of the model. Out: processes to end and to start, what they say, what is served.
-This file must never take a time itself that a role says in its log.
+It must never take a time itself that a role says in its log.
 """
 
 from __future__ import annotations

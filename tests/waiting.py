@@ -1,6 +1,5 @@
 """How a test waits: for a condition, and as long as this machine may need until it holds.
 
-In: a question that is asked again and again. Out: nothing, or a failed test that says what did not come true.
 A test waits for what it needs, never for a time that is usually enough; and it never asserts how long something took.
 How slow the machine is, is measured once, when the tests start; patience grows with it.
 """

@@ -1,8 +1,7 @@
 """Writes what of the Helm chart is made from other files: `python -m tools.chart`, run by `make chart`.
 
-In: the comments of values.yaml, the program's settings, the chart's shapes in ci/. Out: values.schema.json, README.md,
-and the rendered manifests that tests compare with. This file must never say what a value means: that is the place of
-its comment.
+These are values.schema.json, README.md, and the rendered manifests that tests compare with. It must never say what a
+value means: that is the place of its comment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Writes the pages of `docs/` that are made from the code: configuration, metrics, errors.
 
-In: the definitions of settings, metrics and errors. Out: Markdown; `make docs` writes the files, and a test
-compares them. This file must never say anything of a single setting: that is its description's place.
+It must never say anything of a single setting: that is its description's place.
 """
 
 from __future__ import annotations

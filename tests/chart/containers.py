@@ -1,7 +1,7 @@
 """A rendered container as a process of this machine: its arguments, its variables, its probes.
 
-In: a workload, and the ConfigMaps it was rendered with. Out: a process. This file must never change anything of what
-was rendered but the paths of mounts, the ports, and the address of the brokers, which a pod has for itself.
+It must never change anything of what was rendered but the paths of mounts, the ports, and the address of the brokers,
+which a pod has for itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Schemas of objects: Kubernetes' own, strict, by version; and trimmed ones of ours for what operators define.
 
-In: an object, a version. Out: what is wrong with it. This file must never pass over a kind that it does not know.
+It must never pass over a kind that it does not know.
 """
 
 from __future__ import annotations

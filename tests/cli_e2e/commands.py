@@ -1,7 +1,7 @@
 """Commands of the command line, as processes of their own or in the process of the tests.
 
-In: arguments. Out: exit code, stdout, stderr; or a process that goes on until it is told to stop. This file must never
-leave a process behind, nor run a role in the tests' own process: a role takes over signals, and may end the process.
+It must never leave a process behind, nor run a role in the tests' own process: a role takes over signals, and may end
+the process.
 
 `run` costs a second of processor time for the start of Python, and `answer_of` none: what a command answers is asked
 with `answer_of`; how a process starts, ends, reads a pipe or heeds a signal, with `run` and `started`.

@@ -1,7 +1,6 @@
 """A model of its own on a real Kafka: its configuration file, its topics, traffic for them.
 
-In: a bootstrap address, a folder. Out: a file to give to commands, events in the input topics. This file must never
-run a role itself.
+It must never run a role itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The blocks of docs/deploy.md.
 
-In: the page. Out: its files by name, its commands by part. This file must never change a block.
+It must never change a block.
 """
 
 from __future__ import annotations

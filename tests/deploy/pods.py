@@ -1,7 +1,6 @@
 """Rendered containers with mounted Secrets and volumes, as processes of this machine.
 
-In: manifests, folders of Secrets and volumes. Out: processes. This file must never change anything of what was
-rendered but what SUBSTITUTED lists.
+It must never change anything of what was rendered but what SUBSTITUTED lists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The release of docs/deploy.md: what its parts make, on a broker with TLS, SCRAM and an authorizer.
 
-In: the page, a secured broker. Out: users with rights, Secrets, manifests, pods, traffic. This file must never give a
-user a right that a command of the page has not printed.
+It must never give a user a right that a command of the page has not printed.
 """
 
 from __future__ import annotations

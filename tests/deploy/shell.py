@@ -1,7 +1,6 @@
 """The commands of the page in a shell, with stand-ins for what a test has not.
 
-In: commands as the page has them, a folder. Out: what they print. This file must never change a command but the
-addresses in it; the program is the real one.
+It must never change a command but the addresses in it; the program is the real one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What must hold after a run, whoever ran and however often it was interrupted.
 
-In: a site whose partitions are closed, a learner that has folded them. Out: nothing, or a failed assertion.
-This file must never compare with anything but the oracle and the records that were produced.
+It must never compare with anything but the oracle and the records that were produced.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A model of its own on a real Kafka, for one test: topics, configuration, roles run until they have done.
 
-In: a scenario, a bootstrap address. Out: what the roles made of it, read back from the topics. This file must
-never reach into a role: what it cannot see in a topic, a metric or a store, a user could not see either.
+This file must never reach into a role: what it cannot see in a topic, a metric or a store, a user could not see either.
 """
 
 from __future__ import annotations

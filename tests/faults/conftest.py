@@ -1,7 +1,6 @@
 """What the tests of faults share: sites, each with topics of its own, and what a process says of itself.
 
-In: the fixture `kafka`. Out: `make_site`, and for the tests that stop a broker one of their own.
-This file must never stop the broker that other tests use.
+The tests that stop a broker have one of their own. It must never stop the broker that other tests use.
 """
 
 from __future__ import annotations

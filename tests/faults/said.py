@@ -1,6 +1,6 @@
 """What a process says of itself: its log as events, and `/readyz`.
 
-In: a process, a port. Out: events and reasons. This file must never wait.
+It must never wait.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Builds the image with Buildah and mounts its files.
 
-In: the Dockerfile, root, Buildah; debootstrap where no registry can be reached. Out: an `Image`: its configuration, its
-history, a folder with its files. This file must never write outside the project's cache, and never build from anything
-but the project's own Dockerfile and tools.
+It needs root and Buildah, and debootstrap if no registry can be reached. It must never write outside the project's
+cache, and never build from anything but the project's own Dockerfile and tools.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Runs commands of the image the way a cluster does: as any user, without rights, on a read-only root.
 
-In: an image's files, arguments, files to mount. Out: a command that runs as the first process of its own process
-namespace. This file must never give a container more than the image's settings, a folder for the state, `/tmp`, and
-the files that the test names.
+It must never give a container more than the image's settings, a folder for the state, `/tmp`, and the files that the
+test names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Starts a real Kafka (KRaft, combined nodes) for the tests and takes it down again.
 
-In: Java 17 and Maven, or Docker. Out: the bootstrap address of a cluster of one or three nodes on free loopback ports.
-This file must never leave a node behind, not even when pytest itself is killed, and never write outside
-the project's cache and a temporary folder.
+It needs Java 17 and Maven, or Docker. The cluster has one or three nodes on free loopback ports. It must never leave a
+node behind, not even when pytest itself is killed, and never write outside the project's cache and a temporary folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A broker as companies run it: TLS, mutual TLS, every SASL mechanism, and rights for each principal.
 
-In: a folder. Out: one running broker with a listener for each kind of client, and what those clients need.
-This file must never give a principal of the tests a right: only the super user of the plain listener has any.
+It must never give a principal of the tests a right: only the super user of the plain listener has any.
 """
 
 from __future__ import annotations

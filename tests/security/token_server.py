@@ -1,7 +1,6 @@
 """An OpenID Connect provider on loopback: hands out signed tokens that live for seconds.
 
-In: client ids with their secrets. Out: a token endpoint (client credentials) and the keys that tokens are signed with.
-This file must never accept a request from elsewhere than this machine.
+It must never accept a request from elsewhere than this machine.
 """
 
 from __future__ import annotations

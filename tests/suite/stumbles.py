@@ -1,6 +1,6 @@
 """Tells a failure from a stumble.
 
-In: what failed in the run, and what failed again alone. Out: failures, and tests that are unstable.
+A test that failed in the run and passed alone is unstable.
 """
 
 from __future__ import annotations

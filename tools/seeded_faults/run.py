@@ -1,8 +1,7 @@
 """Makes a copy of a tree, a mistake in it, and runs the tests that should catch it.
 
-In: a tree that git keeps, a fault, a part of the tests. Out: an outcome.
-This file must never write into the tree, nor leave a file or a process behind; what the tests fetch once for all (the
-broker, Helm) is kept where the tests of the tree keep it.
+It must never write into the tree, nor leave a file or a process behind; what the tests fetch once for all (the broker,
+Helm) is kept where the tests of the tree keep it.
 
 Compiled kernels count as current while the files that they are made of are the same. So those of the tree are copied
 too, unless the mistake is made in one of these; then the tests compile what they need, which takes 20 s and more.

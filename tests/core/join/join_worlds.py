@@ -1,8 +1,8 @@
 """Random worlds of one partition pair: impressions and clicks as they arrive, with all that goes wrong in a field.
 
-In: a random generator. Out: a `World`: settings, and of each record when it arrives, offset, time and bytes.
-Windows are a few ticks of a few milliseconds, so that every edge is near. This file must never know what a joiner does
-with the records; only which of them can be used.
+A `World` has the settings, and the arrival, offset, time and bytes of each record. Windows are a few ticks of a few
+milliseconds, so that every edge is near. It must never know what a joiner does with the records; only which of them can
+be used.
 """
 
 from __future__ import annotations

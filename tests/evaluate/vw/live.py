@@ -1,6 +1,5 @@
 """A command line over the same lines, here and in the installed package; where the average losses differ, and why.
 
-In: a command line, lines of VW text. Out: the average loss that the package prints, and ours.
 References are made when they are asked for, so that none can go stale.
 """
 

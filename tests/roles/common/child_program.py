@@ -1,7 +1,4 @@
-"""What the children of `test_child.py` do. In: a message that says what. Out: reports.
-
-This file must never run without its parent.
-"""
+"""What the children of `test_child.py` do. It must never run without its parent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Optimizers on random sparse problems, folded by `Learner` and told by the dense oracle.
 
-In: name and hyper-parameters of an optimizer, the name of a loss, a seed. Out: assertions.
 The oracle touches every coordinate at every step, so that what a lazy rule leaves for later is checked as well.
 """
 

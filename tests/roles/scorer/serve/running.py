@@ -1,7 +1,6 @@
 """A server of predictions on a port of its own: inside the test's process, or as the command.
 
-In: a world, settings of `serve`. Out: its address, until the block ends. This file must never leave a thread or a
-process behind.
+It must never leave a thread or a process behind.
 """
 
 from __future__ import annotations
