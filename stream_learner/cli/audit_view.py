@@ -66,6 +66,8 @@ def print_report(found: Found) -> None:
     for row in found["partitions"]:
         for tick in row["begins_anew"]:
             typer.echo(f"partition {row['partition']} begins anew with tick {tick}")
+        for line in _passed_over(row):
+            typer.echo(f"partition {row['partition']}: {line}")
     if found["balance"]:
         typer.echo("\n".join(balance_lines(found["balance"])))
     not_joined = _not_joined(found["partitions"])
@@ -79,7 +81,7 @@ def print_report(found: Found) -> None:
     for name, check in found["checks"].items():
         for why in check["not_checked"]:
             typer.echo(f"not checked: {name.replace('_', ' ')}: {why}")
-    for line in _passed_over(found["passed_over"]):
+    for line in _junk(found["passed_over"]):
         typer.echo(line)
     published, copied, folded = found["published"], found["copied"], found["folded"]
     if published["version"] >= 0:
@@ -109,12 +111,21 @@ def _not_joined(rows: Sequence[Found]) -> str:
     return f"in the inputs and not joined yet: {count_of(impressions, 'impression')}, {count_of(clicks, 'click')}"
 
 
-def _passed_over(found: Found) -> Iterator[str]:
+def _junk(found: Found) -> Iterator[str]:
     """The lines about snapshot records that cannot be used and that scorers pass over."""
     if found["records"]:
         yield f"passed over, as scorers do: {count_of(found['records'], 'snapshot record')} that cannot be used"
     for finding in found["listed"]:
         yield f"passed over: {_line(finding)}"
+
+
+def _passed_over(row: Found) -> Iterator[str]:
+    """What every reader passes over, a line each."""
+    if row["foreign_records"]:
+        yield f"{count_of(row['foreign_records'], 'foreign record')} passed over: somebody else writes to the log"
+    if row["skipped_records"]:
+        lost = count_of(row["lost_examples"], "example")
+        yield f"{count_of(row['skipped_records'], 'damaged record')} passed over by `log skip`, with {lost}"
 
 
 def _check(name: str, check: Found) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -32,6 +34,10 @@ FailWithoutBrokers: TypeAlias = Annotated[
     typer.Option(
         "--fail-without-brokers", help="End with exit code 20 where no broker answers at the start; else it waits."
     ),
+]
+Who: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--who", metavar="TEXT", help="Who does this, for the record; user@host if left out."),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
 
@@ -74,10 +80,26 @@ def start_logging(config: Config) -> None:
 
 
 def load_for_role(file: Path | None, overrides: Sequence[str] | None) -> Config:
-    """Load the configuration and set up logging; every command of a role begins with it."""
+    """Load the configuration and set up logging; every command of a role begins with it.
+
+    Logs a warning for each check of the brokers' certificates that is switched off.
+    """
     config = load(file, overrides)
     start_logging(config)
+    for option, consequence in config.kafka.unchecked():
+        _warn_of(option, consequence)
     return config
+
+
+def _warn_of(option: str, consequence: str) -> None:
+    from stream_learner.adapters.telemetry.logs import get_logger
+
+    get_logger("process").warning(
+        "certificates_not_checked",
+        option=option,
+        reason=consequence,
+        action="Remove the option; name the brokers' authority in kafka.ssl.ca.location.",
+    )
 
 
 def seconds(text: str | float) -> float:
@@ -88,6 +110,17 @@ def seconds(text: str | float) -> float:
         return parse_duration_ms(f"{text}s" if text.replace(".", "", 1).isdigit() else text) / 1000
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def who_of(given: str | None) -> str:
+    """user@host; if the user has no name, as in a container, its number."""
+    if given:
+        return given
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def _refuse_secrets(overrides: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from stream_learner.config.references import Reference
 from stream_learner.config.section import Section
 from stream_learner.config.values import (
     DAY_MS,
+    HOUR_MS,
     KIB,
     MIB,
     MINUTE_MS,
@@ -172,8 +173,16 @@ class Join(Section):
     max_bad_share: Share = Field(
         0.1,
         description=(
-            "The joiner stops if more than this share of an input topic's records in a period cannot be used, and the "
-            "newest ones are no better."
+            "If more than this share of an input topic's records in a period cannot be used, and the newest ones are "
+            "no better, `on_bad_share` says what the joiner does. Each topic has its own share."
+        ),
+    )
+    on_bad_share: Literal["hold", "stop", "drop"] = Field(
+        "hold",
+        description=(
+            "Above `max_bad_share`, once the letters are written. hold: the partitions concerned are not read until "
+            "the newest records are right again, and the joiner is not ready; a backfill stops instead. stop: the "
+            "joiner ends. drop: it goes on, and labels may be missing."
         ),
     )
     bad_share_period_ms: Annotated[DurationMs, lasting("1s", "1d")] = Field(
@@ -314,6 +323,22 @@ class Learner(Section):
             "stay on disk and are fetched when a record names them. null keeps the whole model in memory."
         ),
     )
+    history_ms: Annotated[list[Annotated[DurationMs, lasting("10s", "30d")]], Field(max_length=8)] = Field(
+        [HOUR_MS, 6 * HOUR_MS, DAY_MS],
+        alias="history",
+        description=(
+            "Ages of checkpoints that are kept beside the state, in log time, for `stream-learner rewind`: of each age "
+            "one that is at least as old and less than half as old again. Up to three are kept for each, each of up to "
+            "the size of the state; the oldest go first where the disk is short. An empty list keeps none."
+        ),
+    )
+    gate: Literal["hold", "warn", "off"] = Field(
+        "hold",
+        description=(
+            "What is done about a tick that is out of the bounds of the section `gate`: hold stops before it until an "
+            "operator decides, warn says so and learns on, off does not judge."
+        ),
+    )
     metrics_slice_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         5 * MINUTE_MS,
         alias="metrics_slice",
@@ -434,7 +459,16 @@ class Serve(Section):
         16 * MIB, alias="max_body", description="A larger request body, after decompression too, is refused."
     )
     max_concurrency: Annotated[int, counting(1, 100_000)] = Field(
-        1_000, description="Requests worked on at once; further ones are told to come back."
+        1_000, description="Requests worked on at once, their bodies complete; further ones are told to come back."
+    )
+    body_memory_bytes: Annotated[SizeBytes, sized("1KiB", "1024GiB")] | None = Field(
+        None,
+        alias="body_memory",
+        description=(
+            "Bound of the memory of all bodies together, in each worker; beyond it the largest incomplete one is told "
+            "to come back. null means an eighth of the memory of container or machine, for all workers together; at "
+            "least `max_body`."
+        ),
     )
     request_timeout_ms: Annotated[DurationMs, lasting("10ms", "10m")] = Field(
         5 * SECOND_MS,
@@ -455,7 +489,11 @@ class Serve(Section):
         1, description="Processes that answer requests, each with a replica of its own."
     )
     token: Reference | None = Field(
-        None, description="Bearer token that requests must carry, as `{file: PATH}` or `{env: NAME}`; null asks none."
+        None,
+        description=(
+            "Bearer token that requests must carry, as `{file: PATH}` or `{env: NAME}`; each line is a token that is "
+            "valid. null asks none."
+        ),
     )
     tls_certificate: str | None = Field(None, min_length=1, description="File of the TLS certificate chain, PEM.")
     tls_key: str | None = Field(None, min_length=1, description="File of the certificate's private key, PEM.")
@@ -473,4 +511,11 @@ class Telemetry(Section):
     )
     http_port: Annotated[int, counting(0, 65_535)] = Field(
         0, description="Port to serve `/metrics`, `/healthz` and `/readyz` on; 0 serves nothing."
+    )
+    token: Reference | None = Field(
+        None,
+        description=(
+            "Bearer token that `/metrics` asks for, as `{file: PATH}` or `{env: NAME}`; each line is a token that is "
+            "valid. Probes need none. null asks none."
+        ),
     )

@@ -18,6 +18,7 @@ error with an exit code.
 | `backfill`                                       | `backfill.run`          |
 | `begin-anew`                                     | `begin_anew`            |
 | `diff`                                           | `diff.run`              |
+| `rewind`                                         | `rewind`                |
 | `promote`, `rollback`                            | `promote.run`           |
 | `alias list`, `alias show`, `alias delete`       | `promote.aliases`       |
 | `pause`, `resume`, `pin`, `unpin`                | `promote.aliases`       |

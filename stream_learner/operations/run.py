@@ -127,6 +127,7 @@ def _answer(
         metrics=metrics,
         health=lambda: all_alive(heartbeats),
         ready=lambda: all_ready(roles) if roles else (False, STARTING),
+        token=telemetry.token,
     )
     stack.enter_context(server)
 

@@ -16,7 +16,7 @@ import yaml
 from stream_learner import errors
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.cli import app, main
-from stream_learner.cli.options import seconds
+from stream_learner.cli.options import load_for_role, seconds
 from stream_learner.cli.output import print_error, print_fields, print_table
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -111,6 +111,42 @@ def test_config_check_warns_of_what_was_hardly_meant(run: Run, setting: str, say
     assert ended.err.startswith(f"warning: {says}") if says else ended.err == ""
     (warning,) = json.loads(run("config", "check", "-c", MINIMAL, "--set", setting, "--json").out)["warnings"] or [""]
     assert warning.startswith(says) and bool(warning) == bool(says)
+
+
+VERIFICATION = "kafka.enable.ssl.certificate.verification"
+NAMES = "kafka.ssl.endpoint.identification.algorithm"
+
+
+@pytest.mark.parametrize(
+    ("kafka", "says"),
+    [
+        ("{security.protocol: ssl, enable.ssl.certificate.verification: false}", f"{VERIFICATION} is false"),
+        ('{security.protocol: SASL_SSL, enable.ssl.certificate.verification: "F"}', f"{VERIFICATION} is false"),
+        ("{security.protocol: sasl_ssl, ssl.endpoint.identification.algorithm: none}", f"{NAMES} is none"),
+        ("{security.protocol: ssl, ssl.endpoint.identification.algorithm: {env: CHECKED}}", f"{NAMES} is none"),
+        ("{security.protocol: ssl, ssl.endpoint.identification.algorithm: https}", ""),
+        ("{security.protocol: plaintext, enable.ssl.certificate.verification: false}", ""),
+    ],
+)
+def test_certificates_that_are_not_checked_are_said(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kafka: str, says: str
+) -> None:
+    """By `config check`, and in the log of every command of a role."""
+    monkeypatch.setenv("CHECKED", "none")
+    options = kafka.replace(
+        "{",
+        "{bootstrap.servers: 127.0.0.1:1, sasl.mechanism: PLAIN, sasl.username: a, sasl.password: {env: CHECKED}, ",
+        1,
+    )
+    settings = [f"kafka={options}", "telemetry.log_format=json"]
+    ended = run("config", "check", "-c", MINIMAL, "--json", *(part for one in settings for part in ("--set", one)))
+    (warning,) = json.loads(ended.out)["warnings"] or [""]
+    assert warning.startswith(says) and bool(warning) == bool(says)
+    capsys.readouterr()
+    load_for_role(Path(MINIMAL), settings)
+    said = list(map(json.loads, capsys.readouterr().err.splitlines()))
+    assert [(line["event"], line["level"]) for line in said] == [("certificates_not_checked", "warning")] * bool(says)
+    assert all(f"{line['option']} {line['reason']}" == warning for line in said)
 
 
 def test_all_findings_are_shown(run: Run) -> None:

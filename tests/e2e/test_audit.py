@@ -166,8 +166,6 @@ DAMAGES: dict[str, tuple[Any, str, bool, str]] = {
     "a flipped byte in a mark": (lambda m: m.flipped(m.at, -1), checks.CHECKSUMS, False, "checksum"),
     "a removed mark": (lambda m: m.put(m.at), checks.ORDER, False, "not in the log"),
     "removed examples": (lambda m: m.put(m.first), checks.ORDER, False, "not all are there"),
-    "a foreign record": (lambda m: lambda log: [*log[:9], b"text", *log[9:]], checks.CHECKSUMS, False, "not a record"),
-    "a null": (lambda m: lambda log: [*log[:9], None, *log[9:]], checks.CHECKSUMS, False, "empty"),
     "a wrong number of examples": (
         lambda m: m.with_mark(
             impressions={"examples": m.tick.examples + 1, "read": m.mark.counts.impressions.read + 1}
@@ -257,6 +255,16 @@ def test_damage_of_the_training_log_is_found_and_named(name: str, model: Model) 
     assert any(words in finding["what"] for finding in mine), mine
     assert all(finding["partition"] == 0 and finding["topic"] for finding in mine)
     assert isinstance(verdict(plain), AuditFailed)
+
+
+def test_foreign_records_of_the_training_log_are_counted_and_no_finding(model: Model) -> None:
+    """Every reader passes them over; the examples are the same, made again too."""
+    config = model.damaged(lambda log: [b"junk", *log[:9], b"text", None, *log[9:], bytes(1000)])
+    found = audit(config, ZERO_REPLAY)
+    assert failed(found) <= {checks.SNAPSHOTS}, found["findings"]
+    (row,) = found["partitions"]
+    assert (row["foreign_records"], row["skipped_records"], row["lost_examples"]) == (4, 0, 0)
+    assert row["examples"] == sum(tick.examples for tick in model.ticks)
 
 
 def test_a_log_that_came_twice_is_sound(model: Model) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from stream_learner.adapters.kafka.properties import (
     COMMON,
     CONSUMER_ONLY,
     FIXED,
+    IN_A_COMMAND,
     OURS,
     PRODUCER_ONLY,
 )
@@ -33,6 +35,7 @@ BATCH_BYTES = "1000000"
 """librdkafka's default of `batch.size`."""
 DEFAULTS = {"client.id": "stream-learner", "topic.metadata.propagation.max.ms": "5000"}
 """Our defaults where librdkafka has others: a topic that does not exist is reported after 5 s, not 30."""
+_NOT_IN_A_COMMAND = re.compile(r"[^A-Za-z0-9._/@:+=-]|^-")
 
 
 class KafkaSettings:
@@ -179,6 +182,8 @@ def forbidden(properties: Mapping[str, str]) -> list[str]:
             problems.append(f"kafka.{name}: not settable here: {OURS[name]}")
         elif name in CALLBACKS:
             problems.append(f"kafka.{name}: not a setting")
+        elif name in IN_A_COMMAND and _NOT_IN_A_COMMAND.search(value):
+            problems.append(f"kafka.{name}: may hold letters, digits and . _ / @ : + = - only: a shell reads it")
         elif name in FIXED and value not in _accepted(name):
             problems.append(f"kafka.{name}: must be {FIXED[name][0]}: {FIXED[name][1]}")
     return problems

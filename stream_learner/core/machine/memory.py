@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import from_dtype, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -133,6 +133,23 @@ def store_byte(typingctx: Any, address: Any, number: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
+
+
+def make_record_at(dtype: np.dtype[Any]) -> Any:
+    """A function of an address, for kernels: the record of this structured dtype that lies there, with its fields.
+
+    Handing a kernel an array of records instead takes 3 us a call once other work has taken the cache.
+    """
+    record = from_dtype(dtype)
+
+    @intrinsic
+    def record_at(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], context.get_value_type(record))
+
+        return record(types.int64), codegen
+
+    return record_at
 
 
 def _prefetch(builder: Any, address: Any, for_write: int) -> None:

@@ -171,7 +171,7 @@ class ExamplesAgain:
         mark, offset = step.tick.mark, step.tick.mark_offset
         for what in differences(mark, output, self._resume_point(mark)):
             self._place.fail(EXAMPLES_AGAIN, what, offset, mark.last_tick)
-        if not step.whole:
+        if not step.whole or step.tick.left_out:
             return
         made = output.examples
         for what in example_differences(together(record for _, record in step.tick.records), made):

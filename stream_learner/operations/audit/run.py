@@ -38,6 +38,7 @@ from stream_learner.operations.audit.mark_checks import MarkChecks, Sums
 from stream_learner.operations.audit.positives import check_positives
 from stream_learner.operations.audit.request import AuditedPartition, AuditRequest
 from stream_learner.operations.audit.snapshots_check import Published, check_snapshots
+from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 from stream_learner.wording import count_of
@@ -169,7 +170,8 @@ class _Audit:
         marks, inputs = MarkChecks(audited, topics.spec), InputChecks(audited, topics)
         again, copied = self._again(audited, topics), self._copied(audited)
         with audited.records(end) as records:
-            walk = LogWalk(audited, records, earliest)
+            unusable = UnusableRecords(self._settings, self._admin.offsets)
+            walk = LogWalk(audited, records, earliest, unusable)
             try:
                 for step in walk.ticks():
                     if step.in_range:
@@ -291,6 +293,9 @@ def _row(partition: int, sums: Sums, walk: LogWalk, lag: dict[str, int | None]) 
         "positives": sums.positives,
         "ignored_marks": walk.ignored_marks,
         "ignored_records": walk.ignored_records,
+        "foreign_records": walk.foreign_records,
+        "skipped_records": walk.skipped_records,
+        "lost_examples": sums.lost_examples,
         "gaps": walk.gaps,
         "begins_anew": sums.begins_anew,
         "committed_lag": lag,

@@ -77,6 +77,11 @@ class ControlWatch:
         return self._settled.wait(timeout_s)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the topic has been read to its end, or is known not to be readable."""
+        return self._settled.is_set()
+
+    @property
     def is_read(self) -> bool:
         """Whether the topic has been read to its end at least once."""
         return self._was_read

@@ -170,7 +170,18 @@ class BoundedWeightTable(WeightTable):
         return total % (1 << 64)
 
     def resolve(self, keys: int, count: int, rows: int, local: int = 0, local_bytes: int = 0) -> None:
-        """The slots of keys. Rows that are not in memory are fetched before the keys are inserted."""
+        """See `WeightTable.resolve`. Rows that are not in memory are fetched before the keys are inserted."""
+        self._bring(keys, count, rows)
+        self._find_or_insert(keys, count, rows, local, local_bytes)
+
+    def known(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """See `WeightTable.known`. Rows that are not in memory are fetched: what is known is resolved next."""
+        addresses = np.empty(len(keys), np.int64)
+        self._bring(address_of(keys), len(keys), address_of(addresses))
+        return super().known(keys)
+
+    def _bring(self, keys: int, count: int, rows: int) -> None:
+        """Make room for u64[count] at address `keys`, and fetch the cold rows among them."""
         if not kernels.count_incoming(self._directory, keys, count, self._incoming_at):
             self._bounded.clean_tick = self._cold.tick
             self._bounded.reserve(self._incoming)
@@ -180,7 +191,6 @@ class BoundedWeightTable(WeightTable):
             wanted = np.empty(missing, np.uint64)
             kernels.absent(keys, rows, count, address_of(wanted))
             self._fetch(wanted)
-        self._find_or_insert(keys, count, rows, local, local_bytes)
 
     def _fetch(self, wanted: NDArray[np.uint64]) -> None:
         rows = self._cold.fetch(wanted)
