@@ -175,7 +175,8 @@ def _type_text(info: FieldInfo) -> str:
     if choices:
         text = ", ".join(f"`{choice}`" for choice in choices)
     elif between:
-        text = f"{_kind(metadata, info)}, {between.text}"
+        several = "list of values, each a " if get_origin(info.annotation) is list else ""
+        text = f"{several}{_kind(metadata, info)}, {between.text}"
     else:
         text = _kind(metadata, info) + _numeric_range(metadata)
     return text + optional
@@ -227,7 +228,7 @@ def _default_text(info: FieldInfo) -> str:
     if value is PydanticUndefined or value is None:
         return "`null`"
     if writer:
-        return f"`{writer(value)}`"
+        return f"`[{', '.join(map(writer, value))}]`" if isinstance(value, list) else f"`{writer(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
