@@ -1,8 +1,7 @@
 """The `kafka` section: options handed to librdkafka, with secrets taken from files or the environment.
 
-In: option names and values as written. Out: the options, references unread, and a text without secrets.
-This file must never show the value of an option that may be a secret, in a message, a repr or a dump. The Kafka
-adapters know which options there are, and which of them this program sets itself.
+The value of an option that may be a secret must never appear in a message, a repr or a dump. The Kafka adapters know
+which options there are, and which of them this program sets itself.
 """
 
 from __future__ import annotations

@@ -77,6 +77,11 @@ def _core_rules(config: Tree) -> Iterator[Problem]:
         ImpressionDecoder(impressions, config.feature_spec())
     except ValueError as error:
         yield "features", str(error)
+        return
+    try:
+        config.gate_slices()
+    except ValueError as error:
+        yield "gate.slices", str(error)
 
 
 def _learner_rules(config: Tree) -> Iterator[Problem]:
@@ -99,12 +104,7 @@ def _learner_rules(config: Tree) -> Iterator[Problem]:
         except ValueError as error:
             yield "learner.memory", str(error)
     try:
-        loss = config.loss()
-    except ValueError as error:
-        yield "learner.loss", str(error)
-        return
-    try:
-        check_loss(optimizer, loss)
+        check_loss(optimizer, config.loss())
     except ValueError as error:
         yield "learner.loss", str(error)
 

@@ -10,11 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stream_learner.config.optimizers import AnyOptimizer, Loss, Optimizer
+from stream_learner.config import losses, optimizers
+from stream_learner.config.losses import AnyLoss
+from stream_learner.config.optimizers import AnyOptimizer
 from stream_learner.config.references import Reference
 from stream_learner.config.section import Section
 from stream_learner.config.values import (
     DAY_MS,
+    HOUR_MS,
     KIB,
     MIB,
     MINUTE_MS,
@@ -34,7 +37,7 @@ ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
 
 
 class Impressions(Section):
-    """Where impressions come from, and which of their fields mean what."""
+    """The topic of the impressions, and the meaning of their fields."""
 
     topic: TopicName = Field(description="Topic of the impressions, one JSON object per record.")
     id: FieldName = Field("id", description="Field that holds the impression's id, a string or an integer.")
@@ -51,7 +54,7 @@ class Impressions(Section):
 
 
 class Clicks(Section):
-    """Where clicks come from, and which of their fields mean what."""
+    """The topic of the clicks, and the meaning of their fields."""
 
     topic: TopicName = Field(description="Topic of the clicks, one JSON object per record.")
     id: FieldName = Field("id", description="Field that holds the id of the impression that was clicked.")
@@ -79,7 +82,7 @@ class Input(Section):
 
 
 class Join(Section):
-    """How impressions and clicks become examples."""
+    """The join of impressions and clicks to examples."""
 
     window_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         30 * MINUTE_MS,
@@ -170,8 +173,16 @@ class Join(Section):
     max_bad_share: Share = Field(
         0.1,
         description=(
-            "The joiner stops if more than this share of an input topic's records in a period cannot be used, and the "
-            "newest ones are no better."
+            "If more than this share of an input topic's records in a period cannot be used, and the newest ones are "
+            "no better, `on_bad_share` says what the joiner does. Each topic has its own share."
+        ),
+    )
+    on_bad_share: Literal["hold", "stop", "drop"] = Field(
+        "hold",
+        description=(
+            "Above `max_bad_share`, once the letters are written. hold: the partitions concerned are not read until "
+            "the newest records are right again, and the joiner is not ready; a backfill stops instead. stop: the "
+            "joiner ends. drop: it goes on, and labels may be missing."
         ),
     )
     bad_share_period_ms: Annotated[DurationMs, lasting("1s", "1d")] = Field(
@@ -206,7 +217,7 @@ class Join(Section):
 
 
 class FieldSettings(Section):
-    """How one field of an impression becomes features."""
+    """The features of one field of an impression."""
 
     kind: Literal["auto", "category", "number", "log", "bucket", "ignore"] = Field(
         "auto",
@@ -225,7 +236,7 @@ class FieldSettings(Section):
 
 
 class Features(Section):
-    """How an impression's fields become hashed features."""
+    """The hashed features of an impression's fields."""
 
     include: list[FieldName] = Field(
         [], description="Fields to use, nested ones as `a.b`; a name covers all below it; empty means all."
@@ -264,9 +275,9 @@ class Learner(Section):
         None, min_length=1, description="Directory of the learner's state; null means `state/<model>`."
     )
     optimizer: AnyOptimizer = Field(
-        default_factory=lambda: Optimizer.of({}), description="The optimizer and its hyper-parameters."
+        default_factory=lambda: optimizers.CHOICE.of({}), description="The optimizer and its hyper-parameters."
     )
-    loss: Loss = Field(default_factory=Loss, description="The loss that is learned.")
+    loss: AnyLoss = Field(default_factory=lambda: losses.CHOICE.of({}), description="The loss that is learned.")
     checkpoint_interval_ms: Annotated[DurationMs, lasting("1s", "1h")] = Field(
         30 * SECOND_MS,
         alias="checkpoint_interval",
@@ -312,6 +323,22 @@ class Learner(Section):
             "stay on disk and are fetched when a record names them. null keeps the whole model in memory."
         ),
     )
+    history_ms: Annotated[list[Annotated[DurationMs, lasting("10s", "30d")]], Field(max_length=8)] = Field(
+        [HOUR_MS, 6 * HOUR_MS, DAY_MS],
+        alias="history",
+        description=(
+            "Ages of checkpoints that are kept beside the state, in log time, for `stream-learner rewind`: of each age "
+            "one that is at least as old and less than half as old again. Up to three are kept for each, each of up to "
+            "the size of the state; the oldest go first where the disk is short. An empty list keeps none."
+        ),
+    )
+    gate: Literal["hold", "warn", "off"] = Field(
+        "hold",
+        description=(
+            "What is done about a tick that is out of the bounds of the section `gate`: hold stops before it until an "
+            "operator decides, warn says so and learns on, off does not judge."
+        ),
+    )
     metrics_slice_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         5 * MINUTE_MS,
         alias="metrics_slice",
@@ -320,7 +347,7 @@ class Learner(Section):
 
 
 class Snapshots(Section):
-    """How the model is published."""
+    """The publication of the model."""
 
     interval_ms: Annotated[DurationMs, lasting("50ms", "1h")] = Field(
         SECOND_MS, alias="interval", description="Time between publications, at least."
@@ -392,7 +419,7 @@ class Scorer(Section):
         alias="refuse_after",
         description=(
             "With a version that was applied longer ago nothing is predicted, and requests are refused; null predicts "
-            "with any."
+            "with any. At least `stale_after`."
         ),
     )
     state_dir: str | None = Field(

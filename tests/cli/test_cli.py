@@ -174,6 +174,16 @@ def test_kafka_options_are_checked_by_the_kafka_client(run: Run) -> None:
     assert "kafka.acks" in run("config", "check", "-c", MINIMAL, "--set", "kafka.acks=1").err
 
 
+def test_findings_of_the_kafka_client_are_listed_with_the_others(run: Run) -> None:
+    """A setting out of range, options with the wrong value, and a secret that is missing, in one list."""
+    given = ("join.tick=2h", "kafka.enable.idempotence=false", "kafka.acks=1", "kafka.sasl.password={file: /nowhere/x}")
+    overrides = [part for setting in given for part in ("--set", setting)]
+    found = json.loads(run("config", "check", "-c", MINIMAL, *overrides, "--json").out)["problems"]
+    names = [problem.split(":")[0] for problem in found]
+    assert sorted(names) == ["join.tick", "kafka.acks", "kafka.enable.idempotence", "kafka.sasl.password"]
+    assert all("--set" in problem for problem in found)
+
+
 def test_a_configuration_can_be_checked_without_its_secrets(run: Run) -> None:
     """--no-secrets leaves out what is not mounted here; without it the missing file is named."""
     secret = ("--set", "kafka.sasl.password={file: /nowhere/password}")

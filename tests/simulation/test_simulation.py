@@ -49,6 +49,7 @@ REACHED = {
     "compactions",
     "crashes",
     "dead letters",
+    "foreign records",
     "gaps",
     "hints lost",
     "hints old",

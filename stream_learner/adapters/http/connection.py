@@ -181,7 +181,7 @@ class Connection(HttpToolsProtocol):
         self._write_timer = self.loop.call_later(self.limits.request_s, self._cut_off)
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Drop the timer: the client has caught up."""
         super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
