@@ -18,11 +18,10 @@ from stream_learner.config.sections import (
     Learner,
     ModelName,
     Scorer,
-    Serve,
     Snapshots,
-    Telemetry,
     Topics,
 )
+from stream_learner.config.serving import Serve, Telemetry
 from stream_learner.config.values import MINUTE_MS, DurationMs, lasting
 
 if TYPE_CHECKING:

@@ -91,6 +91,10 @@ def test_what_the_configuration_refers_to_is_mounted(shape: str) -> None:
         files += [value.file for value in config.kafka.root.values() if hasattr(value, "file")]
         if serve is not None and serve.token is not None:
             files += [serve.token.file, serve.tls_certificate, serve.tls_key]  # type: ignore[union-attr]
+        token = config.telemetry.token
+        assert (token is not None) == (shape == "production")
+        if token is not None and "ports" in container:
+            files.append(token.file)  # type: ignore[union-attr]
         for file in files:
             assert any(str(file).startswith(f"{mount}/") for mount in mounts), (identity, file)
         assert {value.env for value in config.kafka.root.values() if hasattr(value, "env")} <= variables, identity

@@ -19,7 +19,7 @@ from stream_learner.adapters.http.token import Token
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
-from stream_learner.config.sections import Serve
+from stream_learner.config.serving import Serve
 
 BACKLOG = 4096
 OTHER_FILES = 256
