@@ -14,6 +14,7 @@ import numpy as np
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TransactionalPublisher
 from stream_learner.config import Config
 from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.table.rows import StateRows
 from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.copies.writer import CopyWriter
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
@@ -48,6 +49,6 @@ def _learner(config: Config, features: int) -> Learner:
     learner = Learner(config.optimizer(), loss=config.loss())
     columns = rng.uniform(4.0, 8.0, (len(keys), len(learner.optimizer.columns)))
     learner.table.expect(len(keys))
-    learner.table.load(keys, columns, np.zeros(len(keys), np.int64))
+    learner.table.load(StateRows(keys, columns, np.zeros(len(keys), np.int64)))
     learner.table.restart_changes(-1, -1)
     return learner

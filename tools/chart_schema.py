@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
+from stream_learner.adapters.kafka.properties import OURS
 from stream_learner.config import Config
 
 Schema = dict[str, Any]
@@ -145,6 +146,7 @@ def _kafka() -> Schema:
     return {
         "type": "object",
         "patternProperties": {SECRET_OPTIONS: reference},
+        "propertyNames": {"not": {"enum": sorted(OURS)}},
         "additionalProperties": {"anyOf": [scalar, *reference["anyOf"]]},
     }
 

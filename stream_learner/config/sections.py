@@ -10,11 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stream_learner.config.optimizers import AnyOptimizer, Loss, Optimizer
+from stream_learner.config import losses, optimizers
+from stream_learner.config.losses import AnyLoss
+from stream_learner.config.optimizers import AnyOptimizer
 from stream_learner.config.references import Reference
 from stream_learner.config.section import Section
 from stream_learner.config.values import (
     DAY_MS,
+    HOUR_MS,
     KIB,
     MIB,
     MINUTE_MS,
@@ -34,7 +37,7 @@ ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
 
 
 class Impressions(Section):
-    """Where impressions come from, and which of their fields mean what."""
+    """The topic of the impressions, and the meaning of their fields."""
 
     topic: TopicName = Field(description="Topic of the impressions, one JSON object per record.")
     id: FieldName = Field("id", description="Field that holds the impression's id, a string or an integer.")
@@ -51,7 +54,7 @@ class Impressions(Section):
 
 
 class Clicks(Section):
-    """Where clicks come from, and which of their fields mean what."""
+    """The topic of the clicks, and the meaning of their fields."""
 
     topic: TopicName = Field(description="Topic of the clicks, one JSON object per record.")
     id: FieldName = Field("id", description="Field that holds the id of the impression that was clicked.")
@@ -79,7 +82,7 @@ class Input(Section):
 
 
 class Join(Section):
-    """How impressions and clicks become examples."""
+    """The join of impressions and clicks to examples."""
 
     window_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         30 * MINUTE_MS,
@@ -214,7 +217,7 @@ class Join(Section):
 
 
 class FieldSettings(Section):
-    """How one field of an impression becomes features."""
+    """The features of one field of an impression."""
 
     kind: Literal["auto", "category", "number", "log", "bucket", "ignore"] = Field(
         "auto",
@@ -233,7 +236,7 @@ class FieldSettings(Section):
 
 
 class Features(Section):
-    """How an impression's fields become hashed features."""
+    """The hashed features of an impression's fields."""
 
     include: list[FieldName] = Field(
         [], description="Fields to use, nested ones as `a.b`; a name covers all below it; empty means all."
@@ -272,9 +275,9 @@ class Learner(Section):
         None, min_length=1, description="Directory of the learner's state; null means `state/<model>`."
     )
     optimizer: AnyOptimizer = Field(
-        default_factory=lambda: Optimizer.of({}), description="The optimizer and its hyper-parameters."
+        default_factory=lambda: optimizers.CHOICE.of({}), description="The optimizer and its hyper-parameters."
     )
-    loss: Loss = Field(default_factory=Loss, description="The loss that is learned.")
+    loss: AnyLoss = Field(default_factory=lambda: losses.CHOICE.of({}), description="The loss that is learned.")
     checkpoint_interval_ms: Annotated[DurationMs, lasting("1s", "1h")] = Field(
         30 * SECOND_MS,
         alias="checkpoint_interval",
@@ -320,6 +323,22 @@ class Learner(Section):
             "stay on disk and are fetched when a record names them. null keeps the whole model in memory."
         ),
     )
+    history_ms: Annotated[list[Annotated[DurationMs, lasting("10s", "30d")]], Field(max_length=8)] = Field(
+        [HOUR_MS, 6 * HOUR_MS, DAY_MS],
+        alias="history",
+        description=(
+            "Ages of checkpoints that are kept beside the state, in log time, for `stream-learner rewind`: of each age "
+            "one that is at least as old and less than half as old again. Up to three are kept for each, each of up to "
+            "the size of the state; the oldest go first where the disk is short. An empty list keeps none."
+        ),
+    )
+    gate: Literal["hold", "warn", "off"] = Field(
+        "hold",
+        description=(
+            "What is done about a tick that is out of the bounds of the section `gate`: hold stops before it until an "
+            "operator decides, warn says so and learns on, off does not judge."
+        ),
+    )
     metrics_slice_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         5 * MINUTE_MS,
         alias="metrics_slice",
@@ -328,7 +347,7 @@ class Learner(Section):
 
 
 class Snapshots(Section):
-    """How the model is published."""
+    """The publication of the model."""
 
     interval_ms: Annotated[DurationMs, lasting("50ms", "1h")] = Field(
         SECOND_MS, alias="interval", description="Time between publications, at least."
@@ -400,7 +419,7 @@ class Scorer(Section):
         alias="refuse_after",
         description=(
             "With a version that was applied longer ago nothing is predicted, and requests are refused; null predicts "
-            "with any."
+            "with any. At least `stale_after`."
         ),
     )
     state_dir: str | None = Field(
@@ -440,7 +459,16 @@ class Serve(Section):
         16 * MIB, alias="max_body", description="A larger request body, after decompression too, is refused."
     )
     max_concurrency: Annotated[int, counting(1, 100_000)] = Field(
-        1_000, description="Requests worked on at once; further ones are told to come back."
+        1_000, description="Requests worked on at once, their bodies complete; further ones are told to come back."
+    )
+    body_memory_bytes: Annotated[SizeBytes, sized("1KiB", "1024GiB")] | None = Field(
+        None,
+        alias="body_memory",
+        description=(
+            "Bound of the memory of all bodies together, in each worker; beyond it the largest incomplete one is told "
+            "to come back. null means an eighth of the memory of container or machine, for all workers together; at "
+            "least `max_body`."
+        ),
     )
     request_timeout_ms: Annotated[DurationMs, lasting("10ms", "10m")] = Field(
         5 * SECOND_MS,
@@ -461,7 +489,11 @@ class Serve(Section):
         1, description="Processes that answer requests, each with a replica of its own."
     )
     token: Reference | None = Field(
-        None, description="Bearer token that requests must carry, as `{file: PATH}` or `{env: NAME}`; null asks none."
+        None,
+        description=(
+            "Bearer token that requests must carry, as `{file: PATH}` or `{env: NAME}`; each line is a token that is "
+            "valid. null asks none."
+        ),
     )
     tls_certificate: str | None = Field(None, min_length=1, description="File of the TLS certificate chain, PEM.")
     tls_key: str | None = Field(None, min_length=1, description="File of the certificate's private key, PEM.")
@@ -479,4 +511,11 @@ class Telemetry(Section):
     )
     http_port: Annotated[int, counting(0, 65_535)] = Field(
         0, description="Port to serve `/metrics`, `/healthz` and `/readyz` on; 0 serves nothing."
+    )
+    token: Reference | None = Field(
+        None,
+        description=(
+            "Bearer token that `/metrics` asks for, as `{file: PATH}` or `{env: NAME}`; each line is a token that is "
+            "valid. Probes need none. null asks none."
+        ),
     )

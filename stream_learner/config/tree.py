@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from stream_learner.config.gate import Gate
 from stream_learner.config.kafka import KafkaOptions, KafkaValue
 from stream_learner.config.section import Section
 from stream_learner.config.sections import (
@@ -27,6 +28,7 @@ from stream_learner.config.values import MINUTE_MS, DurationMs, lasting
 if TYPE_CHECKING:
     from stream_learner.core.events.decoders import EventSpec
     from stream_learner.core.events.feature_spec import FeatureSpec
+    from stream_learner.core.gate.gate import GatePolicy
     from stream_learner.core.join.spec import JoinSpec
     from stream_learner.core.model.losses import Loss
     from stream_learner.core.model.optimizers import Optimizer
@@ -48,6 +50,7 @@ class Tree(Section):
     join: Join = Field(default_factory=Join, description="How impressions and clicks become examples.")
     features: Features = Field(default_factory=Features, description="How fields become features.")
     learner: Learner = Field(default_factory=Learner, description="The learner.")
+    gate: Gate = Field(default_factory=Gate, description="What a tick is held against before it is learned.")
     snapshots: Snapshots = Field(default_factory=Snapshots, description="How the model is published.")
     topics: Topics = Field(default_factory=Topics, description="The model's own topics.")
     scorer: Scorer = Field(default_factory=Scorer, description="The scorer.")
@@ -177,7 +180,7 @@ class Tree(Section):
         return make_loss(**self.learner.loss.given())
 
     def feature_spec(self) -> FeatureSpec:
-        """Which fields become features, and how, for `core`. Raises ValueError if settings contradict each other."""
+        """The specification of the features, for `core`. Raises ValueError if settings contradict each other."""
         from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 
         features = self.features
@@ -194,3 +197,22 @@ class Tree(Section):
             categorical=tuple(features.categorical),
             key_rule=features.key_rule,
         )
+
+    def gate_policy(self) -> GatePolicy:
+        """How the gate judges, for `core`."""
+        from stream_learner.core.gate.gate import GatePolicy
+
+        gate = self.gate
+        return GatePolicy(
+            false_alarms=gate.false_alarms,
+            warm_up_ms=gate.warm_up_ms,
+            sample=gate.sample,
+            ignore=frozenset(gate.ignore),
+        )
+
+    def gate_slices(self) -> tuple[tuple[str, int], ...]:
+        """Name and feature key (u64) of each slice of the gate. Raises ValueError for a field that is no category."""
+        from stream_learner.core.events.features import category_key
+
+        features = self.feature_spec()
+        return tuple((part.name, category_key(part.field, part.value, features)) for part in self.gate.slices)

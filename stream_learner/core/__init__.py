@@ -17,6 +17,9 @@ The folders stand in the order of the data:
     log/        examples and marks <-> records of the training log; rules W (writing) and R (reading)
              |                                                 |
              v                                                 |
+    gate/       accepted ticks -> whether they may be learned, by what was learned before them
+             |                                                 |
+             v                                                 |
     model/      accepted ticks -> weights, losses and the digest of the state
              |                                                 |
              v                                                 v

@@ -59,6 +59,11 @@ def problems(*settings: str) -> list[str]:
             "telemetry.http_port: is the same as serve.port (9000)",
         ),
         (
+            ("serve.max_body=1MiB", "serve.body_memory=1000KiB"),
+            ("serve.max_body=1MiB", "serve.body_memory=1MiB"),
+            "serve.body_memory: must be at least serve.max_body (1MiB)",
+        ),
+        (
             ("serve.models=[a, b]", "serve.aliases=[b]"),
             ("serve.models=[a, b]", "serve.aliases=[c]"),
             "serve.aliases: b is among serve.models too",

@@ -314,6 +314,40 @@ def test_damage_of_the_snapshots_is_found(name: str, site: Site) -> None:
     assert words in json.dumps(found["findings"])
 
 
+def test_junk_in_the_snapshot_topic_is_passed_over_and_named(site: Site) -> None:
+    """As scorers pass over it: a key of nobody's that compaction keeps is no failure for ever."""
+    shards = site.config.snapshots.shards
+    copy = copy_topic(site, site.config.snapshots_topic, shards, lambda shard, key, value: [(key, value)])
+    junk = [(shard, key, b"bytes of nobody") for shard in range(shards) for key in (b"junk", b"page/junk")]
+    site.append_all(copy, junk)
+    found = audit(site.changed(topics={"snapshots": copy}), AuditRequest(limit=1))
+    assert verdict(found) is None, found["findings"]
+    assert found["passed_over"]["records"] == len(junk)
+    (named,) = found["passed_over"]["listed"]
+    assert named["topic"] == copy and named["offset"] is not None and "not a snapshot record" in named["what"]
+
+
+def test_what_is_still_to_be_joined_and_published_is_told(site: Site) -> None:
+    """By the positions of the last marks and the ends of the inputs; the ticks that no version has."""
+    logs, behind = site.logs(), audit(site.config, AuditRequest())
+    for row, log in zip(behind["partitions"], logs, strict=True):
+        last, partition = log.marks[-1], row["partition"]
+        ends = [site.ends(topic, PARTITIONS)[partition] for topic in (site.impressions, site.clicks)]
+        assert row["not_joined"] == {
+            "impressions": ends[0] - last.next_impression,
+            "clicks": ends[1] - last.click_cursor,
+        }
+    assert sum(row["not_joined"]["impressions"] for row in behind["partitions"]) > 0
+    passed = min(log.marks[-1].last_tick for log in logs)
+    assert behind["published"]["ticks_behind"] == passed - behind["published"]["version"]
+    nothing = copy_topic(site, site.config.snapshots_topic, site.config.snapshots.shards, lambda *record: [])
+    unpublished = audit(site.changed(topics={"snapshots": nothing}), AuditRequest())
+    assert unpublished["published"]["ticks_behind"] == passed + 1 - min(log.marks[0].first_tick for log in logs)
+    part = audit(site.config, AuditRequest(Range(until_tick=passed - 1)))
+    assert part["published"]["ticks_behind"] is None
+    assert all(row["not_joined"] is None for row in part["partitions"])
+
+
 def test_a_version_of_another_publisher_is_found_by_folding_again(site: Site) -> None:
     """All shards agree on a digest that the log does not give."""
 

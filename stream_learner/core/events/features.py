@@ -113,6 +113,27 @@ def event_text(event: Event, position: int = 0) -> bytes:
         raise TypeError(f"event {position}: {error}") from None
 
 
+def category_key(field: str, value: bool | int | str, spec: FeatureSpec) -> int:
+    """The key (u64) of the feature that a value of a field becomes. Raises ValueError if it becomes no category.
+
+    >>> category_key("site", "news", FeatureSpec()) == hash_texts([b"site=news"])[0]
+    True
+    """
+    alone = replace(
+        spec,
+        fields={name: replace(found, missing="skip") for name, found in spec.fields.items()},
+        crosses=(),
+        bias=False,
+    )
+    event: Any = value
+    for name in reversed(field.split(".")):
+        event = {name: event}
+    rows = FeatureEncoder(alone).encode_one(event)
+    if int(rows.status[0]) or len(rows.keys) != 1 or rows.keys[0] == hash_texts([spec.in_keys(field).encode()])[0]:
+        raise ValueError(f"{field} with the value {value!r} is not a category among the features")
+    return int(rows.keys[0])
+
+
 def names_of_keys(keys: Iterable[int], event: bytes, spec: FeatureSpec) -> list[str]:
     """The fields and crosses that gave these keys, each once; for an unexplained key, 0x and its hex digits.
 

@@ -40,7 +40,7 @@ _MAX_U64 = (1 << 64) - 1
 
 
 class Kind(IntEnum):
-    """What a record holds."""
+    """The kind of a record, by its content."""
 
     EXAMPLES = 1
     MARK = 2

@@ -1,7 +1,7 @@
 """Reads one partition of the training log by rule R, and reports every record that a sound log does not have.
 
-In: the records of a partition, up to its end when the audit began. Out: its accepted ticks in order, each once.
-Damage must never end the walk: it is reported, and reading goes on behind it.
+It hands out the accepted ticks in order, each once. Damage does not end the walk: it is reported, and reading goes on
+behind it.
 
 The hard case is a mark that rule R does not accept. It is harmless if it is a repeat, or of an attempt that lost: then
 an accepted mark goes, or will go, as far in the inputs. It is a gap if none does: then its predecessor, or one of its

@@ -65,7 +65,8 @@ def learned_by(fold: LearnedModel) -> Learned:
         "nonzero": learner.count_nonzero(),
         "digest": f"{learner.digest():016x}",
     }
-    return Learned(model, {name: summary[name] for name in METRICS}, learner.examples + learner.refused)
+    read = learner.examples + learner.refused + fold.gate.left_out
+    return Learned(model, {name: summary[name] for name in METRICS}, read)
 
 
 def check(result: Result, log_topic: str) -> None:

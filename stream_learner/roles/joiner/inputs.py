@@ -136,7 +136,7 @@ class RateLimit:
 
 @dataclass(frozen=True)
 class InputPlan:
-    """What the inputs of every partition of a joiner have in common.
+    """The settings that the inputs of every partition of a joiner have in common.
 
     clock: by which rule the wall clock closes ticks; None where it closes none. rate_limit: of impressions; None for
     none. click_votes, impression_votes: whether the last records of each topic were live, over all partitions.

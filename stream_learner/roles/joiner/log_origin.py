@@ -55,7 +55,7 @@ class LogOrigin:
         return self._known
 
     def wait(self) -> int | None:
-        """What `find` returns in the end; for whoever has nothing else to do meanwhile."""
+        """Wait for the result of `find`, for callers that have nothing else to do meanwhile."""
         steps = self.find()
         while True:
             try:

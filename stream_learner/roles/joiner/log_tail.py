@@ -36,7 +36,7 @@ GO_ON_GROWN = (
 
 @dataclass(frozen=True)
 class Hint:
-    """Where rule R may begin so that the first mark it accepts is a resume point.
+    """A place at which rule R may begin so that the first mark it accepts is a resume point.
 
     read_from: offset in the training log. known: the mark accepted before it, `GENESIS` at the beginning.
     """
@@ -61,7 +61,7 @@ class Hint:
 
 @dataclass
 class Accepted:
-    """What rule R has accepted of a partition up to `position`.
+    """The marks of a partition that rule R has accepted up to `position`.
 
     rule: goes on from `position`. resume: the last accepted mark with a resume point, None without one. since: the
     accepted marks after it, in order. hint: a reader that begins there accepts `resume` first. after: a reader that

@@ -363,7 +363,7 @@ class PartitionJoiner:
             raise _OtherWriter(f"another joiner wrote tick {known.last.last_tick}")
 
     def _known_to_stand(self, attempt: Attempt) -> Accepted:
-        """Where rule R goes on from: the attempt's last durable mark is accepted, so nothing before it need be read."""
+        """The place that rule R goes on from: the attempt's last durable mark, before which nothing need be read."""
         if attempt.durable_offset is not None:
             after = Hint(attempt.durable_offset + 1, attempt.durable)
             self._accepted = Accepted(RuleR(after.known, partition=self.partition), after.read_from, after=after)

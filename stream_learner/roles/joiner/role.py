@@ -33,6 +33,7 @@ from stream_learner.adapters.kafka import (
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
+from stream_learner.core.log.marks import InputIdentity
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
@@ -233,9 +234,13 @@ class JoinerRole:
             dead_letters_topic=config.dead_letters_topic,
             start=StartRule(admin.offsets, config.join.start),
             origin=LogOrigin(self._settings, admin.offsets, log.name, log.partitions, unusable=self._unusable),
-            impression_topic_id=impressions.id or NO_TOPIC_ID,
-            click_topic_id=clicks.id or NO_TOPIC_ID,
-            partitions=impressions.partitions,
+            made_from=InputIdentity(
+                impressions.id or NO_TOPIC_ID,
+                clicks.id or NO_TOPIC_ID,
+                impressions.partitions,
+                inputs.impression_decoder.events.fingerprint,
+                inputs.click_decoder.events.fingerprint,
+            ),
             record_bytes=example_record_bytes(sizes, log.name, config.join.record_bytes, config.features.max_features),
             letter_bytes=sizes.fitting(config.dead_letters_topic, MAX_LETTER_BYTES, "of a dead letter"),
             resume_within_s=resume_within_s(

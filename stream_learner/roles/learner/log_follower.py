@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, RawBatch, Reader, ReaderPool
@@ -89,6 +90,10 @@ class _PartitionLog:
         """The tick of the first examples that wait."""
         return next((tick.mark.last_tick for tick in self.waiting if tick.records), None)
 
+    def look_up_to(self, tick: int) -> list[AcceptedTick]:
+        """The accepted ticks up to `tick`; they go on waiting."""
+        return list(takewhile(lambda waiting: waiting.mark.last_tick <= tick, self.waiting))
+
     def take_up_to(self, tick: int) -> Iterator[AcceptedTick]:
         """The accepted ticks up to `tick`. One counts as folded when the next one is asked for."""
         while self.waiting and self.waiting[0].mark.last_tick <= tick:
@@ -145,10 +150,11 @@ class LogFollower:
 
     def read(self) -> bool:
         """Read once from every partition whose buffer has room or that others wait for; whether anything came."""
-        passed = self.passed
+        # Nobody waits for more while there is a tick to hand out: a fold that is held must not fill the memory.
+        awaited = self.passed if self.next_tick() <= self._taken else GENESIS.last_tick - 1
         came = False
         for log in self._logs:
-            has_room = log.waiting_bytes < self._limit_bytes or log.passed <= passed
+            has_room = log.waiting_bytes < self._limit_bytes or log.passed <= awaited
             if has_room and log.passed < self._until_tick:
                 came |= log.read()
         self._open_added()
@@ -165,6 +171,13 @@ class LogFollower:
     def passed(self) -> int:
         """The last tick that every partition has passed, -1 before the first."""
         return min(log.passed for log in self._logs)
+
+    def holding_back(self) -> list[int]:
+        """The partitions that others are ahead of; all of them while the whole log is empty; else none."""
+        passed = self.passed
+        if passed >= 0 and all(log.passed == passed for log in self._logs):
+            return []
+        return [log.partition for log in self._logs if log.passed == passed and passed < self._until_tick]
 
     def next_tick(self) -> int:
         """The first tick with examples that may be folded; if there is none, the last tick that may be folded.
@@ -185,6 +198,11 @@ class LogFollower:
                 "under another name.",
             )
         return min([*(tick for tick, _ in waiting), self.passed, self._until_tick])
+
+    def look(self, tick: int) -> list[AcceptedTick]:
+        """What `take` would hand out, and what goes on waiting: in the order (tick, partition)."""
+        found = [accepted for log in self._logs for accepted in log.look_up_to(tick)]
+        return sorted(found, key=lambda accepted: (accepted.mark.last_tick, accepted.mark.partition))
 
     def take(self, tick: int) -> Iterator[AcceptedTick]:
         """The accepted ticks up to `tick` of every partition, in the order of partitions."""

@@ -20,14 +20,19 @@ from stream_learner.core.control.records import (
     ROLLBACK,
     Alias,
     Change,
+    GateState,
+    Holding,
+    LogDecision,
     Pin,
     Publication,
     Record,
     decode,
     encode,
 )
+from stream_learner.core.control.rewinds import Rewind, Rewinds
 from stream_learner.core.control.state import ControlState, merged
 from stream_learner.core.errors import DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
+from stream_learner.core.gate.decisions import Decision
 
 NAMES = st.from_regex(r"\A[a-zA-Z0-9][a-zA-Z0-9._-]{0,20}\Z")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -52,10 +57,35 @@ def changes(draw: st.DrawFn) -> Change:
     return Change(draw(IDS), what, draw(TEXTS), draw(TIMES), before, to, draw(st.booleans()), draw(TEXTS))
 
 
+@st.composite
+def rewinds(draw: st.DrawFn) -> Rewind:
+    to_tick = draw(st.integers(-1, 2**40))
+    return Rewind(to_tick, to_tick + draw(st.integers(0, 10**6)), draw(TEXTS), draw(TIMES), draw(TEXTS))
+
+
+@st.composite
+def decisions(draw: st.DrawFn) -> Decision:
+    first, more = draw(TIMES), draw(TIMES)
+    return Decision.make(
+        draw(st.sampled_from(["accept", "skip"])),
+        first,
+        first + more,
+        who=draw(TEXTS),
+        when_ms=draw(TIMES),
+        why=draw(TEXTS),
+    )
+
+
+LOGS = st.from_regex(r"\A[a-zA-Z0-9._-]{1,20}\Z")
+NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+HOLDINGS = st.builds(Holding, TIMES, st.integers(-1, 2**53), TEXTS, TEXTS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(Alias, NAMES, st.lists(changes(), min_size=1, max_size=HISTORY).map(tuple)),
     st.builds(Publication, NAMES, st.booleans(), TEXTS, TIMES, TEXTS),
     st.builds(Pin, NAMES, NAMES, st.booleans(), st.none() | TIMES, TEXTS, TIMES, TEXTS),
+    st.builds(LogDecision, LOGS, decisions()),
+    st.builds(Rewinds, NAMES, st.lists(rewinds(), min_size=1, max_size=4).map(tuple)),
+    st.builds(GateState, NAMES, LOGS, TEXTS, st.none() | HOLDINGS, st.lists(IDS, max_size=3).map(tuple), TEXTS, TIMES),
 )
 
 
@@ -89,7 +119,12 @@ def test_a_value_that_was_changed_is_read_or_refused(record: Record, data: st.Da
         (b"alias/ctr", b'{"format":"1"}', ForeignRecord, "no JSON object with a format"),
         (b"alias/ctr", b'{"format":2}', NewerVersion, "format 2, this program knows 1"),
         (b"split/ctr", b'{"format":2}', NewerVersion, "format 2"),
-        (b"split/ctr", b'{"format":1}', ForeignRecord, "none of alias/, publication/ and pin/"),
+        (
+            b"split/ctr",
+            b'{"format":1}',
+            ForeignRecord,
+            "none of alias/, publication/, pin/, decision/, gate/ and rewind/",
+        ),
         (b"\xff", b'{"format":1}', ForeignRecord, "none of"),
         (b"", b'{"format":1}', ForeignRecord, "none of"),
         (b"alias/ctr", b'{"format":1}', DamagedRecord, "has no 'history'"),

@@ -13,9 +13,9 @@ from stream_learner.core.model.optimizers.vw import VwDescent
 from stream_learner.core.model.optimizers.vw_losses import lambert_minus
 from stream_learner.evaluate.example_block import RecordMaker
 from stream_learner.evaluate.formats.vw.parser import VwText, VwTextOptions
+from tests.evaluate.vw.live import generated
 from tests.oracles import vw as oracle_vw
 from tests.oracles.vw import progressive
-from tests.vw.live import generated
 
 PARTS = list(product((False, True), repeat=3))
 NAMES = ("adaptive", "normalized", "invariant")

@@ -24,7 +24,10 @@ from tests.waiting import patience, wait_until
 
 
 class Server:
-    """A running server: `url`, `port`, `model`, and `stop`, which tells it to drain and end."""
+    """A running server: `url`, `port`, `model`, and `stop`, which tells it to drain and end.
+
+    telemetry_port: where it answers `/healthz` of the process; 0 until it does.
+    """
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -37,10 +40,14 @@ class Server:
         self._process = ServingProcess(config, listening, self._stopping)
         self._errors: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, name="serving-process")
+        self.telemetry_port = 0
+
+    def _told(self, port: int) -> None:
+        self.telemetry_port = port
 
     def _run(self) -> None:
         try:
-            self._process.run(None)
+            self._process.run(("127.0.0.1", 0), self._told)
         except BaseException as error:  # noqa: BLE001 -- raised by `stop` in the test's own thread
             self._errors.append(error)
 

@@ -63,9 +63,12 @@ def test_a_token_is_asked_for_everywhere_but_at_the_probes(
         for path in ("/v2/health/live", "/v2/health/ready", "/healthz", "/readyz", "/openapi.json"):
             assert ask(server, path, None).status_code == 200
         assert ask(server, "/openapi.json", None).json()["components"]["securitySchemes"]
-        replace(file, "second")
+        replace(file, "first\r\nsecond\n")
         wait_until(lambda: ask(server, "/v1/models", "Bearer second").status_code == 200)
-        assert ask(server, "/v1/models", "Bearer first").status_code == 401
+        assert ask(server, "/v1/models", "Bearer first").status_code == 200
+        replace(file, "second")
+        wait_until(lambda: ask(server, "/v1/models", "Bearer first").status_code == 401)
+        assert ask(server, "/v1/models", "Bearer second").status_code == 200
         replace(file, "")
         wait_until(lambda: "token_unreadable" in caplog.text)
         assert ask(server, "/v1/models", "Bearer").status_code == 401

@@ -26,7 +26,7 @@ from tests.evaluate.vw.vw_commands import FLAGS
 from tests.oracles.vw import Options, learner_of
 from tests.oracles.vw_text import VwExample
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 DIVERGED = 1e6
 ARITHMETICS = ("vw", "float64")
 
