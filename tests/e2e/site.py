@@ -223,9 +223,9 @@ class Site:
         """An admin client for what the product never asks."""
         return AdminClient({"bootstrap.servers": self.settings.bootstrap})
 
-    def members(self) -> list[set[int]]:
-        """The partitions of each joiner in the group, as the broker has it."""
-        group = self.config.group
+    def members(self, group: str = "") -> list[set[int]]:
+        """The partitions of each joiner in the group, by default that of this model, as the broker has it."""
+        group = group or self.config.group
         try:
             found = self.plain_admin.describe_consumer_groups([group])[group].result()
         except KafkaException:
