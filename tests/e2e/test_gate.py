@@ -134,7 +134,8 @@ def test_accept_goes_on_and_several_models_hold_together(gated: Gated) -> None:
     with running(role), running(alone):
         held = wait_held(role, alone)
         assert all(one.gate.holding is not None and one.tick == held - 1 for one in role.models)
-        decide(config, "accept", None, None)
+        wait_until(lambda: gate.status(config)["state"] == "held", "the learner says so")
+        assert decide(config, "accept", None, None)["from_tick"] == held
         wait_folded(END, role, alone)
         found = digests(role, alone)
     assert len(found) == 1

@@ -152,7 +152,7 @@ class ModelGate:
             return Ruling.HOLD
         if self._warned != verdict.bound:
             self._warned = verdict.bound
-            self._log.warning("gate_warns", tick=tick, reason=verdict.message, **_figures(tick, verdict))
+            self._log.warning("gate_warns", reason=verdict.message, **_figures(tick, verdict))
         self._metrics.inc(names.LEARNER_GATE_WARNINGS)
         return Ruling.TAKE
 
