@@ -44,7 +44,7 @@ class Gate(Section):
         description="Event time for which a bound is learned before it judges; it needs 50 positives besides.",
     )
     sample: Annotated[int, counting(0, 65_536)] = Field(
-        256,
+        128,
         description=(
             "About how many examples of a tick are predicted, to hold predictions against labels; 0 predicts none."
         ),

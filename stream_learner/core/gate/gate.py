@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.gate.bounds import (
+    DEAD,
+    FAILING,
+    FLOOD,
+    GAP_MS,
+    HALF,
+    HALF_DAY,
+    MANY,
+    Bound,
+    Excess,
+)
+from stream_learner.core.gate.sample import cut_rows, sampled, slice_counts
+from stream_learner.core.gate.series import Series
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import Mark
 from stream_learner.core.log.rule_r import AcceptedTick
 
 Predict = Callable[[ExampleRecord], NDArray[np.float64]]
-"""Predictions f64[n] in [0, 1] of a record's examples, by the model as it is before the tick; it must change nothing."""
+"""Predictions f64[n] in [0, 1] of a record's examples, by the model before the tick, which it must not change."""
+
+MOST_MS: Final = 600_000
+"""No tick stands for more log time than this, however long the pause before it."""
+_SCALE: Final = 65_536.0
+_LARGEST: Final = float(1 << 24)
+_MARKED: Final = 9
+"""How many fields of `TickSums` marks have."""
+
+BOUNDS: Final[tuple[Bound, ...]] = (
+    Bound("positives", (DEAD, HALF, MANY), day=HALF_DAY, capped=True),
+    Bound("negatives", (DEAD, HALF)),
+    Bound("volume", (FLOOD,)),
+    Bound("orphans", (FAILING,), floor=0.05, by_exposure=True),
+    Bound("late_clicks", (FAILING,), floor=0.05, by_exposure=True),
+    Bound("dead_clicks", (FAILING,), floor=0.05, by_exposure=True),
+    Bound("late_impressions", (FAILING,), floor=0.05, by_exposure=True),
+    Bound("dead_impressions", (FAILING,), floor=0.05, by_exposure=True),
+    Bound("calibration", (HALF, MANY), day=HALF_DAY),
+    Bound("ranking", (HALF,), day=HALF_DAY),
+)
+_OF_SLICE: Final = frozenset({"positives", "negatives"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +60,15 @@ class GatePolicy:
 
     false_alarms: float = 0.01
     warm_up_ms: int = 3_600_000
-    sample: int = 256
+    sample: int = 128
     ignore: frozenset[str] = frozenset()
 
 
 class Verdict(NamedTuple):
-    """Why a tick is not learned.
+    """Why a tick is not to be learned.
 
     bound: its name. slice: the name of the slice, "" for all examples. found, expected: what was counted since
-    `since_tick`, and what was usual; found is beyond low..high.
+    `since_tick`, and what was usual; `found` lies outside low..high.
     """
 
     bound: str
@@ -48,8 +82,90 @@ class Verdict(NamedTuple):
     @property
     def message(self) -> str:
         """In plain words."""
-        where = f" in {self.slice}" if self.slice else ""
-        return f"{self.bound}{where}: {self.found:g} since tick {self.since_tick}, expected {self.expected:g}"
+        where = f" of {self.slice}" if self.slice else ""
+        less = self.found < self.low
+        limit = f"at least {self.low:.6g}" if less else f"at most {self.high:.6g}"
+        what = f"too {'few' if less else 'many'} {_NOUNS[self.bound]}{where}"
+        return f"{what} since tick {self.since_tick}: {self.found:.6g}, usual are {self.expected:.6g}, {limit}"
+
+
+_NOUNS: Final[Mapping[str, str]] = {
+    "positives": "examples with a click",
+    "negatives": "examples without a click",
+    "volume": "examples for the time",
+    "orphans": "clicks without an impression",
+    "late_clicks": "late clicks",
+    "dead_clicks": "clicks that cannot be read",
+    "late_impressions": "late impressions",
+    "dead_impressions": "impressions that cannot be read",
+    "calibration": "clicks for what the model predicts",
+    "ranking": "clicks where the model predicts them",
+}
+
+
+class TickSums(NamedTuple):
+    """What the gate knows of a tick: whole numbers, so that no order of adding matters.
+
+    shown: examples and negatives that were sampled out. ended: clicks that have an outcome. predicted, labelled,
+    label_predicted, predicted_squared: sums over the sample of w p, w y, w y p and w p p, in units of 1 / 65,536.
+    slices: examples and positives of each slice.
+    """
+
+    shown: int
+    positives: int
+    ended: int = 0
+    orphans: int = 0
+    late_clicks: int = 0
+    dead_clicks: int = 0
+    read: int = 0
+    late_impressions: int = 0
+    dead_impressions: int = 0
+    predicted: int = 0
+    labelled: int = 0
+    label_predicted: int = 0
+    predicted_squared: int = 0
+    slices: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of_marks(cls, marks: Iterable[Mark]) -> TickSums:
+        """What marks count."""
+        return cls(0, 0).plus([sum(counts) for counts in zip(*map(_of_mark, marks), strict=True)])
+
+    def plus(self, other: Sequence[int]) -> TickSums:
+        """With the sums of marks added."""
+        marked: list[Any] = [had + more for had, more in zip(self[:_MARKED], other, strict=True)]
+        return TickSums._make([*marked, *self[_MARKED:]])
+
+    def pairs(self, ms: float) -> tuple[tuple[float, float], ...]:
+        """Found events and exposure of every bound, in the order of `BOUNDS`."""
+        return (
+            (self.positives, self.shown),
+            (self.shown - self.positives, self.shown),
+            (self.shown, ms),
+            (self.orphans, self.ended),
+            (self.late_clicks, self.ended),
+            (self.dead_clicks, self.ended),
+            (self.late_impressions, self.read),
+            (self.dead_impressions, self.read),
+            (self.labelled / _SCALE, self.predicted / _SCALE),
+            (self.label_predicted / _SCALE, self.predicted_squared / _SCALE),
+        )
+
+
+def _of_mark(mark: Mark) -> tuple[int, ...]:
+    """The first `_MARKED` sums of one mark."""
+    impressions, clicks = mark.counts.impressions, mark.counts.clicks
+    return (
+        impressions.examples + impressions.sampled_out,
+        impressions.positives,
+        clicks.matched + clicks.duplicates + clicks.orphans + clicks.late + clicks.dead,
+        clicks.orphans,
+        clicks.late,
+        clicks.dead,
+        impressions.read,
+        impressions.late,
+        impressions.dead,
+    )
 
 
 class Gate:
@@ -57,10 +173,29 @@ class Gate:
 
     def __init__(self, policy: GatePolicy, *, tick_ms: int, slices: Sequence[tuple[str, int]] = ()) -> None:
         """slices: the name to show and the feature key (u64) of each."""
-        self._policy, self._tick_ms, self._slices = policy, tick_ms, tuple(slices)
+        self._policy, self._tick_ms = policy, tick_ms
+        self._slices = tuple(sorted({key: name for name, key in slices}.items()))
+        self._keys = np.array([key for key, _ in self._slices], np.uint64)
+        self._series = [(place, "", self._new(bound)) for place, bound in enumerate(BOUNDS) if self._judges(bound)]
+        self._of_slices = [
+            (place, bound.name == "positives", name, self._new(bound))
+            for place, (_, name) in enumerate(self._slices)
+            for bound in BOUNDS
+            if bound.name in _OF_SLICE and self._judges(bound)
+        ]
+        self._carried = [0] * _MARKED
+        self._tick = -1
+        self._judged = -1
+
+    def _judges(self, bound: Bound) -> bool:
+        return bound.name not in self._policy.ignore
+
+    def _new(self, bound: Bound) -> Series:
+        return Series(bound, false_alarms=self._policy.false_alarms, warm_up_ms=self._policy.warm_up_ms)
 
     def count(self, mark: Mark) -> None:
-        """Count an accepted mark that is passed without any example of its tick, in any partition, being handed out."""
+        """Count a mark that is passed where no partition has an example; it is judged with the next examples."""
+        self._carried = [had + more for had, more in zip(self._carried, _of_mark(mark), strict=True)]
 
     def judge(self, tick: int, accepted: Sequence[AcceptedTick], predict: Predict | None = None) -> Verdict | None:
         """Why a tick with examples must not be learned, None if it may.
@@ -68,20 +203,101 @@ class Gate:
         accepted: what `LogFollower` hands out for the tick, of every partition. Changes nothing that `state` shows: the
         same tick may be judged again. `take`, `accept` or `skip` ends it.
         """
-        return None
+        records = [record for part in accepted for _, record in part.records]
+        sums = TickSums.of_marks(part.mark for part in accepted)
+        if predict is not None:
+            sums = _with_sample(sums, records, predict, self._policy.sample)
+        if self._slices:
+            found = slice_counts(records, self._keys).tolist()
+            sums = sums._replace(slices=tuple((examples, positives) for examples, positives in found))
+        return self.judge_sums(tick, sums)
+
+    def judge_sums(self, tick: int, sums: TickSums) -> Verdict | None:
+        """`judge`, of sums that are there already."""
+        sums = sums.plus(self._carried)
+        now_ms = tick * self._tick_ms
+        passed_ms = self._tick_ms if self._tick < 0 else max(tick - self._tick, 1) * self._tick_ms
+        ms = float(min(passed_ms, max(MOST_MS, self._tick_ms)))
+        gap = passed_ms > max(GAP_MS, self._tick_ms)
+        pairs = sums.pairs(ms)
+        verdict = None
+        for place, _, series in self._series:
+            found, exposure = pairs[place]
+            excess = series.judge(tick, now_ms, found, exposure, ms, gap)
+            if excess is not None and verdict is None:
+                verdict = _verdict(series.bound.name, "", excess)
+        for place, of_positives, name, series in self._of_slices:
+            examples, positives = sums.slices[place] if sums.slices else (0, 0)
+            found = positives if of_positives else examples - positives
+            excess = series.judge(tick, now_ms, found, examples, ms, gap)
+            if excess is not None and verdict is None:
+                verdict = _verdict(series.bound.name, name, excess)
+        self._judged = tick
+        return verdict
 
     def take(self) -> None:
         """The tick judged last is learned: it enters the estimates."""
+        self._end(Series.take)
 
     def accept(self) -> None:
-        """The tick judged last is learned by decision: what it was out of bounds of is learned anew from it on."""
+        """The tick judged last is learned by decision: bounds that it broke are learned anew, beginning with it."""
+        self._end(Series.accept)
 
     def skip(self) -> None:
         """The tick judged last is left out: nothing of it enters the estimates."""
+        self._end(Series.skip)
+
+    def _end(self, how: Callable[[Series], None]) -> None:
+        if self._judged < 0:
+            raise ValueError("`judge` comes first")
+        for series in self._all():
+            how(series)
+        self._tick, self._judged = self._judged, -1
+        self._carried = [0] * _MARKED
+
+    def _all(self) -> list[Series]:
+        return [series for _, _, series in self._series] + [series for *_, series in self._of_slices]
 
     def state(self) -> dict[str, Any]:
         """Everything, exact, in JSON's types; `restore` takes it."""
-        return {}
+        return {
+            "tick": self._tick,
+            "carried": list(self._carried),
+            "series": {name: series.state() for name, series in self._named().items()},
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state. Raises ValueError for one of other settings."""
+        """Go on from a state. Bounds and slices that it does not have begin anew."""
+        self._tick, self._carried, self._judged = int(state["tick"]), list(map(int, state["carried"])), -1
+        for name, series in self._named().items():
+            if name in state["series"]:
+                series.restore(state["series"][name])
+
+    def _named(self) -> dict[str, Series]:
+        whole = {series.bound.name: series for _, _, series in self._series}
+        parts = {
+            f"{series.bound.name}/{self._slices[place][0]:016x}": series for place, _, _, series in self._of_slices
+        }
+        return {**whole, **parts}
+
+
+def _verdict(bound: str, name: str, excess: Excess) -> Verdict:
+    return Verdict(bound, name, *excess)
+
+
+def _with_sample(sums: TickSums, records: Sequence[ExampleRecord], predict: Predict, most: int) -> TickSums:
+    """With the sums over the sample. Each product is rounded by itself, so that the sums are exact."""
+    totals = [0, 0, 0, 0]
+    for record, rows in sampled(records, most):
+        part = cut_rows(record, rows)
+        p, y = (np.clip(np.nan_to_num(column), 0.0, 1.0) for column in (predict(part), part.label))
+        weight = np.clip(np.nan_to_num(part.weight), 0.0, _LARGEST) * _SCALE
+        for place, product in enumerate((p, y, y * p, p * p)):
+            totals[place] += int(np.rint(weight * product).astype(np.int64).sum())
+    predicted, labelled, label_predicted, predicted_squared = totals
+    return sums._replace(
+        predicted=predicted,
+        labelled=labelled,
+        label_predicted=label_predicted,
+        predicted_squared=predicted_squared,
+    )

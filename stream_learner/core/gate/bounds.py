@@ -1,0 +1,176 @@
+"""The statistics of the gate: what is usual, and how sure it is that something is not. `core.gate` has the theory.
+
+Everything is additions, multiplications and divisions of Python's floats in one order, and one logarithm that has the
+same bits everywhere: two machines that see the same counts come to the same verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from stream_learner.core.machine.arithmetic import log
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 86_400_000
+YEAR_MS: Final = 365 * DAY_MS
+
+EVIDENCE: Final = 50.0
+"""How many found events an estimate needs before anything is held against it."""
+FINE_EVIDENCE: Final = 100.0
+"""How many it needs before it is held against finer tests."""
+FAST_FOUND: Final = 150.0
+"""The fast estimate remembers an hour, or so many found events if they take longer."""
+FAST_MS: Final = 5 * HOUR_MS // 4
+"""An estimate whose memory is longer than this lags too far behind a day's course for finer tests."""
+SLOW_MS: Final = 7 * DAY_MS
+SLOW_FOUND: Final = 300.0
+GAP_MS: Final = HOUR_MS
+"""After a pause of log time that is longer, the fast estimate may be that of another time of day."""
+BURST: Final = 10.0
+"""How many expected events may come at once, whatever the time that has passed (`Bound.capped`)."""
+LAUNCH: Final = 2.0
+"""How many times the usual events of the time are expected at most (`Bound.capped`)."""
+LULL: Final = 0.6
+"""Where the last `LULL_MS` had less than this share of the usual examples, finer tests say nothing (`Bound.capped`)."""
+LULL_MS: Final = 10 * MINUTE_MS
+PATIENCE_MS: Final = 3 * HOUR_MS
+PATIENCE: Final = 300.0
+"""Suspicion that has lasted so long, and so many expected events, is given up: what it began with counts as usual."""
+PRIOR: Final = 20.0
+"""Expected events for which the dispersion is taken to be 1 beforehand."""
+
+
+class Test(NamedTuple):
+    """Found events are usual at `usual` times what is expected or on its other side, wrong at `wrong` times.
+
+    fine: whether it needs an estimate that follows the day. lenient: whether the slow estimate may excuse it.
+    """
+
+    usual: float
+    wrong: float
+    fine: bool = False
+    lenient: bool = False
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it looks for too few events."""
+        return self.wrong < self.usual
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What is counted, and the tests it is put to.
+
+    day: the test of whole days, None for none. floor: a usual share below it counts as it. capped: for tests that look
+    for too few, no more events are expected of a time than `LAUNCH` times its usual ones, and finer tests say nothing
+    while there are far fewer examples than usual: what left may be what was clicked. by_exposure: evidence is how
+    much there was that could have been found, not what was found.
+    """
+
+    name: str
+    tests: tuple[Test, ...]
+    day: Test | None = None
+    floor: float = 0.0
+    capped: bool = False
+    by_exposure: bool = False
+
+
+DEAD: Final = Test(0.6, 0.05, lenient=True)
+HALF: Final = Test(0.9, 0.4, fine=True)
+HALF_DAY: Final = Test(0.85, 0.4)
+MANY: Final = Test(2.5, 6.0, lenient=True)
+FLOOD: Final = Test(6.0, 20.0, lenient=True)
+FAILING: Final = Test(2.0, 5.0, lenient=True)
+
+
+class Excess(NamedTuple):
+    """A test that was broken: events found and expected since a tick, and what would have been in bounds."""
+
+    found: float
+    expected: float
+    low: float
+    high: float
+    since_tick: int
+
+
+class Estimate:
+    """A running share: events found, of what could have been (`exposure`), in the time `ms`; older ones weigh less."""
+
+    __slots__ = ("exposure", "found", "ms")
+
+    def __init__(self, found: float = 0.0, exposure: float = 0.0, ms: float = 0.0) -> None:
+        self.found, self.exposure, self.ms = found, exposure, ms
+
+    @property
+    def share(self) -> float:
+        return self.found / self.exposure if self.exposure > 0.0 else 0.0
+
+    def learn(self, found: float, exposure: float, ms: float, memory_ms: float, memory_found: float) -> None:
+        """Forget as much as the new counts weigh in a memory of that time or that many events, and add them."""
+        age = min(ms / memory_ms, max(found, exposure * self.share) / memory_found)
+        keep = 1.0 / (1.0 + age)
+        self.found = self.found * keep + found
+        self.exposure = self.exposure * keep + exposure
+        self.ms = self.ms * keep + ms
+
+    def faded(self, most_found: float) -> Estimate:
+        """The same share, with no more evidence for it than so many events found."""
+        if self.found <= most_found:
+            return self
+        keep = most_found / self.found
+        return Estimate(most_found, self.exposure * keep, self.ms * keep)
+
+
+class Sum:
+    """Counts of one stretch: events found, exposure and time, and what they were expected to be."""
+
+    __slots__ = ("expected", "exposure", "found", "ms")
+
+    def __init__(self, found: float = 0.0, exposure: float = 0.0, ms: float = 0.0, expected: float = 0.0) -> None:
+        self.found, self.exposure, self.ms, self.expected = found, exposure, ms, expected
+
+    def add(self, found: float, exposure: float, ms: float, expected: float) -> None:
+        self.found += found
+        self.exposure += exposure
+        self.ms += ms
+        self.expected += expected
+
+
+class Score:
+    """The evidence for one test, summed since it last was 0: a one-sided cumulative sum of the log-likelihood ratio."""
+
+    __slots__ = ("cost", "expected", "found", "gain", "is_low", "since", "test", "value")
+
+    def __init__(self, test: Test) -> None:
+        self.test = test
+        self.gain = float(log(test.wrong / test.usual))
+        self.cost = test.wrong - test.usual
+        self.is_low = test.is_low
+        self.clear()
+
+    def clear(self) -> None:
+        self.value, self.since, self.found, self.expected = 0.0, -1, 0.0, 0.0
+
+    def after(self, found: float, expected: float) -> float:
+        """What `value` would be after so many more events."""
+        return max(0.0, self.value + found * self.gain - expected * self.cost)
+
+    def take(self, value: float, tick: int, found: float, expected: float) -> None:
+        """Go to a value that `after` gave."""
+        if value <= 0.0:
+            self.clear()
+            return
+        if self.value <= 0.0:
+            self.since = tick
+        self.value = value
+        self.found += found
+        self.expected += expected
+
+    def excess(self, tick: int, found: float, expected: float, limit: float) -> Excess:
+        """What is said of it when the evidence is beyond `limit` with so many more events."""
+        found, expected = self.found + found, self.expected + expected
+        bound = (self.cost * expected + limit) / self.gain
+        low, high = (bound, float("inf")) if self.test.is_low else (0.0, bound)
+        return Excess(found, expected, max(low, 0.0), high, tick if self.since < 0 else self.since)

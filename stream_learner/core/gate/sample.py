@@ -1,0 +1,167 @@
+"""Which examples of a tick are predicted, and which belong to a slice.
+
+The sample is a function of the ids of a tick's examples: neither their order nor the cut into records changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.machine.hashing import mix
+from stream_learner.core.machine.kernels import kernel
+
+LEAST: Final = 16
+"""So many examples of a tick are predicted in any case, if it has them."""
+ONE_OF: Final = 32
+"""Of a large tick no more than one example in so many is predicted."""
+_BITS = np.uint64(24)
+_ALL: Final = 1 << 24
+
+
+@kernel
+def _choose(id_hash: NDArray[np.uint64], below: int, out: NDArray[np.int64]) -> int:
+    """Write the places of the examples whose mixed hash has less than `below` in its upper 24 bits; how many."""
+    count = 0
+    for i in range(len(id_hash)):
+        out[count] = i
+        count += np.int64(mix(id_hash[i]) >> (np.uint64(64) - _BITS)) < below
+    return count
+
+
+@kernel
+def _cut(
+    rows: NDArray[np.int64],
+    row_len: NDArray[np.uint16],
+    indices: NDArray[np.uint16],
+    positions: NDArray[np.uint32],
+    values: NDArray[np.float64],
+    place: NDArray[np.int32],
+    out_keys: NDArray[np.int64],
+    out_indices: NDArray[np.uint16],
+    out_positions: NDArray[np.uint32],
+    out_values: NDArray[np.float64],
+) -> tuple[int, int, int]:
+    """Copy some rows with a dictionary of their own; returns how many keys, features and values they have.
+
+    place i32[k]: all -1; `out_keys` gets the old index of each new one.
+    """
+    k, m, v, at, given, row = 0, 0, 0, 0, 0, 0
+    for r in range(len(rows)):
+        while row < rows[r]:
+            at += row_len[row]
+            row += 1
+        while given < len(positions) and positions[given] < at:
+            given += 1
+        for i in range(at, at + row_len[row]):
+            index = indices[i]
+            if place[index] < 0:
+                place[index] = k
+                out_keys[k] = index
+                k += 1
+            out_indices[m] = place[index]
+            if given < len(positions) and positions[given] == i:
+                out_positions[v], out_values[v] = m, values[given]
+                v += 1
+                given += 1
+            m += 1
+    return k, m, v
+
+
+@kernel
+def _count_slices(
+    keys: NDArray[np.uint64],
+    indices: NDArray[np.uint16],
+    row_len: NDArray[np.uint16],
+    label: NDArray[np.float64],
+    wanted: NDArray[np.uint64],
+    place: NDArray[np.int16],
+    out: NDArray[np.int64],
+) -> None:
+    """Add to out[s] how many examples have the key wanted[s] (rising), and how many of these have a label above 0."""
+    there = 0
+    for i in range(len(keys)):
+        low, high = 0, len(wanted)
+        while low < high:
+            middle = (low + high) // 2
+            if wanted[middle] < keys[i]:
+                low = middle + 1
+            else:
+                high = middle
+        found = low < len(wanted) and wanted[low] == keys[i]
+        place[i] = low if found else -1
+        there += found
+    if there == 0:
+        return
+    at = 0
+    for e in range(len(row_len)):
+        for i in range(at, at + row_len[e]):
+            slot = place[indices[i]]
+            if slot >= 0:
+                out[slot, 0] += 1
+                out[slot, 1] += label[e] > 0.0
+        at += row_len[e]
+
+
+def sampled(records: Sequence[ExampleRecord], most: int) -> list[tuple[ExampleRecord, NDArray[np.int64]]]:
+    """The records of a tick, each with the rows of the sample, rising; records without any are left out.
+
+    About `most` rows at most, one in `ONE_OF` of a large tick, and `LEAST` of a small one.
+    """
+    total = sum(map(len, records))
+    wanted = min(most, max(LEAST, total // ONE_OF))
+    if not wanted or not total:
+        return []
+    below = _ALL * wanted // max(total, wanted)
+    while True:
+        chosen = [(record, _chosen(record, below)) for record in records]
+        # Ids that repeat share their hash: then fewer values of it are taken.
+        if sum(len(rows) for _, rows in chosen) <= 4 * wanted or not below:
+            return [(record, rows) for record, rows in chosen if len(rows)]
+        below //= 2
+
+
+def _chosen(record: ExampleRecord, below: int) -> NDArray[np.int64]:
+    if below >= _ALL:
+        return np.arange(len(record))
+    out = np.empty(len(record) + 1, np.int64)
+    return out[: _choose(record.id_hash, below, out)]
+
+
+def cut_rows(record: ExampleRecord, rows: NDArray[np.int64]) -> ExampleRecord:
+    """The examples of some rows, rising, with the keys that they use in order of first occurrence."""
+    if len(rows) == len(record):
+        return record
+    features = int(record.row_len[rows].sum(dtype=np.int64))
+    keys, indices = np.empty(features, np.int64), np.empty(features, np.uint16)
+    positions, values = np.empty(features, np.uint32), np.empty(features)
+    place = np.full(len(record.keys), -1, np.int32)
+    given = (record.row_len, record.indices, record.positions, record.values, place)
+    k, m, v = _cut(rows, *given, keys, indices, positions, values)
+    return replace(
+        record,
+        log_time_ms=record.log_time_ms[rows],
+        id_hash=record.id_hash[rows],
+        label=record.label[rows],
+        weight=record.weight[rows],
+        keys=record.keys[keys[:k]],
+        indices=indices[:m],
+        row_len=record.row_len[rows],
+        positions=positions[:v],
+        values=values[:v],
+    )
+
+
+def slice_counts(records: Sequence[ExampleRecord], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Examples and positives i64[s, 2] that have the key wanted[s]; wanted u64[s], rising, each once."""
+    out = np.zeros((len(wanted), 2), np.int64)
+    for record in records:
+        if len(wanted):
+            place = np.empty(len(record.keys), np.int16)
+            _count_slices(record.keys, record.indices, record.row_len, record.label, wanted, place, out)
+    return out
