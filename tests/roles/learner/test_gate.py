@@ -46,7 +46,7 @@ class Bounds(Gate):
     def judge(self, tick: int, accepted: Sequence[AcceptedTick], predict: Any = None) -> Verdict | None:
         assert [one.mark.last_tick for one in accepted] == [tick] and predict(accepted[0].records[0][1]).shape == (1,)
         self.judged = tick
-        return Verdict("clicks", "", 0.0, 20.0, 5.0, float("inf"), tick) if tick in BAD else None
+        return Verdict("positives", "", 0.0, 20.0, 5.0, float("inf"), tick) if tick in BAD else None
 
     def take(self) -> None:
         self.told.append(["take", self.judged])
@@ -158,8 +158,8 @@ def test_a_tick_out_of_bounds_is_held_again_and_again_until_it_is_decided(world:
         assert world.fold_from(1) == 4
         assert not any(world.turn(5) for _ in range(3))
     holds = [event for event in logged if event["event"] == "gate_holds"]
-    assert [(event["tick"], event["bound"], event["since_tick"]) for event in holds] == [(5, "clicks", 5)]
-    assert world.model.trouble.startswith("held: clicks") and world.metric("learner_gate_state") == 1
+    assert [(event["tick"], event["bound"], event["since_tick"]) for event in holds] == [(5, "positives", 5)]
+    assert world.model.trouble.startswith("held: too few examples with a click") and world.metric("learner_gate_state") == 1
     assert world.model.gate.holding is not None and world.model.gate.holding.high is None, "not finite"
     plain = world.model.learner.digest()
     world.again()
