@@ -88,10 +88,7 @@ class ModelGate:
     @property
     def trouble(self) -> str:
         """Why the model is held, "" while it is not."""
-        held = self.holding
-        if held is None:
-            return ""
-        return f"held: {self.message}, since tick {held.since_tick}; see `stream-learner gate status`"
+        return f"held: {self.message}; see `stream-learner gate status`" if self.holding is not None else ""
 
     @property
     def late(self) -> tuple[str, ...]:

@@ -159,7 +159,10 @@ def test_a_tick_out_of_bounds_is_held_again_and_again_until_it_is_decided(world:
         assert not any(world.turn(5) for _ in range(3))
     holds = [event for event in logged if event["event"] == "gate_holds"]
     assert [(event["tick"], event["bound"], event["since_tick"]) for event in holds] == [(5, "positives", 5)]
-    assert world.model.trouble.startswith("held: too few examples with a click") and world.metric("learner_gate_state") == 1
+    assert (
+        world.model.trouble.startswith("held: too few examples with a click")
+        and world.metric("learner_gate_state") == 1
+    )
     assert world.model.gate.holding is not None and world.model.gate.holding.high is None, "not finite"
     plain = world.model.learner.digest()
     world.again()
