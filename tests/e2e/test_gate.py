@@ -9,16 +9,22 @@ import pytest
 
 from stream_learner.config import Config
 from stream_learner.errors import DecisionRefused, NotFound
+from stream_learner.evaluate.log_source import LogSource
 from stream_learner.operations import gate
 from stream_learner.operations.audit.request import AuditRequest
 from stream_learner.operations.audit.run import audit
+from stream_learner.operations.backfill.plan import Span, make_plan
+from stream_learner.operations.backfill.progress import BackfillStatus
+from stream_learner.operations.backfill.run import Backfill
 from stream_learner.operations.gate import DecisionRequest
+from stream_learner.roles.common.lifecycle import Stopping
 from stream_learner.roles.learner.role import LearnerRole
+from tests.e2e.backfills import backfilled
 from tests.e2e.conftest import MakeSite
-from tests.e2e.gated_log import FIRST, Gated, Span, folded, make_gated, wait_folded, wait_held
+from tests.e2e.gated_log import EXAMPLES, FIRST, PARTITIONS, Gated, Ticks, folded, make_gated, wait_folded, wait_held
 from tests.e2e.site import running, wait_published, wait_until
 
-DEAD = Span(150, 170)
+DEAD = Ticks(150, 170)
 DEAD_TICKS = range(DEAD.first, DEAD.last + 1)
 TICKS = 200
 END = FIRST + TICKS - 1
@@ -86,6 +92,34 @@ def test_all_hold_at_one_tick_and_skip_to_one_model(gated: Gated) -> None:
         assert digests(again, later) == after
     checks = audit(config, AuditRequest(replay=True))["checks"]
     assert checks["digests_again"]["status"] == "holds", checks["digests_again"]
+
+
+def test_a_backfill_from_the_log_waits_says_so_and_takes_the_decision(gated: Gated) -> None:
+    """It holds where the live model did, and shows that; with the decision it comes to the end, its examples add up,
+    and `evaluate --log` reads what it has learned."""
+    config = gated.config()
+    gated.write(TICKS, dead=DEAD_TICKS)
+    with running(live := gated.learner(config)):
+        held = wait_held(live)
+        wait_published(gated.site, config, held - 1)
+        until_ms = gated.site.config.join.tick_ms * (END + 1) - config.join.window_ms
+        plan = make_plan(config, gated.name("filled"), Span(until_ms=until_ms), from_log=config.model)
+        assert plan.until_tick == END
+        stopping = Stopping()
+
+        def look(status: BackfillStatus) -> None:
+            if "held: " in status.waits:
+                stopping.set()
+
+        with Backfill(plan) as work:
+            assert work.run(stopping, look) is None
+        decide(config, "skip", held, FIRST + DEAD.last)
+        wait_folded(END, live)
+        filled = backfilled(plan).models[0]
+        assert {filled.model["digest"]} == digests(live)
+        learned = live.learner.examples
+    assert filled.examples == TICKS * PARTITIONS * EXAMPLES > learned
+    assert sum(len(record) for block in LogSource(config).blocks() for record in block) == learned
 
 
 def test_accept_goes_on_and_several_models_hold_together(gated: Gated) -> None:
