@@ -177,6 +177,7 @@ def _type_text(info: FieldInfo) -> str:
         text = ", ".join(f"`{choice}`" for choice in choices)
     elif between:
         text = f"{_kind(metadata, info)}, {between.text}"
+        text = f"list, each a {text}" if get_origin(info.annotation) is list else text
     else:
         text = _kind(metadata, info) + _numeric_range(metadata)
     return text + optional
@@ -227,6 +228,8 @@ def _default_text(info: FieldInfo) -> str:
     writer = next((w for w in (format_duration_ms, format_size_bytes) if w in functions), None)
     if value is PydanticUndefined or value is None:
         return "`null`"
+    if writer and isinstance(value, list):
+        return f"`[{', '.join(map(writer, value))}]`"
     if writer:
         return f"`{writer(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
