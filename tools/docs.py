@@ -227,8 +227,10 @@ def _default_text(info: FieldInfo) -> str:
     writer = next((w for w in (format_duration_ms, format_size_bytes) if w in functions), None)
     if value is PydanticUndefined or value is None:
         return "`null`"
+    if writer and isinstance(value, list):
+        return f"`[{', '.join(map(writer, value))}]`"
     if writer:
-        return f"`[{', '.join(map(writer, value))}]`" if isinstance(value, list) else f"`{writer(value)}`"
+        return f"`{writer(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

@@ -119,7 +119,7 @@ def check_digests(
     try:
         decisions = decisions_on(settings, config.control_topic, topic, config.model)
         rewinds = rewinds_of(settings, config.control_topic, config.model)
-    except (DamagedLog, NewerFormat, NotAuthorised) as error:
+    except (DamagedLog, NewerFormat) as error:
         findings.leave_out(DIGESTS_AGAIN, f"the decisions on the log cannot be read: {error}")
         return None
     fold = DigestsAgain(config, known, findings, decisions, rewinds)
