@@ -228,7 +228,7 @@ def _default_text(info: FieldInfo) -> str:
     if value is PydanticUndefined or value is None:
         return "`null`"
     if writer:
-        return f"`{writer(value)}`"
+        return f"`[{', '.join(map(writer, value))}]`" if isinstance(value, list) else f"`{writer(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
