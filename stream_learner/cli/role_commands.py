@@ -22,8 +22,10 @@ from stream_learner.cli.diff_command import diff
 from stream_learner.cli.evaluate_command import evaluate
 from stream_learner.cli.gate_commands import gate_app
 from stream_learner.cli.inspect_commands import inspect_app
+from stream_learner.cli.log_commands import log_app
 from stream_learner.cli.options import AsJson, ConfigFile, FailWithoutBrokers, Overrides, load_for_role, seconds
 from stream_learner.cli.output import print_error, print_table
+from stream_learner.cli.rewind_command import rewind
 from stream_learner.cli.rights_command import rights
 from stream_learner.errors import TopicsDiffer
 from stream_learner.version import __version__
@@ -40,6 +42,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(topics_app, name="topics")
 app.add_typer(inspect_app, name="inspect")
 app.add_typer(gate_app, name="gate")
+app.add_typer(log_app, name="log")
 app.command()(audit)
 app.command()(backfill)
 app.command()(begin_anew)
@@ -47,6 +50,7 @@ alias_commands.register(app)
 app.command("compile")(compile_kernels)
 app.command()(diff)
 app.command()(evaluate)
+app.command()(rewind)
 app.command()(rights)
 
 

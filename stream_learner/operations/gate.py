@@ -144,15 +144,25 @@ def _check_dates(config: Config, last: int, now_ms: int) -> None:
 
 
 def _versions(config: Config, state: ControlState) -> Iterator[tuple[str, int]]:
-    """Every model known to be learned from this log, with its published version, -1 for none."""
+    """Every model known to be learned from this log, with its published version, -1 for none.
+
+    What was published before a model was taken back, and nothing since, does not count: it is learned again.
+    """
     topic = config.examples_topic
     others = sorted(model for model, gate in state.gates.items() if gate.log == topic and model != config.model)
-    yield config.model, _published(config, config.model)
+    yield config.model, _counting(state, config.model, _published(config, config.model))
     for model in others:
         try:
-            yield model, _published(config, model)
+            yield model, _counting(state, model, _published(config, model))
         except NotFound:
             continue  # it is gone
+
+
+def _counting(state: ControlState, model: str, version: int) -> int:
+    """The last tick that a model has folded for good, by the version it has published and by its last rewind."""
+    found = state.rewinds.get(model)
+    last = None if found is None else found.history[-1]
+    return version if last is None or version > last.from_tick else min(version, last.to_tick)
 
 
 def _published(config: Config, model: str) -> int:

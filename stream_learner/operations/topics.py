@@ -1,7 +1,6 @@
 """`topics`: make the model's own topics, and report settings that are not as they should be.
 
-In: a configuration. Out: rows of differences. This file must never change an existing topic without being told, nor
-delete one.
+An existing topic is only changed when that is asked for, and never deleted.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def refused(call: Callable[[], object]) -> NotAuthorised:
 
 
 def assert_names(error: NotAuthorised, user: str, right: Right) -> None:
-    """Who lacks which right, on what."""
+    """Assert that a message names the user, the missing right and the resource."""
     assert f"{user} lacks the right: {right.operation} on {right.kind} {right.name}" in str(error)
     assert error.exit_code == 23
 
@@ -136,7 +136,7 @@ def test_a_standby_stops_without_the_right_to_the_lease_and_a_plain_learner_goes
 
 
 def test_a_learner_without_the_right_to_copy_goes_on_and_says_so(site: Site, roles: Roles, secured: Secured) -> None:
-    """It folds and publishes; its log names the right that copies need."""
+    """The learner folds and publishes; its log names the right that copies need."""
     rights = rights_of(site.config, "learner")
     (copy,) = (right for right in rights if right.without and right.name == site.config.checkpoints_topic)
     with running(site.joiner()):
@@ -223,7 +223,7 @@ def provoke(site: Site, config: Config, right: Right) -> None:
 
 @pytest.mark.parametrize("role", sorted(ROLES))
 def test_the_commands_give_what_the_table_says(role: str) -> None:
-    """Neither more nor less, whatever they put together."""
+    """The commands give exactly the rights of the table, however they combine them."""
     rights = rights_of(load_config(CONFIG), role, ["ctr-v2"])
     given = set()
     for command in commands(rights, "User:somebody", "kafka:9092"):
@@ -232,7 +232,7 @@ def test_the_commands_give_what_the_table_says(role: str) -> None:
 
 
 def parsed(command: str) -> Iterator[tuple[str, str, str]]:
-    """What a kafka-acls.sh command allows, by the documented meaning of its options."""
+    """The rights that a kafka-acls.sh command gives, by the documented meaning of its options."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     for option in ("--bootstrap-server", "--command-config", "--allow-principal"):
         parser.add_argument(option, required=True)
@@ -251,7 +251,7 @@ def parsed(command: str) -> Iterator[tuple[str, str, str]]:
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What `stream-learner rights` prints for the configuration of the examples."""
+    """The output of `stream-learner rights` for the configuration of the examples."""
     app(["rights", "-c", str(CONFIG), *arguments], standalone_mode=False)
     return capsys.readouterr().out
 

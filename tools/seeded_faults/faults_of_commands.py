@@ -185,7 +185,7 @@ FAULTS = (
         file="stream_learner/operations/topics.py",
         old="plans(config, count), create=not dry_run, change=apply and not dry_run)",
         new="plans(config, count), create=not dry_run, change=apply)",
-        tests=("tests/cli_e2e/test_topics.py", "tests/adapters/kafka/test_kafka_topics.py"),
+        tests=("tests/cli_e2e/test_topics.py", "tests/adapters/kafka/test_topics.py"),
     ),
     Fault(
         name="best-possible-of-one-example",

@@ -103,7 +103,7 @@ class Admin:
         self._admin = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
 
     def describe(self, topics: Iterable[str], *, with_configs: bool = False) -> dict[str, TopicInfo]:
-        """Those of the topics that exist, by name.
+        """The topics that exist, by name.
 
         with_configs: fill `configs` with all settings, defaults included; else they are empty. The mock cluster has
         neither ids nor settings.
@@ -121,7 +121,7 @@ class Admin:
         return {n: TopicInfo(n, i.id, i.partitions, i.replication, configs[n]) for n, i in known.items()}
 
     def require(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """As `describe`, but raises TopicMissing, naming them, if topics do not exist."""
+        """Describe topics as `describe` does. Raises TopicMissing, with their names, if some do not exist."""
         names = list(topics)
         found = self.describe(names)
         missing = [name for name in names if name not in found]

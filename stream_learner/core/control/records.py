@@ -1,4 +1,4 @@
-"""The records of the control topic: aliases, pauses, pins, decisions on training logs, what learners hold.
+"""The records of the control topic: aliases, pauses, pins, decisions on logs, what learners hold, rewinds.
 
 A record that cannot be read is an error, never taken for one that says nothing.
 
@@ -16,6 +16,7 @@ The topic is compacted and has one partition. Keys are text, values are JSON obj
     gate/<model>         model; log; policy: hold or warn; holding: null, or an object with tick (the one that is held),
                          since_tick, bound, slice, found, expected, low and high; late: the ids of decisions that came
                          when their first tick was folded already. Written by the learner that leads; who is its host
+    rewind/<model>       model; history: all rewinds, oldest first, each with to_tick, from_tick, who, when_ms, note
 
 A change in a history has id (16 hexadecimal digits, another for each change), what (promote, rollback or delete),
 who, when_ms, from, to, forced and note.
@@ -33,6 +34,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from stream_learner.core.control.rewinds import Rewind, Rewinds
 from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
 from stream_learner.core.gate.decisions import Decision
 
@@ -88,7 +90,7 @@ class Alias:
 
     @property
     def previous(self) -> str | None:
-        """Where a rollback goes: the model before, without rollbacks and what they undid; None if not known."""
+        """The model before this one, leaving out rollbacks and what they undid; None if not known."""
         models = _without_rollbacks(self.history)
         return models[-2] if len(models) > 1 else None
 
@@ -99,7 +101,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Whether the learner of a model may publish."""
+    """A pause of a model's publications, or its end."""
 
     model: str
     paused: bool
@@ -186,7 +188,7 @@ class GateState:
         return b"gate/" + self.model.encode()
 
 
-Record: TypeAlias = Alias | Publication | Pin | LogDecision | GateState
+Record: TypeAlias = Alias | Publication | Pin | LogDecision | GateState | Rewinds
 
 
 def encode(record: Record) -> bytes:
@@ -212,7 +214,9 @@ def decode(key: bytes, value: bytes, where: Where = NOWHERE) -> Record:
     kind = key.decode("utf-8", "replace").partition("/")[0]
     fields = _fields(key, value, where)
     if kind not in _DECODERS:
-        raise ForeignRecord(f"the key {key!r} is none of alias/, publication/, pin/, decision/ and gate/", where)
+        raise ForeignRecord(
+            f"the key {key!r} is none of alias/, publication/, pin/, decision/, gate/ and rewind/", where
+        )
     try:
         record = _DECODERS[kind](fields)
     except (KeyError, TypeError, ValueError) as error:
@@ -232,7 +236,7 @@ def name_of(record: Record) -> str:
     """The alias, model or training log that a record is about."""
     if isinstance(record, LogDecision):
         return record.log
-    return record.model if isinstance(record, Publication | GateState) else record.name
+    return record.model if isinstance(record, Publication | GateState | Rewinds) else record.name
 
 
 def _without_rollbacks(history: tuple[Change, ...]) -> list[str]:
@@ -406,6 +410,20 @@ def _log(field_name: str, value: Any) -> str:
     return value
 
 
+def _rewinds(fields: Mapping[str, Any]) -> Rewinds:
+    history = tuple(_rewind(one) for one in _checked("history", fields["history"], list))
+    if not history:
+        raise ValueError("its history is empty")
+    return Rewinds(_name("model", fields["model"]), history)
+
+
+def _rewind(fields: Mapping[str, Any]) -> Rewind:
+    to_tick, from_tick = (_checked(name, fields[name], int) for name in ("to_tick", "from_tick"))
+    if not -1 <= to_tick <= from_tick:
+        raise ValueError(f"it goes from tick {from_tick} back to {to_tick}")
+    return Rewind(to_tick, from_tick, **_signed(fields))
+
+
 def _signed(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that say who wrote a record or made a change, when and why."""
     return {
@@ -433,4 +451,5 @@ _DECODERS: dict[str, Callable[[Mapping[str, Any]], Record]] = {
     "pin": _pin,
     "decision": _decision,
     "gate": _gate,
+    "rewind": _rewinds,
 }

@@ -1,9 +1,9 @@
-"""What the records of the control topic add up to: aliases, pauses, pins, decisions, what learners hold.
+"""What the records of the control topic add up to: aliases, pauses, pins, decisions, what learners hold, rewinds.
 
-Of publications, pins and gates the last record counts; a decision has one record. Two writers may each add a change to
-an alias without knowing of the other's, and none may undo the other's. So records of an alias are merged: the history
-has every change that any record names, and the alias points where the change points that came last into the log. A
-writer reads on after it has written; if the last record is not what all of them add up to, it writes that
+Of publications, pins, gates and rewinds the last record counts; a decision has one record. Two writers may each add a
+change to an alias without knowing of the other's, and none may undo the other's. So records of an alias are merged: the
+history has every change that any record names, and the alias points where the change points that came last into the
+log. A writer reads on after it has written; if the last record is not what all of them add up to, it writes that
 (`roles/control/topic.py`). So the topic says the same after compaction.
 """
 
@@ -22,6 +22,7 @@ from stream_learner.core.control.records import (
     Record,
     decode,
 )
+from stream_learner.core.control.rewinds import Rewinds
 from stream_learner.core.errors import NOWHERE, RecordError, Where
 from stream_learner.core.gate.decisions import Decision, Decisions
 
@@ -46,7 +47,7 @@ NO_DECISIONS: Final = Decisions()
 
 @dataclass
 class ControlState:
-    """What the records read so far add up to. One thread takes records in; any thread may read.
+    """The state by the records read so far. One thread takes records in; any thread may read.
 
     unusable: by key, why the last record cannot be used; the record before it still counts, if there was one.
     """
@@ -54,6 +55,7 @@ class ControlState:
     aliases: dict[str, Alias] = field(default_factory=dict)
     publications: dict[str, Publication] = field(default_factory=dict)
     pins: dict[str, Pin] = field(default_factory=dict)
+    rewinds: dict[str, Rewinds] = field(default_factory=dict)
     gates: dict[str, GateState] = field(default_factory=dict)
     decisions: dict[str, Decisions] = field(default_factory=dict)
     """By training log."""
@@ -78,6 +80,8 @@ class ControlState:
             self.aliases[record.name] = merged(self.aliases.get(record.name), record)
         elif isinstance(record, Publication):
             self.publications[record.model] = record
+        elif isinstance(record, Rewinds):
+            self.rewinds[record.model] = record
         elif isinstance(record, Pin):
             self.pins[record.name] = record
         elif isinstance(record, GateState):
@@ -98,6 +102,8 @@ class ControlState:
             del self.aliases[record.name]
         elif isinstance(record, Publication):
             del self.publications[record.model]
+        elif isinstance(record, Rewinds):
+            del self.rewinds[record.model]
         elif isinstance(record, Pin):
             del self.pins[record.name]
         elif isinstance(record, GateState):
@@ -120,6 +126,6 @@ class ControlState:
         return self.decisions.get(log, NO_DECISIONS)
 
     def current(self, key: bytes) -> Record | None:
-        """What all records of a key add up to, None if it has none."""
+        """The record that all records of a key add up to, None if it has none."""
         record = self.latest.get(key)
         return self.aliases[record.name] if isinstance(record, Alias) else record

@@ -16,6 +16,7 @@ from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import LogTrimmed
 from stream_learner.roles.common import log_reader
 from stream_learner.roles.common.log_reader import beginning_in_sight, marks, pieces
+from stream_learner.roles.common.unusable_records import UnusableRecords
 
 READ_RECORDS = 500
 WAIT_S = 0.05
@@ -35,7 +36,7 @@ GO_ON_GROWN = (
 
 @dataclass(frozen=True)
 class Hint:
-    """Where rule R may begin so that the first mark it accepts is a resume point.
+    """A place at which rule R may begin so that the first mark it accepts is a resume point.
 
     read_from: offset in the training log. known: the mark accepted before it, `GENESIS` at the beginning.
     """
@@ -60,7 +61,7 @@ class Hint:
 
 @dataclass
 class Accepted:
-    """What rule R has accepted of a partition up to `position`.
+    """The marks of a partition that rule R has accepted up to `position`.
 
     rule: goes on from `position`. resume: the last accepted mark with a resume point, None without one. since: the
     accepted marks after it, in order. hint: a reader that begins there accepts `resume` first. after: a reader that
@@ -108,8 +109,14 @@ class LogTail:
         partition: int,
         *,
         new_reader: Callable[..., Reader] = PartitionReader,
+        new_reader_beside: Callable[..., Reader] = PartitionReader,
+        unusable: UnusableRecords | None = None,
     ) -> None:
+        """unusable: counts foreign records, and looks for skips; None makes one of its own, which opens the partition a
+        second time by `new_reader_beside`.
+        """
         self._settings = settings
+        self._unusable = unusable or UnusableRecords(settings, queries, new_reader=new_reader_beside)
         self._new_reader = new_reader
         self._queries = queries
         self.topic = topic
@@ -141,7 +148,7 @@ class LogTail:
         """
         reader = self._reader_at(accepted.position)
         for piece in pieces(reader, end, READ_RECORDS, WAIT_S):
-            for tick in log_reader.accepted(accepted.rule, self._place, piece):
+            for tick in log_reader.accepted(accepted.rule, self._place, piece, self._unusable):
                 accepted.take(tick)
             yield
         accepted.position = reader.position
@@ -179,7 +186,7 @@ class LogTail:
         if earliest > 0:
             in_sight: list[tuple[int, Mark]] = []
             for piece in pieces(self._reader_at(earliest), end, READ_RECORDS, WAIT_S):
-                in_sight += marks(self._place, piece)
+                in_sight += marks(self._place, piece, unusable=self._unusable)
                 yield None
             begin = beginning_in_sight(in_sight)
             if begin is None:

@@ -15,7 +15,7 @@ from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.records import Inputs, model_record
 from stream_learner.errors import ConfigError
 from stream_learner.roles.learner.checkpoint_schedule import CheckpointSchedule
-from stream_learner.roles.learner.checkpoints import Checkpoints
+from stream_learner.roles.learner.checkpoints import Checkpoints, rewinds_field
 from stream_learner.roles.learner.copies.schedule import CopySchedule
 from stream_learner.roles.learner.gate import ModelGate
 from stream_learner.roles.learner.gate_state_writer import GateStateWriter
@@ -66,6 +66,7 @@ class LearnedModel:
         """
         self.config = config
         self.metrics = metrics
+        self._control = control
         self.settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.learner")
         self.tick = -1
         """The last tick that was folded."""
@@ -139,6 +140,7 @@ class LearnedModel:
         self.tick = self._loaded.tick
         self._log_features.restore(self._loaded.log_features)
         self.gate.restore(self._loaded.gate, self.tick)
+        self._checkpoint_schedule.begin(self._loaded)
         if self._until_tick is not None and self.tick > self._until_tick:
             raise ConfigError(
                 f"{config.state_dir} holds model {config.model} as of tick {self.tick}; it was to be learned up to "
@@ -156,9 +158,16 @@ class LearnedModel:
     def begin(self, admin: Admin) -> TopicInfo | None:
         """Step 2: lead at once, unless this is a standby; returns the snapshot topic, None if nothing is published.
 
-        Raises what `Leadership.begin` raises.
+        Raises what `Leadership.begin` raises, and ModelRewound.
         """
+        self._follow_rewinds()
         return self._leadership.begin(admin, self._checkpoints)
+
+    def _follow_rewinds(self) -> None:
+        """Take over the rewinds that the control topic names. Raises ModelRewound where the state was left behind."""
+        found = None if self._control is None else self._control.state.rewinds.get(self.config.model)
+        if found is not None and self.config.learner.publish:
+            self._checkpoints.follow_rewinds(found.spans, self.tick, self.config.control_topic)
 
     def note_start(self) -> None:
         """Log what was loaded."""
@@ -221,9 +230,25 @@ class LearnedModel:
         """Step 2, in every turn: lead if it is this learner's turn, follow if it is no longer.
 
         caught_up: whether the fold has reached the end that the log had at the start. Raises what `Leadership.turn`
-        raises.
+        raises, and ModelRewound.
         """
+        self._follow_rewinds()
         self._leadership.turn(self.tick, caught_up=caught_up)
+
+    def last_before_kept(self, tick: int, known: int) -> int:
+        """Step 4: the last tick to fold in one go: `tick`, or an earlier one, after which the state is to be kept.
+
+        known: the last tick known to be in the log.
+        """
+        return self._checkpoint_schedule.last_before_kept(tick, folded=self.tick, known=known)
+
+    def keep_when_due(self, positions: Mapping[int, LogPosition], known: int) -> None:
+        """Step 6, after each fold: begin a checkpoint that is to be kept, if it is time by the log.
+
+        positions: as of `checkpoint_when_due`. known: as of `last_before_kept`. Raises what
+        `CheckpointSchedule.keep_when_due` raises.
+        """
+        self._checkpoint_schedule.keep_when_due(self.tick, self._checkpoints, positions, known=known)
 
     def may_fold(self, coming: Sequence[AcceptedTick], tick: int) -> bool:
         """Whether the gate lets `tick` through, or the model is past it. coming: the accepted ticks up to it."""
@@ -257,11 +282,11 @@ class LearnedModel:
         self._publications.publish_when_due(self.tick, self._checkpoints, at_end=self.at_end)
 
     def _description(self) -> dict[str, Any]:
-        """What a scorer must know: the content of the model record."""
+        """The content of the model record, with what a scorer must know."""
         config, progress = self.config, self.learner.progress
         impressions, _ = config.event_specs()
-        topics = config.input
-        return model_record(
+        topics, rewinds = config.input, self._checkpoints.rewinds
+        described = model_record(
             name=config.model,
             tick_ms=config.join.tick_ms,
             features=config.feature_spec().to_dict(),
@@ -273,6 +298,7 @@ class LearnedModel:
             metrics=progress.summary(),
             slices=progress.slices(),
         )
+        return described | rewinds_field(rewinds) if rewinds else described
 
     def checkpoint_when_due(self, positions: Mapping[int, LogPosition]) -> bool:
         """Step 6: begin a checkpoint, or write a piece of it; whether there was anything to write.

@@ -37,6 +37,7 @@ from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, Re
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
+from stream_learner.roles.learner.log_wait import LogWait
 from stream_learner.roles.learner.model import LearnedModel
 from stream_learner.roles.learner.row_index import check_memory
 
@@ -115,6 +116,7 @@ class LearnerRole:
         self._topics: TopicWatch | None = None
         self._reported_s = time.monotonic()
         self._outage = BrokerOutage(self._log, "log_unreachable", "log_reachable")
+        self._log_wait = LogWait(self._log, configs[0].join.tick_ms)
 
     @property
     def learner(self) -> Learner:
@@ -138,7 +140,7 @@ class LearnerRole:
 
     @property
     def why_not_ready(self) -> str:
-        """Why the learner is not ready, "" if it is."""
+        """The reason why the learner is not ready, "" if it is."""
         if self._follower is None:
             return "the learner has not loaded its state"
         if self._outage.since_s is not None:
@@ -148,7 +150,11 @@ class LearnerRole:
         trouble = "; ".join(model.trouble for model in self.models if model.trouble)
         if trouble:
             return trouble
-        return "" if self._caught_up or not self._standby else "the standby has not caught up with the training log"
+        if self._caught_up or not self._standby:
+            return ""
+        holding = ", ".join(map(str, self._log_wait.partitions))
+        waits = f": it waits for partition {holding}" if holding else ""
+        return f"the standby has not caught up with the training log{waits}"
 
     def open(self) -> None:
         """Steps 1 and 2. Raises what `LearnedModel` and the topics' checks raise."""
@@ -162,11 +168,11 @@ class LearnerRole:
         self._control.start()  # reads while the state is loaded
         # Step 1: load the last checkpoint.
         positions = [model.load(log, admin) for model in self.models]
+        if any(model.config.learner.publish for model in self.models):
+            # A pause must be known before the first publication, a rewind before anybody is fenced.
+            self._control.wait_settled(SETTLE_S)
         # Step 2: fence whoever published before; a standby does so when it holds the lease.
         published = [model.begin(admin) for model in self.models]
-        if any(published):
-            # A pause must be known before the first publication.
-            self._control.wait_settled(SETTLE_S)
         # The topics as they were at the first look: one that was made anew since then counts as another one.
         self._topics = TopicWatch(admin, [log, *(topic for topic in published if topic is not None)])
         furthest_behind, start = min(zip(self.models, positions, strict=True), key=lambda pair: pair[0].tick)
@@ -235,6 +241,7 @@ class LearnerRole:
         if came:
             self._outage.answered(time.monotonic())
         self._note_added()
+        self._log_wait.look(self._follower)
         return came
 
     def _note_added(self) -> None:
@@ -253,12 +260,14 @@ class LearnerRole:
         until_s = time.monotonic() + FOLD_FOR_S
         folded = False
         while time.monotonic() < until_s:
-            tick = self._follower.next_tick()
+            tick, known = self._follower.next_tick(), self._follower.passed
+            tick = min(model.last_before_kept(tick, known) for model in self.models)
             if tick <= self.tick or any(model.must_wait for model in self.models) or not self._may_fold(tick):
                 break
             accepted = list(self._follower.take(tick))
             for model in self.models:
                 model.fold(accepted, tick)
+                model.keep_when_due(self._follower.positions, known)
             folded = True
         return folded
 

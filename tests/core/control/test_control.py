@@ -29,6 +29,7 @@ from stream_learner.core.control.records import (
     decode,
     encode,
 )
+from stream_learner.core.control.rewinds import Rewind, Rewinds
 from stream_learner.core.control.state import ControlState, merged
 from stream_learner.core.errors import DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
 from stream_learner.core.gate.decisions import Decision, Decisions
@@ -57,6 +58,12 @@ def changes(draw: st.DrawFn) -> Change:
 
 
 @st.composite
+def rewinds(draw: st.DrawFn) -> Rewind:
+    to_tick = draw(st.integers(-1, 2**40))
+    return Rewind(to_tick, to_tick + draw(st.integers(0, 10**6)), draw(TEXTS), draw(TIMES), draw(TEXTS))
+
+
+@st.composite
 def decisions(draw: st.DrawFn) -> Decision:
     first, more = draw(TIMES), draw(TIMES)
     return Decision.make(
@@ -77,6 +84,7 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(Publication, NAMES, st.booleans(), TEXTS, TIMES, TEXTS),
     st.builds(Pin, NAMES, NAMES, st.booleans(), st.none() | TIMES, TEXTS, TIMES, TEXTS),
     st.builds(LogDecision, LOGS, decisions()),
+    st.builds(Rewinds, NAMES, st.lists(rewinds(), min_size=1, max_size=4).map(tuple)),
     st.builds(GateState, NAMES, LOGS, TEXTS, st.none() | HOLDINGS, st.lists(IDS, max_size=3).map(tuple), TEXTS, TIMES),
 )
 
@@ -111,7 +119,12 @@ def test_a_value_that_was_changed_is_read_or_refused(record: Record, data: st.Da
         (b"alias/ctr", b'{"format":"1"}', ForeignRecord, "no JSON object with a format"),
         (b"alias/ctr", b'{"format":2}', NewerVersion, "format 2, this program knows 1"),
         (b"split/ctr", b'{"format":2}', NewerVersion, "format 2"),
-        (b"split/ctr", b'{"format":1}', ForeignRecord, "none of alias/, publication/, pin/, decision/ and gate/"),
+        (
+            b"split/ctr",
+            b'{"format":1}',
+            ForeignRecord,
+            "none of alias/, publication/, pin/, decision/, gate/ and rewind/",
+        ),
         (b"\xff", b'{"format":1}', ForeignRecord, "none of"),
         (b"", b'{"format":1}', ForeignRecord, "none of"),
         (b"alias/ctr", b'{"format":1}', DamagedRecord, "has no 'history'"),
