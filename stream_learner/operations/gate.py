@@ -1,4 +1,4 @@
-"""`gate status | accept | skip | policy`: what the learner holds, and the operators' decisions on it.
+"""`gate status`, `gate accept`, `gate skip`, `gate policy`: what the learner holds, and the operators' decisions on it.
 
 A decision is a record of the control topic that is never changed. It is of the training log: every model that is
 learned from it takes it, now and in every replay. So it must name ticks that none of them has folded; of models that

@@ -92,7 +92,8 @@ class ModelGate:
 
     @property
     def late(self) -> tuple[str, ...]:
-        """The decisions that came too late, by id."""
+        """The decisions that came too late, by id, those included that the learner that led before has found so."""
+        self._decisions()
         return tuple(sorted(self._late))
 
     @property
