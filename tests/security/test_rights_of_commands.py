@@ -207,11 +207,11 @@ def test_a_backfill_stops_without_any_one_of_its_rights(from_log: bool, live: Li
     assert_refused(secured, [lack for lack in lacks if lack.missing.name != control and lack not in of_retention])
     of_control = [lack for lack in lacks if lack.missing.name == control]
     if from_log:
-        assert [lack.missing.operation for lack in of_control] == ["Read"]
+        assert [lack.missing.operation for lack in of_control] == ["Read", "Write"]
         assert_done(secured, of_control)
         return
-    making, describing, reading = of_control
-    assert_done(secured, [reading])
+    making, describing, reading, writing = of_control
+    assert_done(secured, [reading, writing])
     assert_refused(secured, [describing])
     delete_topics(live.site.settings.bootstrap, [control])
     assert_refused(secured, [making])
