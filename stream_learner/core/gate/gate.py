@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.gate.bounds import (
     DEAD,
+    DEAD_SOON,
     FAILING,
     FLOOD,
     GAP_MS,
@@ -37,9 +38,9 @@ _MARKED: Final = 9
 """How many fields of `TickSums` marks have."""
 
 BOUNDS: Final[tuple[Bound, ...]] = (
-    Bound("positives", (DEAD, HALF, MANY), day=HALF_DAY, capped=True),
+    Bound("positives", (DEAD, DEAD_SOON, HALF, MANY), day=HALF_DAY, capped=True),
     Bound("negatives", (DEAD, HALF)),
-    Bound("volume", (FLOOD,)),
+    Bound("volume", (FLOOD,), dispersion=10.0),
     Bound("orphans", (FAILING,), floor=0.05, by_exposure=True),
     Bound("late_clicks", (FAILING,), floor=0.05, by_exposure=True),
     Bound("dead_clicks", (FAILING,), floor=0.05, by_exposure=True),
@@ -191,7 +192,8 @@ class Gate:
         return bound.name not in self._policy.ignore
 
     def _new(self, bound: Bound) -> Series:
-        return Series(bound, false_alarms=self._policy.false_alarms, warm_up_ms=self._policy.warm_up_ms)
+        policy = self._policy
+        return Series(bound, tick_ms=self._tick_ms, false_alarms=policy.false_alarms, warm_up_ms=policy.warm_up_ms)
 
     def count(self, mark: Mark) -> None:
         """Count a mark that is passed where no partition has an example; it is judged with the next examples."""
