@@ -258,10 +258,10 @@ def rules(found: dict[Identity, Object]) -> list[Object]:
 
 
 def test_monitors_read_as_values_say() -> None:
-    """Time-out, labels and token of the endpoint, the limit of the monitor."""
+    """Time-out and labels of the endpoint, the limit of the monitor."""
     spec = objects("platform")["PodMonitor", "stream-learner"]["spec"]
     (endpoint,) = spec["podMetricsEndpoints"]
-    for name in ("interval", "scrapeTimeout", "authorization", "relabelings", "metricRelabelings"):
+    for name in ("interval", "scrapeTimeout", "relabelings", "metricRelabelings"):
         assert endpoint[name] == VALUES["monitoring"][name]
     assert spec["sampleLimit"] == 20000
 

@@ -59,7 +59,6 @@ def test_every_object_of_the_schema_is_closed() -> None:
         "lifecycle",
         "dnsConfig",
         "behavior",
-        "authorization",
     }
 
 
