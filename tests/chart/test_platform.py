@@ -166,6 +166,36 @@ def test_workloads_and_jobs_have_the_lives_that_values_give(tmp_path: Path) -> N
     assert none["revisionHistoryLimit"] == 0
 
 
+def test_large_numbers_stay_whole(tmp_path: Path) -> None:
+    """Not 1e+07, which Kubernetes takes for no whole number."""
+    most = 10_000_000
+    given = {"activeDeadlineSeconds": most, "ttlSecondsAfterFinished": most}
+    values = {
+        **MINIMAL,
+        "topics": given,
+        "scorer": {"minReadySeconds": most, "revisionHistoryLimit": most},
+        "monitoring": {"monitor": "PodMonitor", "sampleLimit": most},
+    }
+    text = from_values(tmp_path, values)
+    assert "e+0" not in text
+    assert text.count(f": {most}\n") == 5
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"global": None},
+        {"global": {"labels": None, "imagePullSecrets": None, "imageRegistry": None}},
+        {"pod": dict.fromkeys(["labels", "lifecycle", "extraContainers", "extraEnvFrom", "extraInitContainers"])},
+        {"commonLabels": None, "commonAnnotations": None, "extraObjects": None, "imagePullSecrets": None},
+        {"scorer": {"annotations": None, "service": {"labels": None}, "ingress": {"hosts": None}}},
+    ],
+)
+def test_null_is_nothing(values: dict[str, Any], tmp_path: Path) -> None:
+    """As Helm has it: null takes a default away."""
+    assert by_identity(from_values(tmp_path, {**MINIMAL, **values})) == by_identity(from_values(tmp_path, MINIMAL))
+
+
 def test_the_learners_volume_is_as_values_say() -> None:
     """Its modes, annotations and what becomes of it; the last one only where Kubernetes knows it."""
     spec = objects("platform")[LEARNER]["spec"]

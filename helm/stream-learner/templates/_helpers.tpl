@@ -50,14 +50,14 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{/* The labels that values give to every object and pod. Selectors have none of them: they may change. */}}
 {{- define "stream-learner.commonLabels" -}}
-{{- toYaml (merge (deepCopy .Values.commonLabels) (.Values.global.labels | default dict)) -}}
+{{- toYaml (merge dict (.Values.commonLabels | default dict) (.Values.global | default dict | dig "labels" dict | default dict)) -}}
 {{- end -}}
 
 {{/* The annotations of an object's metadata, from a list of the root and mappings: of two that say the same, the first
 one counts. Nothing where there are none. */}}
 {{- define "stream-learner.annotations" -}}
 {{- $found := dict -}}
-{{- range append (rest .) (first .).Values.commonAnnotations -}}
+{{- range append (rest .) ((first .).Values.commonAnnotations) -}}
 {{- $found = merge $found (. | default dict) -}}
 {{- end -}}
 {{- with $found }}
@@ -69,7 +69,7 @@ one counts. Nothing where there are none. */}}
 {{/* The image. A registry takes the place of the one that the repository begins with. */}}
 {{- define "stream-learner.image" -}}
 {{- $repository := .Values.image.repository -}}
-{{- with .Values.global.imageRegistry | default .Values.image.registry -}}
+{{- with .Values.global | default dict | dig "imageRegistry" "" | default .Values.image.registry -}}
 {{- $first := splitList "/" $repository | first -}}
 {{- if and (contains "/" $repository) (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) -}}
 {{- $repository = trimPrefix (printf "%s/" $first) $repository -}}
@@ -88,7 +88,7 @@ one counts. Nothing where there are none. */}}
 {{/* Secrets for the registry: those of all charts, which may be names alone, and those of this one. */}}
 {{- define "stream-learner.pullSecrets" -}}
 {{- $found := list -}}
-{{- range concat (.Values.global.imagePullSecrets | default list) .Values.imagePullSecrets -}}
+{{- range concat (.Values.global | default dict | dig "imagePullSecrets" list | default list) (.Values.imagePullSecrets | default list) -}}
 {{- $found = append $found (kindIs "string" . | ternary (dict "name" .) .) -}}
 {{- end -}}
 {{- toYaml (uniq $found) -}}

@@ -19,7 +19,7 @@ metadata:
     {{- end }}
   labels:
     {{- include "stream-learner.selectorLabels" . | nindent 4 }}
-    {{- with merge (deepCopy $pod.labels) (include "stream-learner.commonLabels" .root | fromYaml) }}
+    {{- with merge dict ($pod.labels | default dict) (include "stream-learner.commonLabels" .root | fromYaml) }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
@@ -201,7 +201,8 @@ seccompProfile:
 {{- with .preStop -}}
 {{- $sleep = dict "preStop" (dict "exec" (dict "command" (list "sleep" (toString .)))) -}}
 {{- end -}}
-{{- toYaml (merge (deepCopy .settings.pod.lifecycle) (hasKey .settings.pod.lifecycle "preStop" | ternary dict $sleep)) -}}
+{{- $given := .settings.pod.lifecycle | default dict -}}
+{{- toYaml (merge dict $given (hasKey $given "preStop" | ternary dict $sleep)) -}}
 {{- end -}}
 
 {{/* /healthz: the process has started, and its loop turns. /readyz: the role can do its work, a scorer has a whole
@@ -291,20 +292,20 @@ topologySpreadConstraints:
 {{/* What of a workload's specification values may say, from the settings of the role. */}}
 {{- define "stream-learner.workloadSpec" -}}
 {{- if not (kindIs "invalid" .revisionHistoryLimit) }}
-  revisionHistoryLimit: {{ .revisionHistoryLimit }}
+  revisionHistoryLimit: {{ int64 .revisionHistoryLimit }}
 {{- end }}
 {{- with .minReadySeconds }}
-  minReadySeconds: {{ . }}
+  minReadySeconds: {{ int64 . }}
 {{- end }}
 {{- end -}}
 
 {{/* What of a Job's specification values may say, from the settings of the role. */}}
 {{- define "stream-learner.jobSpec" -}}
-backoffLimit: {{ .backoffLimit }}
+backoffLimit: {{ int64 .backoffLimit }}
 {{- with .activeDeadlineSeconds }}
-activeDeadlineSeconds: {{ . }}
+activeDeadlineSeconds: {{ int64 . }}
 {{- end }}
 {{- if not (kindIs "invalid" .ttlSecondsAfterFinished) }}
-ttlSecondsAfterFinished: {{ .ttlSecondsAfterFinished }}
+ttlSecondsAfterFinished: {{ int64 .ttlSecondsAfterFinished }}
 {{- end }}
 {{- end -}}
