@@ -1,7 +1,7 @@
 """The schema of the chart's values: what Helm refuses before anything is made.
 
-In: the program's configuration, and the shape of the values below. Out: a JSON schema, draft 7, as Helm 3 reads it.
-This file must never let a value through that has no effect: every object names all that may be in it.
+It is a JSON schema, draft 7, as Helm 3 reads it. It must never let a value through that has no effect: every object
+names all that may be in it.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _body_fields(record: ExampleRecord | Mark | np.ndarray | Skip) -> dict[str, 
     if isinstance(record, ExampleRecord):
         return _examples_fields(record)
     if isinstance(record, Skip):
-        return asdict(record)
+        return {"named": record.offset, "said_at_ms": record.at_ms, "who": record.who, "why": record.why}
     return {"clicks": len(record)}
 
 

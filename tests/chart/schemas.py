@@ -1,6 +1,6 @@
 """Schemas of objects: Kubernetes' own, strict, by version; and trimmed ones of ours for what operators define.
 
-In: an object, a version. Out: what is wrong with it. This file must never pass over a kind that it does not know.
+It must never pass over a kind that it does not know.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ OPERATORS: dict[tuple[str, str], Schema] = {
 
 
 def problems(document: dict[str, Any], version: str) -> Iterator[str]:
-    """What is wrong with an object on a cluster of a version, such as "1.31.0"."""
+    """The faults of an object on a cluster of a version, such as "1.31.0"."""
     kind = (document["apiVersion"], document["kind"])
     if kind in OPERATORS:
         outer = _object({"apiVersion": TEXT, "kind": TEXT, "metadata": {"type": "object"}, "spec": OPERATORS[kind]})

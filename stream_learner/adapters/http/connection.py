@@ -44,7 +44,7 @@ NO_HOST = "a request of HTTP/1.1 must have exactly one Host header"
 NOT_PLAIN = frozenset([b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"])
 """Headers of requests that are left to the application."""
 TOO_MANY, TOO_SLOW = "too_many", "too_slow"
-"""Why a connection was cut off, as it is counted."""
+"""The reason why a connection was cut off, as it is counted."""
 _QUIET = logging.getLogger("stream_learner.serve.connection")
 _QUIET.setLevel(logging.CRITICAL)
 
