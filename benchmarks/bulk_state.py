@@ -1,8 +1,6 @@
 """A model of any size without its traffic: rows at random, as a checkpoint on disk and as a copy in Kafka.
 
-In: a configuration whose topics are there. Out: a state directory of a learner that has read nothing of its training
-log, and a copy of it in `<model>.checkpoints`.
-This file must never be used for a model that somebody wants.
+The learner of that state has read nothing of its training log. It must never be used for a model that somebody wants.
 """
 
 from __future__ import annotations

@@ -130,7 +130,9 @@ def _course(season: Season, at_ms: NDArray[np.int64], rng: np.random.Generator) 
     if season.bursts:
         each = max(1, MINUTE_MS // season.tick_ms)
         minutes = len(at_ms) // each + 1
-        noise = np.exp(rng.normal(0, 0.4, minutes)) * np.where(rng.random(minutes) < 0.01, 4.0, 1.0)
+        part = min(1.0, MINUTE_MS / season.tick_ms)
+        burst = np.where(rng.random(minutes) < 0.01 / part, 1 + 3 * part, 1.0)
+        noise = np.exp(rng.normal(0, 0.4 * part**0.5, minutes)) * burst
         rate = rate * np.repeat(noise, each)[: len(at_ms)]
         share = share * np.exp(np.repeat(rng.normal(0, 0.15, minutes), each)[: len(at_ms)])
     if season.night_ms:
@@ -143,7 +145,7 @@ class _Launches:
 
     def __init__(self, season: Season, days: float, rng: np.random.Generator) -> None:
         count = int(days / season.launches) if season.launches else 0
-        self._begin = np.sort(rng.random(count)) * days * DAY_MS
+        self._begin = (np.arange(count) + 0.5 * rng.random(count)) * season.launches * DAY_MS
         self._lasts = rng.choice([2, 6, 24], count) * float(HOUR_MS)
         self._share = rng.choice([0.25, 0.5, 1.0, 2.0, 3.0], count) * season.click_share
 

@@ -32,11 +32,11 @@ def rewind(
 ) -> None:
     """Take a stopped learner's state back to a kept checkpoint: to before what the model should not have learned.
 
-    The checkpoints are those that `learner.history` asks for. Stop the learner, say with `stream-learner gate skip`
-    which span is to be left out, take the state back to before it, and start the learner: it learns from there on, as
-    the log and the decisions say. Scorers keep the version they have until the learner has passed it; the next one
-    tells them every row anew. Where a second learner stands by, take its state back with the same command: until then
-    it ends with exit code 44, and does not lead. For example:
+    The checkpoints are those that `learner.history` asks for. Stop the learner, take its state back to before the span
+    that should not have been learned, say with `stream-learner gate skip` that it is to be left out, and start the
+    learner: it learns from there on, as the log and the decisions say. Scorers keep the version they have until the
+    learner has passed it; the next one tells them every row anew. Where a second learner stands by, take its state back
+    with the same command: until then it ends with exit code 44, and does not lead. For example:
 
     stream-learner rewind --to 2026-11-01T09:00:00Z --reason "dead clicks since 09:05" -c model.yaml
 

@@ -18,11 +18,10 @@ from stream_learner.config.sections import (
     Learner,
     ModelName,
     Scorer,
-    Serve,
     Snapshots,
-    Telemetry,
     Topics,
 )
+from stream_learner.config.serving import Serve, Telemetry
 from stream_learner.config.values import MINUTE_MS, DurationMs, lasting
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ class Tree(Section):
         )
 
     def gate_policy(self) -> GatePolicy:
-        """How the gate judges, for `core`."""
+        """The settings of the gate, for `core`."""
         from stream_learner.core.gate.gate import GatePolicy
 
         gate = self.gate

@@ -18,6 +18,8 @@ error with an exit code.
 | `backfill`                                       | `backfill.run`          |
 | `begin-anew`                                     | `begin_anew`            |
 | `diff`                                           | `diff.run`              |
+| `gate status`, `gate policy`                     | `gate`                  |
+| `gate accept`, `gate skip`                       | `gate`                  |
 | `rewind`                                         | `rewind`                |
 | `promote`, `rollback`                            | `promote.run`           |
 | `alias list`, `alias show`, `alias delete`       | `promote.aliases`       |

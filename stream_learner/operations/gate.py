@@ -1,4 +1,4 @@
-"""`gate status | accept | skip | policy`: what the learner holds, and the operators' decisions on it.
+"""`gate status`, `gate accept`, `gate skip`, `gate policy`: what the learner holds, and the operators' decisions on it.
 
 A decision is a record of the control topic that is never changed. It is of the training log: every model that is
 learned from it takes it, now and in every replay. So it must name ticks that none of them has folded; of models that
@@ -39,7 +39,7 @@ class DecisionRequest:
 
 
 def status(config: Config) -> Fields:
-    """What the learner of a model holds, and the decisions on its log, oldest first. Raises TopicMissing, NotFound."""
+    """The state of a model's gate, and the decisions on its log, oldest first. Raises TopicMissing, NotFound."""
     state = _read(config).state
     version = _published(config, config.model)
     found = _gate_of(config, state)
@@ -60,7 +60,7 @@ def status(config: Config) -> Fields:
 
 
 def policy(config: Config) -> Fields:
-    """What the configuration says of the gate."""
+    """The settings of the gate, as they are configured."""
     return {"model": config.model, "learner.gate": config.learner.gate, **config.shown()["gate"]}
 
 
@@ -104,7 +104,7 @@ def _read(config: Config) -> ControlTopic:
 
 
 def _gate_of(config: Config, state: ControlState) -> GateState | None:
-    """What the learner of the configured model said last of its gate on this log."""
+    """The last report of the configured model's learner about its gate on this log."""
     found = state.gates.get(config.model)
     return found if found is not None and found.log == config.examples_topic else None
 
@@ -144,15 +144,25 @@ def _check_dates(config: Config, last: int, now_ms: int) -> None:
 
 
 def _versions(config: Config, state: ControlState) -> Iterator[tuple[str, int]]:
-    """Every model known to be learned from this log, with its published version, -1 for none."""
+    """Every model known to be learned from this log, with its published version, -1 for none.
+
+    What was published before a model was taken back, and nothing since, does not count: it is learned again.
+    """
     topic = config.examples_topic
     others = sorted(model for model, gate in state.gates.items() if gate.log == topic and model != config.model)
-    yield config.model, _published(config, config.model)
+    yield config.model, _counting(state, config.model, _published(config, config.model))
     for model in others:
         try:
-            yield model, _published(config, model)
+            yield model, _counting(state, model, _published(config, model))
         except NotFound:
             continue  # it is gone
+
+
+def _counting(state: ControlState, model: str, version: int) -> int:
+    """The last tick that a model has folded for good, by the version it has published and by its last rewind."""
+    found = state.rewinds.get(model)
+    last = None if found is None else found.history[-1]
+    return version if last is None or version > last.from_tick else min(version, last.to_tick)
 
 
 def _published(config: Config, model: str) -> int:
@@ -168,7 +178,7 @@ def _published(config: Config, model: str) -> int:
 
 
 def _hint(config: Config, state: ControlState, decision: Decision) -> str:
-    """What becomes of the decision."""
+    """The effect of the decision."""
     held = [
         (gate.model, gate.holding.tick)
         for gate in state.gates.values()
@@ -214,7 +224,7 @@ def _row(config: Config, decision: Decision, late: set[str]) -> Fields:
 
 
 def _tick_time(config: Config, tick: int) -> str:
-    """When a tick begins."""
+    """The time at which a tick begins."""
     return _moment(tick * config.join.tick_ms)
 
 

@@ -143,7 +143,7 @@ _AUDIT: tuple[_Need, ...] = (
     _Need("Read", TOPIC, "{dead_letters}", "whether every dead record has its letter", ""),
     _Need("Read", TOPIC, "{snapshots}", "versions", ""),
     _Need("Read", TOPIC, "{checkpoints}", "the copy of the last checkpoint", ""),
-    _Need("Read", TOPIC, "{control}", "decisions on the log", "with --replay digests are not compared"),
+    _Need("Read", TOPIC, "{control}", "with --replay, decisions on the log", ""),
     _Need("Describe", GROUP, "{group}", "what is committed", ""),
 )
 NOT_ASKED = "`begin-anew` does not see whether joiners run, and reads the whole log"

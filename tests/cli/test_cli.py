@@ -25,7 +25,7 @@ MINIMAL = str(CONFIGS / "minimal.yaml")
 
 @dataclass
 class Ended:
-    """How a command ended."""
+    """The exit code and the output of a command that has ended."""
 
     code: int
     out: str
@@ -264,7 +264,7 @@ def test_durations_of_options_may_lack_a_unit() -> None:
 
 
 def test_rows_are_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same rows for a person and for a program."""
+    """People and programs get the same rows."""
     rows = [{"feature": "site=news", "weight": 0.125}, {"feature": "ad=[b]x[/b]", "weight": None}]
     print_table(rows, title="weights")
     table = capsys.readouterr().out

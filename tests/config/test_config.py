@@ -181,7 +181,7 @@ def test_a_setting_in_the_wrong_section_is_found() -> None:
 
 
 def test_a_setting_that_has_another_name_now_is_refused_with_that_name() -> None:
-    """And with what has changed."""
+    """The message has the new name, and what has changed."""
     (found,) = problems("scorer.max_staleness=1m")
     assert found.startswith("scorer.max_staleness: unknown setting; it is scorer.stale_after now")
     assert "scorer.refuse_after" in found

@@ -16,7 +16,7 @@ LEAST = (
 
 
 def problems(*settings: str) -> list[str]:
-    """What is wrong with these settings."""
+    """The problems that the rules find in these settings."""
     try:
         load_config(None, overrides=[*LEAST, *settings])
     except ConfigError as error:

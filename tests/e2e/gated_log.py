@@ -35,19 +35,11 @@ KEYS = np.arange(1, 33, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class Span:
+class Ticks:
     """Ticks of a log, both ends included, counted from FIRST."""
 
     first: int
     last: int
-
-    def __contains__(self, tick: int) -> bool:
-        return self.first <= tick <= self.last
-
-    @property
-    def ticks(self) -> tuple[int, int]:
-        """As ticks of the log."""
-        return FIRST + self.first, FIRST + self.last
 
 
 @dataclass
@@ -110,6 +102,12 @@ class Gated:
             own = (config.snapshots_topic, config.checkpoints_topic)
             make_topics(self.site, *(TopicPlan(topic, config.snapshots.shards, configs=COMPACTED) for topic in own))
         return config
+
+    def name(self, label: str) -> str:
+        """The name of another model, whose topics are deleted with the site's."""
+        name = f"{self.site.model}-{label}"
+        self.site.topics += [f"{name}.{what}" for what in ("snapshots", "checkpoints")]
+        return name
 
     def learner(self, *configs: Config, **options: Any) -> LearnerRole:
         """A learner of models, by default of the site's own."""

@@ -70,7 +70,9 @@ def site(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
 
 
 def left_behind(site: Site, partition: int) -> list[bytes]:
-    """What an attempt leaves that came too late: a mark after one that is not the last any more, and records only."""
+    """The records of an attempt that came too late: a mark after one that is no longer the last, and records without a
+    mark.
+    """
     marks = site.log(partition).marks
     attempt = Attempt(partition, 77, marks[-2].id, 0)
     cut = {name: getattr(marks[-1], name) for name in ("next_impression", "first_click", "click_cursor")}
@@ -80,7 +82,7 @@ def left_behind(site: Site, partition: int) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def model(site: Site) -> Model:
-    """The same, to be damaged."""
+    """A copy of the sound model, to be damaged."""
     return Model(site)
 
 

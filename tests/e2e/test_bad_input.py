@@ -60,7 +60,7 @@ def spoilt(made: Scenario, seed: int) -> Scenario:
 
 
 def dead_of(site: Site) -> dict[tuple[str, int, int], bytes | None]:
-    """What must be dead-lettered: topic, partition, offset and the bytes."""
+    """The records that must become dead letters: topic, partition, offset and bytes."""
     s, made = site.scenario.settings, site.scenario
     dead = {}
     for topic, parts, read in (
@@ -171,7 +171,7 @@ def peak_rss(pid: int) -> int:
 
 
 def letters_of(site: Site) -> list[tuple[str, int, int]]:
-    """Of which records there are letters: topic, partition, offset, rising; as often as there are."""
+    """The records that have letters: topic, partition, offset, rising, once for each letter."""
     keys = [
         key.decode().rsplit("/", 2)
         for partition in range(site.partitions)

@@ -88,7 +88,7 @@ def test_bodies_of_an_attempt_that_lost_may_be_anything(site: Site) -> None:
 
 
 def snapshot_damages() -> dict[str, Callable[[bytes], bytes]]:
-    """What may become of a version record's bytes."""
+    """Damages of a version record's bytes."""
     return {
         "foreign": lambda value: b'{"not": "ours"}',
         "newer": lambda value: value[:4] + struct.pack("<H", 2) + value[6:],

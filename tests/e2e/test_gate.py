@@ -3,63 +3,31 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from stream_learner.config import Config
-from stream_learner.core.gate.gate import Gate, Verdict
 from stream_learner.errors import DecisionRefused, NotFound
+from stream_learner.evaluate.log_source import LogSource
 from stream_learner.operations import gate
 from stream_learner.operations.audit.request import AuditRequest
 from stream_learner.operations.audit.run import audit
+from stream_learner.operations.backfill.plan import Span, make_plan
+from stream_learner.operations.backfill.progress import BackfillStatus
+from stream_learner.operations.backfill.run import Backfill
 from stream_learner.operations.gate import DecisionRequest
-from stream_learner.roles.learner import model
+from stream_learner.roles.common.lifecycle import Stopping
 from stream_learner.roles.learner.role import LearnerRole
+from tests.e2e.backfills import backfilled
 from tests.e2e.conftest import MakeSite
-from tests.e2e.gated_log import FIRST, Gated, Span, folded, make_gated, wait_folded, wait_held
+from tests.e2e.gated_log import EXAMPLES, FIRST, PARTITIONS, Gated, Ticks, folded, make_gated, wait_folded, wait_held
 from tests.e2e.site import running, wait_published, wait_until
 
-DEAD = Span(150, 170)
+DEAD = Ticks(150, 170)
 DEAD_TICKS = range(DEAD.first, DEAD.last + 1)
 TICKS = 200
 END = FIRST + TICKS - 1
-
-
-class StandIn(Gate):
-    """A gate with one bound: a tick without a positive, after so many examples that it should have had one."""
-
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
-        self.examples = 0
-        self.judged = 0
-
-    def judge(self, tick: int, accepted: Sequence[Any], predict: Any = None) -> Verdict | None:
-        records = [record for one in accepted for _, record in one.records]
-        self.judged = sum(map(len, records))
-        for record in records:
-            predict(record)
-        if self.examples > 1000 and not any(record.label.any() for record in records):
-            return Verdict("clicks", "", 0.0, 20.0, 5.0, 40.0, tick)
-        return None
-
-    def take(self) -> None:
-        self.examples += self.judged
-
-    def accept(self) -> None:
-        self.examples = 0
-
-    def state(self) -> dict[str, Any]:
-        return {"examples": self.examples}
-
-    def restore(self, state: Any) -> None:
-        self.examples = state["examples"]
-
-
-@pytest.fixture(autouse=True)
-def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "Gate", StandIn)
 
 
 @pytest.fixture
@@ -126,15 +94,44 @@ def test_all_hold_at_one_tick_and_skip_to_one_model(gated: Gated) -> None:
     assert checks["digests_again"]["status"] == "holds", checks["digests_again"]
 
 
+def test_a_backfill_from_the_log_waits_says_so_and_takes_the_decision(gated: Gated) -> None:
+    """It holds where the live model did, and shows that; with the decision it comes to the end, its examples add up,
+    and `evaluate --log` reads what it has learned."""
+    config = gated.config()
+    gated.write(TICKS, dead=DEAD_TICKS)
+    with running(live := gated.learner(config)):
+        held = wait_held(live)
+        wait_published(gated.site, config, held - 1)
+        until_ms = gated.site.config.join.tick_ms * (END + 1) - config.join.window_ms
+        plan = make_plan(config, gated.name("filled"), Span(until_ms=until_ms), from_log=config.model)
+        assert plan.until_tick == END
+        stopping = Stopping()
+
+        def look(status: BackfillStatus) -> None:
+            if "held: " in status.waits:
+                stopping.set()
+
+        with Backfill(plan) as work:
+            assert work.run(stopping, look) is None
+        decide(config, "skip", held, FIRST + DEAD.last)
+        wait_folded(END, live)
+        filled = backfilled(plan).models[0]
+        assert {filled.model["digest"]} == digests(live)
+        learned = live.learner.examples
+    assert filled.examples == TICKS * PARTITIONS * EXAMPLES > learned
+    assert sum(len(record) for block in LogSource(config).blocks() for record in block) == learned
+
+
 def test_accept_goes_on_and_several_models_hold_together(gated: Gated) -> None:
-    """Two models in one pass hold and go on together; `accept` learns what was held, and nothing holds after it."""
+    """Two models in one pass hold and go on together; `accept` learns what was held."""
     config, other = gated.config(), gated.other("b")
     gated.write(TICKS, dead=DEAD_TICKS)
     role, alone = gated.learner(config, other), gated.learner(gated.other("alone"))
     with running(role), running(alone):
         held = wait_held(role, alone)
         assert all(one.gate.holding is not None and one.tick == held - 1 for one in role.models)
-        decide(config, "accept", None, None)
+        wait_until(lambda: gate.status(config)["state"] == "held", "the learner says so")
+        assert decide(config, "accept", None, FIRST + DEAD.last)["from_tick"] == held
         wait_folded(END, role, alone)
         found = digests(role, alone)
     assert len(found) == 1

@@ -13,12 +13,12 @@ from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
 from stream_learner.adapters.kafka import TopicPlan
-from stream_learner.core.control.records import LogDecision
-from stream_learner.core.gate.decisions import Decision
-from stream_learner.errors import LogTrimmed, ModelRewound, NotFound, StateInUse
+from stream_learner.errors import DecisionRefused, LogTrimmed, ModelRewound, NotFound, StateInUse
 from stream_learner.operations import rewind as operation
 from stream_learner.operations.audit.request import AuditRequest
 from stream_learner.operations.audit.run import audit, verdict
+from stream_learner.operations.gate import DecisionRequest
+from stream_learner.operations.gate import decide as decide_on
 from stream_learner.operations.rewind import RewindRequest, list_kept, rewind
 from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.learner.role import LearnerRole
@@ -131,11 +131,13 @@ def test_scorers_are_told_anew_what_the_span_had_changed(
     first, last = kept[1][0] + 1, kept[0][0]
     good, poisoned = (expected_fold(one, plain.settings) for one in (without(expected, first, last), expected))
     assert poisoned.state.keys() - good.state.keys(), "some rows are of the span alone"
-    decide(site, first, last)
+    with pytest.raises(DecisionRefused, match="too late"):
+        decide(site, first, last)
     versions: list[int] = []
     with site.scorer(on_version=versions.append) as scorer:
         scorer.wait_ready(patience())
         back(site, first)
+        decide(site, first, last)
         with learning_rest(site) as learner:
             assert state_of(learner.learner) == {key: row for key, row in good.state.items() if any(row)}
             assert learner.learner.digest() != int(poisoned.digest, 16)
@@ -157,8 +159,7 @@ def test_scorers_are_told_anew_what_the_span_had_changed(
 
 def decide(site: Site, first: int, last: int) -> None:
     """Leave a span out."""
-    decision = Decision.make("skip", first, last, who=OPERATOR, when_ms=1, why="poison")
-    records_of(site).write(LogDecision(site.config.examples_topic, decision))
+    decide_on(site.config, DecisionRequest("skip", first, last, "poison", OPERATOR))
 
 
 def test_a_state_that_was_left_behind_neither_leads_nor_publishes(plain: Scenario, make_site: MakeSite) -> None:

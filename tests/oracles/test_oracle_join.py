@@ -45,7 +45,7 @@ def labels(joined: Joined) -> dict[int, float]:
 
 
 def outcomes(joined: Joined) -> Counter[str]:
-    """Of impressions, without those that no record met."""
+    """The outcomes of impressions that occurred, with their counts."""
     return +joined.impressions
 
 

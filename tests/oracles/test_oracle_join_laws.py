@@ -31,7 +31,7 @@ WORLDS = 800
 
 @cache
 def made_worlds() -> list[World]:
-    """The same for all laws."""
+    """The random worlds that all laws are tried on."""
     return [random_world(random.Random(seed)) for seed in range(WORLDS)]
 
 
@@ -41,7 +41,7 @@ def worlds(name: str) -> Iterator[tuple[random.Random, World]]:
 
 
 def total(joined: list[Joined]) -> Joined:
-    """Of all marks together; what waits in the end is what waits after the last."""
+    """The sums over all marks; `waiting` is that of the last mark."""
     impressions = sum((j.impressions for j in joined), Counter[str]())
     clicks = sum((j.clicks for j in joined), Counter[str]())
     clicks["waiting"] = joined[-1].clicks["waiting"] if joined else 0
@@ -108,7 +108,7 @@ def test_replay_of_marks_by_log_time_is_the_join_by_log_time() -> None:
 
 
 def test_all_records_of_a_closed_world_have_an_end_but_the_last_clicks() -> None:
-    """Of those that close it, one less than must agree are taken, and wait."""
+    """Of the clicks that close the world, all but one of those that must agree are taken, and wait."""
     for rng, world in worlds("closed"):
         made, s = closed_by_log(world, rng), world.settings
         joined = join_by_log_time(made.oracle_impressions(), made.oracle_clicks(), s)
@@ -118,7 +118,7 @@ def test_all_records_of_a_closed_world_have_an_end_but_the_last_clicks() -> None
 
 
 def test_labels_are_those_of_the_definition_by_log_time() -> None:
-    """Of every impression that is no duplicate, not late and not dead."""
+    """Every impression that is no duplicate, not late and not dead has the label of the definition."""
     for rng, world in worlds("labels"):
         made, s = closed_by_log(world, rng), {**world.settings, "keep_negatives": 1.0}
         inputs = made.oracle_impressions(), made.oracle_clicks()
@@ -190,7 +190,7 @@ def test_late_impressions_and_repeats_are_those_of_the_definition() -> None:
 
 
 def cut_runs(marks: list[Mark], clicks: list[Click], s: Settings, rng: random.Random) -> list[Mark]:
-    """The same marks by log time, where runs of ticks that emit nothing are cut somewhere."""
+    """The marks by log time, with runs of ticks that emit nothing cut somewhere."""
     out, border = [], 0
     for mark in marks:
         first = mark.first_tick

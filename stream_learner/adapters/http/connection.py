@@ -9,7 +9,7 @@
 | its body, and the answer | `request_s`, kept by the gate | 408, 504 |
 | the rest of a body that was answered before its end | `request_s` | closed |
 | the client to read the answer | `request_s` | closed |
-| a first request, once the server stops | `LAST_S` | closed |
+| a first request, or the rest of a head, once the server stops | `LAST_S` | closed |
 
 If more connections are open than allowed, the one is closed whose client has been waited for longest, be it for the
 first byte, the rest of a head or of a body. So whoever holds all connections open loses them to whoever asks.
@@ -32,11 +32,11 @@ HEAD_BYTES = 64 << 10
 PIPELINED = 128
 """Requests of one connection that may wait while another is answered; uvicorn goes on reading meanwhile."""
 LAST_S = 1.0
-"""How long a connection without a request may bring its first one after the server has begun to close."""
+"""How long a first request, or one whose head is not complete, may take once the server has begun to close."""
 NOT_HTTP = "this is not an HTTP request"
 NO_HOST = "a request of HTTP/1.1 must have exactly one Host header"
 TOO_MANY, TOO_SLOW = "too_many", "too_slow"
-"""Why a connection was cut off, as it is counted."""
+"""The reason why a connection was cut off, as it is counted."""
 _QUIET = logging.getLogger("stream_learner.serve.connection")
 _QUIET.setLevel(logging.CRITICAL)
 
@@ -169,10 +169,10 @@ class Connection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server closes: answer what was asked. A client that has just connected may ask once."""
-        if not self._asked:
+        if self._in_head or not self._asked:
             self._wait(min(LAST_S, self.limits.request_s))
             self._look()
-        elif not self._in_head:
+        else:
             super().shutdown()
 
     def pause_writing(self) -> None:

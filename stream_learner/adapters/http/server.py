@@ -19,7 +19,7 @@ from stream_learner.adapters.http.token import Token
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
-from stream_learner.config.sections import Serve
+from stream_learner.config.serving import Serve
 
 BACKLOG = 4096
 OTHER_FILES = 256
@@ -42,7 +42,7 @@ def allow_connections(wanted: int) -> int:
 
 
 def body_memory_bytes(serve: Serve) -> int:
-    """What the bodies of all requests may hold in one process."""
+    """The memory that the bodies of all requests may hold in one process."""
     if serve.body_memory_bytes is not None:
         return serve.body_memory_bytes
     return max(machine.available_bytes() // (BODY_SHARE * serve.workers), serve.max_body_bytes)

@@ -24,17 +24,28 @@ FAST_FOUND: Final = 150.0
 """The fast estimate remembers an hour, or so many found events if they take longer."""
 FAST_MS: Final = 5 * HOUR_MS // 4
 """An estimate whose memory is longer than this lags too far behind a day's course for finer tests."""
+ALIKE: Final = (0.75, 1.5)
+"""A day is held against others if it has that many times their examples for the time (`Bound.capped`)."""
+OF_A_DAY: Final = 0.6
+"""One day gives no more than this share of the evidence that is needed: a launch may spoil a single one."""
+MOST_DAYS: Final = 28
+"""So many days at most wait to be learned."""
 SLOW_MS: Final = 7 * DAY_MS
 SLOW_FOUND: Final = 300.0
 GAP_MS: Final = HOUR_MS
 """After a pause of log time that is longer, the fast estimate may be that of another time of day."""
 BURST: Final = 10.0
 """How many expected events may come at once, whatever the time that has passed (`Bound.capped`)."""
-LAUNCH: Final = 2.0
+LAUNCH: Final = 2.2
 """How many times the usual events of the time are expected at most (`Bound.capped`)."""
 LULL: Final = 0.6
 """Where the last `LULL_MS` had less than this share of the usual examples, finer tests say nothing (`Bound.capped`)."""
+DAYS: Final = 7
+LOWEST_DAYS: Final = 3
+"""A day is held against those of the last `DAYS` that had the smallest shares: the others may have had a launch."""
 LULL_MS: Final = 10 * MINUTE_MS
+HIGH_SUSPICION: Final = 3.0
+"""Evidence for too many events that makes suspicious; for too few any does. A few events in a row give some of it."""
 PATIENCE_MS: Final = 3 * HOUR_MS
 PATIENCE: Final = 300.0
 """Suspicion that has lasted so long, and so many expected events, is given up: what it began with counts as usual."""
@@ -61,12 +72,12 @@ class Test(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What is counted, and the tests it is put to.
+    """A count, and the tests that it is put to.
 
     day: the test of whole days, None for none. floor: a usual share below it counts as it. capped: for tests that look
     for too few, no more events are expected of a time than `LAUNCH` times its usual ones, and finer tests say nothing
-    while there are far fewer examples than usual: what left may be what was clicked. by_exposure: evidence is how
-    much there was that could have been found, not what was found.
+    while there are far fewer examples than usual: what left may be what was clicked. by_exposure: evidence is how much
+    there was that could have been found, not what was found. dispersion: the least.
     """
 
     name: str
@@ -75,13 +86,15 @@ class Bound:
     floor: float = 0.0
     capped: bool = False
     by_exposure: bool = False
+    dispersion: float = 1.0
 
 
 DEAD: Final = Test(0.6, 0.05, lenient=True)
+DEAD_SOON: Final = Test(0.85, 0.05, fine=True)
 HALF: Final = Test(0.9, 0.4, fine=True)
 HALF_DAY: Final = Test(0.85, 0.4)
 MANY: Final = Test(2.5, 6.0, lenient=True)
-FLOOD: Final = Test(6.0, 20.0, lenient=True)
+FLOOD: Final = Test(7.0, 25.0, lenient=True)
 FAILING: Final = Test(2.0, 5.0, lenient=True)
 
 
@@ -116,7 +129,7 @@ class Estimate:
         self.ms = self.ms * keep + ms
 
     def faded(self, most_found: float) -> Estimate:
-        """The same share, with no more evidence for it than so many events found."""
+        """A share of equal size, with no more evidence for it than so many events found."""
         if self.found <= most_found:
             return self
         keep = most_found / self.found
@@ -153,8 +166,13 @@ class Score:
     def clear(self) -> None:
         self.value, self.since, self.found, self.expected = 0.0, -1, 0.0, 0.0
 
+    @property
+    def suspicious(self) -> bool:
+        """Whether what it sums must not be learned as usual yet."""
+        return self.value > (0.0 if self.is_low else HIGH_SUSPICION)
+
     def after(self, found: float, expected: float) -> float:
-        """What `value` would be after so many more events."""
+        """The `value` after so many more events."""
         return max(0.0, self.value + found * self.gain - expected * self.cost)
 
     def take(self, value: float, tick: int, found: float, expected: float) -> None:
@@ -169,7 +187,7 @@ class Score:
         self.expected += expected
 
     def excess(self, tick: int, found: float, expected: float, limit: float) -> Excess:
-        """What is said of it when the evidence is beyond `limit` with so many more events."""
+        """The finding if the evidence is beyond `limit` with so many more events."""
         found, expected = self.found + found, self.expected + expected
         bound = (self.cost * expected + limit) / self.gain
         low, high = (bound, float("inf")) if self.test.is_low else (0.0, bound)

@@ -6,17 +6,22 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from stream_learner.core.gate.bounds import (
+    ALIKE,
     BURST,
     DAY_MS,
+    DAYS,
     EVIDENCE,
     FAST_FOUND,
     FAST_MS,
     FINE_EVIDENCE,
     HOUR_MS,
     LAUNCH,
+    LOWEST_DAYS,
     LULL,
     LULL_MS,
     MINUTE_MS,
+    MOST_DAYS,
+    OF_A_DAY,
     PATIENCE,
     PATIENCE_MS,
     PRIOR,
@@ -57,8 +62,9 @@ class _Judged(NamedTuple):
 class Series:
     """One bound. `judge` a tick, then `take`, `accept` or `skip` it; `judge` changes nothing that `state` shows."""
 
-    def __init__(self, bound: Bound, *, false_alarms: float, warm_up_ms: int) -> None:
+    def __init__(self, bound: Bound, *, tick_ms: int, false_alarms: float, warm_up_ms: int) -> None:
         self.bound = bound
+        self._tick_ms = tick_ms
         self._false_alarms, self._warm_up_ms = false_alarms, warm_up_ms
         self._begin_anew()
 
@@ -69,12 +75,15 @@ class Series:
         self._budget = BURST
         self._fast = Estimate()
         self._slow = Estimate()
+        self._pace = Estimate()
         self._waiting = Sum()
         self._waits_since_ms = -1
         self._scores = [Score(test) for test in self.bound.tests]
         self._day_score = None if self.bound.day is None else Score(self.bound.day)
         self._day, self._days, self._day_tick = -1, 0, -1
-        self._day_sum, self._days_waiting = Sum(), Sum()
+        self._day_sum = Sum()
+        self._learned_days: list[Sum] = []
+        self._waiting_days: list[Sum] = []
         self._minute, self._minute_off, self._minute_of = -1, 0.0, 0.0
         self._new_off, self._new_of = 0.0, 0.0
         self._recent, self._recent_of = 0.0, 0.0
@@ -126,7 +135,9 @@ class Series:
         """The part of what is expected that the time allows, and the budget that is left."""
         if not (ready and self.bound.capped and expected > 0.0):
             return 1.0, self._budget
-        of_time = LAUNCH * fast.found / fast.ms * ms
+        a_ms = LAUNCH * self._pace.found / self._pace.ms
+        # A pause gives way to a few events only: what comes after it has come in a tick.
+        of_time = min(a_ms * ms, max(a_ms * self._tick_ms, BURST))
         budget = min(self._budget + of_time, max(BURST, of_time))
         part = min(1.0, budget / expected)
         return part, budget - part * expected
@@ -146,29 +157,47 @@ class Series:
     @property
     def dispersion(self) -> float:
         """How many times as much the counts of minutes vary as they would by chance; at least 1."""
-        return max(1.0, self._spread / self._spread_of)
+        return max(self.bound.dispersion, self._spread / self._spread_of)
 
     def _judge_day(self, now_ms: int) -> Excess | None:
-        """Whether the day that ended before this tick was out of bounds."""
+        """Whether the days up to the one that ended before this tick were out of bounds."""
         score, found = self._day_score, self._day_sum.found
         if score is None or not self._day_ends(now_ms) or not self._day_is_judged:
             return None
-        expected = self._of_day()
-        limit = float(log(365.0 / self._false_alarms)) * self.dispersion
-        return score.excess(self._day_tick, found, expected, limit) if score.after(found, expected) > limit else None
+        expected, limit = self._of_day(), self._day_limit
+        if self._after_day(score, expected) <= limit:
+            return None
+        return score.excess(self._day_tick, found, expected, limit)
 
     def _day_ends(self, now_ms: int) -> bool:
         return self._day >= 0 and now_ms // DAY_MS != self._day
 
     @property
+    def _day_limit(self) -> float:
+        return float(log(365.0 / self._false_alarms)) * self.dispersion
+
+    def _after_day(self, score: Score, expected: float) -> float:
+        return min(score.after(self._day_sum.found, expected), score.value + OF_A_DAY * self._day_limit)
+
+    @property
     def _day_is_judged(self) -> bool:
-        return self._days >= 2 and self._slow.found >= EVIDENCE
+        if len(self._learned_days) <= LOWEST_DAYS or self._slow.found < EVIDENCE:
+            return False
+        day, usual = self._day_sum, self._lowest_days()
+        least, most = ALIKE if self.bound.capped else (0.0, float("inf"))
+        return least * usual.exposure * day.ms <= day.exposure * usual.ms <= most * usual.exposure * day.ms
+
+    def _lowest_days(self) -> Sum:
+        by_share = sorted(self._learned_days, key=lambda day: (day.found / day.exposure, day.found, day.exposure))
+        usual = Sum()
+        for day in by_share[:LOWEST_DAYS]:
+            usual.add(day.found, day.exposure, day.ms, 0.0)
+        return usual
 
     def _of_day(self) -> float:
         """The events that were expected of the day that has ended."""
-        day, slow = self._day_sum, self._slow
-        expected = day.exposure * max(slow.share, self.bound.floor)
-        return min(expected, LAUNCH * slow.found / slow.ms * day.ms) if self.bound.capped else expected
+        usual, day = self._lowest_days(), self._day_sum
+        return day.exposure * max(usual.found / usual.exposure, self.bound.floor)
 
     # learning
 
@@ -183,14 +212,17 @@ class Series:
         self._age_ms += judged.ms
         for score, value, expected in zip(self._scores, judged.values, judged.expecteds, strict=True):
             score.take(value, judged.tick, judged.found, expected)
+        self._pace.learn(judged.found, judged.exposure, judged.ms, HOUR_MS, FAST_FOUND)
         self._take_recent(judged)
         self._take_minute(judged)
         self._take_day(judged)
         if self._waits_since_ms < 0:
             self._waits_since_ms = judged.now_ms
         self._waiting.add(judged.found, judged.exposure, judged.ms, judged.expected)
-        suspicious = any(value > 0.0 for value in judged.values)
-        if not suspicious or self._has_waited_long(judged.now_ms):
+        if self._has_waited_long(judged.now_ms):
+            for score in self._scores:
+                score.clear()
+        if not any(score.suspicious for score in self._scores):
             self._learn_waiting()
 
     def accept(self) -> None:
@@ -211,7 +243,7 @@ class Series:
             self._waiting, self._waits_since_ms = Sum(), -1
             self._new_off = self._new_of = 0.0
         if judged.day_broken:
-            self._day_sum, self._days_waiting, self._day = Sum(), Sum(), -1
+            self._day_sum, self._waiting_days, self._day = Sum(), [], -1
             assert self._day_score is not None
             self._day_score.clear()
 
@@ -231,8 +263,6 @@ class Series:
         self._spread_of = self._spread_of * keep + self._new_of
         self._new_off = self._new_of = 0.0
         self._waiting, self._waits_since_ms = Sum(), -1
-        for score in self._scores:
-            score.clear()
 
     def _take_recent(self, judged: _Judged) -> None:
         if judged.ready:
@@ -259,18 +289,19 @@ class Series:
         self._day_sum.add(judged.found, judged.exposure, judged.ms, 0.0)
 
     def _end_day(self) -> None:
-        score, day, waiting = self._day_score, self._day_sum, self._days_waiting
-        expected = self._of_day() if self._day_is_judged else 0.0
-        waiting.add(day.found, day.exposure, day.ms, expected)
-        suspicious = False
+        score, day, waiting = self._day_score, self._day_sum, self._waiting_days
         if score is not None and self._day_is_judged:
-            score.take(score.after(day.found, expected), self._day_tick, day.found, expected)
-            suspicious = score.value > 0.0
-        if not suspicious or waiting.expected >= PATIENCE:
-            self._slow.learn(waiting.found, waiting.exposure, waiting.ms, SLOW_MS, SLOW_FOUND)
-            self._days_waiting = Sum()
-            if score is not None:
-                score.clear()
+            day.expected = self._of_day()
+            score.take(self._after_day(score, day.expected), self._day_tick, day.found, day.expected)
+        waiting.append(day)
+        waits_long = len(waiting) > LOWEST_DAYS and sum(day.expected for day in waiting) >= PATIENCE
+        if score is not None and (waits_long or len(waiting) >= MOST_DAYS):
+            score.clear()
+        if score is None or not score.suspicious:
+            for day in waiting:
+                self._slow.learn(day.found, day.exposure, day.ms, SLOW_MS, SLOW_FOUND)
+            self._learned_days = [*self._learned_days, *waiting][-DAYS:]
+            self._waiting_days = []
         self._day_sum, self._day = Sum(), -1
         self._days += 1
 
@@ -278,13 +309,14 @@ class Series:
 
     def state(self) -> dict[str, Any]:
         """Everything, exact, in JSON's types."""
-        scores = [*self._scores, *([] if self._day_score is None else [self._day_score])]
         return {
             "ready": self._ready,
             "since": [self._waits_since_ms, self._day, self._days, self._day_tick, self._minute],
-            "scores": [[score.since, *_hex(score.value, score.found, score.expected)] for score in scores],
-            "sums": [_hex(*_parts(part)) for part in (self._fast, self._slow)]
-            + [_hex(*_parts(part), part.expected) for part in (self._waiting, self._day_sum, self._days_waiting)],
+            "scores": [[score.since, *_hex(score.value, score.found, score.expected)] for score in self._all_scores()],
+            "estimates": [_hex(part.found, part.exposure, part.ms) for part in (self._fast, self._slow, self._pace)],
+            "sums": [_of_sum(part) for part in (self._waiting, self._day_sum)],
+            "days": [_of_sum(day) for day in self._learned_days],
+            "waiting_days": [_of_sum(day) for day in self._waiting_days],
             "numbers": _hex(*(getattr(self, name) for name in _NUMBERS)),
         }
 
@@ -293,15 +325,18 @@ class Series:
         self._begin_anew()
         self._ready = bool(state["ready"])
         self._waits_since_ms, self._day, self._days, self._day_tick, self._minute = map(int, state["since"])
-        scores = [*self._scores, *([] if self._day_score is None else [self._day_score])]
-        for score, (since, *numbers) in zip(scores, state["scores"], strict=True):
+        for score, (since, *numbers) in zip(self._all_scores(), state["scores"], strict=True):
             score.since = int(since)
             score.value, score.found, score.expected = _floats(numbers)
-        fast, slow, waiting, day, days = map(_floats, state["sums"])
-        self._fast, self._slow = Estimate(*fast), Estimate(*slow)
-        self._waiting, self._day_sum, self._days_waiting = Sum(*waiting), Sum(*day), Sum(*days)
+        self._fast, self._slow, self._pace = (Estimate(*_floats(part)) for part in state["estimates"])
+        self._waiting, self._day_sum = (Sum(*_floats(part)) for part in state["sums"])
+        self._learned_days = [Sum(*_floats(day)) for day in state["days"]]
+        self._waiting_days = [Sum(*_floats(day)) for day in state["waiting_days"]]
         for name, number in zip(_NUMBERS, _floats(state["numbers"]), strict=True):
             setattr(self, name, number)
+
+    def _all_scores(self) -> list[Score]:
+        return [*self._scores, *([] if self._day_score is None else [self._day_score])]
 
 
 _NUMBERS = (
@@ -319,8 +354,8 @@ _NUMBERS = (
 )
 
 
-def _parts(part: Estimate | Sum) -> tuple[float, float, float]:
-    return part.found, part.exposure, part.ms
+def _of_sum(part: Sum) -> list[str]:
+    return _hex(part.found, part.exposure, part.ms, part.expected)
 
 
 def _hex(*numbers: float) -> list[str]:

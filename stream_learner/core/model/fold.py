@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stream_learner.core.log.dictionary import MAX_KEYS
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import address_of, load_i64_at, load_u16_at, load_u32_at
+from stream_learner.core.machine.memory import address_of, load_f64, load_i64_at, load_u16_at, load_u32_at, store_f64
 from stream_learner.core.model import digest as digests
 from stream_learner.core.model import losses, progress, row_bound
 from stream_learner.core.model.losses import Loss, make_loss
@@ -69,6 +69,14 @@ def _fault(examples: int, row_len: int, m: int, indices: int, v: int, positions:
     for i in range(k):
         missing += load_i64_at(keys, 8 * i) == 0
     return 4 if missing > 0 else 0
+
+
+@kernel
+def _make_predictions(loss: int, option: float, low: float, high: float, margins: int, count: int) -> None:
+    """Turn margins f64[count] into predictions; low, high: the label range."""
+    for i in range(count):
+        margin = losses.margin_read(loss, option, load_f64(margins + 8 * i), low, high)
+        store_f64(margins + 8 * i, losses.prediction(loss, margin))
 
 
 class _Addresses(NamedTuple):
@@ -182,7 +190,7 @@ class Learner:
         return self._margins[:n]
 
     def predict(self, record: ExampleRecord) -> NDArray[np.float64]:
-        """What the model predicts of a record's examples, f64[n], NaN for one without a prediction. Changes nothing.
+        """The predictions for a record's examples, f64[n], NaN for one without a prediction. Changes nothing.
 
         Rows are looked up for those keys alone that an example names, and none is inserted. Raises ValueError for a
         record whose arrays do not agree.
@@ -204,9 +212,9 @@ class Learner:
         self._fold.fold(
             at.record, address_of(local), at.scratch, code, option, address_of(scalars), address_of(margins)
         )
-        low, high = self._scalars[losses.LABEL_LOW], self._scalars[losses.LABEL_HIGH]
-        read = (losses.margin_read(code, option, float(margin), float(low), float(high)) for margin in margins)
-        return np.array([losses.prediction(code, margin) for margin in read], np.float64)
+        low, high = float(self._scalars[losses.LABEL_LOW]), float(self._scalars[losses.LABEL_HIGH])
+        _make_predictions(code, option, low, high, address_of(margins), n)
+        return margins
 
     def end_pass(self) -> None:
         """Note the end of a pass over the data, for learning rates that depend on it."""
@@ -348,6 +356,7 @@ def warm(optimizer: Optimizer | None = None) -> None:
         positions=np.zeros(0, np.uint32),
         values=np.zeros(0),
     )
+    learner.predict(record)
     learner.fold(record, 0)
     learner.weights(learner.table.take_changed_for_publication(0).columns)
     learner.table.restart_changes(0, 0)

@@ -16,7 +16,7 @@ from stream_learner.core.gate.decisions import Decisions
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead
-from stream_learner.errors import DamagedLog, LogTrimmed, NewerFormat, NotAuthorised
+from stream_learner.errors import DamagedLog, LogTrimmed, NewerFormat
 from stream_learner.evaluate.log_source import in_order_of_the_fold
 from stream_learner.operations.audit.copy_check import digest_of, head_content
 from stream_learner.operations.audit.findings import COPIED_CHECKPOINT, DIGESTS_AGAIN, Finding, Findings
@@ -119,7 +119,7 @@ def check_digests(
     try:
         decisions = decisions_on(settings, config.control_topic, topic, config.model)
         rewinds = rewinds_of(settings, config.control_topic, config.model)
-    except (DamagedLog, NewerFormat, NotAuthorised) as error:
+    except (DamagedLog, NewerFormat) as error:
         findings.leave_out(DIGESTS_AGAIN, f"the decisions on the log cannot be read: {error}")
         return None
     fold = DigestsAgain(config, known, findings, decisions, rewinds)

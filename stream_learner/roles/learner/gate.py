@@ -42,7 +42,7 @@ TOO_LATE = "Nothing was changed by it. Go back to before its first tick with `st
 
 
 class Ruling(Enum):
-    """What becomes of a tick."""
+    """The gate's answer about a tick."""
 
     TAKE = "take"
     ACCEPT = "accept"
@@ -87,15 +87,13 @@ class ModelGate:
 
     @property
     def trouble(self) -> str:
-        """Why the model is held, "" while it is not."""
-        held = self.holding
-        if held is None:
-            return ""
-        return f"held: {self.message}, since tick {held.since_tick}; see `stream-learner gate status`"
+        """The reason why the model is held, "" while it is not."""
+        return f"held: {self.message}; see `stream-learner gate status`" if self.holding is not None else ""
 
     @property
     def late(self) -> tuple[str, ...]:
-        """The decisions that came too late, by id."""
+        """The decisions that came too late, by id, those included that the learner that led before has found so."""
+        self._decisions()
         return tuple(sorted(self._late))
 
     @property
@@ -129,11 +127,11 @@ class ModelGate:
             self._gate = self._make_gate()
             self._log.warning("gate_begins_anew", reason=str(error))
 
-    def rule(self, tick: int, coming: Sequence[AcceptedTick], predict: Predict) -> bool:
+    def rule(self, tick: int, coming: Sequence[AcceptedTick], predict: Predict | None) -> bool:
         """Rule on the next tick with examples; False if it is held.
 
-        coming: all accepted ticks up to it that are not folded. predict: predictions of a record by the model now.
-        To be called again, for the same tick, until no model holds; then `took` follows.
+        coming: all accepted ticks up to it that are not folded. predict: predictions of a record by the model now, None
+        if they are no probabilities. To be called again, for the same tick, until no model holds; then `took` follows.
         """
         if self._judged is None or self._judged[0] != tick:
             self._judged = tick, None if self._gate is None else self._gate.judge(tick, coming, predict)
@@ -152,7 +150,7 @@ class ModelGate:
             return Ruling.HOLD
         if self._warned != verdict.bound:
             self._warned = verdict.bound
-            self._log.warning("gate_warns", tick=tick, reason=verdict.message, **_figures(tick, verdict))
+            self._log.warning("gate_warns", reason=verdict.message, **_figures(tick, verdict))
         self._metrics.inc(names.LEARNER_GATE_WARNINGS)
         return Ruling.TAKE
 

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from stream_learner.roles.control.watch import ControlWatch
 
 
+PROBABILITIES = frozenset({"logistic", "logarithmic", "hellinger"})
+"""The losses whose predictions can be held against the share of positives."""
+
+
 class LearnedModel:
     """One model of a learner. Used by the learner's thread: `connect`, `load`, `begin`, then turn after turn."""
 
@@ -196,7 +200,7 @@ class LearnedModel:
 
     @property
     def trouble(self) -> str:
-        """What keeps the model from being folded or published, "" if nothing."""
+        """The trouble that keeps the model from being folded or published, "" for none."""
         return self._checkpoint_schedule.trouble or self.gate.trouble or self._publications.trouble
 
     @property
@@ -250,7 +254,8 @@ class LearnedModel:
         """Whether the gate lets `tick` through, or the model is past it. coming: the accepted ticks up to it."""
         if tick <= self.tick:
             return True
-        return self.gate.rule(tick, [one for one in coming if one.mark.last_tick > self.tick], self._predict)
+        predict = self._predict if self.learner.loss.name in PROBABILITIES else None
+        return self.gate.rule(tick, [one for one in coming if one.mark.last_tick > self.tick], predict)
 
     def _predict(self, record: ExampleRecord) -> NDArray[np.float64]:
         return self.learner.predict(record if self._subset is None else self._subset.apply(record))

@@ -242,7 +242,7 @@ def test_reports_replace_only_errors_that_say_nothing() -> None:
 
 
 def test_repeated_lines_come_once_in_a_while() -> None:
-    """Of each kind of trouble one line a period; lines of other kinds pass."""
+    """One line of each kind of trouble is logged in a period; lines of other kinds pass."""
     now_s = [0.0]
     seldom = RepeatFilter(30.0, lambda: now_s[0])
 

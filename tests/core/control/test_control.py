@@ -32,7 +32,7 @@ from stream_learner.core.control.records import (
 from stream_learner.core.control.rewinds import Rewind, Rewinds
 from stream_learner.core.control.state import ControlState, merged
 from stream_learner.core.errors import DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
-from stream_learner.core.gate.decisions import Decision
+from stream_learner.core.gate.decisions import Decision, Decisions
 
 NAMES = st.from_regex(r"\A[a-zA-Z0-9][a-zA-Z0-9._-]{0,20}\Z")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -156,6 +156,44 @@ def test_a_record_that_contradicts_itself_is_damaged() -> None:
     pin = Pin("ctr", "a", True, 5, "ann", 1)
     with pytest.raises(DamagedRecord, match="version is -1"):
         decode(pin.key, broken(pin, version=-1))
+
+
+@given(st.lists(decisions(), max_size=6), st.randoms(use_true_random=False))
+def test_decisions_add_up_in_any_order(made: list[Decision], rng: Any) -> None:
+    """By log, each once, whatever came first; one that is deleted is gone, one that cannot be read changes nothing."""
+    shuffled = [*made, *made]
+    rng.shuffle(shuffled)
+    state = ControlState()
+    for decision in shuffled:
+        state.take(LogDecision("a.examples", decision).key, encode(LogDecision("a.examples", decision)))
+    assert state.decisions_of("a.examples") == Decisions(made) and not state.decisions_of("b.examples")
+    for decision in made[:1]:
+        record = LogDecision("a.examples", decision)
+        with pytest.raises(DamagedRecord):
+            state.take(record.key, broken(record, to_tick=decision.to_tick + 1))
+        assert state.decisions_of("a.examples") == Decisions(made)
+        state.take(record.key, None)
+        assert state.decisions_of("a.examples") == Decisions(one for one in made if one != decision)
+
+
+def test_what_a_gate_says_is_that_of_its_last_record() -> None:
+    """By model; a holding that lacks a number, or has another type, is damaged."""
+    holding = Holding(7, 5, "clicks", "", 0.0, 20.0, 3.5, None)
+    held = GateState("m", "m.examples", "hold", holding, (), "learner@host", 1, "clicks: 0")
+    opened = replace(held, holding=None, late=("00000000000000ff",), when_ms=2)
+    state = ControlState()
+    for record in (held, opened):
+        assert state.take(record.key, encode(record)) == record and state.gates == {"m": record}
+    bad: Any
+    for bad in ({"tick": "7"}, {"found": True}, {"found": "x"}, {"bound": None}, {"since_tick": 1.5}, {"tick": -1}):
+        fields = {**orjson.loads(encode(held))["holding"], **bad}
+        with pytest.raises(DamagedRecord):
+            decode(held.key, broken(held, holding=fields))
+    for bad in ([1], ["xyz"], "00000000000000ff"):
+        with pytest.raises(DamagedRecord):
+            decode(held.key, broken(held, late=bad))
+    state.take(opened.key, None)
+    assert state.gates == {}
 
 
 def test_what_would_not_be_read_is_not_written() -> None:

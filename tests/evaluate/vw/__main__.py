@@ -1,6 +1,6 @@
 """The whole grid as a table: `python -m tests.evaluate.vw`, with the causes of what differs in float64.
 
-In: nothing. Out: lines on standard output; the exit code is 1 where a float32 run differs, or a cause is not known.
+The exit code is 1 if a float32 run differs, or if a cause is not known.
 """
 
 from __future__ import annotations

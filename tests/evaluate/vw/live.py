@@ -1,6 +1,5 @@
 """A command line over the same lines, here and in the installed package; where the average losses differ, and why.
 
-In: a command line, lines of VW text. Out: the average loss that the package prints, and ours.
 References are made when they are asked for, so that none can go stale.
 """
 
@@ -98,7 +97,7 @@ def cause_of(command: str, text: bytes, found: float, arithmetic: str) -> str:
 
 
 def exactly(command: str, text: bytes, scale: float = 1.0) -> float:
-    """What the oracle of the tool's formulas gives in float64, values and importances times scale."""
+    """The oracle's average loss in float64, with values and importances multiplied by `scale`."""
     known = parse_vw(command)
     batch = VwText(replace(known.reading, repeats=True)).parse(text, 1).batch
     learner = learner_of(Options(_OF_TEXT.sub("", command)), np.float64)

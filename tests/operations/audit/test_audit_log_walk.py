@@ -34,7 +34,7 @@ def history(seed: int) -> list[bytes]:
 
 
 def accepted(log: list[bytes]) -> list[AcceptedTick]:
-    """What rule R accepts of a log."""
+    """The ticks of a log that rule R accepts."""
     rule = RuleR(partition=0)
     return [tick for offset, value in enumerate(log) if (tick := rule.take(offset, value))]
 

@@ -77,7 +77,7 @@ def test_a_share_up_to_the_limit_is_let_through() -> None:
 
 
 def test_clicks_that_are_all_bad_are_noticed_among_many_more_impressions() -> None:
-    """Of both topics together they are 2 %, of their own all."""
+    """The bad records are 2 % of both topics together, and all of the clicks."""
     share = BadShare(0.1, 60_000)
     noted(share, "impressions", *[Reason.OK] * 5_000)
     with pytest.raises(TooManyBadRecords, match="100 of 100 records of clicks"):

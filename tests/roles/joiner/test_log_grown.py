@@ -122,7 +122,7 @@ def point(partitions: int) -> ResumePoint:
 
 
 class Fold:
-    """What a learner folds of a log, in its turns."""
+    """The fold of a learner, turn by turn."""
 
     def __init__(self, follower: LogFollower, tick: int = -1) -> None:
         self.follower, self.tick = follower, tick
@@ -212,7 +212,7 @@ def test_who_lives_through_it_folds_what_one_folds_that_reads_it_all(seed: int, 
 
 
 def test_nothing_is_folded_before_the_added_partitions_have_passed_it(log: Log) -> None:
-    """As after a crash between the marks of old and new partitions."""
+    """The fold waits, as after a crash between the marks of old and new partitions."""
     for partition in range(BEFORE):
         log.tick(partition, 1, BEFORE)
         log.begin_anew(partition, 1)

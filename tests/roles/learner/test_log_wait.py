@@ -28,7 +28,7 @@ class Passed:
 
 
 def events_of(history: list[tuple[float, list[int]]], tick_ms: int = 1000) -> list[tuple[str, list[int]]]:
-    """What is logged of a history of (seconds, last ticks of the partitions), with the partitions named."""
+    """The events logged in a history of (seconds, last ticks of the partitions), with the partitions they name."""
     now_s, follower = [0.0], Passed()
     with capture_logs() as logged:
         wait = LogWait(get_logger("learner"), tick_ms, clock_s=lambda: now_s[0])

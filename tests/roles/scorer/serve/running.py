@@ -1,7 +1,6 @@
 """A server of predictions on a port of its own: inside the test's process, or as the command.
 
-In: a world, settings of `serve`. Out: its address, until the block ends. This file must never leave a thread or a
-process behind.
+It must never leave a thread or a process behind.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def serve_command(world: World, *settings: str) -> Iterator[tuple[Command, str]]
 
 
 def is_ready(url: str) -> bool:
-    """What a balancer asks."""
+    """Whether the server is ready, as a balancer asks it."""
     try:
         return httpx.get(f"{url}/v2/health/ready", timeout=patience(2.0)).status_code == 200
     except httpx.TransportError:

@@ -110,7 +110,7 @@ def test_requests_sent_ahead_of_the_answers_are_bounded(server: Server) -> None:
 def test_where_too_many_are_connected_the_longest_idle_go(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as there are too many, also when all come at once."""
+    """As many idle connections are closed as there are too many, also if all come at once."""
     monkeypatch.setattr("stream_learner.adapters.http.server.allow_connections", lambda wanted: 5)
     server = Server(config_of(published.world, keep_alive="1m"))
     clients = [connect(server) for _ in range(60)]
@@ -238,7 +238,7 @@ def test_a_body_may_be_gzip(strict: Server, packed: bytes, encoding: str, code: 
     ("accepts", "packed"), [("gzip", True), ("br, gzip;q=0.5", True), ("gzip;q=0", False), ("", False)]
 )
 def test_a_large_answer_is_gzip_for_those_who_take_it(server: Server, accepts: str, packed: bool) -> None:
-    """And says that it depends on who asks."""
+    """A gzip answer has `Vary`, since it depends on the request."""
     body = {"instances": [{"x": i} for i in range(500)]}
     found = httpx.post(
         f"{server.url}/v1/models/{server.model}:predict", json=body, headers={"accept-encoding": accepts}

@@ -77,7 +77,7 @@ def test_a_token_is_asked_for_everywhere_but_at_the_probes(
 
 @pytest.mark.parametrize("token", ["", "\n"])
 def test_an_empty_token_is_refused_at_the_start(published: Published, tmp_path: Path, token: str) -> None:
-    """Nothing would be protected by it."""
+    """An empty token is refused, since it protects nothing."""
     file = tmp_path / "token"
     file.write_text(token)
     with pytest.raises(ConfigError, match=r"serve\.token: the token is empty"):
