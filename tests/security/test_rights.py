@@ -168,7 +168,9 @@ def test_a_learner_that_may_not_write_what_it_holds_says_so_and_goes_on(
             said = lambda: [event for event in logged if event["event"] == "gate_state_not_written"]  # noqa: E731
             wait_until(lambda: said() != [], "it says what it cannot write")
             assert learner.why_not_ready.startswith("held: ")
-            accept = Decision.make("accept", 0, site.end_tick, who="ann", when_ms=1, why="a test")
+            holding = learner.models[0].gate.holding
+            assert holding is not None
+            accept = Decision.make("accept", holding.tick, site.end_tick, who="ann", when_ms=1, why="a test")
             control = ControlTopic(site.settings, site.config.control_topic)
             control.write(LogDecision(site.config.examples_topic, accept))
             wait_until(lambda: site.folded(learner) and not learner.why_not_ready, "it goes on")

@@ -142,16 +142,9 @@ class ModelGate:
     def _ruling(self, tick: int, verdict: Verdict | None, decision: Decision | None) -> Ruling:
         if decision is not None:
             return Ruling.SKIP if decision.what == "skip" else Ruling.ACCEPT
-        if verdict is None:
-            self._warned = ""
-            return Ruling.TAKE
-        if self.policy == HOLD:
+        if verdict is not None and self.policy == HOLD:
             self._hold(tick, verdict)
             return Ruling.HOLD
-        if self._warned != verdict.bound:
-            self._warned = verdict.bound
-            self._log.warning("gate_warns", reason=verdict.message, **_figures(tick, verdict))
-        self._metrics.inc(names.LEARNER_GATE_WARNINGS)
         return Ruling.TAKE
 
     def _hold(self, tick: int, verdict: Verdict) -> None:
@@ -169,6 +162,8 @@ class ModelGate:
             self._pass(accepted)
             return
         _, ruling, decision = ruled
+        if ruling is Ruling.TAKE:
+            self._warn(tick, None if self._judged is None else self._judged[1])
         self._judged = self._ruled = None
         self._taken_tick = tick
         self._enter(ruling)
@@ -181,6 +176,15 @@ class ModelGate:
         if self.holding is not None:
             self._log.info("gate_opens", tick=tick, seconds=round(time.monotonic() - self._held_since_s, 1))
             self.holding, self.message = None, ""
+
+    def _warn(self, tick: int, verdict: Verdict | None) -> None:
+        """Count a tick that was learned although it is out of bounds; log the first of a run of them."""
+        bound = "" if verdict is None else verdict.bound
+        if verdict is not None:
+            self._metrics.inc(names.LEARNER_GATE_WARNINGS)
+            if bound != self._warned:
+                self._log.warning("gate_warns", reason=verdict.message, **_figures(tick, verdict))
+        self._warned = bound
 
     def _pass(self, accepted: Sequence[AcceptedTick]) -> None:
         if self._gate is not None:
