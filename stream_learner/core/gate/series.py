@@ -25,6 +25,7 @@ from stream_learner.core.gate.bounds import (
     PATIENCE,
     PATIENCE_MS,
     PRIOR,
+    RISE,
     SLOW_FOUND,
     SLOW_MS,
     YEAR_MS,
@@ -87,6 +88,7 @@ class Series:
         self._minute, self._minute_off, self._minute_of = -1, 0.0, 0.0
         self._new_off, self._new_of = 0.0, 0.0
         self._recent, self._recent_of = 0.0, 0.0
+        self._recent_found, self._recent_found_of = 0.0, 0.0
         self._spread, self._spread_of = PRIOR, PRIOR
         self._judged: _Judged | None = None
 
@@ -265,10 +267,18 @@ class Series:
         self._waiting, self._waits_since_ms = Sum(), -1
 
     def _take_recent(self, judged: _Judged) -> None:
-        if judged.ready:
-            keep = 1.0 / (1.0 + judged.ms / LULL_MS)
-            self._recent = self._recent * keep + judged.exposure
-            self._recent_of = self._recent_of * keep + judged.fast.exposure / judged.fast.ms * judged.ms
+        """What the last minutes had, and what was usual for their time; a launch shows in both."""
+        if not (judged.ready and self.bound.capped):
+            return
+        fast = judged.fast
+        keep = 1.0 / (1.0 + judged.ms / LULL_MS)
+        self._recent = self._recent * keep + judged.exposure
+        self._recent_of = self._recent_of * keep + fast.exposure / fast.ms * judged.ms
+        self._recent_found = self._recent_found * keep + judged.found
+        self._recent_found_of = self._recent_found_of * keep + fast.found / fast.ms * judged.ms
+        shown, found = RISE
+        if self._recent > shown * self._recent_of and self._recent_found > found * self._recent_found_of:
+            self._fast = fast.faded(EVIDENCE / 2)
 
     def _take_minute(self, judged: _Judged) -> None:
         """How far the events of a minute are off what is expected makes the dispersion."""
@@ -349,6 +359,8 @@ _NUMBERS = (
     "_new_of",
     "_recent",
     "_recent_of",
+    "_recent_found",
+    "_recent_found_of",
     "_spread",
     "_spread_of",
 )
