@@ -39,7 +39,8 @@ BURST: Final = 10.0
 LAUNCH: Final = 2.2
 """How many times the usual events of the time are expected at most (`Bound.capped`)."""
 LULL: Final = 0.6
-"""Where the last `LULL_MS` had less than this share of the usual examples, finer tests say nothing (`Bound.capped`)."""
+"""Where the last `LULL_MS` had less than this share of the usual examples, finer tests say nothing; where it also had
+less than this share of the usual clicks, something has ended, and what is usual is learned anew (`Bound.capped`)."""
 DAYS: Final = 7
 LOWEST_DAYS: Final = 3
 """A day is held against those of the last `DAYS` that had the smallest shares: the others may have had a launch."""

@@ -267,7 +267,7 @@ class Series:
         self._waiting, self._waits_since_ms = Sum(), -1
 
     def _take_recent(self, judged: _Judged) -> None:
-        """What the last minutes had, and what was usual for their time; a launch shows in both."""
+        """What the last minutes had, and what was usual for their time."""
         if not (judged.ready and self.bound.capped):
             return
         fast = judged.fast
@@ -276,9 +276,15 @@ class Series:
         self._recent_of = self._recent_of * keep + fast.exposure / fast.ms * judged.ms
         self._recent_found = self._recent_found * keep + judged.found
         self._recent_found_of = self._recent_found_of * keep + fast.found / fast.ms * judged.ms
-        shown, found = RISE
-        if self._recent > shown * self._recent_of and self._recent_found > found * self._recent_found_of:
+        if self._has_changed():
             self._fast = fast.faded(EVIDENCE / 2)
+
+    def _has_changed(self) -> bool:
+        """Whether much more, or much less, comes and is clicked: other traffic, whose usual share is not known yet."""
+        shown, found = RISE
+        more = self._recent > shown * self._recent_of and self._recent_found > found * self._recent_found_of
+        less = self._recent < LULL * self._recent_of and self._recent_found < LULL * self._recent_found_of
+        return more or less
 
     def _take_minute(self, judged: _Judged) -> None:
         """How far the events of a minute are off what is expected makes the dispersion."""
