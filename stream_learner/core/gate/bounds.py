@@ -22,8 +22,9 @@ FINE_EVIDENCE: Final = 100.0
 """How many it needs before it is held against finer tests."""
 FAST_FOUND: Final = 150.0
 """The fast estimate remembers an hour, or so many found events if they take longer."""
-FAST_MS: Final = 5 * HOUR_MS // 4
-"""An estimate whose memory is longer than this lags too far behind a day's course for finer tests."""
+FAST_MS: Final = (3 * HOUR_MS // 4, 5 * HOUR_MS // 4)
+"""Finer tests need an estimate of that much time: with less, what is usual has only just been learned anew, and with
+more it lags too far behind the day's course."""
 ALIKE: Final = (0.75, 1.5)
 """A day is held against others if it has that many times their examples for the time (`Bound.capped`)."""
 OF_A_DAY: Final = 0.6

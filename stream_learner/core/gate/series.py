@@ -104,7 +104,7 @@ class Series:
         ready = self._ready or self._is_ready(fast)
         expected = exposure * max(fast.share, self.bound.floor)
         part, budget = self._part(fast, ready, expected, ms)
-        fine = ready and fast.ms <= FAST_MS and fast.found >= FINE_EVIDENCE and not self._is_lull(fast, exposure, ms)
+        fine = ready and self._is_fine(fast) and not self._is_lull(fast, exposure, ms)
         values, expecteds = [], []
         limit, excess = 0.0, None
         for score in self._scores:
@@ -132,6 +132,10 @@ class Series:
     def _is_ready(self, fast: Estimate) -> bool:
         evidence = fast.exposure if self.bound.by_exposure else fast.found
         return self._age_ms >= self._warm_up_ms and evidence >= EVIDENCE
+
+    def _is_fine(self, fast: Estimate) -> bool:
+        least_ms, most_ms = FAST_MS
+        return least_ms <= fast.ms <= most_ms and fast.found >= FINE_EVIDENCE
 
     def _part(self, fast: Estimate, ready: bool, expected: float, ms: float) -> tuple[float, float]:
         """The part of what is expected that the time allows, and the budget that is left."""
