@@ -1,8 +1,8 @@
 """A training log as a source of examples: all that it holds now, in the order in which a learner folds it.
 
 The order is (tick, partition, sequence). A learner folds a tick when every partition has passed it, so the last tick
-here is the last one that every partition has passed. If retention has deleted the beginning of a partition, the rest is
-read. Nothing is waited for and nothing is changed.
+here is the last one that every partition has passed. What operators decided to leave out is left out here too. If
+retention has deleted the beginning of a partition, the rest is read. Nothing is waited for and nothing is changed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import TopicMissing
 from stream_learner.evaluate.example_block import ExampleBlock
 from stream_learner.roles.common.log_reader import accepted_ticks
+from stream_learner.roles.control.decisions import DecidedTicks, decisions_on
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -33,7 +34,7 @@ class LogSource:
     bytes_total = None
 
     def __init__(self, config: Config) -> None:
-        """Raises TopicMissing, BrokerUnreachable."""
+        """Raises TopicMissing, BrokerUnreachable, and what `decisions_on` raises."""
         self._settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.evaluate")
         self._admin = Admin(self._settings)
         self._topic = config.examples_topic
@@ -41,6 +42,7 @@ class LogSource:
         if self._topic not in found:
             raise TopicMissing(f"there is no training log {self._topic}")
         self._partitions = found[self._topic].partitions
+        self._decisions = decisions_on(self._settings, config.control_topic, self._topic, config.model)
         self.bytes_read = 0
         self._last_tick: int | None = None
 
@@ -57,11 +59,14 @@ class LogSource:
                 )
                 for partition in range(self._partitions)
             ]
+            decided = DecidedTicks(self._decisions)
             block: list[ExampleRecord] = []
             examples = 0
             last_tick = -1
             for tick in in_order_of_the_fold(streams, _NO_LIMIT if self._last_tick is None else self._last_tick):
                 last_tick = tick.mark.last_tick
+                if decided.leaves_out(tick):
+                    continue
                 block += [record for _, record in tick.records]
                 examples += tick.examples
                 if examples >= BLOCK_EXAMPLES:

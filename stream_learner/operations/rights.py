@@ -57,8 +57,19 @@ _JOINER: tuple[_Need, ...] = (
 )
 _NO_LEASE = "a standby stops; another learner goes on, and a standby does not learn that it leads"
 _NO_COPIES = "no checkpoint is copied, and the log says so; the learner goes on"
-_PAUSED = _Need(
-    "Read", TOPIC, "{control}", "whether publication is paused", "`pause` is not obeyed, and the log says so"
+_DECISIONS = _Need(
+    "Read",
+    TOPIC,
+    "{control}",
+    "whether publication is paused; decisions on the training log",
+    "`pause` is not obeyed, decisions of `gate accept` and `gate skip` are not taken, and the log says so",
+)
+_HELD = _Need(
+    "Write",
+    TOPIC,
+    "{control}",
+    "saying what it holds",
+    "`gate status` does not show what it holds, and the log says so; the learner goes on",
 )
 _LEARNER: tuple[_Need, ...] = (
     _Need("Read", TOPIC, "{examples}", "the training log", ""),
@@ -69,7 +80,8 @@ _LEARNER: tuple[_Need, ...] = (
     _Need("Write", TOPIC, "{checkpoints}", "copies of checkpoints", _NO_COPIES),
     _Need("Write", TRANSACTIONAL_ID, "{copier_id}", "being the one that copies", ""),
     _Need("Read", GROUP, "{lease_group}", "the lease of the learner that leads", _NO_LEASE),
-    _PAUSED,
+    _DECISIONS,
+    _HELD,
 )
 _NO_PINS = "a scorer that follows a model, not an alias, does not obey pins, and its log says so"
 _SCORER: tuple[_Need, ...] = (
@@ -96,7 +108,8 @@ _NEW_MODELS: tuple[_Need, ...] = (
     _Need("Read", TOPIC, "{new_snapshots}", "what was published last", ""),
     _Need("Write", TOPIC, "{new_snapshots}", "versions", ""),
     _Need("Write", TRANSACTIONAL_ID, "{new_publisher_ids}", "being the one publisher", ""),
-    _PAUSED,
+    _DECISIONS,
+    _HELD,
 )
 _BACKFILL: tuple[_Need, ...] = (
     _Need("Create", TOPIC, "{made_by_joining}", "making them", ""),
@@ -116,7 +129,7 @@ FROM_LOG: tuple[_Need, ...] = (
 _UNSEEN = "`promote` and `rollback` refuse with this reason, exit code 56, or with --force go on unseen; `pin` stops"
 _PROMOTE: tuple[_Need, ...] = (
     _Need("Read", TOPIC, "{control}", "what the alias means now", ""),
-    _Need("Write", TOPIC, "{control}", "aliases, pauses, pins", ""),
+    _Need("Write", TOPIC, "{control}", "aliases, pauses, pins, decisions", ""),
     _Need("Read", TOPIC, "{followed}", "whether the model is fit for the alias", _UNSEEN),
 )
 _DIFF: tuple[_Need, ...] = (
@@ -130,6 +143,7 @@ _AUDIT: tuple[_Need, ...] = (
     _Need("Read", TOPIC, "{dead_letters}", "whether every dead record has its letter", ""),
     _Need("Read", TOPIC, "{snapshots}", "versions", ""),
     _Need("Read", TOPIC, "{checkpoints}", "the copy of the last checkpoint", ""),
+    _Need("Read", TOPIC, "{control}", "with --replay, decisions on the log", ""),
     _Need("Describe", GROUP, "{group}", "what is committed", ""),
 )
 NOT_ASKED = "`begin-anew` does not see whether joiners run, and reads the whole log"
@@ -139,6 +153,11 @@ _BEGIN_ANEW: tuple[_Need, ...] = (
     _Need("Describe", TOPIC, "{inputs}", "where they begin and end", ""),
     _Need("Read", TOPIC, "{snapshots}", "the length of the ticks", ""),
     _Need("Describe", GROUP, "{group}", "whether joiners run, and what they have committed", NOT_ASKED),
+)
+_LOG_SKIP: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{examples}", "what is lost by it", ""),
+    _Need("Write", TOPIC, "{examples}", "the skip", "`log skip --dry-run` shows what is lost"),
+    _Need("Describe", GROUP, "{group}", "whether joiners run, if the record is a mark", "`log skip` does not see it"),
 )
 
 ROLES: Mapping[str, tuple[_Need, ...]] = {
@@ -152,6 +171,7 @@ ROLES: Mapping[str, tuple[_Need, ...]] = {
     "diff": _DIFF,
     "audit": _AUDIT,
     "begin-anew": _BEGIN_ANEW,
+    "log-skip": _LOG_SKIP,
 }
 """The rights that each role needs."""
 

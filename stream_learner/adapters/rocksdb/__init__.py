@@ -45,6 +45,7 @@ The files
     store.py      `CheckpointStore`: open, load, begin; `CheckpointWriter`: step, commit
     database.py   options of RocksDB, bounds of its memory, what its errors mean; `StoreParts`
     row_index.py  single rows by key, for models larger than memory; made anew from the pieces if it is lost
+    history.py    checkpoints kept as databases of their own, to go back to
     copy.py       a checkpoint held still while it is copied to Kafka, and one written back
 
 Called by the learner (`roles/learner/checkpoints.py`, `row_index.py`, `copies/`).

@@ -1,4 +1,4 @@
-"""The records of the control topic: which model an alias points at, what is paused, what is pinned.
+"""The records of the control topic: aliases, pauses, pins, decisions on logs, what learners hold, rewinds.
 
 A record that cannot be read is an error, never taken for one that says nothing.
 
@@ -11,6 +11,12 @@ The topic is compacted and has one partition. Keys are text, values are JSON obj
     publication/<model>  model; paused: whether its learner must not publish
     pin/<name>           name: an alias or a model; model: the one that is pinned; pinned; version: the last version
                          to be served, null for the one served when the pin arrives
+    decision/<log>/<id>  log: the training log; id: 16 hexadecimal digits; what: accept or skip; from_tick, to_tick: the
+                         ticks it is about; note: why. Written by an operator, once, and never changed
+    gate/<model>         model; log; policy: hold or warn; holding: null, or an object with tick (the one that is held),
+                         since_tick, bound, slice, found, expected, low and high; late: the ids of decisions that came
+                         when their first tick was folded already. Written by the learner that leads; who is its host
+    rewind/<model>       model; history: all rewinds, oldest first, each with to_tick, from_tick, who, when_ms, note
 
 A change in a history has id (16 hexadecimal digits, another for each change), what (promote, rollback or delete),
 who, when_ms, from, to, forced and note.
@@ -28,7 +34,9 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from stream_learner.core.control.rewinds import Rewind, Rewinds
 from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
+from stream_learner.core.gate.decisions import Decision
 
 FORMAT: Final = 1
 HISTORY: Final = 20
@@ -36,7 +44,9 @@ HISTORY: Final = 20
 PROMOTE, ROLLBACK, DELETE = "promote", "rollback", "delete"
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}\Z")
+_LOG = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _ID = re.compile(r"[0-9a-f]{16}\Z")
+_NUMBERS = ("found", "expected", "low", "high")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +90,7 @@ class Alias:
 
     @property
     def previous(self) -> str | None:
-        """Where a rollback goes: the model before, without rollbacks and what they undid; None if not known."""
+        """The model before this one, leaving out rollbacks and what they undid; None if not known."""
         models = _without_rollbacks(self.history)
         return models[-2] if len(models) > 1 else None
 
@@ -91,7 +101,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Whether the learner of a model may publish."""
+    """A pause of a model's publications, or its end."""
 
     model: str
     paused: bool
@@ -126,7 +136,59 @@ class Pin:
         return b"pin/" + self.name.encode()
 
 
-Record: TypeAlias = Alias | Publication | Pin
+@dataclass(frozen=True, slots=True)
+class LogDecision:
+    """An operator's decision on a span of ticks of a training log."""
+
+    log: str
+    decision: Decision
+
+    @property
+    def key(self) -> bytes:
+        """The key of its record."""
+        return f"decision/{self.log}/{self.decision.id}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The finding for which a learner holds at a tick: a bound, its slice ("" for all examples), and the figures.
+
+    since_tick: the first tick of what was found. Numbers are None where they are not finite.
+    """
+
+    tick: int
+    since_tick: int
+    bound: str
+    slice: str
+    found: float | None
+    expected: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GateState:
+    """The state of a model's gate, as its learner reports it.
+
+    holding: None while it learns. late: the decisions that it could not take, since their first tick was folded.
+    """
+
+    model: str
+    log: str
+    policy: str
+    holding: Holding | None
+    late: tuple[str, ...]
+    who: str
+    when_ms: int
+    note: str = ""
+
+    @property
+    def key(self) -> bytes:
+        """The key of its record."""
+        return b"gate/" + self.model.encode()
+
+
+Record: TypeAlias = Alias | Publication | Pin | LogDecision | GateState | Rewinds
 
 
 def encode(record: Record) -> bytes:
@@ -135,6 +197,8 @@ def encode(record: Record) -> bytes:
         if not record.history:
             raise ValueError("its history is empty")
         fields = _alias_fields(record)
+    elif isinstance(record, LogDecision):
+        fields = _decision_fields(record)
     else:
         fields = asdict(record)
     value = orjson.dumps({"format": FORMAT, **fields})
@@ -150,7 +214,9 @@ def decode(key: bytes, value: bytes, where: Where = NOWHERE) -> Record:
     kind = key.decode("utf-8", "replace").partition("/")[0]
     fields = _fields(key, value, where)
     if kind not in _DECODERS:
-        raise ForeignRecord(f"the key {key!r} is none of alias/, publication/ and pin/", where)
+        raise ForeignRecord(
+            f"the key {key!r} is none of alias/, publication/, pin/, decision/, gate/ and rewind/", where
+        )
     try:
         record = _DECODERS[kind](fields)
     except (KeyError, TypeError, ValueError) as error:
@@ -167,8 +233,10 @@ def is_name(text: str) -> bool:
 
 
 def name_of(record: Record) -> str:
-    """The alias or model that a record is about."""
-    return record.model if isinstance(record, Publication) else record.name
+    """The alias, model or training log that a record is about."""
+    if isinstance(record, LogDecision):
+        return record.log
+    return record.model if isinstance(record, Publication | GateState | Rewinds) else record.name
 
 
 def _without_rollbacks(history: tuple[Change, ...]) -> list[str]:
@@ -210,6 +278,20 @@ def _alias_fields(alias: Alias) -> dict[str, Any]:
             }
             for change in alias.history
         ],
+    }
+
+
+def _decision_fields(record: LogDecision) -> dict[str, Any]:
+    decision = record.decision
+    return {
+        "log": record.log,
+        "id": decision.id,
+        "what": decision.what,
+        "from_tick": decision.from_tick,
+        "to_tick": decision.to_tick,
+        "who": decision.who,
+        "when_ms": decision.when_ms,
+        "note": decision.why,
     }
 
 
@@ -273,6 +355,75 @@ def _pin(fields: Mapping[str, Any]) -> Pin:
     )
 
 
+def _decision(fields: Mapping[str, Any]) -> LogDecision:
+    signed = _signed(fields)
+    decision = Decision(
+        id=_checked("id", fields["id"], str),
+        what=_checked("what", fields["what"], str),
+        from_tick=_checked("from_tick", fields["from_tick"], int),
+        to_tick=_checked("to_tick", fields["to_tick"], int),
+        who=signed["who"],
+        when_ms=signed["when_ms"],
+        why=signed["note"],
+    )
+    return LogDecision(_log("log", fields["log"]), decision)
+
+
+def _gate(fields: Mapping[str, Any]) -> GateState:
+    policy = _checked("policy", fields["policy"], str)
+    holding, late = fields["holding"], _checked("late", fields["late"], list)
+    if not all(isinstance(one, str) and _ID.match(one) for one in late):
+        raise ValueError(f"late is {late!r}")
+    return GateState(
+        model=_name("model", fields["model"]),
+        log=_log("log", fields["log"]),
+        policy=policy,
+        holding=None if holding is None else _holding(_checked("holding", holding, dict)),
+        late=tuple(late),
+        **_signed(fields),
+    )
+
+
+def _holding(fields: Mapping[str, Any]) -> Holding:
+    numbers = {name: fields[name] for name in _NUMBERS}
+    for name, value in numbers.items():
+        if value is not None and type(value) not in (int, float):
+            raise ValueError(f"{name} is {value!r}")
+    return Holding(
+        tick=_tick("tick", fields["tick"]),
+        since_tick=_checked("since_tick", fields["since_tick"], int),
+        bound=_checked("bound", fields["bound"], str),
+        slice=_checked("slice", fields["slice"], str),
+        **{name: None if value is None else float(value) for name, value in numbers.items()},
+    )
+
+
+def _tick(field_name: str, value: Any) -> int:
+    if _checked(field_name, value, int) < 0:
+        raise ValueError(f"{field_name} is {value}")
+    return int(value)
+
+
+def _log(field_name: str, value: Any) -> str:
+    if not isinstance(value, str) or not _LOG.match(value):
+        raise ValueError(f"{field_name} is {value!r}, which is no name of a topic")
+    return value
+
+
+def _rewinds(fields: Mapping[str, Any]) -> Rewinds:
+    history = tuple(_rewind(one) for one in _checked("history", fields["history"], list))
+    if not history:
+        raise ValueError("its history is empty")
+    return Rewinds(_name("model", fields["model"]), history)
+
+
+def _rewind(fields: Mapping[str, Any]) -> Rewind:
+    to_tick, from_tick = (_checked(name, fields[name], int) for name in ("to_tick", "from_tick"))
+    if not -1 <= to_tick <= from_tick:
+        raise ValueError(f"it goes from tick {from_tick} back to {to_tick}")
+    return Rewind(to_tick, from_tick, **_signed(fields))
+
+
 def _signed(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that say who wrote a record or made a change, when and why."""
     return {
@@ -298,4 +449,7 @@ _DECODERS: dict[str, Callable[[Mapping[str, Any]], Record]] = {
     "alias": _alias,
     "publication": _publication,
     "pin": _pin,
+    "decision": _decision,
+    "gate": _gate,
+    "rewind": _rewinds,
 }

@@ -1,18 +1,30 @@
-"""What the records of the control topic add up to: aliases, pauses, pins.
+"""The state that the records of the control topic add up to: aliases, pauses, pins, decisions, gates, rewinds.
 
-Of publications and pins the last record counts. Two writers may each add a change to an alias without knowing of the
-other's, and none may undo the other's. So records of an alias are merged: the history has every change that any record
-names, and the alias points where the change points that came last into the log. A writer reads on after it has written;
-if the last record is not what all of them add up to, it writes that (`roles/control/topic.py`). So the topic says the
-same after compaction.
+Of publications, pins, gates and rewinds the last record counts; a decision has one record. Two writers may each add a
+change to an alias without knowing of the other's, and none may undo the other's. So records of an alias are merged: the
+history has every change that any record names, and the alias points where the change points that came last into the
+log. A writer reads on after it has written; if the last record is not what all of them add up to, it writes that
+(`roles/control/topic.py`). So the topic says the same after compaction.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from stream_learner.core.control.records import HISTORY, Alias, Pin, Publication, Record, decode
+from stream_learner.core.control.records import (
+    HISTORY,
+    Alias,
+    GateState,
+    LogDecision,
+    Pin,
+    Publication,
+    Record,
+    decode,
+)
+from stream_learner.core.control.rewinds import Rewinds
 from stream_learner.core.errors import NOWHERE, RecordError, Where
+from stream_learner.core.gate.decisions import Decision, Decisions
 
 
 def merged(before: Alias | None, record: Alias) -> Alias:
@@ -30,9 +42,12 @@ def merged(before: Alias | None, record: Alias) -> Alias:
     return Alias(record.name, (*ordered, last)[-HISTORY:])
 
 
+NO_DECISIONS: Final = Decisions()
+
+
 @dataclass
 class ControlState:
-    """What the records read so far add up to. One thread takes records in; any thread may read.
+    """The state by the records read so far. One thread takes records in; any thread may read.
 
     unusable: by key, why the last record cannot be used; the record before it still counts, if there was one.
     """
@@ -40,6 +55,10 @@ class ControlState:
     aliases: dict[str, Alias] = field(default_factory=dict)
     publications: dict[str, Publication] = field(default_factory=dict)
     pins: dict[str, Pin] = field(default_factory=dict)
+    rewinds: dict[str, Rewinds] = field(default_factory=dict)
+    gates: dict[str, GateState] = field(default_factory=dict)
+    decisions: dict[str, Decisions] = field(default_factory=dict)
+    """By training log."""
     unusable: dict[bytes, RecordError] = field(default_factory=dict)
     latest: dict[bytes, Record] = field(default_factory=dict)
     """The last record of each key as it was written."""
@@ -61,9 +80,20 @@ class ControlState:
             self.aliases[record.name] = merged(self.aliases.get(record.name), record)
         elif isinstance(record, Publication):
             self.publications[record.model] = record
-        else:
+        elif isinstance(record, Rewinds):
+            self.rewinds[record.model] = record
+        elif isinstance(record, Pin):
             self.pins[record.name] = record
+        elif isinstance(record, GateState):
+            self.gates[record.model] = record
+        else:
+            self._decide(record.log, [record.decision], without=record.decision.id)
         return record
+
+    def _decide(self, log: str, more: list[Decision], *, without: str) -> None:
+        """Change the decisions of a log: all but one, and more. Readers in other threads see those before or after."""
+        others = [decision for decision in self.decisions_of(log) if decision.id != without]
+        self.decisions[log] = Decisions([*others, *more])
 
     def _forget(self, key: bytes) -> None:
         self.unusable.pop(key, None)
@@ -72,8 +102,14 @@ class ControlState:
             del self.aliases[record.name]
         elif isinstance(record, Publication):
             del self.publications[record.model]
-        elif record is not None:
+        elif isinstance(record, Rewinds):
+            del self.rewinds[record.model]
+        elif isinstance(record, Pin):
             del self.pins[record.name]
+        elif isinstance(record, GateState):
+            del self.gates[record.model]
+        elif isinstance(record, LogDecision):
+            self._decide(record.log, [], without=record.decision.id)
 
     def paused(self, model: str) -> bool:
         """Whether a model's publication is paused."""
@@ -85,7 +121,11 @@ class ControlState:
         found = self.pins.get(name)
         return found if found is not None and found.pinned else None
 
+    def decisions_of(self, log: str) -> Decisions:
+        """The decisions on a training log."""
+        return self.decisions.get(log, NO_DECISIONS)
+
     def current(self, key: bytes) -> Record | None:
-        """What all records of a key add up to, None if it has none."""
+        """The record that all records of a key add up to, None if it has none."""
         record = self.latest.get(key)
         return self.aliases[record.name] if isinstance(record, Alias) else record

@@ -77,7 +77,7 @@ class Alternative(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What is counted, and the tests it is put to.
+    """A count, and the tests that it is put to.
 
     day: the test of whole days, None for none. floor: a usual share below it counts as it. capped: for tests that look
     for too few, no more events are expected of a time than `LAUNCH` times its usual ones, and finer tests say nothing
@@ -134,7 +134,7 @@ class Estimate:
         self.ms = self.ms * keep + ms
 
     def faded(self, most_found: float) -> Estimate:
-        """The same share, with no more evidence for it than so many events found."""
+        """A share of equal size, with no more evidence for it than so many events found."""
         if self.found <= most_found:
             return self
         keep = most_found / self.found
@@ -177,7 +177,7 @@ class Score:
         return self.value > (0.0 if self.is_low else HIGH_SUSPICION)
 
     def after(self, found: float, expected: float) -> float:
-        """What `value` would be after so many more events."""
+        """The `value` after so many more events."""
         return max(0.0, self.value + found * self.gain - expected * self.cost)
 
     def take(self, value: float, tick: int, found: float, expected: float) -> None:
@@ -192,7 +192,7 @@ class Score:
         self.expected += expected
 
     def excess(self, tick: int, found: float, expected: float, limit: float) -> Excess:
-        """What is said of it when the evidence is beyond `limit` with so many more events."""
+        """The finding if the evidence is beyond `limit` with so many more events."""
         found, expected = self.found + found, self.expected + expected
         bound = (self.cost * expected + limit) / self.gain
         low, high = (bound, float("inf")) if self.test.is_low else (0.0, bound)

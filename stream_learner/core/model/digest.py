@@ -6,6 +6,7 @@ It must not depend on where a row lies, on the order of rows, or on rows that ar
                             else h_k with h_0 = mix(key), h_i = mix(h_{i-1} xor bits(c_i))
     rows                  = sum of row digests modulo 2^64
     model                 = m_k with m_0 = mix(rows xor mix(examples folded)), m_i = mix(m_{i-1} xor bits(s_i))
+    with decisions        = model if no decision took effect, else mix(model xor mix(digest of the decisions))
 
 The scalars s_1 ... s_k of the state are the range of the labels seen, where margins are clipped to it (as with squared
 loss), then the optimizer's own (FTRL-Proximal has none). `mix` is the finalizer of splitmix64.
@@ -63,6 +64,11 @@ def model_digest(rows: int, examples: int, scalars: Sequence[float] | NDArray[np
     for bits in np.asarray(scalars, np.float64).view(np.uint64):
         digest = mix(digest ^ bits)
     return int(digest)
+
+
+def with_decisions(model: int, decided: int) -> int:
+    """Digest of a model together with that of the decisions that took effect, 0 for none."""
+    return int(mix(np.uint64(model) ^ mix(np.uint64(decided)))) if decided else model
 
 
 def warm() -> None:

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from stream_learner.core.log.dictionary import MAX_KEYS
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import address_of, load_i64_at, load_u16_at, load_u32_at
+from stream_learner.core.machine.memory import address_of, load_f64, load_i64_at, load_u16_at, load_u32_at, store_f64
 from stream_learner.core.model import digest as digests
-from stream_learner.core.model import losses, progress
+from stream_learner.core.model import losses, progress, row_bound
 from stream_learner.core.model.losses import Loss, make_loss
 from stream_learner.core.model.optimizers import Optimizer, fold_of, ftrl
 from stream_learner.core.model.optimizers.record import (
     EXAMPLES,
     FEATURES,
+    INDICES,
     KEYS,
     LABEL,
     LOG_TIME,
@@ -30,6 +31,7 @@ from stream_learner.core.model.optimizers.record import (
     WEIGHT,
 )
 from stream_learner.core.model.progress import Progress
+from stream_learner.core.model.row_bound import RowBound
 from stream_learner.core.model.table import bounded as weight_bounded
 from stream_learner.core.model.table import table as weights
 from stream_learner.core.model.table.bounded import BoundedWeightTable, ColdRows, MemoryBudget
@@ -69,6 +71,14 @@ def _fault(examples: int, row_len: int, m: int, indices: int, v: int, positions:
     return 4 if missing > 0 else 0
 
 
+@kernel
+def _make_predictions(loss: int, option: float, low: float, high: float, margins: int, count: int) -> None:
+    """Turn margins f64[count] into predictions; low, high: the label range."""
+    for i in range(count):
+        margin = losses.margin_read(loss, option, load_f64(margins + 8 * i), low, high)
+        store_f64(margins + 8 * i, losses.prediction(loss, margin))
+
+
 class _Addresses(NamedTuple):
     """Addresses of the learner's own buffers."""
 
@@ -94,8 +104,10 @@ class Learner:
         loss: str | Loss = "logistic",
         slice_ms: int = 3_600_000,
         slices_kept: int = 48,
+        max_rows: int | None = None,
     ) -> None:
-        """loss: from `make_loss`, or its name. slice_ms, slices_kept: as `Progress` takes them.
+        """loss: from `make_loss`, or its name. slice_ms, slices_kept: as `Progress` takes them. max_rows: the most rows
+        that the table gets, as `row_bound` explains; None for no bound.
 
         Raises ValueError for an unknown loss, or one that the optimizer is not defined for.
         """
@@ -105,8 +117,11 @@ class Learner:
         self._fold = fold_of(optimizer)
         self.table = WeightTable(len(optimizer.columns))
         self.progress = Progress(self.loss.code, option=self.loss.option, slice_ms=slice_ms, slices_kept=slices_kept)
+        self.row_bound = None if max_rows is None else RowBound(max_rows)
         self.examples = 0
         self.refused = 0
+        self.decided = 0
+        """Digest of the operators' decisions that took effect (`core.gate.decisions`), u64; 0 for none."""
         self.nonzero = 0
         """How many rows have a weight that is not 0; where the optimizer `moves`, as of the last `count_nonzero`."""
         self._scalars = np.zeros(len(losses.LOSS_SCALARS) + len(optimizer.scalars))
@@ -139,14 +154,21 @@ class Learner:
         was refused: a view, good until the next call. With `learned` bool[n] only the examples it marks are learned
         from. The others are predicted, and may have no label; the caller measures then, and `progress` stays as it is.
         The keys of a record must not repeat. Raises ValueError, with nothing changed, for a record whose arrays do not
-        agree, or a tick whose changes were already taken.
+        agree, or a tick whose changes were already taken; and for `learned` together with a bound on the rows.
         """
         self.table.check_tick(tick)
         arrays = _columns(record)
         only = None if learned is None else np.ascontiguousarray(learned, np.bool_)
         if only is not None and len(only) != len(record):
             raise ValueError(f"learned marks {len(only)} examples, the record has {len(record)}")
-        fields = [*_fields(arrays), 0 if only is None else address_of(only)]
+        fields = _fields(arrays)
+        if self.row_bound is not None:
+            if only is not None:
+                raise ValueError("with a bound on the rows, all examples of a record are learned from")
+            record = self.row_bound.cut(record, self.table)
+            arrays = _columns(record)
+            fields = _fields(arrays)
+        fields.append(0 if only is None else address_of(only))
         n, k = fields[EXAMPLES], fields[FEATURES]
         if n > len(self._margins):
             self._margins = np.empty(2 * n)
@@ -157,6 +179,8 @@ class Learner:
         code, option = self.loss.code, self.loss.option
         refused = self._fold.fold(at.record, at.local, at.scratch, code, option, at.scalars, margins)
         nonzero = self.table.write_back(at.rows, k, at.local, width, tick)
+        if self.row_bound is not None:
+            self.row_bound.claim(record, self.table, at.rows, tick)
         if not self.optimizer.moves:
             self.nonzero += nonzero - nonzero_before
         self.examples += (n if only is None else int(np.count_nonzero(only))) - refused
@@ -165,17 +189,47 @@ class Learner:
             self.progress.observe(margins, fields[LABEL], fields[WEIGHT], fields[LOG_TIME], n)
         return self._margins[:n]
 
+    def predict(self, record: ExampleRecord) -> NDArray[np.float64]:
+        """The predictions for a record's examples, f64[n], NaN for one without a prediction. Changes nothing.
+
+        Rows are looked up for those keys alone that an example names, and none is inserted. Raises ValueError for a
+        record whose arrays do not agree.
+        """
+        arrays = _columns(record)
+        fields = _fields(arrays)
+        n = fields[EXAMPLES]
+        named, indices = np.unique(arrays[1], return_inverse=True)
+        indices = np.ascontiguousarray(indices, np.uint16)
+        columns = self.table.rows_of(arrays[6][named]).columns
+        local = np.zeros((max(1, len(named)), self.optimizer.local_bytes // 8))
+        local[: len(named), 1 : 1 + columns.shape[1]] = columns
+        # Copies: a label that is shown counts in the label range.
+        scalars, learned, margins = self._scalars.copy(), np.zeros(n, np.bool_), np.empty(n)
+        self._record[:] = [*fields, address_of(learned)]
+        self._record[INDICES] = address_of(indices)
+        at, code, option = self._at, self.loss.code, self.loss.option
+        self._fold.prepare(address_of(local), len(named), address_of(scalars))
+        self._fold.fold(
+            at.record, address_of(local), at.scratch, code, option, address_of(scalars), address_of(margins)
+        )
+        low, high = float(self._scalars[losses.LABEL_LOW]), float(self._scalars[losses.LABEL_HIGH])
+        _make_predictions(code, option, low, high, address_of(margins), n)
+        return margins
+
     def end_pass(self) -> None:
         """Note the end of a pass over the data, for learning rates that depend on it."""
         self.optimizer.end_pass(self._scalars)
 
     def digest(self) -> int:
-        """Digest of the model: all rows, the number of examples folded, the scalars."""
-        return digests.model_digest(self.table.rows_digest, self.examples, self._digested)
+        """Digest of the model: all rows, the number of examples folded, the scalars, and `decided`."""
+        return self._digest(self.table.rows_digest)
 
     def digest_full(self) -> int:
         """`digest`, computed again from all rows."""
-        return digests.model_digest(self.table.rows_digest_full(), self.examples, self._digested)
+        return self._digest(self.table.rows_digest_full())
+
+    def _digest(self, rows: int) -> int:
+        return digests.with_decisions(digests.model_digest(rows, self.examples, self._digested), self.decided)
 
     @property
     def _digested(self) -> NDArray[np.float64]:
@@ -195,13 +249,15 @@ class Learner:
         return self._fold.weights(columns, self._scalars)
 
     def kind(self) -> dict[str, Any]:
-        """What all states of one model have in common: `optimizer`, and `loss` unless it is logistic."""
+        """The part that all states of one model have in common: `optimizer`, and `loss` unless it is logistic."""
         loss = {} if self.loss.code == losses.LOGISTIC else {"loss": self.loss.to_dict()}
         return {"optimizer": self.optimizer.to_dict(), **loss}
 
     def state_scalars(self) -> dict[str, Any]:
         """All state that is not in rows, exact, in JSON's types; `restore` takes it."""
+        decided = {"decided": f"{self.decided:016x}"} if self.decided else {}
         return {
+            **decided,
             "optimizer": self.optimizer.to_dict(),
             "loss": str(self.loss),
             "examples": self.examples,
@@ -211,7 +267,12 @@ class Learner:
             "digest": f"{self.digest():016x}",
             "rows_digest": f"{self.table.rows_digest:016x}",
             "progress": self.progress.state(),
+            **self._bound_state(),
         }
+
+    def _bound_state(self) -> dict[str, int]:
+        bound = self.row_bound
+        return {} if bound is None else {"max_rows": bound.max_rows, "held_back": bound.held_back}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_scalars`, after all rows were loaded into `table`.
@@ -224,10 +285,13 @@ class Learner:
             if state[name] != value:
                 raise ValueError(f"the state is of {name} {state[name]}, this learner has {value}")
         self.examples, self.refused = state["examples"], state["refused"]
+        self.decided = int(state.get("decided", "0"), 16)
         self._scalars[:] = [float.fromhex(x) for x in state["scalars"]]
         self.nonzero = state["nonzero"] or 0
         self.count_nonzero()
         self.progress.restore(state["progress"])
+        if self.row_bound is not None:
+            self.row_bound.held_back = state.get("held_back", 0)
         if f"{self.digest():016x}" != state["digest"]:
             raise ValueError(f"the rows have digest {self.digest():016x}, the state says {state['digest']}")
 
@@ -270,7 +334,7 @@ def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
 
 def warm(optimizer: Optimizer | None = None) -> None:
     """Compile every kernel of the fold with an optimizer, by default FTRL-Proximal."""
-    for module in (digests, weights, weight_bounded, progress):
+    for module in (digests, weights, weight_bounded, row_bound, progress):
         module.warm()
     known = optimizer or ftrl.FtrlProximal()
     if known.name == ftrl.FtrlProximal.name:
@@ -292,6 +356,7 @@ def warm(optimizer: Optimizer | None = None) -> None:
         positions=np.zeros(0, np.uint32),
         values=np.zeros(0),
     )
+    learner.predict(record)
     learner.fold(record, 0)
     learner.weights(learner.table.take_changed_for_publication(0).columns)
     learner.table.restart_changes(0, 0)

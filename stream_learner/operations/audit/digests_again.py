@@ -1,17 +1,19 @@
 """Folds the training log again, and compares the digest with that of every version that is still published.
 
-In: the training log from its beginning, published versions, the copied checkpoint. Out: findings; what could not be
-compared, and why. The model that is made is only compared: nothing is written or published.
+The copied checkpoint is compared too. The model that is made is dropped: nothing is written or published.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
+from stream_learner.core.control.rewinds import Span
+from stream_learner.core.gate.decisions import Decisions
+from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead
 from stream_learner.errors import DamagedLog, LogTrimmed, NewerFormat
@@ -20,6 +22,9 @@ from stream_learner.operations.audit.copy_check import digest_of, head_content
 from stream_learner.operations.audit.findings import COPIED_CHECKPOINT, DIGESTS_AGAIN, Finding, Findings
 from stream_learner.operations.audit.snapshots_check import Published
 from stream_learner.roles.common.log_reader import accepted_ticks
+from stream_learner.roles.control.decisions import DecidedTicks, decisions_on
+from stream_learner.roles.control.rewinds import rewinds_of
+from stream_learner.roles.learner.checkpoints import spans_of
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -49,7 +54,10 @@ class DigestsAgain:
     of published versions that were.
     """
 
-    def __init__(self, config: Config, known: Known, findings: Findings) -> None:
+    def __init__(
+        self, config: Config, known: Known, findings: Findings, decisions: Decisions, rewinds: Sequence[Span] = ()
+    ) -> None:
+        """decisions: of operators, on the log. rewinds: what was published within them is of a course that was left."""
         self.learner = Learner(config.optimizer(), loss=config.loss())
         self.tick = -1
         self.compared = 0
@@ -57,8 +65,25 @@ class DigestsAgain:
         expected = [_Expected(*one, DIGESTS_AGAIN, config.snapshots_topic) for one in published.digests.items()]
         if copy is not None:
             expected.append(_Expected(copy.tick, digest_of(copy), COPIED_CHECKPOINT, config.checkpoints_topic))
-        self.left = sorted(expected)
+        if copy is not None and len(spans_of(head_content(copy))) < len(rewinds):
+            left_behind = {COPIED_CHECKPOINT, DIGESTS_AGAIN}
+        else:
+            left_behind = {DIGESTS_AGAIN}
+        self.left = sorted(
+            one
+            for one in expected
+            if one.check not in left_behind or not any(to < one.tick <= end for to, end in rewinds)
+        )
         self._findings = findings
+        self._decided = DecidedTicks(decisions)
+
+    def fold(self, accepted: AcceptedTick) -> None:
+        """Learn from an accepted tick, unless a decision leaves it out."""
+        self.tick = accepted.mark.last_tick
+        if not self._decided.leaves_out(accepted):
+            for _, record in accepted.records:
+                self.learner.fold(record, self.tick)
+        self.learner.decided = self._decided.digest
 
     def compare_before(self, tick: int) -> None:
         """Compare with every version before `tick`, the next one to be folded."""
@@ -90,8 +115,14 @@ def check_digests(
     if why:
         findings.leave_out(DIGESTS_AGAIN, why)
         return None
-    fold = DigestsAgain(config, known, findings)
     topic = config.examples_topic
+    try:
+        decisions = decisions_on(settings, config.control_topic, topic, config.model)
+        rewinds = rewinds_of(settings, config.control_topic, config.model)
+    except (DamagedLog, NewerFormat) as error:
+        findings.leave_out(DIGESTS_AGAIN, f"the decisions on the log cannot be read: {error}")
+        return None
+    fold = DigestsAgain(config, known, findings, decisions, rewinds)
     partitions = admin.require([topic])[topic].partitions
     passed = [-1] * partitions
     try:
@@ -106,10 +137,8 @@ def check_digests(
                     passed = [max(last, until_tick) for last in passed]
                     break
                 fold.compare_before(mark.last_tick)
-                for _, record in tick.records:
-                    fold.learner.fold(record, mark.last_tick)
+                fold.fold(tick)
                 passed[mark.partition] = mark.last_tick
-                fold.tick = mark.last_tick
                 progress(1 + mark.records)
     except (DamagedLog, LogTrimmed, NewerFormat) as error:
         findings.leave_out(DIGESTS_AGAIN, f"the log cannot be folded: {error}")
@@ -123,7 +152,7 @@ def check_digests(
 
 
 def _why_not(config: Config, admin: Admin, known: Known) -> str:
-    """Why folding the log says nothing of what is published, "" if it does."""
+    """The reason why folding the log says nothing of what is published, "" if it does."""
     published, copy = known.published, known.copy
     if not published.digests or published.content is None:
         return "nothing is published" if not published.digests else "the model record is missing"

@@ -92,9 +92,10 @@ class BackfillProgress:
         now_s: float,
         wall_ms: int,
         paused: Sequence[str] = (),
+        held: Sequence[str] = (),
     ) -> BackfillStatus:
         """tick: the last one folded, -1 before the first; examples: learned by the model so far. paused: models that
-        have come to the end and whose publication is paused."""
+        have come to the end and whose publication is paused. held: what the gates of models hold."""
         self._count(views)
         if tick > self._tick or self._ticked_s is None:
             self._tick, self._ticked_s = tick, now_s
@@ -108,7 +109,7 @@ class BackfillProgress:
         left_s = (goal_ms - passed_ms) / pace if passed_ms is not None and pace > 0 else None
         lag_s = None if passed_ms is None else max(wall_ms - self._goal.window_ms - passed_ms, 0) / 1000
         quiet = now_s - self._ticked_s > QUIET_S and not self._at_end
-        waits = _waits_for_resume(paused) if paused else self._waits_for(views) if quiet else ""
+        waits = "; ".join(held) or (_waits_for_resume(paused) if paused else self._waits_for(views) if quiet else "")
         return BackfillStatus(
             seconds=now_s - self._began_s,
             passed_ms=passed_ms,

@@ -1,7 +1,7 @@
 """`backfill`: joiners and a learner under another model's name, from a moment on, up to another or for good.
 
-In: a plan. Out: a training log (unless another's is folded), snapshots, checkpoints; its status while it runs, and a
-result at the end. This file must never write to anything of the live model's.
+It makes a training log (unless it folds another model's), snapshots and checkpoints. It must never write to anything of
+the live model's.
 
 1. Check that the log to fold is what the plan takes it for, and that the models go on as they were begun; note that in
    their state directories, and make their topics.
@@ -112,7 +112,7 @@ class Backfill:
         models = [config.with_values({("learner", "copies"): False}) for config in self._plan.models]
         learner = LearnerRole(models, self._metrics, until_tick=until_tick, keep=self._keep, with_lease=False)
         self._begin(learner)
-        while learner.why_not_ready and not stopping.wait(LOOK_S):
+        while not learner.is_loaded and not stopping.wait(LOOK_S):
             self._check()
         return learner
 
@@ -151,8 +151,9 @@ class Backfill:
                     further.turn()
                 examples = learner.learner.examples + learner.learner.refused
                 paused = [model.config.model for model in learner.models if model.waits_for_resume]
+                held = [f"{model.config.model}: {model.gate.trouble}" for model in learner.models if model.gate.trouble]
                 now_s, wall_ms = time.monotonic(), wall_clock_ms()
-                show(progress.status(self._views(), learner.tick, examples, now_s, wall_ms, paused))
+                show(progress.status(self._views(), learner.tick, examples, now_s, wall_ms, paused, held))
                 stopping.wait(FRAME_S)
 
     def _goal(self) -> Goal:
@@ -178,6 +179,7 @@ class Backfill:
                 metrics=_AllMetrics(self._metrics),
                 health=lambda: all_alive(thread.heartbeat for thread in self._threads),
                 ready=lambda: all_ready(thread.role for thread in self._threads),
+                token=telemetry.token,
             )
             stack.enter_context(server)
 

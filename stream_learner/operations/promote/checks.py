@@ -1,7 +1,4 @@
-"""The checks of `promote` and `rollback`: whether a model is fit for an alias.
-
-In: the model asked for, what the topics hold of it and of the model it replaces. Out: a list of checks with results.
-"""
+"""The checks of `promote` and `rollback`: whether a model is fit for an alias."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class ControlWatch:
         self.topic = topic
         self.state = ControlState()
         self.problem: StreamLearnerError | None = None
-        """Why the topic cannot be read now, None while it can."""
+        """The reason why the topic cannot be read now, None while it can."""
         self._settings = settings
         self._log = log
         self._on_look = on_look
@@ -75,6 +75,11 @@ class ControlWatch:
     def wait_settled(self, timeout_s: float) -> bool:
         """Wait until the topic has been read to its end, or is known not to be readable. Returns whether it is so."""
         return self._settled.wait(timeout_s)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the topic has been read to its end, or is known not to be readable."""
+        return self._settled.is_set()
 
     @property
     def is_read(self) -> bool:

@@ -39,5 +39,6 @@ sends (`leadership.py`). The period in which a learner leads is a term.
 to read the last version in the topic, to fence whoever copied, and from then on to publish beyond that version.
 
 Read `role.py` (the loop) and `model.py`, then `log_follower.py`, `checkpoints.py` and `publication.py`. `recovery.py`
-finds the state at a start; `row_index.py` is for models larger than memory.
+finds the state at a start; `row_index.py` is for models larger than memory. `history.py` keeps checkpoints by their
+age, and `state_swap.py` puts one of them in the place of the state (`operations/rewind.py`).
 """

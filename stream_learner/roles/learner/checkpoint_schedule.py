@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.errors import DiskFull
 from stream_learner.roles.learner.checkpoints import Checkpoints
+from stream_learner.roles.learner.gate import ModelGate
+from stream_learner.roles.learner.history import History
 from stream_learner.roles.learner.leadership import Leadership
 from stream_learner.roles.learner.log_features import LogFeatures
 from stream_learner.roles.learner.log_follower import LogPosition
@@ -30,19 +32,55 @@ class CheckpointSchedule:
     """
 
     def __init__(
-        self, config: Config, metrics: Metrics, log: Logger, leadership: Leadership, log_features: LogFeatures
+        self,
+        config: Config,
+        metrics: Metrics,
+        log: Logger,
+        leadership: Leadership,
+        log_features: LogFeatures,
+        gate: ModelGate,
     ) -> None:
-        """leadership: has the copies that are told of every checkpoint. log_features: go into every checkpoint."""
+        """leadership: has the copies that are told of every checkpoint. log_features, gate: go into all of them."""
         self._metrics, self._log = metrics, log
-        self._leadership, self._log_features = leadership, log_features
+        self._leadership, self._log_features, self._gate = leadership, log_features, gate
         self._interval_s = config.learner.checkpoint_interval_ms / 1000
         self._room = DiskRoom(config.state_dir, config.learner.min_free_bytes, log)
+        self._history = History(config, metrics, log)
+        self._keep_tick = -1
         self._began_s = time.monotonic()
 
     @property
     def trouble(self) -> str:
-        """Why nothing is written, "" while the disk has room."""
+        """The reason why nothing is written, "" while the disk has room."""
         return self._room.reason
+
+    def begin(self, checkpoints: Checkpoints) -> None:
+        """Look at the kept checkpoints, once the state is loaded."""
+        self._history.begin(checkpoints)
+
+    def last_before_kept(self, tick: int, *, folded: int, known: int) -> int:
+        """The last kept checkpoint before a tick, by `History.last_before`."""
+        return self._history.last_before(tick, folded=folded, known=known)
+
+    def keep_when_due(self, tick: int, checkpoints: Checkpoints, positions: Positions, *, known: int) -> None:
+        """Begin a checkpoint that is to be kept, if this tick was the last before a boundary of the history.
+
+        known: the last tick known to be in the log.
+
+        Raises StateDamaged, and DiskFull where RocksDB would not go on by itself.
+        """
+        if not self._history.is_due(tick, known=known) or not self._room.may_write():
+            return
+        try:
+            self._finish_checkpoint(checkpoints)
+            if tick > checkpoints.tick:
+                self._began_s = time.monotonic()
+                self._keep_tick = tick
+                self._begin(tick, checkpoints, positions)
+            elif tick == checkpoints.tick:
+                self._history.keep(checkpoints)
+        except DiskFull as error:
+            self._refused(error, tick, checkpoints)
 
     def must_wait(self, checkpoints: Checkpoints) -> bool:
         """Whether the fold waits: the disk is full, or changed rows fill the memory until the next checkpoint."""
@@ -56,6 +94,7 @@ class CheckpointSchedule:
         would not go on by itself.
         """
         if not self._room.may_write():
+            self._history.make_room()
             return False
         try:
             if checkpoints.writing:
@@ -65,13 +104,18 @@ class CheckpointSchedule:
             if not self._is_due(tick, checkpoints, at_end=at_end):
                 return False
             self._began_s = time.monotonic()
-            checkpoints.begin(tick, positions, self._log_features.by_partition)
+            self._begin(tick, checkpoints, positions)
             return True
         except DiskFull as error:
-            self._room.refused(error)
-            term = self._leadership.term
-            checkpoints.drop(tick if term is None else term.publication.version)
+            self._refused(error, tick, checkpoints)
             return False
+
+    def _refused(self, error: DiskFull, tick: int, checkpoints: Checkpoints) -> None:
+        """Give up a checkpoint that the disk has no room for. Raises the error if RocksDB would not go on by itself."""
+        self._history.give_room()
+        self._room.refused(error)
+        term = self._leadership.term
+        checkpoints.drop(tick if term is None else term.publication.version)
 
     def _is_due(self, tick: int, checkpoints: Checkpoints, *, at_end: bool) -> bool:
         if tick <= checkpoints.tick:
@@ -88,10 +132,13 @@ class CheckpointSchedule:
             return
         self._finish_checkpoint(checkpoints)
         if tick > checkpoints.tick:
-            checkpoints.begin(tick, positions, self._log_features.by_partition)
+            self._begin(tick, checkpoints, positions)
             self._finish_checkpoint(checkpoints)
         if self._leadership.copies is not None:
             self._leadership.copies.finish()
+
+    def _begin(self, tick: int, checkpoints: Checkpoints, positions: Positions) -> None:
+        checkpoints.begin(tick, positions, self._log_features.by_partition, self._gate.state())
 
     def _finish_checkpoint(self, checkpoints: Checkpoints) -> None:
         if checkpoints.writing:
@@ -102,6 +149,8 @@ class CheckpointSchedule:
         """Tell the copies, the metrics and the log of a checkpoint that counts now."""
         learner, copies = checkpoints.learner, self._leadership.copies
         self._room.wrote()
+        if checkpoints.tick == self._keep_tick:
+            self._history.keep(checkpoints)
         if copies is not None:
             copies.committed(checkpoints.tick)
         self._metrics.inc(names.LEARNER_CHECKPOINTS)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import TopicInfo
 from stream_learner.adapters.rocksdb.store import CheckpointStore, CheckpointWriter
+from stream_learner.core.control.rewinds import Span, missed_by
 from stream_learner.core.log.marks import MarkId
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.pages import Prefix
 from stream_learner.core.snapshots.rows import StateRows
-from stream_learner.errors import StateDamaged, StateOfAnotherModel, TopicRecreated
+from stream_learner.errors import ModelRewound, StateDamaged, StateOfAnotherModel, TopicRecreated
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING, LogPosition
 from stream_learner.roles.learner.row_index import RowIndexFollower, memory_budget
 from stream_learner.roles.learner.state_dir import noting_damage
@@ -60,6 +61,16 @@ def open_store(config: Config, learner: Learner, partitions: int, *, piece_bytes
     )
 
 
+def spans_of(head: Mapping[str, Any]) -> tuple[Span, ...]:
+    """The rewinds that the head of a checkpoint, or a model record, names."""
+    return tuple((int(to_tick), int(from_tick)) for to_tick, from_tick in head.get("rewinds", ()))
+
+
+def rewinds_field(spans: Iterable[Span]) -> dict[str, Any]:
+    """The field that `spans_of` reads."""
+    return {"rewinds": [list(span) for span in spans]}
+
+
 class Checkpoints:
     """Checkpoints of one learner. Used by the learner's thread."""
 
@@ -93,6 +104,23 @@ class Checkpoints:
         self.log_features: dict[int, int] = {}
         """In the checkpoint that was loaded: by partition, the fingerprint of the features that the examples before its
         position were made with."""
+        self.rewinds: tuple[Span, ...] = ()
+        """The rewinds that the state went through, as every checkpoint says from now on."""
+        self.gate: dict[str, Any] | None = None
+        """In the checkpoint that was loaded: the state of the gate, None where it has none."""
+
+    def follow_rewinds(self, spans: tuple[Span, ...], tick: int, said_by: str) -> None:
+        """Take over the rewinds of the model that this state, folded up to `tick`, has not gone through.
+
+        said_by: who names them, for the error. Raises ModelRewound where the state holds what one of them left behind.
+        """
+        missed = missed_by(spans, known=len(self.rewinds), tick=tick)
+        if missed is not None:
+            raise ModelRewound(
+                f"{said_by} says that the model was taken back to tick {missed[0]}; {self._path} is of tick {tick}"
+            )
+        if len(spans) > len(self.rewinds):
+            self.rewinds = spans
 
     @property
     def learner(self) -> Learner:
@@ -134,6 +162,8 @@ class Checkpoints:
         self.tick = loaded.version
         self._learner.table.restart_changes(self.tick, self.tick)
         self.log_features = {int(partition): int(text, 16) for partition, text in head.get("features", {}).items()}
+        self.rewinds = spans_of(head)
+        self.gate = head.get("gate")
         return {
             int(partition): LogPosition(offset, MarkId(attempt, last_tick))
             for partition, (offset, attempt, last_tick) in head["positions"].items()
@@ -150,11 +180,15 @@ class Checkpoints:
         return self._row_index
 
     def begin(
-        self, tick: int, positions: Mapping[int, LogPosition], log_features: Mapping[int, int] | None = None
+        self,
+        tick: int,
+        positions: Mapping[int, LogPosition],
+        log_features: Mapping[int, int] | None = None,
+        gate: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin a checkpoint of the state as it is now, after `tick`.
 
-        positions: where each partition of the log goes on after `tick`. log_features: as the attribute.
+        positions: where each partition of the log goes on after `tick`. log_features, gate: as the attributes.
         """
         table = self._learner.table
         self._began_s = time.monotonic()
@@ -173,7 +207,10 @@ class Checkpoints:
                 str(partition): [position.offset, *position.mark] for partition, position in positions.items()
             },
             "features": {str(partition): f"{of_log:016x}" for partition, of_log in (log_features or {}).items()},
+            "gate": gate,
         }
+        if self.rewinds:
+            head |= rewinds_field(self.rewinds)
         digest = self._learner.digest()
         with noting_damage(self._path):
             self._writer = self._store.begin(changed, self._rows_of, version=tick, digest=digest, head=head)

@@ -17,11 +17,19 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo, Trans
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.core.events.feature_keys import FIRST_RULE
 from stream_learner.core.snapshots.pages import PagePolicy
-from stream_learner.errors import BrokerUnreachable, ConfigError, Fenced, PartitionCountsDiffer, RetryLater
+from stream_learner.errors import (
+    BrokerUnreachable,
+    ConfigError,
+    Fenced,
+    PartitionCountsDiffer,
+    RetryLater,
+    StateOfAnotherModel,
+    operator_action,
+)
 from stream_learner.roles.common.last_publication import LastPublication
 from stream_learner.roles.common.record_sizes import RecordSizes
 from stream_learner.roles.control.topic import require_control
-from stream_learner.roles.learner.checkpoints import Checkpoints
+from stream_learner.roles.learner.checkpoints import Checkpoints, spans_of
 from stream_learner.roles.learner.copies.schedule import CopySchedule, begin_copies
 from stream_learner.roles.learner.election import Election
 from stream_learner.roles.learner.publication import Publication
@@ -66,9 +74,9 @@ class Term:
 
     publication: Publication
     took_over: TakeOver | None = None
-    """How a standby began this term, until its first version is out."""
+    """The take-over with which a standby began this term; None once its first version is out."""
     failure: str = ""
-    """Why the last publication failed, "" if it did not."""
+    """The reason why the last publication failed, "" if it did not."""
 
 
 class Leadership:
@@ -135,7 +143,7 @@ class Leadership:
         if topic.partitions != snapshots.shards:
             raise PartitionCountsDiffer(
                 f"{topic.name} has {count_of(topic.partitions, 'partition')}, snapshots.shards is {snapshots.shards}",
-                action="Set snapshots.shards to the topic's partition count, or make the topic anew.",
+                action=operator_action(StateOfAnotherModel),
             )
         if config.learner.copies:
             admin.require([config.checkpoints_topic])
@@ -161,7 +169,7 @@ class Leadership:
         if not is_to_lead:
             self._follow(tick)
         elif not self._election.standby:
-            self.term = self._new_term()
+            self.term = self._new_term(tick)
         elif time.monotonic() >= self._again_at_s:
             self._take_over(tick)
 
@@ -169,7 +177,7 @@ class Leadership:
         """Begin a term where another learner has led, or will lead again."""
         took_over = TakeOver(self._election.stood_by_s, time.monotonic())
         try:
-            term = self._new_term()
+            term = self._new_term(tick)
         except (BrokerUnreachable, RetryLater) as error:
             self._log.warning("take_over_failed", reason=str(error))
             self._again_at_s = time.monotonic() + TAKE_OVER_AGAIN_S
@@ -179,9 +187,16 @@ class Leadership:
         self._metrics.inc(names.LEARNER_TAKEOVERS)
         self._log.info("leads", tick=tick, **term.took_over.fields())
 
-    def _new_term(self) -> Term:
+    def _new_term(self, tick: int) -> Term:
         """Fence whoever led before; publish from now on, beyond the last version there is."""
         assert self._admin is not None and self._checkpoints is not None
+        checkpoints = self._checkpoints
+
+        def begins_whole(last: LastPublication) -> bool:
+            published = () if last.model is None else spans_of(last.model.content)
+            checkpoints.follow_rewinds(published, tick, self._config.snapshots_topic)
+            return len(checkpoints.rewinds) > len(published)
+
         config, sizes = self._config, RecordSizes(self._admin, self._log)
         publication = Publication(
             self._publisher_settings(sizes),
@@ -192,6 +207,7 @@ class Leadership:
             policy=self._page_policy(sizes),
             learner=self._checkpoints.learner,
             new_publisher=self._warm.take,
+            begins_whole=begins_whole,
         )
         began_s = time.monotonic()
         try:
@@ -284,7 +300,7 @@ def _check_key_rule(config: Config, last: LastPublication) -> None:
     if found != configured:
         raise ConfigError(
             f"{config.snapshots_topic} was published with key rule {found}, features.key_rule is {configured}",
-            action=f"Set features.key_rule to {found} for joiners and learner alike, or begin another model.",
+            action=f"Set features.key_rule of joiners and learner to {found}, or begin another model.",
         )
 
 

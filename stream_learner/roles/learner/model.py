@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.core.control.state import ControlState
+from stream_learner.core.gate.gate import Gate
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.records import Inputs, model_record
 from stream_learner.errors import ConfigError
 from stream_learner.roles.learner.checkpoint_schedule import CheckpointSchedule
-from stream_learner.roles.learner.checkpoints import Checkpoints
+from stream_learner.roles.learner.checkpoints import Checkpoints, rewinds_field
 from stream_learner.roles.learner.copies.schedule import CopySchedule
+from stream_learner.roles.learner.gate import ModelGate
+from stream_learner.roles.learner.gate_state_writer import GateStateWriter
 from stream_learner.roles.learner.leadership import Leadership
 from stream_learner.roles.learner.log_features import LogFeatures
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
@@ -24,10 +28,19 @@ from stream_learner.roles.learner.report import LearnerReport
 from stream_learner.roles.learner.state_dir import noting_damage
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from stream_learner.adapters.telemetry.metrics import Metrics
     from stream_learner.config import Config
+    from stream_learner.core.log.examples import ExampleRecord
     from stream_learner.core.log.rule_r import AcceptedTick
     from stream_learner.core.log.subset import FeatureSubset
+    from stream_learner.roles.control.watch import ControlWatch
+
+
+PROBABILITIES = frozenset({"logistic", "logarithmic", "hellinger"})
+"""The losses whose predictions can be held against the share of positives."""
 
 
 class LearnedModel:
@@ -43,14 +56,17 @@ class LearnedModel:
         standby: bool = False,
         with_lease: bool = True,
         is_paused: Callable[[str], bool] = lambda model: False,
+        control: ControlWatch | None = None,
     ) -> None:
         """subset: the features to learn from, None for all. until_tick: the last tick to fold, None for no end.
 
         standby: follow, and lead only while this learner holds the lease. with_lease: whether it asks for one.
-        is_paused: whether the publication of a model is paused now; asked at every turn.
+        is_paused: whether the publication of a model is paused now; asked at every turn. control: the control topic,
+        None for one without records.
         """
         self.config = config
         self.metrics = metrics
+        self._control = control
         self.settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.learner")
         self.tick = -1
         """The last tick that was folded."""
@@ -60,6 +76,20 @@ class LearnedModel:
         self._log = get_logger("learner").bind(model=config.model)
         self._figures = LearnerReport(metrics, config.join.tick_ms)
         self._log_features = LogFeatures(config.feature_spec().fingerprint)
+        self.gate = ModelGate(
+            config.learner.gate,
+            config.model,
+            config.examples_topic,
+            lambda: Gate(config.gate_policy(), tick_ms=config.join.tick_ms, slices=config.gate_slices()),
+            ControlState if control is None else lambda: control.state,
+            metrics,
+            self._log,
+        )
+        self._gate_writer = (
+            GateStateWriter(self.settings, config.model, config.examples_topic, self.gate, control, self._log)
+            if control is not None
+            else None
+        )
         self._leadership = Leadership(config, self.settings, metrics, self._log, standby=standby, with_lease=with_lease)
         self._publications = PublicationSchedule(
             config,
@@ -70,7 +100,9 @@ class LearnedModel:
             describe=self._description,
             is_paused=is_paused,
         )
-        self._checkpoint_schedule = CheckpointSchedule(config, metrics, self._log, self._leadership, self._log_features)
+        self._checkpoint_schedule = CheckpointSchedule(
+            config, metrics, self._log, self._leadership, self._log_features, self.gate
+        )
         self._loaded: Checkpoints | None = None
         self._piece_bytes: int | None = None
         """How large a piece of a checkpoint may be to fit the topic of the copies, None where nothing bounds it."""
@@ -107,6 +139,8 @@ class LearnedModel:
         self.learner = self._loaded.learner
         self.tick = self._loaded.tick
         self._log_features.restore(self._loaded.log_features)
+        self.gate.restore(self._loaded.gate, self.tick)
+        self._checkpoint_schedule.begin(self._loaded)
         if self._until_tick is not None and self.tick > self._until_tick:
             raise ConfigError(
                 f"{config.state_dir} holds model {config.model} as of tick {self.tick}; it was to be learned up to "
@@ -124,9 +158,16 @@ class LearnedModel:
     def begin(self, admin: Admin) -> TopicInfo | None:
         """Step 2: lead at once, unless this is a standby; returns the snapshot topic, None if nothing is published.
 
-        Raises what `Leadership.begin` raises.
+        Raises what `Leadership.begin` raises, and ModelRewound.
         """
+        self._follow_rewinds()
         return self._leadership.begin(admin, self._checkpoints)
+
+    def _follow_rewinds(self) -> None:
+        """Take over the rewinds that the control topic names. Raises ModelRewound where the state was left behind."""
+        found = None if self._control is None else self._control.state.rewinds.get(self.config.model)
+        if found is not None and self.config.learner.publish:
+            self._checkpoints.follow_rewinds(found.spans, self.tick, self.config.control_topic)
 
     def note_start(self) -> None:
         """Log what was loaded."""
@@ -159,8 +200,8 @@ class LearnedModel:
 
     @property
     def trouble(self) -> str:
-        """What keeps the model from being folded or published, "" if nothing."""
-        return self._checkpoint_schedule.trouble or self._publications.trouble
+        """The trouble that keeps the model from being folded or published, "" for none."""
+        return self._checkpoint_schedule.trouble or self.gate.trouble or self._publications.trouble
 
     @property
     def must_wait(self) -> bool:
@@ -189,20 +230,49 @@ class LearnedModel:
         """Step 2, in every turn: lead if it is this learner's turn, follow if it is no longer.
 
         caught_up: whether the fold has reached the end that the log had at the start. Raises what `Leadership.turn`
-        raises.
+        raises, and ModelRewound.
         """
+        self._follow_rewinds()
         self._leadership.turn(self.tick, caught_up=caught_up)
 
+    def last_before_kept(self, tick: int, known: int) -> int:
+        """Step 4: the last tick to fold in one go: `tick`, or an earlier one, after which the state is to be kept.
+
+        known: the last tick known to be in the log.
+        """
+        return self._checkpoint_schedule.last_before_kept(tick, folded=self.tick, known=known)
+
+    def keep_when_due(self, positions: Mapping[int, LogPosition], known: int) -> None:
+        """Step 6, after each fold: begin a checkpoint that is to be kept, if it is time by the log.
+
+        positions: as of `checkpoint_when_due`. known: as of `last_before_kept`. Raises what
+        `CheckpointSchedule.keep_when_due` raises.
+        """
+        self._checkpoint_schedule.keep_when_due(self.tick, self._checkpoints, positions, known=known)
+
+    def may_fold(self, coming: Sequence[AcceptedTick], tick: int) -> bool:
+        """Whether the gate lets `tick` through, or the model is past it. coming: the accepted ticks up to it."""
+        if tick <= self.tick:
+            return True
+        predict = self._predict if self.learner.loss.name in PROBABILITIES else None
+        return self.gate.rule(tick, [one for one in coming if one.mark.last_tick > self.tick], predict)
+
+    def _predict(self, record: ExampleRecord) -> NDArray[np.float64]:
+        return self.learner.predict(record if self._subset is None else self._subset.apply(record))
+
     def fold(self, ticks: Sequence[AcceptedTick], tick: int) -> None:
-        """Step 4: learn from the examples of `tick`, unless the model is past it."""
+        """Step 4: learn from the examples of `tick`, unless the model is past it, or a decision leaves them out."""
         if tick <= self.tick:
             return
         began = time.perf_counter()
+        left_out = self.gate.leaves_out(tick)
         with noting_damage(self.config.state_dir):
             for accepted in ticks:
                 self._log_features.take(accepted.mark)
-                for _, record in accepted.records:
+                for _, record in () if left_out else accepted.records:
                     self.learner.fold(record if self._subset is None else self._subset.apply(record), tick)
+        self.gate.took(tick, [one for one in ticks if one.mark.last_tick > self.tick])
+        self.learner.decided = self.gate.digest
         self.metrics.observe(names.LEARNER_FOLD, time.perf_counter() - began)
         self.metrics.inc(names.LEARNER_TICKS, tick - self.tick if self.tick >= 0 else 1)
         self.tick = tick
@@ -212,11 +282,11 @@ class LearnedModel:
         self._publications.publish_when_due(self.tick, self._checkpoints, at_end=self.at_end)
 
     def _description(self) -> dict[str, Any]:
-        """What a scorer must know: the content of the model record."""
+        """The content of the model record, with what a scorer must know."""
         config, progress = self.config, self.learner.progress
         impressions, _ = config.event_specs()
-        topics = config.input
-        return model_record(
+        topics, rewinds = config.input, self._checkpoints.rewinds
+        described = model_record(
             name=config.model,
             tick_ms=config.join.tick_ms,
             features=config.feature_spec().to_dict(),
@@ -228,6 +298,7 @@ class LearnedModel:
             metrics=progress.summary(),
             slices=progress.slices(),
         )
+        return described | rewinds_field(rewinds) if rewinds else described
 
     def checkpoint_when_due(self, positions: Mapping[int, LogPosition]) -> bool:
         """Step 6: begin a checkpoint, or write a piece of it; whether there was anything to write.
@@ -242,6 +313,9 @@ class LearnedModel:
         """Bring the metrics up to date."""
         self._figures.update(self.learner, log, self.tick, now_ms)
         self._figures.update_row_index(self._checkpoints.row_index)
+        self.gate.report()
+        if self._gate_writer is not None:
+            self._gate_writer.turn(leads=self.leads)
 
     def finish(self, positions: Mapping[int, LogPosition]) -> None:
         """Publish, give the lease up, then write the last checkpoint: a standby leads before that is written.
@@ -255,6 +329,8 @@ class LearnedModel:
     def close(self) -> None:
         """Let go of the topics and the state directory. A checkpoint without its head does not count."""
         self._leadership.close()
+        if self._gate_writer is not None:
+            self._gate_writer.close()
         if self._loaded is not None:
             self._loaded.close()
         self._log.info("learner_stopped", tick=self.tick, digest=f"{self.learner.digest():016x}")

@@ -15,6 +15,9 @@ delta is empty.
 | step 4, partly  | an open transaction             | aborts it in its step 1; rows are listed by their last tick  |
 | step 4          | a version readers may have seen | passes it in its step 3, with the same bits                  |
 
+After a rewind the first publication writes every page, too: what was published since holds rows that were changed by
+what the rewind left behind, and readers must be told of them.
+
 If Kafka has kept only a part of a transaction (a broker lost its log's end), step 2 finds records behind the last
 version record. Readers may have taken them in. The shard goes on with a number beyond theirs, and with every page.
 """
@@ -65,12 +68,17 @@ class Publication:
         new_publisher: Callable[[KafkaSettings, str], TransactionalPublisher] = TransactionalPublisher,
         read_last: Callable[..., LastPublication] = read_last_publication,
         new_attempt_id: Callable[[], int] = _new_attempt_id,
+        begins_whole: Callable[[LastPublication], bool] = lambda last: False,
     ) -> None:
-        """Make the publisher, which fences nobody before `begin`. new_attempt_id: makes a random u64."""
+        """Make the publisher, which fences nobody before `begin`. new_attempt_id: makes a random u64.
+
+        begins_whole: whether every row must be told anew after this last publication; may raise ModelRewound.
+        """
         self._settings = settings
         self._new_publisher = new_publisher
         self._read_last = read_last
         self._new_attempt_id = new_attempt_id
+        self._begins_whole = begins_whole
         self._queries = queries
         self._topic = topic
         self._shards = shards
@@ -88,15 +96,16 @@ class Publication:
     def begin(self) -> LastPublication:
         """Steps 1 and 2; returns what was published last.
 
-        Raises BrokerUnreachable, Fenced, StateOfAnotherModel, DamagedLog.
+        Raises BrokerUnreachable, Fenced, StateOfAnotherModel, ModelRewound, DamagedLog.
         """
         # Step 1: fence whoever published before.
         self._publisher.init()
         # Step 2: go on from what the topic holds.
         last = self._read_last(self._settings, self._queries, self._topic, self._shards)
         self._check_model(last)
+        whole = self._begins_whole(last)
         self._planners = [
-            PagePlanner(shard_prefix(shard, self._shards), self._policy, self._left_by(last, shard))
+            PagePlanner(shard_prefix(shard, self._shards), self._policy, self._left_by(last, shard, whole=whole))
             for shard in range(self._shards)
         ]
         self.version = last.complete_up_to
@@ -105,10 +114,12 @@ class Publication:
         self._begun = True
         return last
 
-    def _left_by(self, last: LastPublication, shard: int) -> PageState | None:
+    def _left_by(self, last: LastPublication, shard: int, *, whole: bool) -> PageState | None:
         """The state of a shard's pages that the next publication goes on from, None if nothing is published."""
         version, torn = last.versions[shard], last.torn.get(shard)
         state = version.state if version is not None else None
+        if torn is None and state is not None and whole:
+            torn = state.sequence
         if torn is None:
             return state
         return (state or first_state(shard_prefix(shard, self._shards), self._policy.ring)).after_torn(torn)

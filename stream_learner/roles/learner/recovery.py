@@ -39,6 +39,7 @@ from stream_learner.roles.learner.copies.restore import (
 )
 from stream_learner.roles.learner.log_follower import LogPosition
 from stream_learner.roles.learner.state_dir import damage_seen, quarantine_state
+from stream_learner.roles.learner.state_swap import finish_swap
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ class Recovery:
         return True
 
     def _load(self) -> tuple[Checkpoints, Positions]:
+        finish_swap(self._config.state_dir)
         seen = damage_seen(self._config.state_dir)
         if seen:
             raise StateDamaged(seen)

@@ -37,6 +37,7 @@ from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, Re
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
+from stream_learner.roles.learner.log_wait import LogWait
 from stream_learner.roles.learner.model import LearnedModel
 from stream_learner.roles.learner.row_index import check_memory
 
@@ -103,6 +104,7 @@ class LearnerRole:
                 standby=standby,
                 with_lease=with_lease,
                 is_paused=self._control.paused,
+                control=self._control,
             )
             for of_model, counted in zip(configs, counters, strict=True)
         )
@@ -114,6 +116,7 @@ class LearnerRole:
         self._topics: TopicWatch | None = None
         self._reported_s = time.monotonic()
         self._outage = BrokerOutage(self._log, "log_unreachable", "log_reachable")
+        self._log_wait = LogWait(self._log, configs[0].join.tick_ms)
 
     @property
     def learner(self) -> Learner:
@@ -131,16 +134,27 @@ class LearnerRole:
         return self._follower is not None and all(model.done for model in self.models)
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the state of every model is loaded, and the training log is being read."""
+        return self._follower is not None
+
+    @property
     def why_not_ready(self) -> str:
-        """Why the learner is not ready, "" if it is."""
+        """The reason why the learner is not ready, "" if it is."""
         if self._follower is None:
             return "the learner has not loaded its state"
         if self._outage.since_s is not None:
             return "the learner cannot read the training log"
+        if self._awaits_decisions:
+            return f"the learner has not read the decisions in {self._control.topic}"
         trouble = "; ".join(model.trouble for model in self.models if model.trouble)
         if trouble:
             return trouble
-        return "" if self._caught_up or not self._standby else "the standby has not caught up with the training log"
+        if self._caught_up or not self._standby:
+            return ""
+        holding = ", ".join(map(str, self._log_wait.partitions))
+        waits = f": it waits for partition {holding}" if holding else ""
+        return f"the standby has not caught up with the training log{waits}"
 
     def open(self) -> None:
         """Steps 1 and 2. Raises what `LearnedModel` and the topics' checks raise."""
@@ -151,15 +165,14 @@ class LearnerRole:
         self._expect_files(admin)
         for model in self.models:
             model.connect(admin)
-        if any(model.config.learner.publish for model in self.models):
-            self._control.start()  # reads while the state is loaded
+        self._control.start()  # reads while the state is loaded
         # Step 1: load the last checkpoint.
         positions = [model.load(log, admin) for model in self.models]
+        if any(model.config.learner.publish for model in self.models):
+            # A pause must be known before the first publication, a rewind before anybody is fenced.
+            self._control.wait_settled(SETTLE_S)
         # Step 2: fence whoever published before; a standby does so when it holds the lease.
         published = [model.begin(admin) for model in self.models]
-        if any(published):
-            # A pause must be known before the first publication.
-            self._control.wait_settled(SETTLE_S)
         # The topics as they were at the first look: one that was made anew since then counts as another one.
         self._topics = TopicWatch(admin, [log, *(topic for topic in published if topic is not None)])
         furthest_behind, start = min(zip(self.models, positions, strict=True), key=lambda pair: pair[0].tick)
@@ -199,7 +212,7 @@ class LearnerRole:
         # Step 4: fold.
         folded = self._fold()
         assert self._follower is not None
-        self._caught_up = self._caught_up or (not folded and self._has_caught_up(self._follower))
+        self._caught_up = self._caught_up or (not folded and (self._is_held or self._has_caught_up(self._follower)))
         wrote, positions = False, self._follower.positions
         for model in self.models:
             # Step 5: publish.
@@ -228,6 +241,7 @@ class LearnerRole:
         if came:
             self._outage.answered(time.monotonic())
         self._note_added()
+        self._log_wait.look(self._follower)
         return came
 
     def _note_added(self) -> None:
@@ -241,17 +255,39 @@ class LearnerRole:
     def _fold(self) -> bool:
         """Fold ticks that every partition has passed, for a bounded time."""
         assert self._follower is not None
+        if self._awaits_decisions:
+            return False
         until_s = time.monotonic() + FOLD_FOR_S
         folded = False
         while time.monotonic() < until_s:
-            tick = self._follower.next_tick()
-            if tick <= self.tick or any(model.must_wait for model in self.models):
+            tick, known = self._follower.next_tick(), self._follower.passed
+            tick = min(model.last_before_kept(tick, known) for model in self.models)
+            if tick <= self.tick or any(model.must_wait for model in self.models) or not self._may_fold(tick):
                 break
             accepted = list(self._follower.take(tick))
             for model in self.models:
                 model.fold(accepted, tick)
+                model.keep_when_due(self._follower.positions, known)
             folded = True
         return folded
+
+    def _may_fold(self, tick: int) -> bool:
+        """Whether every model's gate lets the next tick through: they have one position in the log."""
+        assert self._follower is not None
+        coming = self._follower.look(tick)
+        if not any(accepted.records for accepted in coming):
+            return True
+        lets = [model.may_fold(coming, tick) for model in self.models]  # each says what it holds
+        return all(lets)
+
+    @property
+    def _awaits_decisions(self) -> bool:
+        """Whether decisions on the log may be there that are not known yet: what they say must come first."""
+        return not self._control.is_settled
+
+    @property
+    def _is_held(self) -> bool:
+        return any(model.gate.holding is not None for model in self.models)
 
     def _has_caught_up(self, log: LogFollower) -> bool:
         """Whether all is read that was in the log at the start. The caller has folded what can be folded of it."""

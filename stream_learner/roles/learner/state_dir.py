@@ -47,7 +47,7 @@ class DiskRoom:
     ) -> None:
         """floor_bytes: with less than this free, nothing is written."""
         self.reason = ""
-        """Why nothing is written, "" while there is room."""
+        """The reason why nothing is written, "" while there is room."""
         self._path, self._floor_bytes, self._log = path, floor_bytes, log
         self._free_bytes, self._clock_s = free_bytes, clock_s
         self._look_at_s = self._again_at_s = -1e9
@@ -93,7 +93,7 @@ KEPT = 3
 """So many damaged states are kept at most: a failing disk must not be filled with them."""
 _DATA = ("*.sst", "*.log", "*.dbtmp", "*.blob")
 FOUND = "found-damaged"
-_ABOUT = (FOUND, "MANIFEST-*", "OPTIONS-*", "CURRENT", "IDENTITY", "LOCK", "LOG", "LOG.old.*", "rocksdict-config.json")
+_ABOUT = (FOUND, "MANIFEST-*", "OPTIONS-*", "CURRENT", "IDENTITY", "LOG", "LOG.old.*", "rocksdict-config.json")
 
 
 @contextmanager
@@ -133,16 +133,25 @@ def quarantine_state(path: Path) -> Path:
             f"{path} is damaged again, and holds {count_of(len(before), 'damaged state')}, set aside before",
             action=f"Check the disk. Then remove {path}/damaged-* and start again.",
         )
-    if _open_here(path):
+    if is_open_here(path):
         raise BrokenInvariant(f"the state directory {path} was to be moved aside while it was open")
     aside = _new_directory(path)
-    for entry in sorted(path.iterdir()):
-        if entry.is_file() and any(fnmatch.fnmatch(entry.name, pattern) for pattern in (*_DATA, *_ABOUT)):
+    for entry in (*database_files(path), path / "LOCK"):
+        if entry.is_file():
             entry.rename(aside / entry.name)
     return aside
 
 
-def _open_here(path: Path) -> bool:
+def database_files(path: Path) -> list[Path]:
+    """The files of the database in a state directory, and the note of its damage, without the lock."""
+    return [
+        entry
+        for entry in sorted(path.iterdir())
+        if entry.is_file() and any(fnmatch.fnmatch(entry.name, pattern) for pattern in (*_DATA, *_ABOUT))
+    ]
+
+
+def is_open_here(path: Path) -> bool:
     """Whether this process has a file of the directory open: RocksDB would go on writing to it.
 
     False on a system without `/proc`.

@@ -20,14 +20,19 @@ from stream_learner.core.control.records import (
     ROLLBACK,
     Alias,
     Change,
+    GateState,
+    Holding,
+    LogDecision,
     Pin,
     Publication,
     Record,
     decode,
     encode,
 )
+from stream_learner.core.control.rewinds import Rewind, Rewinds
 from stream_learner.core.control.state import ControlState, merged
 from stream_learner.core.errors import DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
+from stream_learner.core.gate.decisions import Decision, Decisions
 
 NAMES = st.from_regex(r"\A[a-zA-Z0-9][a-zA-Z0-9._-]{0,20}\Z")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -52,10 +57,35 @@ def changes(draw: st.DrawFn) -> Change:
     return Change(draw(IDS), what, draw(TEXTS), draw(TIMES), before, to, draw(st.booleans()), draw(TEXTS))
 
 
+@st.composite
+def rewinds(draw: st.DrawFn) -> Rewind:
+    to_tick = draw(st.integers(-1, 2**40))
+    return Rewind(to_tick, to_tick + draw(st.integers(0, 10**6)), draw(TEXTS), draw(TIMES), draw(TEXTS))
+
+
+@st.composite
+def decisions(draw: st.DrawFn) -> Decision:
+    first, more = draw(TIMES), draw(TIMES)
+    return Decision.make(
+        draw(st.sampled_from(["accept", "skip"])),
+        first,
+        first + more,
+        who=draw(TEXTS),
+        when_ms=draw(TIMES),
+        why=draw(TEXTS),
+    )
+
+
+LOGS = st.from_regex(r"\A[a-zA-Z0-9._-]{1,20}\Z")
+NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+HOLDINGS = st.builds(Holding, TIMES, st.integers(-1, 2**53), TEXTS, TEXTS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(Alias, NAMES, st.lists(changes(), min_size=1, max_size=HISTORY).map(tuple)),
     st.builds(Publication, NAMES, st.booleans(), TEXTS, TIMES, TEXTS),
     st.builds(Pin, NAMES, NAMES, st.booleans(), st.none() | TIMES, TEXTS, TIMES, TEXTS),
+    st.builds(LogDecision, LOGS, decisions()),
+    st.builds(Rewinds, NAMES, st.lists(rewinds(), min_size=1, max_size=4).map(tuple)),
+    st.builds(GateState, NAMES, LOGS, TEXTS, st.none() | HOLDINGS, st.lists(IDS, max_size=3).map(tuple), TEXTS, TIMES),
 )
 
 
@@ -89,7 +119,12 @@ def test_a_value_that_was_changed_is_read_or_refused(record: Record, data: st.Da
         (b"alias/ctr", b'{"format":"1"}', ForeignRecord, "no JSON object with a format"),
         (b"alias/ctr", b'{"format":2}', NewerVersion, "format 2, this program knows 1"),
         (b"split/ctr", b'{"format":2}', NewerVersion, "format 2"),
-        (b"split/ctr", b'{"format":1}', ForeignRecord, "none of alias/, publication/ and pin/"),
+        (
+            b"split/ctr",
+            b'{"format":1}',
+            ForeignRecord,
+            "none of alias/, publication/, pin/, decision/, gate/ and rewind/",
+        ),
         (b"\xff", b'{"format":1}', ForeignRecord, "none of"),
         (b"", b'{"format":1}', ForeignRecord, "none of"),
         (b"alias/ctr", b'{"format":1}', DamagedRecord, "has no 'history'"),
@@ -121,6 +156,44 @@ def test_a_record_that_contradicts_itself_is_damaged() -> None:
     pin = Pin("ctr", "a", True, 5, "ann", 1)
     with pytest.raises(DamagedRecord, match="version is -1"):
         decode(pin.key, broken(pin, version=-1))
+
+
+@given(st.lists(decisions(), max_size=6), st.randoms(use_true_random=False))
+def test_decisions_add_up_in_any_order(made: list[Decision], rng: Any) -> None:
+    """By log, each once, whatever came first; one that is deleted is gone, one that cannot be read changes nothing."""
+    shuffled = [*made, *made]
+    rng.shuffle(shuffled)
+    state = ControlState()
+    for decision in shuffled:
+        state.take(LogDecision("a.examples", decision).key, encode(LogDecision("a.examples", decision)))
+    assert state.decisions_of("a.examples") == Decisions(made) and not state.decisions_of("b.examples")
+    for decision in made[:1]:
+        record = LogDecision("a.examples", decision)
+        with pytest.raises(DamagedRecord):
+            state.take(record.key, broken(record, to_tick=decision.to_tick + 1))
+        assert state.decisions_of("a.examples") == Decisions(made)
+        state.take(record.key, None)
+        assert state.decisions_of("a.examples") == Decisions(one for one in made if one != decision)
+
+
+def test_what_a_gate_says_is_that_of_its_last_record() -> None:
+    """By model; a holding that lacks a number, or has another type, is damaged."""
+    holding = Holding(7, 5, "clicks", "", 0.0, 20.0, 3.5, None)
+    held = GateState("m", "m.examples", "hold", holding, (), "learner@host", 1, "clicks: 0")
+    opened = replace(held, holding=None, late=("00000000000000ff",), when_ms=2)
+    state = ControlState()
+    for record in (held, opened):
+        assert state.take(record.key, encode(record)) == record and state.gates == {"m": record}
+    bad: Any
+    for bad in ({"tick": "7"}, {"found": True}, {"found": "x"}, {"bound": None}, {"since_tick": 1.5}, {"tick": -1}):
+        fields = {**orjson.loads(encode(held))["holding"], **bad}
+        with pytest.raises(DamagedRecord):
+            decode(held.key, broken(held, holding=fields))
+    for bad in ([1], ["xyz"], "00000000000000ff"):
+        with pytest.raises(DamagedRecord):
+            decode(held.key, broken(held, late=bad))
+    state.take(opened.key, None)
+    assert state.gates == {}
 
 
 def test_what_would_not_be_read_is_not_written() -> None:

@@ -1,0 +1,96 @@
+"""`stream-learner gate status | accept | skip | policy`: what a learner holds, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, who_of
+from stream_learner.cli.output import print_fields, print_json, print_table
+from stream_learner.core.gate.decisions import What
+
+gate_app = typer.Typer(
+    help="Show what the learner holds because it is out of bounds, and decide about it.", no_args_is_help=True
+)
+
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept with the decision.")]
+FromTick = Annotated[
+    int | None,
+    typer.Option("--from", min=0, metavar="TICK", help="The first tick; the one that is held if left out."),
+]
+
+
+@gate_app.command("status")
+def status(config: ConfigFile = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Show whether the learner holds: which bound, by how much, since which tick; and the decisions on its log."""
+    from stream_learner.operations import gate
+
+    fields = gate.status(load_for_role(config, overrides))
+    if as_json:
+        print_json(fields)
+        return
+    decisions = fields.pop("decisions")
+    print_fields({name: value for name, value in fields.items() if value is not None})
+    print_table(decisions, title="decisions")
+
+
+@gate_app.command("accept")
+def accept(
+    reason: Reason,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    first: FromTick = None,
+    last: Annotated[
+        int | None, typer.Option("--to", min=0, metavar="TICK", help="The last tick; that of --from if left out.")
+    ] = None,
+    who: Who = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the learner learn from ticks that are out of bounds: it goes on, and what it holds them against begins anew.
+
+    The decision is taken by every model of the log, and in every replay of it.
+    """
+    _decide("accept", config, overrides, first, last, reason, who, as_json)
+
+
+@gate_app.command("skip")
+def skip(
+    last: Annotated[int, typer.Option("--to", min=0, metavar="TICK", help="The last tick.")],
+    reason: Reason,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    first: FromTick = None,
+    who: Who = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the learner leave out the examples of some ticks, and go on behind them.
+
+    The decision is taken by every model of the log, and in every replay of it. Ticks that are published already are
+    refused.
+    """
+    _decide("skip", config, overrides, first, last, reason, who, as_json)
+
+
+@gate_app.command("policy")
+def policy(config: ConfigFile = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Show what the configuration says: `learner.gate`, and the bounds of the section `gate`."""
+    from stream_learner.operations import gate
+
+    print_fields(gate.policy(load_for_role(config, overrides)), as_json=as_json)
+
+
+def _decide(
+    what: What,
+    file: ConfigFile,
+    overrides: Overrides,
+    first: int | None,
+    last: int | None,
+    reason: str,
+    who: str | None,
+    as_json: bool,
+) -> None:
+    from stream_learner.operations import gate
+
+    request = gate.DecisionRequest(what, first, last, reason, who_of(who))
+    print_fields(gate.decide(load_for_role(file, overrides), request), as_json=as_json)

@@ -1,0 +1,52 @@
+"""The operators' decisions on a training log, for whoever folds it again without judging it.
+
+A decision takes effect at the first tick with examples that it covers, whatever a gate said of the tick. So the bounds
+are not needed to learn again what was learned.
+"""
+
+from __future__ import annotations
+
+from stream_learner.adapters.kafka import KafkaSettings
+from stream_learner.core.gate.decisions import Decision, Decisions, decisions_digest
+from stream_learner.core.log.rule_r import AcceptedTick
+from stream_learner.errors import TopicMissing
+from stream_learner.roles.control.topic import ControlTopic
+
+
+def decisions_on(settings: KafkaSettings, control_topic: str, training_log: str, model: str) -> Decisions:
+    """The decisions on a log as a model takes them: without those that its learner has found too late.
+
+    None of a topic that is missing. Raises PartitionCountsDiffer, BrokerUnreachable, RetryLater, NotAuthorised, and
+    DamagedLog or NewerFormat where a decision cannot be read.
+    """
+    try:
+        control = ControlTopic(settings, control_topic)
+    except TopicMissing:
+        return Decisions()
+    for key in control.state.unusable:
+        if key.startswith(f"decision/{training_log}/".encode()):
+            control.check(key)
+    said = control.state.gates.get(model)
+    late = set(said.late) if said is not None and said.log == training_log else set()
+    return Decisions(one for one in control.state.decisions_of(training_log) if one.id not in late)
+
+
+class DecidedTicks:
+    """The ticks that are left out of one fold of a log. Ticks are asked for in the order of the fold."""
+
+    def __init__(self, decisions: Decisions) -> None:
+        self._decisions = decisions
+        self._applied: dict[str, Decision] = {}
+
+    def leaves_out(self, accepted: AcceptedTick) -> bool:
+        """Whether the examples of the next tick are left out."""
+        decision = self._decisions.at(accepted.mark.last_tick) if accepted.records else None
+        if decision is None:
+            return False
+        self._applied[decision.id] = decision
+        return decision.what == "skip"
+
+    @property
+    def digest(self) -> int:
+        """The digest of the decisions that took effect so far, as a learner's digest covers it; 0 for none."""
+        return decisions_digest(self._applied.values())

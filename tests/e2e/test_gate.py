@@ -1,0 +1,160 @@
+"""The gate on a real Kafka: everyone who folds a log holds at one tick, and goes on to one model by one decision."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from stream_learner.config import Config
+from stream_learner.errors import DecisionRefused, NotFound
+from stream_learner.evaluate.log_source import LogSource
+from stream_learner.operations import gate
+from stream_learner.operations.audit.request import AuditRequest
+from stream_learner.operations.audit.run import audit
+from stream_learner.operations.backfill.plan import Span, make_plan
+from stream_learner.operations.backfill.progress import BackfillStatus
+from stream_learner.operations.backfill.run import Backfill
+from stream_learner.operations.gate import DecisionRequest
+from stream_learner.roles.common.lifecycle import Stopping
+from stream_learner.roles.learner.role import LearnerRole
+from tests.e2e.backfills import backfilled
+from tests.e2e.conftest import MakeSite
+from tests.e2e.gated_log import EXAMPLES, FIRST, PARTITIONS, Gated, Ticks, folded, make_gated, wait_folded, wait_held
+from tests.e2e.site import running, wait_published, wait_until
+
+DEAD = Ticks(150, 170)
+DEAD_TICKS = range(DEAD.first, DEAD.last + 1)
+TICKS = 200
+END = FIRST + TICKS - 1
+
+
+@pytest.fixture
+def gated(make_site: MakeSite) -> Gated:
+    return make_gated(make_site)
+
+
+def decide(config: Config, what: Any, first: int | None, last: int | None, reason: str = "dead clicks") -> Any:
+    return gate.decide(config, DecisionRequest(what, first, last, reason, "ann@host"))
+
+
+def digests(*roles: LearnerRole) -> set[str]:
+    """The digests of all models of these learners."""
+    return {f"{one.learner.digest():016x}" for role in roles for one in role.models}
+
+
+def rows(*roles: LearnerRole) -> set[int]:
+    """The digests of the rows of all models of these learners."""
+    return {one.learner.table.rows_digest for role in roles for one in role.models}
+
+
+def test_all_hold_at_one_tick_and_skip_to_one_model(gated: Gated) -> None:
+    """Live, as a standby, after a restart, after a lost disk and under another name: one tick is held, and by one
+    decision one model comes of it: to the row, that of the log without the examples that were left out."""
+    config = gated.config()
+    gated.write(100)
+    live, standby = gated.learner(config), gated.learner(gated.config("standby"), standby=True)
+    with gated.site.scorer() as scorer, running(live), running(standby):
+        wait_folded(FIRST + 99, live, standby)
+        gated.write(TICKS - 100, dead=DEAD_TICKS)
+        held = wait_held(live, standby)
+        assert FIRST + DEAD.first <= held <= FIRST + DEAD.first + 2
+        wait_published(gated.site, config, held - 1)
+        wait_until(lambda: scorer.version == held - 1, "the last good version is served")
+        assert live.why_not_ready.startswith("held: ") and "stream-learner gate status" in live.why_not_ready
+        wait_until(lambda: gate.status(config)["state"] == "held", "the learner says so")
+        assert gate.status(config)["tick"] == held
+        before = digests(live, standby)
+        assert len(before) == 1
+    shutil.rmtree(config.state_dir)
+    lost, kept, other = (
+        gated.learner(one) for one in (config, gated.config("standby", publish=False), gated.other("o"))
+    )
+    with running(lost), running(kept), running(other):
+        assert wait_held(lost, kept, other) == held
+        assert digests(lost, kept, other) == before
+        decide(config, "skip", held, FIRST + DEAD.last)
+        wait_folded(END, lost, kept, other)
+        assert not lost.why_not_ready
+        published = wait_published(gated.site, config, END)
+        wait_until(lambda: gate.status(config)["state"] == "open", "the learner says so")
+        after = digests(lost, kept, other)
+    left_out = range(held - FIRST, DEAD.last + 1)
+    wanted = folded(config, TICKS, dead=DEAD_TICKS, without=left_out)
+    assert rows(lost, kept, other) == {wanted.table.rows_digest}
+    assert len(after) == 1 and f"{wanted.digest():016x}" not in after
+    assert {f"{version.digest:016x}" for version in published.versions if version is not None} == after
+    shutil.rmtree(config.state_dir)
+    again, later = gated.learner(config), gated.learner(gated.other("later"))
+    with running(again), running(later):
+        wait_folded(END, again, later)
+        assert digests(again, later) == after
+    checks = audit(config, AuditRequest(replay=True))["checks"]
+    assert checks["digests_again"]["status"] == "holds", checks["digests_again"]
+
+
+def test_a_backfill_from_the_log_waits_says_so_and_takes_the_decision(gated: Gated) -> None:
+    """It holds where the live model did, and shows that; with the decision it comes to the end, its examples add up,
+    and `evaluate --log` reads what it has learned."""
+    config = gated.config()
+    gated.write(TICKS, dead=DEAD_TICKS)
+    with running(live := gated.learner(config)):
+        held = wait_held(live)
+        wait_published(gated.site, config, held - 1)
+        until_ms = gated.site.config.join.tick_ms * (END + 1) - config.join.window_ms
+        plan = make_plan(config, gated.name("filled"), Span(until_ms=until_ms), from_log=config.model)
+        assert plan.until_tick == END
+        stopping = Stopping()
+
+        def look(status: BackfillStatus) -> None:
+            if "held: " in status.waits:
+                stopping.set()
+
+        with Backfill(plan) as work:
+            assert work.run(stopping, look) is None
+        decide(config, "skip", held, FIRST + DEAD.last)
+        wait_folded(END, live)
+        filled = backfilled(plan).models[0]
+        assert {filled.model["digest"]} == digests(live)
+        learned = live.learner.examples
+    assert filled.examples == TICKS * PARTITIONS * EXAMPLES > learned
+    assert sum(len(record) for block in LogSource(config).blocks() for record in block) == learned
+
+
+def test_accept_goes_on_and_several_models_hold_together(gated: Gated) -> None:
+    """Two models in one pass hold and go on together; `accept` learns what was held."""
+    config, other = gated.config(), gated.other("b")
+    gated.write(TICKS, dead=DEAD_TICKS)
+    role, alone = gated.learner(config, other), gated.learner(gated.other("alone"))
+    with running(role), running(alone):
+        held = wait_held(role, alone)
+        assert all(one.gate.holding is not None and one.tick == held - 1 for one in role.models)
+        wait_until(lambda: gate.status(config)["state"] == "held", "the learner says so")
+        assert decide(config, "accept", None, FIRST + DEAD.last)["from_tick"] == held
+        wait_folded(END, role, alone)
+        found = digests(role, alone)
+    assert len(found) == 1
+    assert rows(role) == {folded(config, TICKS, dead=DEAD_TICKS).table.rows_digest}
+
+
+def test_what_must_not_be_decided(gated: Gated) -> None:
+    """Ticks that are published, no ticks, no reason, another model, milliseconds in the place of ticks."""
+    config = gated.config()
+    gated.write(20)
+    with running(role := gated.learner(config)):
+        wait_folded(FIRST + 19, role)
+        wait_published(gated.site, config, FIRST + 19)
+    for first, last, reason, words in (
+        (FIRST + 19, FIRST + 30, "why", "rewind"),
+        (FIRST + 40, FIRST + 30, "why", "no span"),
+        (None, FIRST + 30, "why", "holds no tick"),
+        (FIRST + 40, FIRST + 50, " ", "needs a reason"),
+        (FIRST + 40, FIRST * 60_000, "why", "more than a day ahead"),
+    ):
+        with pytest.raises(DecisionRefused) as refused:
+            decide(config, "skip", first, last, reason)
+        assert words in f"{refused.value.message} {refused.value.action}"
+    with pytest.raises(NotFound, match="there is no model nobody"):
+        decide(config.renamed("nobody"), "skip", FIRST + 40, FIRST + 50)
+    assert gate.status(config)["decisions"] == []
