@@ -230,7 +230,7 @@ def _default_text(info: FieldInfo) -> str:
     if writer and isinstance(value, list):
         return f"`[{', '.join(map(writer, value))}]`"
     if writer:
-        return f"`{writer(value)}`"
+        return f"`[{', '.join(map(writer, value))}]`" if isinstance(value, list) else f"`{writer(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

@@ -120,7 +120,7 @@ def _junk(found: Found) -> Iterator[str]:
 
 
 def _passed_over(row: Found) -> Iterator[str]:
-    """What every reader passes over, a line each."""
+    """A line for each kind of record that every reader passes over."""
     if row["foreign_records"]:
         yield f"{count_of(row['foreign_records'], 'foreign record')} passed over: somebody else writes to the log"
     if row["skipped_records"]:

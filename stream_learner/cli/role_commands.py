@@ -222,13 +222,14 @@ def topics_ensure(
 ) -> None:
     """Make the model's missing topics, and show where existing ones differ from what they should be.
 
-    Nothing is deleted, no partition count changed, and no setting of an existing topic without --apply. Where something
-    is left to do, the exit code is 25.
+    Nothing is deleted, no partition count changed, and no setting of an existing topic without --apply. A topic that
+    has more than is asked for, such as a longer retention or more replicas, is shown and left as it is, also with
+    --apply. Where something is left to do, the exit code is 25.
     """
     from stream_learner.operations.topics import ensure_topics
 
     rows = ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
     print_table(rows, title="topics", as_json=as_json)
-    left = [f"{row['topic']} ({row['setting']})" for row in rows if not row["done"]]
+    left = [f"{row['topic']} ({row['setting']})" for row in rows if not (row["done"] or row["enough"])]
     if left:
         raise TopicsDiffer(f"not as it should be: {', '.join(left)}")

@@ -198,7 +198,7 @@ class Tree(Section):
         )
 
     def gate_policy(self) -> GatePolicy:
-        """How the gate judges, for `core`."""
+        """The settings of the gate, for `core`."""
         from stream_learner.core.gate.gate import GatePolicy
 
         gate = self.gate

@@ -40,7 +40,7 @@ class DecisionRequest:
 
 
 def status(config: Config) -> Fields:
-    """What the learner of a model holds, and the decisions on its log, oldest first. Raises TopicMissing, NotFound."""
+    """The state of a model's gate, and the decisions on its log, oldest first. Raises TopicMissing, NotFound."""
     state = _read(config).state
     version = _published(config, config.model)
     found = _gate_of(config, state)
@@ -61,7 +61,7 @@ def status(config: Config) -> Fields:
 
 
 def policy(config: Config) -> Fields:
-    """What the configuration says of the gate."""
+    """The settings of the gate, as they are configured."""
     return {"model": config.model, "learner.gate": config.learner.gate, **config.shown()["gate"]}
 
 
@@ -106,7 +106,7 @@ def _read(config: Config) -> ControlTopic:
 
 
 def _gate_of(config: Config, state: ControlState) -> GateState | None:
-    """What the learner of the configured model said last of its gate on this log."""
+    """The last report of the configured model's learner about its gate on this log."""
     found = state.gates.get(config.model)
     return found if found is not None and found.log == config.examples_topic else None
 
@@ -199,7 +199,7 @@ def _published(config: Config, model: str) -> int:
 
 
 def _hint(config: Config, state: ControlState, decision: Decision) -> str:
-    """What becomes of the decision."""
+    """The effect of the decision."""
     held = [
         (gate.model, gate.holding.tick)
         for gate in state.gates.values()
@@ -245,7 +245,7 @@ def _row(config: Config, decision: Decision, late: set[str]) -> Fields:
 
 
 def _tick_time(config: Config, tick: int) -> str:
-    """When a tick begins."""
+    """The time at which a tick begins."""
     return _moment(tick * config.join.tick_ms)
 
 

@@ -67,7 +67,7 @@ class _Reading:
 
 
 class _WithSkip(UnusableRecords):
-    """As if the log had one skip more."""
+    """Handles records as if the log had one skip more."""
 
     def __init__(self, settings: KafkaSettings, admin: Admin, skip: Skip) -> None:
         super().__init__(settings, admin.offsets)

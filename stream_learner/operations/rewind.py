@@ -48,7 +48,7 @@ LISTED = "`stream-learner rewind --list` shows those there are."
 
 @dataclass(frozen=True)
 class RewindRequest:
-    """What an operator asks for: a state with no tick after `to_tick`. who, why: for the record."""
+    """The request of an operator: a state with no tick after `to_tick`. who, why: for the record."""
 
     to_tick: int
     who: str
@@ -70,7 +70,7 @@ def tick_before(config: Config, moment_ms: int) -> int:
 
 
 def list_kept(config: Config) -> list[Fields]:
-    """What is kept, newest first. A learner may have the state open."""
+    """The checkpoints that are kept, newest first. A learner may have the state open."""
     return [_row(config, kept) for kept in reversed(kept_in(config.state_dir))]
 
 

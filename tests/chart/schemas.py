@@ -32,7 +32,15 @@ def _list(items: Schema) -> Schema:
 _LABELS = {"type": "object", "additionalProperties": TEXT}
 _SELECTOR = _object({"matchLabels": _LABELS}, "matchLabels")
 _ENDPOINT = _object(
-    {"port": TEXT, "path": TEXT, "interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"}}, "port"
+    {
+        "port": TEXT,
+        "path": TEXT,
+        "interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"},
+        "authorization": _object(
+            {"type": TEXT, "credentials": _object({"name": TEXT, "key": TEXT, "optional": {"type": "boolean"}}, "key")}
+        ),
+    },
+    "port",
 )
 _RULE = _object(
     {

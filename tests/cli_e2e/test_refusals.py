@@ -12,6 +12,7 @@ import pytest
 
 from stream_learner import errors
 from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.core.log.header import Kind, RecordHeader, seal
 from tests.cli_e2e.commands import Command, answer_of, answers_of, run, run_side_by_side, started
 from tests.cli_e2e.conftest import Learned, MakeWorld
 from tests.cli_e2e.world import World, free_port
@@ -80,19 +81,20 @@ def test_partition_counts_that_differ_are_named(make_world: MakeWorld) -> None:
 
 @pytest.fixture(scope="module")
 def foreign(make_world: MakeWorld) -> World:
-    """A model whose topics hold what somebody else wrote."""
+    """A model whose training log begins with a mark that says nothing, its snapshots with what somebody else wrote."""
     world = make_world()
     c = world.config
     own = (c.examples_topic, c.dead_letters_topic, c.snapshots_topic, c.checkpoints_topic)
     names = (world.impressions, world.clicks, *own)
     world.admin.create([TopicPlan(name, 2) for name in names])
-    for topic in (c.examples_topic, c.snapshots_topic):
-        world.append(topic, 0, (b"version", b"hello"))
+    mark = seal(RecordHeader(Kind.MARK, 0, 0, 0, 5, 0, version=2), b"hello")
+    for topic, value in ((c.examples_topic, mark), (c.snapshots_topic, b"hello")):
+        world.append(topic, 0, (b"version", value))
     return world
 
 
 def test_topics_of_somebody_else_are_not_touched(foreign: World) -> None:
-    """Records that are not ours stop every role and every look, with their place; `score` says it is not ready."""
+    """What cannot be used stops every role and every look, with its place; `score` says it is not ready."""
     c, file = foreign.config, ("-c", foreign.file, *set_of(scorer__ready_timeout="1s"))
     apart = set_of(learner__publish="false", learner__state_dir=foreign.folder / "apart")
     roles = run_side_by_side(("join", *file), ("learn", *apart, *file), ("learn", *file))

@@ -65,7 +65,7 @@ class Admission:
 
 
 class Body:
-    """What the server holds of one body."""
+    """The memory that the server holds for one body."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission

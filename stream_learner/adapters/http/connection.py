@@ -36,7 +36,7 @@ LAST_S = 1.0
 NOT_HTTP = "this is not an HTTP request"
 NO_HOST = "a request of HTTP/1.1 must have exactly one Host header"
 TOO_MANY, TOO_SLOW = "too_many", "too_slow"
-"""Why a connection was cut off, as it is counted."""
+"""The reason why a connection was cut off, as it is counted."""
 _QUIET = logging.getLogger("stream_learner.serve.connection")
 _QUIET.setLevel(logging.CRITICAL)
 

@@ -42,7 +42,7 @@ def allow_connections(wanted: int) -> int:
 
 
 def body_memory_bytes(serve: Serve) -> int:
-    """What the bodies of all requests may hold in one process."""
+    """The memory that the bodies of all requests may hold in one process."""
     if serve.body_memory_bytes is not None:
         return serve.body_memory_bytes
     return max(machine.available_bytes() // (BODY_SHARE * serve.workers), serve.max_body_bytes)

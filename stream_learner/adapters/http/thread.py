@@ -62,7 +62,7 @@ class _Server(uvicorn.Server):
         self.turned_s = time.monotonic()
 
     async def on_tick(self, counter: int) -> bool:
-        """What uvicorn does ten times a second."""
+        """Do the work that uvicorn calls ten times a second."""
         self.turned_s = time.monotonic()
         return await super().on_tick(counter)
 

@@ -151,7 +151,7 @@ class LogDecision:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Why a learner holds at a tick: a bound, of which slice ("" for all examples), and how far beyond it.
+    """The finding for which a learner holds at a tick: a bound, its slice ("" for all examples), and the figures.
 
     since_tick: the first tick of what was found. Numbers are None where they are not finite.
     """
@@ -168,7 +168,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class GateState:
-    """What the learner of a model says of its gate.
+    """The state of a model's gate, as its learner reports it.
 
     holding: None while it learns. late: the decisions that it could not take, since their first tick was folded.
     """

@@ -1,4 +1,4 @@
-"""What the records of the control topic add up to: aliases, pauses, pins, decisions, what learners hold, rewinds.
+"""The state that the records of the control topic add up to: aliases, pauses, pins, decisions, gates, rewinds.
 
 Of publications, pins, gates and rewinds the last record counts; a decision has one record. Two writers may each add a
 change to an alias without knowing of the other's, and none may undo the other's. So records of an alias are merged: the

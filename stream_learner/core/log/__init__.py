@@ -53,7 +53,7 @@ A tick is durable for a writer once its mark is acknowledged, and no foreign off
 
 **The balance** (`balance.py`): marks count what became of each input record, and the counts must add up.
 
-To read: `header.py`, `marks.py`, `examples.py` with `dictionary.py`, `skips.py`, `rule_r.py`, `rule_w.py`, `balance.py`. Beside
-them `subset.py` leaves features out of records, for a learner or an evaluation, and `compare.py` compares ticks of two
-logs, for `diff` and the audit. `docs/formats.md` describes the bytes for other languages.
+To read: `header.py`, `marks.py`, `examples.py` with `dictionary.py`, `skips.py`, `rule_r.py`, `rule_w.py`,
+`balance.py`. Beside them `subset.py` leaves features out of records, for a learner or an evaluation, and `compare.py`
+compares ticks of two logs, for `diff` and the audit. `docs/formats.md` describes the bytes for other languages.
 """

@@ -190,7 +190,7 @@ class Learner:
         return self._margins[:n]
 
     def predict(self, record: ExampleRecord) -> NDArray[np.float64]:
-        """What the model predicts of a record's examples, f64[n], NaN for one without a prediction. Changes nothing.
+        """The predictions for a record's examples, f64[n], NaN for one without a prediction. Changes nothing.
 
         Rows are looked up for those keys alone that an example names, and none is inserted. Raises ValueError for a
         record whose arrays do not agree.

@@ -1,4 +1,4 @@
-"""What every reader of the training log does about records that it cannot use: one place for all of them.
+"""Handles records of the training log that cannot be used, in one place for all readers.
 
 Foreign ones are passed over by rule R; here they are counted, and said in the log. Where a reader is stopped by a
 damaged one, the rest of the partition is read for a skip (`core.log.skips`) that names it.

@@ -129,7 +129,7 @@ class LogTail:
 
         to_resume: whether a log that has lost its beginning must hold a resume point.
 
-        Raises LogTrimmed if such a log holds none, or if the log is empty although the hint names a mark in it;
+        Raises LogTrimmed if such a log holds none, or if the log holds no mark although there is a hint;
         DamagedLog and NewerFormat for records that cannot be used.
         """
         end = self._queries.high_watermarks([self._place])[self._place]
@@ -139,7 +139,7 @@ class LogTail:
             return
         if hint is not None or earliest > 0:
             self._refuse_empty(hint, earliest, end)
-        yield from self._from_earliest(earliest, end, to_resume=to_resume)
+        yield from self._from_earliest(earliest, end, hint, to_resume=to_resume)
 
     def read_on(self, accepted: Accepted, end: int) -> Iterator[None]:
         """Take the records up to `end`; yields after every piece of work.
@@ -161,12 +161,16 @@ class LogTail:
 
     def _refuse_empty(self, hint: Hint | None, earliest: int, end: int) -> None:
         if earliest == end:
-            before = f"; a mark at offset {hint.read_from} was expected" if hint else ""
-            raise LogTrimmed(
-                f"{self.topic} partition {self.partition} holds no record (offsets {earliest} to {end}){before}",
-                action="The joiner does not begin this log again, since ticks would be missing or made twice. "
-                + ANOTHER_NAME,
-            )
+            raise self._made_anew(f"holds no record (offsets {earliest} to {end})", hint)
+
+    def _made_anew(self, what: str, hint: Hint | None) -> LogTrimmed:
+        """The error for a log without a mark, whatever else is in it, where there was one."""
+        before = f"; a mark at offset {hint.read_from} was expected" if hint else ""
+        return LogTrimmed(
+            f"{self.topic} partition {self.partition} {what}{before}",
+            action="The joiner does not begin this log again, since ticks would be missing or made twice. "
+            + ANOTHER_NAME,
+        )
 
     def _from_hint(self, hint: Hint, end: int, *, to_resume: bool) -> Iterator[Accepted | None]:
         known = None if hint.known == GENESIS else hint.known
@@ -179,9 +183,12 @@ class LogTail:
         if accepted.resume is not None:
             yield accepted
             return
-        yield from self._from_earliest(self._queries.earliest([self._place])[self._place], end, to_resume=to_resume)
+        earliest = self._queries.earliest([self._place])[self._place]
+        yield from self._from_earliest(earliest, end, hint, to_resume=to_resume)
 
-    def _from_earliest(self, earliest: int, end: int, *, to_resume: bool) -> Iterator[Accepted | None]:
+    def _from_earliest(
+        self, earliest: int, end: int, hint: Hint | None, *, to_resume: bool
+    ) -> Iterator[Accepted | None]:
         accepted = Accepted(RuleR(partition=self.partition), earliest)
         if earliest > 0:
             in_sight: list[tuple[int, Mark]] = []
@@ -198,6 +205,8 @@ class LogTail:
             yield None
         if earliest > 0 and accepted.resume is None and to_resume:
             raise self._no_resume_point(earliest, end)
+        if hint is not None and accepted.mark is None:
+            raise self._made_anew(f"holds no mark (offsets {earliest} to {end})", hint)
         yield accepted
 
     def _reader_at(self, offset: int) -> Reader:

@@ -59,7 +59,7 @@ class CheckpointSchedule:
         self._history.begin(checkpoints)
 
     def last_before_kept(self, tick: int, *, folded: int, known: int) -> int:
-        """As `History.last_before`."""
+        """The last kept checkpoint before a tick, by `History.last_before`."""
         return self._history.last_before(tick, folded=folded, known=known)
 
     def keep_when_due(self, tick: int, checkpoints: Checkpoints, positions: Positions, *, known: int) -> None:

@@ -42,7 +42,7 @@ TOO_LATE = "Nothing was changed by it. Go back to before its first tick with `st
 
 
 class Ruling(Enum):
-    """What becomes of a tick."""
+    """The gate's answer about a tick."""
 
     TAKE = "take"
     ACCEPT = "accept"
@@ -87,7 +87,7 @@ class ModelGate:
 
     @property
     def trouble(self) -> str:
-        """Why the model is held, "" while it is not."""
+        """The reason why the model is held, "" while it is not."""
         return f"held: {self.message}; see `stream-learner gate status`" if self.holding is not None else ""
 
     @property

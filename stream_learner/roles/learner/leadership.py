@@ -300,7 +300,7 @@ def _check_key_rule(config: Config, last: LastPublication) -> None:
     if found != configured:
         raise ConfigError(
             f"{config.snapshots_topic} was published with key rule {found}, features.key_rule is {configured}",
-            action=f"Set features.key_rule to {found} for joiners and learner alike, or begin another model.",
+            action=f"Set features.key_rule of joiners and learner to {found}, or begin another model.",
         )
 
 

@@ -200,7 +200,7 @@ class LogFollower:
         return min([*(tick for tick, _ in waiting), self.passed, self._until_tick])
 
     def look(self, tick: int) -> list[AcceptedTick]:
-        """What `take` would hand out, and what goes on waiting: in the order (tick, partition)."""
+        """The ticks that `take` would hand out; they go on waiting. In the order (tick, partition)."""
         found = [accepted for log in self._logs for accepted in log.look_up_to(tick)]
         return sorted(found, key=lambda accepted: (accepted.mark.last_tick, accepted.mark.partition))
 

@@ -201,7 +201,7 @@ class LearnedModel:
 
     @property
     def trouble(self) -> str:
-        """What keeps the model from being folded or published, "" if nothing."""
+        """The trouble that keeps the model from being folded or published, "" for none."""
         return self._checkpoint_schedule.trouble or self.gate.trouble or self._publications.trouble
 
     @property

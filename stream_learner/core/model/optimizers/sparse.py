@@ -319,7 +319,7 @@ class Fobos(Scheduled):
     moves: ClassVar[bool] = True
 
     def parameters(self) -> NDArray[np.float64]:
-        """Those of the truncated gradient without a threshold, at every example."""
+        """The parameters of the truncated gradient without a threshold, at every example."""
         return np.array([*self.schedule_parameters(), self.l1, math.inf, 1.0])
 
 

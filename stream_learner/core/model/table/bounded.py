@@ -170,12 +170,12 @@ class BoundedWeightTable(WeightTable):
         return total % (1 << 64)
 
     def resolve(self, keys: int, count: int, rows: int, local: int = 0, local_bytes: int = 0) -> None:
-        """See `WeightTable.resolve`. Rows that are not in memory are fetched before the keys are inserted."""
+        """The slots of keys. Rows that are not in memory are fetched before the keys are inserted."""
         self._bring(keys, count, rows)
         self._find_or_insert(keys, count, rows, local, local_bytes)
 
     def known(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """See `WeightTable.known`. Rows that are not in memory are fetched: what is known is resolved next."""
+        """The keys that have a row. Rows that are not in memory are fetched, since they are resolved next."""
         addresses = np.empty(len(keys), np.int64)
         self._bring(address_of(keys), len(keys), address_of(addresses))
         return super().known(keys)

@@ -134,7 +134,7 @@ class WeightTable:
         return int(self._ends[3])
 
     def known(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which of the keys u64[k] have a row that changed or was claimed: bool[k]."""
+        """For each of the keys u64[k]: True if it has a row that changed or was claimed."""
         found = np.empty(len(keys), np.bool_)
         kernels.known(self._directory, address_of(keys), len(keys), self.ncols, address_of(found))
         return found
