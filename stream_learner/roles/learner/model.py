@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from stream_learner.adapters.telemetry.metrics import Metrics
     from stream_learner.config import Config
+    from stream_learner.core.gate.decisions import Decisions
     from stream_learner.core.log.examples import ExampleRecord
     from stream_learner.core.log.rule_r import AcceptedTick
     from stream_learner.core.log.subset import FeatureSubset
@@ -250,12 +251,16 @@ class LearnedModel:
         """
         self._checkpoint_schedule.keep_when_due(self.tick, self._checkpoints, positions, known=known)
 
-    def may_fold(self, coming: Sequence[AcceptedTick], tick: int) -> bool:
-        """Whether the gate lets `tick` through, or the model is past it. coming: the accepted ticks up to it."""
+    def may_fold(self, coming: Sequence[AcceptedTick], tick: int, decisions: Decisions) -> bool:
+        """Whether the gate lets `tick` through, or the model is past it.
+
+        coming: the accepted ticks up to it. decisions: those of operators on the log.
+        """
         if tick <= self.tick:
             return True
         predict = self._predict if self.learner.loss.name in PROBABILITIES else None
-        return self.gate.rule(tick, [one for one in coming if one.mark.last_tick > self.tick], predict)
+        mine = [one for one in coming if one.mark.last_tick > self.tick]
+        return self.gate.rule(tick, mine, decisions, predict)
 
     def _predict(self, record: ExampleRecord) -> NDArray[np.float64]:
         return self.learner.predict(record if self._subset is None else self._subset.apply(record))
