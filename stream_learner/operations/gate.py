@@ -14,7 +14,7 @@ from typing import Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.config import Config
-from stream_learner.core.control.records import GateState, LogDecision
+from stream_learner.core.control.records import Accepted, GateState, LogDecision
 from stream_learner.core.control.state import ControlState
 from stream_learner.core.gate.decisions import Decision, What
 from stream_learner.errors import DecisionRefused, NotFound, TopicMissing
@@ -73,7 +73,7 @@ def decide(config: Config, request: DecisionRequest, clock_ms: Callable[[], int]
     state = control.state
     _published(config, config.model)  # an unknown model is refused as that, not as one that holds nothing
     first, last = _span(config, request, state)
-    _check_reason(request)
+    _check_reason(request.reason)
     _check_dates(config, last, clock_ms())
     for model, version in _versions(config, state):
         if first <= version:
@@ -97,6 +97,18 @@ def decide(config: Config, request: DecisionRequest, clock_ms: Callable[[], int]
         "why": decision.why,
         "hint": _hint(config, state, decision),
     }
+
+
+def accept_publication(config: Config, reason: str, who: str, clock_ms: Callable[[], int] = wall_clock_ms) -> Fields:
+    """Let the learner publish what it holds back (`snapshots.gate`): beyond the version that scorers have now.
+
+    Raises DecisionRefused without a reason, NotFound for an unknown model, TopicMissing.
+    """
+    control = _read(config)
+    _check_reason(reason)
+    version = _published(config, config.model)
+    control.write(Accepted(config.model, version, who, clock_ms(), reason.strip()))
+    return {"model": config.model, "accepted_after_version": version, "who": who, "why": reason.strip()}
 
 
 def _read(config: Config) -> ControlTopic:
@@ -126,8 +138,8 @@ def _span(config: Config, request: DecisionRequest, state: ControlState) -> tupl
     return first, last
 
 
-def _check_reason(request: DecisionRequest) -> None:
-    if not request.reason.strip():
+def _check_reason(reason: str) -> None:
+    if not reason.strip():
         raise DecisionRefused(
             "a decision needs a reason", action="Give it with --reason; it is kept with the decision."
         )
