@@ -314,9 +314,9 @@ class PublicationGate:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state. Raises ValueError, KeyError or TypeError for what is none."""
-        for name, (mean, deviation, count) in state["usual"].items():
-            if name in self._usual:
-                self._usual[name] = Usual(float(mean), float(deviation), int(count))
+        for name in self._usual.keys() & set(state["usual"]):
+            mean, deviation, count = state["usual"][name]
+            self._usual[name] = Usual(float(mean), float(deviation), int(count))
         self._marks = deque((int(tick), Sums(*map(float, sums))) for tick, *sums in state["marks"])
         self._learned_tick, self._admitted_tick, self._told_tick, self.since_tick = map(int, state["ticks"])
         self._admitted = deque(_unpacked(text) for text in state["reservoir"])

@@ -17,6 +17,7 @@ from stream_learner.core.model.optimizers import FtrlProximal, Optimizer
 
 TICK_MS = 10_000
 HOUR = 3_600_000 // TICK_MS
+EVERY = 60_000 // TICK_MS
 FIELDS, VALUES = 6, 40
 
 Poison = Callable[[NDArray[np.bool_], np.random.Generator], NDArray[np.bool_]]
@@ -48,13 +49,14 @@ class World:
         self.verdicts: list[tuple[int, Held]] = []
 
     def run(self, ticks: int, poison: str = "") -> World:
-        """So many ticks more, each judged, and published where it may be."""
+        """So many ticks more; after every sixth the model is judged, and published where it may be."""
         for _ in range(ticks):
             self.tick += 1
             record = self.record(POISONS.get(poison))
             if record is not None:
                 self.fold(record)
-            self.publish()
+            if self.tick % EVERY == 0:
+                self.publish()
         return self
 
     def record(self, poison: Poison | None = None) -> ExampleRecord | None:
