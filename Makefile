@@ -59,7 +59,7 @@ figures: $(STAMPS)/test ## Make the figures of the sources again, into docs/figu
 
 conformance: $(STAMPS)/bench ## Hold this project, Vowpal Wabbit and River against the papers, and compare losses live
 	@$(BIN)/python -m conformance $(ARGS)
-	@$(BIN)/python -m tests.vw
+	@$(BIN)/python -m tests.evaluate.vw
 
 fuzz: $(STAMPS)/test ## Fuzz everything that reads bytes of others (ARGS="snapshot-records --inputs 1000000 --seed 1")
 	@$(BIN)/python -m fuzz $(ARGS)

@@ -1,7 +1,6 @@
 """Runs the benchmarks and shows their rows: `python -m benchmarks [--quick] [--json] [name …]`.
 
-In: the modules `bench_*.py` beside this file. Out: a table, or one JSON object, with the machine they ran on.
-This file must never measure anything itself. Benchmarks run one after another, never side by side.
+It must never measure anything itself. Benchmarks run one after another, never side by side.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def names() -> list[str]:
 
 
 def machine() -> dict[str, Any]:
-    """What a figure depends on: processor, memory, system, versions."""
+    """The machine that figures depend on: processor, memory, system, versions."""
     return {
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),

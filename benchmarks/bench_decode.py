@@ -1,7 +1,6 @@
 """Decoding and hashing of raw events, beside orjson.loads on the same bytes. One thread, CPU time.
 
-In: generated events of about 600 bytes. Out: rows of name, value, unit and note.
-This file must never measure events that the decoder has not been shown the fields of: a role meets those once.
+It must never measure events that the decoder has not been shown the fields of: a role meets those once.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def run(quick: bool) -> list[Row]:
 
 
 def _other_kinds(events: list[bytes]) -> list[Row]:
-    """The same fields, as other producers write them."""
+    """Events with the same fields, as other producers write them."""
     plain = [orjson.loads(event) for event in events]
     kinds: dict[str, tuple[str, list[bytes], FeatureSpec]] = {
         "numeric": ("integers as numbers", events, FeatureSpec()),

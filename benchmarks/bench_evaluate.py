@@ -67,7 +67,7 @@ def _seconds(command: list[str]) -> float:
 
 
 def _written(folder: Path, examples: int) -> dict[str, Path]:
-    """The same examples as VW text, plain and gzip, LIBSVM and CSV."""
+    """Files of the same examples: VW text, plain and gzip, LIBSVM and CSV."""
     folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(3)
     widths = np.geomspace(10, WIDEST, FIELDS).astype(np.int64)

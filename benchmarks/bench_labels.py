@@ -231,7 +231,7 @@ class Joiner:
 
 @dataclass
 class Found:
-    """What is in a training log of one partition."""
+    """The content of a training log of one partition."""
 
     settings: KafkaSettings
     topic: str
@@ -263,7 +263,7 @@ class Found:
                 self.labels[key] = label > 0, end_ms
 
     def figures(self, world: World) -> Row:
-        """What was learned, beside what was to be learned."""
+        """The labels that were learned, beside those that should have been."""
         self._log.close()
         assert not self.balance.problems, self.balance.problems
         labels = world.labels()
@@ -283,7 +283,7 @@ class Found:
 
 
 def _python(tree: Path, script: str) -> str:
-    """What a script prints that imports a tree."""
+    """The output of a script that imports a tree."""
     command = [sys.executable, "-c", script]
     return subprocess.run(
         command, cwd=tree, env=_environment(tree), stdout=subprocess.PIPE, check=True, text=True
@@ -291,6 +291,6 @@ def _python(tree: Path, script: str) -> str:
 
 
 def _environment(tree: Path) -> dict[str, str]:
-    """As where it is installed: with byte code from the second start on, whatever this process was told."""
+    """The environment of an installation: byte code is kept, whatever this process was told."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": str(tree)}

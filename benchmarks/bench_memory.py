@@ -198,7 +198,7 @@ class _Replay:
             self._writer = self.store.begin(changed, self._below, version=tick, digest=0, head=head)
 
     def _publish(self, tick: int) -> None:
-        """What a publication takes from the table; pages are not part of it."""
+        """Take the rows of a publication from the table; pages are not part of it."""
         rows = self.table.take_changed_for_publication(tick)
         self.published += len(self.learner.weights(rows.columns).astype(np.float32))
 

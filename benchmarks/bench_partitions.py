@@ -95,7 +95,7 @@ class _Watched:
 
 
 def _target(link: Path) -> str:
-    """What an open file is, "" if it was closed meanwhile."""
+    """The target of an open file, "" if it was closed meanwhile."""
     try:
         return str(link.readlink())
     except OSError:

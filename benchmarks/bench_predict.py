@@ -19,6 +19,7 @@ from stream_learner.adapters.kafka import Admin
 from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
+from stream_learner.core.model.table.rows import StateRows
 from stream_learner.core.snapshots.pages import PagePolicy
 from stream_learner.core.warmup import compile_kernels
 from stream_learner.roles.learner.publication import Publication
@@ -50,7 +51,7 @@ def _publish(site: Site, data: bytes, bounds: np.ndarray) -> int:
     learner = Learner(FtrlProximal())
     columns = np.column_stack((np.random.default_rng(1).normal(0, 3, len(keys)), np.full(len(keys), 9.0)))
     learner.examples = len(bounds) - 1
-    learner.table.load(keys, columns, np.zeros(len(keys), np.int64))
+    learner.table.load(StateRows(keys, columns, np.zeros(len(keys), np.int64)))
     snapshots = site.config.snapshots
     publication = Publication(
         site.settings,

@@ -18,6 +18,7 @@ from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.table.rows import StateRows
 from stream_learner.operations.topics import plans
 from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.copies.writer import CopyWriter, WrittenCopy
@@ -87,7 +88,7 @@ class _Model:
         learner = self.learner()
         columns, touched = rng.random((len(keys), 2)), np.zeros(len(keys), np.int64)
         learner.table.expect(len(keys))
-        learner.table.load(keys, columns, touched)
+        learner.table.load(StateRows(keys, columns, touched))
         learner.table.restart_changes(-1, -1)
         checkpoints = Checkpoints(self.config, learner, self.log)
         copy_writer = CopyWriter(
@@ -138,7 +139,7 @@ class _Model:
 def _change(learner: Learner, keys: np.ndarray, tick: int) -> None:
     """Give rows that are there other columns, as the fold of a tick does."""
     rows = learner.table.rows_of(keys)
-    learner.table.load(keys, rows.columns + 1.0, np.full(len(keys), tick, np.int64))
+    learner.table.load(StateRows(keys, rows.columns + 1.0, np.full(len(keys), tick, np.int64)))
     learner.table.restart_changes(tick - 1, tick - 1)
 
 

@@ -75,7 +75,7 @@ class Bodies:
             (folder / f"{i}.json").write_bytes(b'{"instances":[' + events + b"]}")
 
     def load(self, url: str, connections: int, seconds: int) -> dict[str, float]:
-        """What wrk measured. Raises RuntimeError where a request failed."""
+        """The figures that wrk measured. Raises RuntimeError if a request failed."""
         command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", SCRIPT, url, "--", self.folder]
         done = subprocess.run([*command, str(self.number)], capture_output=True, text=True, check=True)
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

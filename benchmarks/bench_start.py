@@ -162,7 +162,7 @@ def _options(role: str, site: Site, port: int) -> Sequence[str]:
 
 
 def _environment() -> dict[str, str]:
-    """As where it is installed: with byte code from the second start on, whatever this process was told."""
+    """The environment of an installation: byte code is kept, whatever this process was told."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -175,7 +175,7 @@ def _first_answer(process: subprocess.Popen[bytes]) -> None:
 
 
 def _until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> float:
-    """When it became true, by the monotonic clock. Raises RuntimeError where the process ends before."""
+    """The time at which it became true, by the monotonic clock. Raises RuntimeError if the process ends before."""
     until_s = time.monotonic() + PATIENCE_S
     while not true():
         if process.poll() is not None or time.monotonic() > until_s:

@@ -1,7 +1,7 @@
 """Parsing files of examples: text in memory into columns. One thread, CPU time.
 
-In: generated click-log lines of 39 features. Out: rows of name, value, unit and note.
-This file must never let a block be parsed whose lines were parsed before: a hash of repeated text is no measure.
+The lines are those of a generated click log with 39 features. It must never let a block be parsed whose lines were
+parsed before: a hash of repeated text is no measure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run(quick: bool) -> list[Row]:
 
 
 def _kinds() -> list[tuple[str, str, Callable[[Cells], str], LineParser]]:
-    """What is parsed: name, note, how an example is written, the parser."""
+    """The kinds of text: name, note, a function that writes an example, the parser."""
     theirs = VwTextOptions(hashing="vw", numbers="vw", repeats=True)
     pairs = VwTextOptions(quadratic=("in",))
     columns = ["label", *INTEGER_NAMES, *STRING_NAMES]

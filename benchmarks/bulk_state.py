@@ -1,8 +1,6 @@
 """A model of any size without its traffic: rows at random, as a checkpoint on disk and as a copy in Kafka.
 
-In: a configuration whose topics are there. Out: a state directory of a learner that has read nothing of its training
-log, and a copy of it in `<model>.checkpoints`.
-This file must never be used for a model that somebody wants.
+The learner of that state has read nothing of its training log. It must never be used for a model that somebody wants.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import numpy as np
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TransactionalPublisher
 from stream_learner.config import Config
 from stream_learner.core.model.fold import Learner
+from stream_learner.core.model.table.rows import StateRows
 from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.copies.writer import CopyWriter
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
@@ -48,6 +47,6 @@ def _learner(config: Config, features: int) -> Learner:
     learner = Learner(config.optimizer(), loss=config.loss())
     columns = rng.uniform(4.0, 8.0, (len(keys), len(learner.optimizer.columns)))
     learner.table.expect(len(keys))
-    learner.table.load(keys, columns, np.zeros(len(keys), np.int64))
+    learner.table.load(StateRows(keys, columns, np.zeros(len(keys), np.int64)))
     learner.table.restart_changes(-1, -1)
     return learner

@@ -1,7 +1,6 @@
 """A model with everything that it needs in processes of their own, under traffic: for measuring what a failure costs.
 
-In: a broker, a directory, the size of the model. Out: processes to end and to start, what they say, what is served.
-This file must never take a time itself that a role says in its log.
+It must never take a time itself that a role says in its log.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ class Process:
             self._process = subprocess.Popen(command_line, stdout=out, stderr=out, env=environment)
 
     def events(self, *names: str) -> list[dict[str, Any]]:
-        """What it has said under these names."""
+        """The events that it has logged under these names."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         said = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
         return [event for event in said if event["event"] in names]
 
     def wait(self, name: str, count: int = 1) -> tuple[float, dict[str, Any]]:
-        """When it said this for the count-th time, and what. Raises RuntimeError, TimeoutError."""
+        """The count-th event of this name, with its time. Raises RuntimeError, TimeoutError."""
         until(lambda: len(self.events(name)) >= count or self._ended(), f"{name} in {self._log.name}")
         event = self.events(name)[count - 1]
         return datetime.fromisoformat(event["time"]).timestamp(), event
@@ -97,7 +96,7 @@ class World:
     folder: Path
     features: int
     served: list[tuple[float, int]] = field(default_factory=list)
-    """When a version was served, in seconds since 1970, and which."""
+    """The versions that were served, each with its time in seconds since 1970."""
     processes: list[Process] = field(default_factory=list)
     joining: Process = field(init=False)
     leading: Process = field(init=False)
@@ -175,12 +174,12 @@ class World:
         until(lambda: len(self.served) > before + 10, "versions")
 
     def served_after(self, at_s: float) -> float:
-        """When the first version after a moment was served."""
+        """The time at which the first version after a moment was served."""
         until(lambda: bool(self.served) and self.served[-1][0] > at_s, "a version")
         return next(moment for moment, _ in self.served if moment > at_s)
 
     def served_from_version(self, version: int) -> float:
-        """When this version, or one beyond it, was served."""
+        """The time at which this version, or a later one, was served."""
         until(lambda: bool(self.served) and self.served[-1][1] >= version, f"version {version}")
         return next(moment for moment, found in self.served if found >= version)
 

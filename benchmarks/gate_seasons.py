@@ -141,13 +141,13 @@ def _course(season: Season, at_ms: NDArray[np.int64], rng: np.random.Generator) 
 
 
 class _Launches:
-    """Campaigns that begin within minutes, with four times the traffic of the site and clicks of their own."""
+    """Campaigns that begin within minutes, with four times the traffic of the site, clicked more or less often."""
 
     def __init__(self, season: Season, days: float, rng: np.random.Generator) -> None:
         count = int(days / season.launches) if season.launches else 0
         self._begin = (np.arange(count) + 0.5 * rng.random(count)) * season.launches * DAY_MS
         self._lasts = rng.choice([2, 6, 24], count) * float(HOUR_MS)
-        self._share = rng.choice([0.25, 0.5, 1.0, 2.0, 3.0], count) * season.click_share
+        self._share = rng.choice([0.25, 0.5, 1.0, 2.0, 3.0], count)
 
     def at(self, at_ms: NDArray[np.int64], rate: Floats, share: Floats) -> tuple[Floats, Floats]:
         total, clicked = rate, rate * share
@@ -155,7 +155,7 @@ class _Launches:
             if begin > at_ms[-1] or begin + lasts + HOUR_MS < at_ms[0]:
                 continue
             risen = np.clip((at_ms - begin) / (5 * MINUTE_MS), 0, 1) * np.clip((begin + lasts - at_ms) / HOUR_MS, 0, 1)
-            total, clicked = total + 4 * rate * risen, clicked + 4 * rate * risen * own
+            total, clicked = total + 4 * rate * risen, clicked + 4 * rate * risen * share * own
         return total, np.divide(clicked, total, out=np.zeros_like(total), where=total > 0)
 
 

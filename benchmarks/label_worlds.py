@@ -29,7 +29,7 @@ OLD_MS: Final = 3 * DAY_MS
 SPEED: Final = 60
 """How much faster than they happened old events are fed into a running joiner."""
 OUTAGE_MS: Final = (30 * MINUTE_MS, 70 * MINUTE_MS)
-"""When no click comes, counted from the beginning."""
+"""No click comes between these times, counted from the beginning."""
 
 
 class Event(NamedTuple):
@@ -56,7 +56,7 @@ class World:
     max_skew_ms: int = MAX_SKEW_MS
 
     def records(self, events: list[Event]) -> list[Event]:
-        """As they come; without a time field, a record's timestamp is the event's time."""
+        """The records in their order; without a time field, a record's timestamp is the event's time."""
         ordered = sorted(events)
         return ordered if self.timed else [event._replace(at_ms=event.time_ms) for event in ordered]
 
@@ -65,7 +65,7 @@ class World:
         return self.timed and event.time_ms > event.at_ms + self.max_skew_ms
 
     def labels(self) -> dict[str, bool]:
-        """Of each impression that can be used, whether a click with its id has a time in its span."""
+        """For each impression that can be used: True if a click with its id has a time in its span."""
         times = defaultdict(list)
         for click in self.clicks:
             if not self.is_dead(click):

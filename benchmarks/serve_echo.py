@@ -1,6 +1,6 @@
 """A plain Starlette application that gives back what it gets: `python -m benchmarks.serve_echo PORT`.
 
-In: requests. Out: their bodies. This file must never do more than Starlette and uvicorn do by themselves.
+It must never do more than Starlette and uvicorn do by themselves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A joiner whose wall clock is a number in a file: `python benchmarks/stepped_joiner.py CONFIG CLOCK`.
 
-In: a configuration file; a file with the time, eight bytes, ms since 1970, little endian, which whoever started this
-moves on. Out: the training log. This file must never do anything that `stream-learner join` does not.
+The file has eight bytes: ms since 1970, little endian. Whoever started this moves the time on. It must never do
+anything that `stream-learner join` does not.
 """
 
 from __future__ import annotations

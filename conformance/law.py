@@ -14,7 +14,7 @@ from tests.oracles.optimizers.base import Example, Optimizer
 
 
 class Finding(NamedTuple):
-    """Whether a law holds, and an example that shows it."""
+    """A law, whether it holds, and an example that shows it."""
 
     holds: bool
     seen: str

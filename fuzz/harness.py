@@ -157,7 +157,7 @@ class Run:
 
 
 def _ending(code: int, folder: Path) -> str:
-    """How a child ended, "" after success."""
+    """The end of a child in words, "" after success."""
     if code == 0:
         return ""
     last = (folder / "stderr").read_text(errors="replace").strip().splitlines()[-1:]

@@ -52,7 +52,8 @@ def log_records() -> dict[str, bytes]:
     """A record of every kind and version, from the golden files of the format."""
     first = {file.stem: file.read_bytes() for file in sorted((GOLDEN / "training_log_v1").glob("*.bin"))}
     marks = {f"{file.stem}_v2": file.read_bytes() for file in sorted((GOLDEN / "training_log_v2").glob("*.bin"))}
-    return first | marks
+    skips = {f"{file.stem}_v3": file.read_bytes() for file in sorted((GOLDEN / "training_log_v3").glob("*.bin"))}
+    return first | marks | skips
 
 
 def rule_r() -> dict[str, bytes]:

@@ -1,5 +1,5 @@
 """Records of the training log, read slowly: from docs/formats.md and the tables in the docstrings of `record_header`,
-`examples` and `marks`, with `struct` and lists.
+`examples`, `marks` and `skips`, with `struct` and lists.
 
 Results are plain tuples, or the name of the error. This file must never import the code under test, nor be changed to
 agree with it without a sentence in those tables.
@@ -12,9 +12,10 @@ import struct
 import zlib
 from typing import Any, NamedTuple
 
-FOREIGN, NEWER, DAMAGED = "ForeignRecord", "NewerVersion", "DamagedRecord"
-EXAMPLES, MARK, CODES = 1, 2, 3
-NEWEST = {EXAMPLES: 1, MARK: 2, CODES: 1}
+FOREIGN, HEADERLESS, NEWER, DAMAGED = "ForeignRecord", "DamagedHeader", "NewerVersion", "DamagedRecord"
+EXAMPLES, MARK, CODES, SKIP = 1, 2, 3, 4
+NEWEST = {EXAMPLES: 1, MARK: 2, CODES: 1, SKIP: 3}
+OLDEST = {SKIP: 3}
 MOST_STEPS = 64
 CODES_AHEAD = 2
 """A flag of marks."""
@@ -64,6 +65,17 @@ class SlowExamples(NamedTuple):
     values: tuple[bytes, ...]
 
 
+class SlowSkip(NamedTuple):
+    """A skip: the partition, what it names, when and by whom it was said, and why."""
+
+    partition: int
+    offset: int
+    checksum: int
+    at_ms: int
+    who: str
+    why: str
+
+
 def header_of(value: bytes) -> Header:
     """The header. Raises Bad."""
     if len(value) < 6 or value[:4] != b"SLTL":
@@ -72,24 +84,24 @@ def header_of(value: bytes) -> Header:
     if version > max(NEWEST.values()):
         raise Bad(NEWER)
     if version < 1 or len(value) < 40:
-        raise Bad(DAMAGED)
+        raise Bad(HEADERLESS)
     if int.from_bytes(value[32:36], "little") != zlib.crc32(value[:32]):
-        raise Bad(DAMAGED)
+        raise Bad(HEADERLESS)
     _, _, kind, flags, partition, sequence, attempt, tick = struct.unpack("<4sHBBIIQq", value[:32])
-    if kind not in NEWEST:
+    if kind not in NEWEST or version < OLDEST.get(kind, 1):
         raise Bad(DAMAGED)
     if version > NEWEST[kind]:
         raise Bad(NEWER)
     return Header(kind, flags, partition, sequence, attempt, tick)
 
 
-def read(value: bytes) -> SlowExamples | SlowMark | list[int]:
+def read(value: bytes) -> SlowExamples | SlowMark | list[int] | SlowSkip:
     """The content of a record; codes as a list. Raises Bad."""
     header = header_of(value)
     return body_of(header, value)
 
 
-def body_of(header: Header, value: bytes) -> SlowExamples | SlowMark | list[int]:
+def body_of(header: Header, value: bytes) -> SlowExamples | SlowMark | list[int] | SlowSkip:
     """The content of a record with this header. Raises Bad."""
     if int.from_bytes(value[36:40], "little") != zlib.crc32(value[40:]):
         raise Bad(DAMAGED)
@@ -98,6 +110,8 @@ def body_of(header: Header, value: bytes) -> SlowExamples | SlowMark | list[int]
             return _examples(header, value)
         if header.kind == MARK:
             return _mark(header, value, int.from_bytes(value[4:6], "little"))
+        if header.kind == SKIP:
+            return _skip(header, value)
         (count,) = struct.unpack("<Q", value[40:48])
         return _codes(value[48:], count)
     except struct.error:
@@ -107,6 +121,16 @@ def body_of(header: Header, value: bytes) -> SlowExamples | SlowMark | list[int]
 def _need(holds: bool) -> None:
     if not holds:
         raise Bad(DAMAGED)
+
+
+def _skip(header: Header, value: bytes) -> SlowSkip:
+    offset, at_ms, checksum, who, why = struct.unpack("<qqIHH", value[40:64])
+    _need(offset >= 0 and len(value) == 64 + who + why)
+    try:
+        texts = value[64 : 64 + who].decode(), value[64 + who :].decode()
+    except UnicodeDecodeError:
+        raise Bad(DAMAGED) from None
+    return SlowSkip(header.partition, offset, checksum, at_ms, *texts)
 
 
 class _Cursor:

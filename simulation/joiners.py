@@ -40,6 +40,8 @@ LOSSES = (
     "input trimmed",
     "input compacted",
 )
+STRANGERS_AT = 3
+"""In one history of four, those with this remainder, somebody else writes to the training log as well."""
 LOSS_SHARE = 0.12
 """The share of histories with one partition in which something is lost for good."""
 
@@ -62,6 +64,8 @@ class World:
     def __init__(self, seed: int, trace: bool = False) -> None:
         rng = self.rng = random.Random(seed)
         self.trace = trace
+        self._strangers = random.Random(seed)
+        self._stranger_share = self._strangers.choice((0.01, 0.1)) if seed % 4 == STRANGERS_AT else 0.0
         self.now = BEGINNING_MS
         self.quiet = False
         self.seen: Counter[str] = Counter()
@@ -125,11 +129,21 @@ class World:
     def pass_time(self, ms: int) -> None:
         """Let time pass, and append the records that arrive meanwhile to the inputs."""
         self.now += ms
+        self._let_strangers_write()
         for place, side in self.on_the_way.items():
             while side and side[0].at <= self.now:
                 self._arrive(self.logs[place], side.popleft(), is_last=len(side) < self.spec.agree)
             if not side and self.logs[place].open:
                 self._finish(self.logs[place], commit=True)
+
+    def _let_strangers_write(self) -> None:
+        """Sometimes somebody else writes to the training log: what is no record of this partition's log."""
+        rng = self._strangers
+        if self.quiet or rng.random() > self._stranger_share:
+            return
+        log = self.logs[LOG, rng.randrange(self.partitions)]
+        self.seen["foreign records"] += 1
+        log.append(rng.choice((None, b"", b"junk", b"SLT", bytes(50))), at=self.now)
 
     def _arrive(self, log: Log, arrival: Arrival, *, is_last: bool) -> None:
         rng = self.rng

@@ -147,7 +147,7 @@ class Calm:
     logs: dict[TopicAndPartition, Log]
 
     def edge(self, name: str) -> None:
-        """Nothing happens."""
+        """Do nothing."""
 
     def below(self, limit: int) -> int:
         """The largest number: all records that are there come at once."""
@@ -206,7 +206,7 @@ class Reader:
         self.position = offset
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to give back."""
 
     def __enter__(self) -> Reader:
         return self
@@ -255,7 +255,7 @@ class Queries:
         return found
 
     def first_times(self, places: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The same time for all: here a log that begins behind offset 0 has lost nothing."""
+        """One time for all partitions: here a log that begins behind offset 0 has lost nothing."""
         return dict.fromkeys(places, 0)
 
     def high_watermarks_known(

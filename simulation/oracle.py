@@ -11,8 +11,10 @@ from stream_learner.core.log.marks import GENESIS, Mark, decode_mark
 
 
 @lru_cache(50_000)
-def read(value: bytes) -> tuple[RecordHeader, Mark | None]:
-    """The header of a record, and the mark if it is one."""
+def read(value: bytes) -> tuple[RecordHeader | None, Mark | None]:
+    """The header of a record, None if it is foreign, and the mark if it is one."""
+    if value[:4] != b"SLTL":
+        return None, None
     record = open_record(value)
     return record.header, decode_mark(record) if record.header.kind is Kind.MARK else None
 
@@ -24,6 +26,8 @@ def accepted_marks(entries: Sequence[Entry]) -> list[tuple[int, Mark]]:
     records: dict[tuple[int, int], list[int]] = {}
     for entry in entries:
         header, mark = read(entry.value or b"")
+        if header is None:
+            continue
         written = records.setdefault((header.attempt, header.tick), [])
         if mark is None:
             written.append(header.sequence)

@@ -16,6 +16,7 @@ from stream_learner.adapters.kafka import EndWatch, TopicAndPartition
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.log.marks import InputIdentity
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
 from stream_learner.roles.joiner.log_origin import LogOrigin
@@ -150,9 +151,13 @@ class Process:
             dead_letters_topic=LETTERS,
             start=StartRule(queries, "earliest"),  # type: ignore[arg-type]
             origin=LogOrigin(self, queries, LOG, world.partitions, new_reader=Reader),  # type: ignore[arg-type]
-            impression_topic_id=world.topic_ids[IMPRESSIONS],
-            click_topic_id=world.topic_ids[CLICKS],
-            partitions=world.partition_count,
+            made_from=InputIdentity(
+                world.topic_ids[IMPRESSIONS],
+                world.topic_ids[CLICKS],
+                world.partition_count,
+                inputs.impression_decoder.events.fingerprint,
+                inputs.click_decoder.events.fingerprint,
+            ),
             record_bytes=world.record_bytes,
             resume_within_s=world.resume_within_s,
             log=_Silent(),  # type: ignore[arg-type]

@@ -116,7 +116,7 @@ class Process:
         return end
 
     def commit_fate(self) -> str:
-        """How a commit ends: done, aborted, torn, or unknown to the publisher."""
+        """The end of a commit: done, aborted, torn, or unknown to the publisher."""
         if self.world.quiet or self.rng.random() > self.world.torn_share:
             return "done"
         fate = self.rng.choice(("aborted", "unknown, done", "unknown, open", "torn", "torn"))

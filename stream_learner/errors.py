@@ -1,7 +1,6 @@
 """Errors, sorted by what happens next.
 
-In: a message that names what was found, and what the operator can do. Out: an exception with an exit code.
-This file must never hold a message with a secret in it, or know how a message is shown.
+Each has a message that says what was found, an action for the operator, and an exit code. No message may hold a secret.
 
 | next                                   | class                |
 |----------------------------------------|----------------------|
@@ -202,9 +201,12 @@ class StateInUse(Stop):
 
 
 class StateOfAnotherModel(Stop):
-    """The state directory belongs to another model, or to another optimizer than the one configured.
+    """The state directory, or a topic of the model, holds a model of another name, optimizer, loss or number of shards
+    than the one configured.
 
-    Operator action: give this model its own `learner.state_dir`, or set back what was changed.
+    Operator action: set back what was changed. Or train a model with the new settings under another name, from the same
+    training log: `stream-learner backfill --as NAME --from-log MODEL` (`--from earliest` in place of `--from-log` where
+    the log has lost its beginning), and promote it: docs/backfill.md, docs/promotion.md.
     """
 
     exit_code = 42
@@ -232,9 +234,10 @@ class ModelRewound(Stop):
 
 
 class DamagedLog(Stop):
-    """A record of the training log or of the snapshots is not ours, or damaged; the message says which.
+    """A record of the training log that counts is damaged, or one of another topic of the model is not ours.
 
-    Operator action: find out who writes to the topic; nothing but this program may.
+    Operator action: find out who writes to the topic; nothing but this program may. `stream-learner log skip` passes a
+    damaged record of the training log over.
     """
 
     exit_code = 50
@@ -261,11 +264,12 @@ class InputsChanged(Stop):
 
 
 class TooManyBadRecords(Stop):
-    """More than `join.max_bad_share` of the records of an input topic within `join.bad_share_period` cannot be used.
+    """More than `join.max_bad_share` of the records of an input topic within `join.bad_share_period` cannot be used,
+    and `join.on_bad_share` is stop, or the joiner is that of a backfill.
 
     Operator action: the message names the reasons and one such record; those read so far are in the dead letters. Mend
     the producer and start again: the joiner passes the bad records by itself once the newest ones are right. If they
-    are to be dropped before that, run it with `--set join.max_bad_share=1` until it has passed them.
+    are to be dropped before that, run it with `--set join.on_bad_share=drop` until it has passed them.
     """
 
     exit_code = 53
@@ -282,7 +286,7 @@ class NotReady(Stop):
 
 
 class NotFound(Stop):
-    """What was asked for is not there: a tick, a record, a feature, a published version.
+    """Something that was asked for is not there: a tick, a record, a feature, a published version.
 
     Operator action: check the number, the partition and the model's name; older records may have passed
     their retention.
@@ -357,6 +361,16 @@ class DecisionRefused(Stop):
     """
 
     exit_code = 62
+
+
+class SkipRefused(Stop):
+    """A record of the training log cannot be passed over by `log skip`: no reader stops at it, or more than its own
+    examples would be lost.
+
+    Operator action: name the record that the roles stop at; the message says if it is another one.
+    """
+
+    exit_code = 64
 
 
 class BrokenInvariant(StreamLearnerError):

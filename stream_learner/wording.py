@@ -1,7 +1,4 @@
-"""Words for messages.
-
-In: a count and the name of what is counted. Out: text for people. This file must never import anything of ours.
-"""
+"""Words for messages. It imports nothing of ours, so that all layers may use it."""
 
 from __future__ import annotations
 

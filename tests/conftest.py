@@ -1,7 +1,6 @@
 """What tests of every area share: a real Kafka, and topics of their own on it.
 
-In: KAFKA_BOOTSTRAP, or a machine that can run a broker. Out: the fixtures `kafka` and `topics`.
-This file must never let a test pass or be skipped because there is no broker: it fails with what to install.
+It must never let a test pass or be skipped because there is no broker: it fails with what to install.
 """
 
 from __future__ import annotations

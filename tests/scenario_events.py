@@ -147,7 +147,7 @@ def _an_id(number: int, rng: random.Random) -> str | int:
 
 
 def _again(event: Event, edges_ms: list[int], mix: Mix, rng: random.Random) -> Event:
-    """The same event once more, about as far away as the rule for duplicates reaches, or soon."""
+    """A repeat of an event, soon, or about as late as the rule for duplicates reaches."""
     wait = rng.randrange(1, 2_000)
     if rng.random() < mix.repeat_edge_share:
         wait = max(0, rng.choice(edges_ms))

@@ -58,15 +58,15 @@ class Scenario:
         return part[: -self.settings["agree"]]
 
     def sentinels(self, part: list[Message]) -> list[Message]:
-        """What closes a partition of either topic."""
+        """The records that close a partition of either topic."""
         return part[-self.settings["agree"] :]
 
     def with_settings(self, **changes: Any) -> Scenario:
-        """The same input under other settings."""
+        """A scenario with the same input and other settings."""
         return replace(self, settings=settings(**{**self.settings, **changes}))
 
     def expected(self) -> list[oracle.Joined]:
-        """What the join must make of each partition, by log time alone; offsets count from 0."""
+        """The expected join of each partition, by log time alone; offsets count from 0."""
         return oracle.join_topics(records(self.impressions), records(self.clicks), self.settings)
 
 

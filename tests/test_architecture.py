@@ -25,7 +25,7 @@ TABLES = {**STEPS, "Joiner: rule W": "roles/joiner/partition.py"}
 
 
 def section(title: str) -> str:
-    """What stands below a heading, to the next heading of its level or above."""
+    """The text below a heading, up to the next heading of its level or above."""
     found = re.search(rf"^(##+) {re.escape(title)}$", PAGE.read_text(encoding="utf-8"), re.M)
     assert found, title
     rest = found.string[found.end() :]

@@ -21,7 +21,7 @@ user.name='nobody'
 
 
 def settings_in(folder: Path) -> dict[str, str]:
-    """What pip would read."""
+    """The settings that pip would read."""
     parser = configparser.RawConfigParser()
     parser.read(folder / "pip.conf")
     return dict(parser["global"])

@@ -29,7 +29,7 @@ def text_of(page: Path) -> str:
 
 
 def code_of(text: str) -> str:
-    """What stands in fenced blocks and between backticks."""
+    """The text in fenced blocks and between backticks."""
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
     return "\n".join([*blocks, *inline])
@@ -139,7 +139,7 @@ def test_the_library_has_what_its_example_uses() -> None:
 
 
 def test_the_readme_fits_a_screen_or_two() -> None:
-    """It stays what one reads first; everything else has a page of its own."""
+    """The README stays short; everything else has a page of its own."""
     assert len(text_of(README).splitlines()) <= 110
 
 

@@ -124,14 +124,14 @@ def test_talkingdata_has_the_known_positives_inside_each_window(
 
 
 def test_talkingdata_can_be_cut_to_its_first_rows() -> None:
-    """And its features are names: five and the bias, each with value 1."""
+    """The rows have five features and the bias, each a name with value 1."""
     (part,) = talkingdata_scenario(600_000, limit=500).expected()
     assert part.impressions["examples"] == 500
     assert {tuple(v for _, v in e.features) for e in part.examples} == {(1.0,) * 6}
 
 
 def test_offsets_count_from_0_in_each_partition() -> None:
-    """As in a fresh topic."""
+    """Offsets are those of a fresh topic."""
     made = scenario("plain", 2)
     for part in records(made.clicks):
         assert [record.offset for record in part] == list(range(len(part)))

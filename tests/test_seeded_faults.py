@@ -78,7 +78,7 @@ def test_a_fault_is_caught_and_a_harmless_change_is_not(tree: Path) -> None:
 
 
 def test_a_test_that_fails_anyhow_catches_nothing(tree: Path) -> None:
-    """Nobody may take a broken test for one that has noticed something."""
+    """A test that is broken anyhow does not count as one that has noticed the fault."""
     with copies_of(tree) as copies:
         outcome = check_fault(replace(SMALL, tests=("tests/test_broken.py",)), copies, "all")
     assert outcome.verdict is Verdict.UNSURE

@@ -69,7 +69,7 @@ def test_a_broker_that_is_given_and_does_not_answer_ends_the_run_before_any_test
 
 
 def unstable(project: Path) -> list[dict[str, str]]:
-    """What the list of unstable tests holds."""
+    """The entries of the list of unstable tests."""
     file = project / ".build" / "tests" / "unstable.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -155,7 +155,7 @@ def test_what_ends_its_process_is_a_failure_and_the_others_run(
 
 
 def test_a_run_that_leaves_tests_out_fails(project: Path) -> None:
-    """As when so many processes ended that no more are started."""
+    """A run fails if some tests were not run, as when too many processes ended."""
     (project / "conftest.py").write_text(
         CONFTEST.replace("hooks import (", "hooks import (pytest_xdist_make_scheduler, pytest_sessionfinish,")
     )

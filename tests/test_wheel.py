@@ -18,7 +18,7 @@ SOURCE = "https://code.example/stream-learner"
 
 
 def metadata_of_wheel(folder: Path, source: str) -> email.message.Message:
-    """What a wheel says that is built where SOURCE is this address."""
+    """The metadata of a wheel that is built with SOURCE set to this address."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(command, cwd=PROJECT, env={**os.environ, "SOURCE": source}, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
@@ -28,13 +28,13 @@ def metadata_of_wheel(folder: Path, source: str) -> email.message.Message:
 
 
 def links(text: str) -> list[str]:
-    """Where the links of a description lead."""
+    """The targets of the links in a description."""
     return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
 @pytest.fixture(scope="module")
 def metadata(tmp_path_factory: pytest.TempPathFactory) -> email.message.Message:
-    """Of a wheel that knows where its source code is."""
+    """The metadata of a wheel that has the address of its source code."""
     return metadata_of_wheel(tmp_path_factory.mktemp("wheel"), SOURCE)
 
 

@@ -43,7 +43,7 @@ def counted_nouns() -> set[str]:
 
 
 def plural_after_a_value(path: Path, nouns: set[str]) -> Iterator[str]:
-    """Where a formatted value, no constant and no rate, is followed by one of the nouns in the plural."""
+    """The places where a formatted value, no constant and no rate, is followed by one of the nouns in the plural."""
     for text in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(text, ast.JoinedStr):
             continue

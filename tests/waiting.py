@@ -1,6 +1,5 @@
 """How a test waits: for a condition, and as long as this machine may need until it holds.
 
-In: a question that is asked again and again. Out: nothing, or a failed test that says what did not come true.
 A test waits for what it needs, never for a time that is usually enough; and it never asserts how long something took.
 How slow the machine is, is measured once, when the tests start; patience grows with it.
 """
@@ -26,7 +25,7 @@ SLOWNESS = "TEST_SLOWNESS"
 """The variable by which a run of the tests hands its measure to the processes that it starts."""
 
 _IDLE_S = 0.12
-"""What `_probe` takes on an idle core of a server of 2020."""
+"""The duration of `_probe` on an idle core of a server of 2020."""
 _MOST = 10.0
 
 
@@ -82,7 +81,7 @@ def wait_for(
     patience_s: float = PATIENCE_S,
     look_s: float = LOOK_S,
 ) -> T:
-    """As `wait_until`, for an answer other than None, which is returned."""
+    """Wait as `wait_until` does, for an answer other than None, and return it."""
     found: list[T] = []
 
     def answered() -> bool:

@@ -1,8 +1,7 @@
 """Writes what of the Helm chart is made from other files: `python -m tools.chart`, run by `make chart`.
 
-In: the comments of values.yaml, the program's settings, the chart's shapes in ci/. Out: values.schema.json, README.md,
-and the rendered manifests that tests compare with. This file must never say what a value means: that is the place of
-its comment.
+These are values.schema.json, README.md, and the rendered manifests that tests compare with. It must never say what a
+value means: that is the place of its comment.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 CHART = PROJECT / "helm" / "stream-learner"
 GOLDEN = PROJECT / "tests" / "chart" / "golden"
 RELEASE, NAMESPACE, KUBE_VERSION = "stream-learner", "ads", "1.31.0"
-"""What the manifests to compare with are rendered for."""
+"""The release, namespace and version for which the compared manifests are rendered."""
 
 _LINE = re.compile(r"^( *)(?:# -- (?P<text>.*)|# (?P<more>.*)|(?P<key>[\w-]+):(?P<value>.*))$")
 
@@ -59,7 +58,7 @@ def render(values: Path, *options: str, release: str = RELEASE, kube_version: st
 
 
 def documented() -> dict[str, str]:
-    """What values.yaml says of each value, by dotted path, in order."""
+    """The comment of each value in values.yaml, by dotted path, in order."""
     found: dict[str, str] = {}
     path: list[tuple[int, str]] = []
     text: list[str] = []

@@ -1,7 +1,7 @@
 """The schema of the chart's values: what Helm refuses before anything is made.
 
-In: the program's configuration, and the shape of the values below. Out: a JSON schema, draft 7, as Helm 3 reads it.
-This file must never let a value through that has no effect: every object names all that may be in it.
+It is a JSON schema, draft 7, as Helm 3 reads it. It must never let a value through that has no effect: every object
+names all that may be in it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
+from stream_learner.adapters.kafka.properties import OURS
 from stream_learner.config import Config
 
 Schema = dict[str, Any]
@@ -24,6 +25,7 @@ OWNED = (
     ("serve", "tls_certificate"),
     ("serve", "tls_key"),
     ("telemetry", "http_port"),
+    ("telemetry", "token"),
 )
 """Settings that the chart makes itself, from other values: `config` must not say otherwise."""
 
@@ -145,6 +147,7 @@ def _kafka() -> Schema:
     return {
         "type": "object",
         "patternProperties": {SECRET_OPTIONS: reference},
+        "propertyNames": {"not": {"enum": sorted(OURS)}},
         "additionalProperties": {"anyOf": [scalar, *reference["anyOf"]]},
     }
 
@@ -243,7 +246,7 @@ def _scorer() -> Schema:
             "copies": _object({"enabled": BOOLEAN, "existingClaim": TEXT}),
             "service": service,
             "tls": _object({"secretName": TEXT}),
-            "token": _object({"secretName": TEXT, "key": {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"}}),
+            "token": _token(),
             "podDisruptionBudget": _budget(share),
             "autoscaling": _object(
                 {
@@ -347,6 +350,10 @@ def _network_policy() -> Schema:
     )
 
 
+def _token(**further: Schema) -> Schema:
+    return _object({"secretName": TEXT, "key": {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"}, **further})
+
+
 def _monitoring() -> Schema:
     rules = {
         "enabled": BOOLEAN,
@@ -360,6 +367,7 @@ def _monitoring() -> Schema:
             "monitor": _one_of("PodMonitor", "ServiceMonitor", "None"),
             "interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m)$"},
             "labels": TEXTS,
+            "token": _token(monitorKey={"type": "string", "pattern": "^[-._a-zA-Z0-9]*$"}),
             "rules": _object(rules),
             "dashboard": _object({"enabled": BOOLEAN, "labels": TEXTS, "annotations": TEXTS}),
         }

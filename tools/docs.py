@@ -1,7 +1,6 @@
 """Writes the pages of `docs/` that are made from the code: configuration, metrics, errors.
 
-In: the definitions of settings, metrics and errors. Out: Markdown; `make docs` writes the files, and a test
-compares them. This file must never say anything of a single setting: that is its description's place.
+It must never say anything of a single setting: that is its description's place.
 """
 
 from __future__ import annotations
@@ -168,7 +167,7 @@ def _first_line(section: type[Section]) -> str:
 
 
 def _type_text(info: FieldInfo) -> str:
-    """What may be written, in words."""
+    """The allowed values in words."""
     metadata = _metadata(info)
     between = next((m.func for m in metadata if isinstance(getattr(m, "func", None), Between)), None)
     optional = " or null" if type(None) in get_args(info.annotation) else ""
@@ -176,8 +175,8 @@ def _type_text(info: FieldInfo) -> str:
     if choices:
         text = ", ".join(f"`{choice}`" for choice in choices)
     elif between:
-        text = f"{_kind(metadata, info)}, {between.text}"
-        text = f"list, each a {text}" if get_origin(info.annotation) is list else text
+        several = "list of values, each a " if get_origin(info.annotation) is list else ""
+        text = f"{several}{_kind(metadata, info)}, {between.text}"
     else:
         text = _kind(metadata, info) + _numeric_range(metadata)
     return text + optional
@@ -191,7 +190,7 @@ def _metadata(info: FieldInfo) -> list[Any]:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    """What a Literal allows, one of several types too."""
+    """The values of a Literal, also if it is one of several types."""
     found = [part for part in (annotation, *get_args(annotation)) if str(get_origin(part)) == "typing.Literal"]
     return get_args(found[0]) if found else ()
 
@@ -231,7 +230,7 @@ def _default_text(info: FieldInfo) -> str:
     if writer and isinstance(value, list):
         return f"`[{', '.join(map(writer, value))}]`"
     if writer:
-        return f"`{writer(value)}`"
+        return f"`[{', '.join(map(writer, value))}]`" if isinstance(value, list) else f"`{writer(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

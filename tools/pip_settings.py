@@ -19,7 +19,7 @@ SOURCES = ("global", "install", ":env:")
 """Sections of pip's settings; the later one wins."""
 BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 CERTIFICATES = "/run/secrets/ca.crt"
-"""Where the build finds `ca.crt`."""
+"""The path at which the build finds `ca.crt`."""
 
 
 def pip_settings(listed: str) -> dict[str, str]:

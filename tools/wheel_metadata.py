@@ -1,8 +1,6 @@
 """The long description and the addresses in the metadata of a wheel, as hatchling asks for them.
 
-In: README.md; the address of the source code in the environment variable SOURCE, as for the image. Out: a description
-whose links lead somewhere wherever it is read. This file must never guess an address: without SOURCE the wheel names
-none, and a link is its text.
+It must never guess an address: without SOURCE the wheel names none, and a link is its text.
 """
 
 from __future__ import annotations

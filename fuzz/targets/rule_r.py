@@ -5,6 +5,7 @@ The records are of several attempts, some lost, repeated, moved or damaged. The 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from fuzz import slow_log
 from fuzz.guard import Side
 from fuzz.mutate import shuffled
-from fuzz.slow_log import CODES, EXAMPLES, MARK, Bad, Header, SlowMark
+from fuzz.slow_log import CODES, EXAMPLES, MARK, SKIP, Bad, Header, SlowMark, SlowSkip
 from fuzz.target import Target, Wrong, pack, unpack
 from fuzz.targets.training_log import damaged_record, plain_mark
 from stream_learner.core.errors import RecordError
@@ -29,6 +30,7 @@ from stream_learner.core.log.marks import (
     encode_mark,
 )
 from stream_learner.core.log.rule_r import RuleR
+from stream_learner.core.log.skips import Skip, encode_skip
 
 PARTITION = 3
 _TICKS = 5
@@ -61,6 +63,8 @@ class RuleRSequences(Target):
         for _ in range(rng.choice((0, 0, 1, 2)) if records else 0):
             at = rng.randrange(len(records))
             records[at] = damaged_record(rng, records[at], self._every)
+            if rng.random() < 0.6:
+                records.insert(min(at + rng.choice((1, 1, 2)), len(records)), _skip(rng, at, records[at]))
         return pack(records)
 
     def check(self, inputs: Sequence[bytes], side: Side) -> int:
@@ -74,8 +78,9 @@ class RuleRSequences(Target):
                 raise Wrong(f"record {offset}: {str(got)[:400]}, not {str(wanted)[:400]}")
             accepted += isinstance(wanted, tuple)
         counts = (fast.accepted_marks, fast.ignored_marks, fast.ignored_records, fast.buffered_records)
+        counts += (fast.foreign_records, fast.skipped_records)
         if counts != slow.counts:
-            raise Wrong(f"accepted, ignored marks and records, buffered: {counts}, not {slow.counts}")
+            raise Wrong(f"accepted, ignored marks and records, buffered, foreign, skipped: {counts}, not {slow.counts}")
         return accepted > 0
 
 
@@ -87,7 +92,18 @@ def _outcome(rule: RuleR, offset: int, value: bytes) -> Any:
         return type(error).__name__
     if tick is None:
         return None
-    return plain_mark(tick.mark), [(place, record.id_hash.tolist()) for place, record in tick.records]
+    found = [(place, record.id_hash.tolist()) for place, record in tick.records]
+    return plain_mark(tick.mark), found, tick.left_out
+
+
+def _skip(rng: Random, offset: int, value: bytes) -> bytes:
+    """A skip of this record; one of four names other bytes or another record."""
+    wrong = rng.choice((0, 0, 0, 1))
+    return encode_skip(Skip(PARTITION, offset + rng.choice((0, wrong)), zlib.crc32(value) ^ wrong, 5, "a", "b"))
+
+
+class _Elsewhere(Bad):
+    """An error of another record than the one that is taken: a skip of that one does not help."""
 
 
 class SlowRuleR:
@@ -98,13 +114,21 @@ class SlowRuleR:
         self._last = (0, -1)
         self._read_any = False
         self._held: dict[int, list[tuple[int, Header, bytes]]] = {}
-        self._accepted = self._ignored_marks = self._ignored_records = 0
+        self._accepted = self._ignored_marks = self._ignored_records = self._foreign = self._skipped = 0
+        self._skips: dict[int, int] = {}
+        self._since: list[tuple[int, str, Any]] = []
+        """What was read since the last accepted mark and says whether a record is missing: its offset; `header` and the
+        bytes of a record with a damaged header, or `stopped` and an ignored mark that goes on from the accepted one.
+        """
 
     @property
-    def counts(self) -> tuple[int, int, int, int]:
-        """The numbers of accepted marks, ignored marks, ignored records, and records that wait."""
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of accepted marks, ignored marks, ignored records, records that wait, foreign and skipped
+        ones."""
         waiting = sum(len(held) for held in self._held.values())
-        return self._accepted, self._ignored_marks, self._ignored_records, waiting
+        return (
+            self._accepted, self._ignored_marks, self._ignored_records, waiting, self._foreign, self._skipped,
+        )  # fmt: skip
 
     def take(self, offset: int, value: bytes) -> Any:
         """The tick that a record completes, the name of its error, or None."""
@@ -117,15 +141,47 @@ class SlowRuleR:
     def _take(self, offset: int, value: bytes) -> Any:
         try:
             header = slow_log.header_of(value)
-            if header.partition != self._partition:
-                raise Bad(slow_log.FOREIGN)
-            if header.kind != MARK:
-                return self._hold(offset, header, value)
+        except Bad as bad:
+            if str(bad) == slow_log.HEADERLESS:
+                self._since.append((offset, "header", value))
+            if str(bad) in (slow_log.FOREIGN, slow_log.HEADERLESS):
+                self._foreign += 1
+                return None
+            return self._unless_skipped(offset, value, bad)
+        if header.partition != self._partition:
+            self._foreign += 1
+            return None
+        if header.kind == SKIP:
+            return self._skip(offset, header, value)
+        if header.kind != MARK:
+            return self._hold(offset, header, value)
+        try:
             mark = slow_log.body_of(header, value)
             assert isinstance(mark, SlowMark)
-            return self._mark(mark)
-        except Bad as bad:
+            return self._mark(offset, mark)
+        except _Elsewhere as bad:
             return str(bad)
+        except Bad as bad:
+            return self._unless_skipped(offset, value, bad)
+
+    def _is_skipped(self, offset: int, value: bytes) -> bool:
+        return self._skips.get(offset) == zlib.crc32(value)
+
+    def _unless_skipped(self, offset: int, value: bytes, bad: Bad) -> str | None:
+        if str(bad) == slow_log.NEWER or not self._is_skipped(offset, value):
+            return str(bad)
+        self._skipped += 1
+        return None
+
+    def _skip(self, offset: int, header: Header, value: bytes) -> None:
+        try:
+            skip = slow_log.body_of(header, value)
+        except Bad:
+            self._ignored_records += 1
+            return
+        assert isinstance(skip, SlowSkip)
+        if skip.offset < offset:
+            self._skips[skip.offset] = skip.checksum
 
     def _hold(self, offset: int, header: Header, value: bytes) -> None:
         held = self._held.get(header.attempt, [])
@@ -138,13 +194,14 @@ class SlowRuleR:
         else:
             self._ignored_records += 1
 
-    def _mark(self, mark: SlowMark) -> Any:
+    def _mark(self, offset: int, mark: SlowMark) -> Any:
         header = mark.header
         held = self._held.get(header.attempt, [])
         own = [record for record in held if record[1].tick == header.tick]
         follows = mark.predecessor == self._last and mark.numbers[0] == self._last[1] + 1
         if follows and len(own) == header.sequence:
-            return self._accept(mark, own)
+            return self._accept(offset, mark, own)
+        self._look_for_a_gap(mark)
         begins = mark.predecessor[0] != header.attempt
         if begins and mark.predecessor != self._last and mark.predecessor[1] >= self._last[1]:
             raise Bad("BrokenLog")
@@ -153,17 +210,45 @@ class SlowRuleR:
             self._ignored_records += len(self._held.pop(header.attempt))
         return None
 
-    def _accept(self, mark: SlowMark, own: list[tuple[int, Header, bytes]]) -> Any:
-        examples, codes = [], []
+    def _look_for_a_gap(self, mark: SlowMark) -> None:
+        """Raise if a damaged header has taken what the accepted mark's successor needs."""
+        name = (mark.header.attempt, mark.header.tick)
+        if name == self._last:
+            self._since.clear()
+        damaged = [(at, value) for at, what, value in self._since if what == "header"]
+        stopped = [value for _, what, value in self._since if what == "stopped"]
+        if not damaged:
+            return
+        if stopped and stopped[-1] == mark.predecessor and not self._is_skipped(*damaged[-1]):
+            raise _Elsewhere(slow_log.DAMAGED)
+        if mark.predecessor[0] == self._last[0] and mark.predecessor[1] >= self._last[1]:
+            self._since.append((0, "stopped", name))
+
+    def _accept(self, at: int, mark: SlowMark, own: list[tuple[int, Header, bytes]]) -> Any:
+        examples, codes, left_out = [], [], []
         for offset, header, value in own:
-            found: Any = slow_log.body_of(header, value)
+            found: Any = None
+            try:
+                found = slow_log.body_of(header, value)
+            except Bad as bad:
+                if not self._is_skipped(offset, value):
+                    raise _Elsewhere(str(bad)) from None
+                left_out.append(offset)
+                if header.kind == CODES:
+                    bare = mark.header._replace(flags=mark.header.flags & ~(slow_log.CODES_AHEAD | 1))
+                    mark = mark._replace(header=bare, resume=None, codes=[], ahead=0)
+                continue
             if header.kind == EXAMPLES:
                 examples.append((offset, found.id_hash))
             elif header.kind == CODES:
                 codes.extend(found)
         counted = mark.numbers[5]
-        if len(codes) != mark.ahead or sum(len(ids) for _, ids in examples) != counted:
+        there = sum(len(ids) for _, ids in examples)
+        if (mark.resume and len(codes) != mark.ahead) or there > counted or (there < counted and not left_out):
             raise Bad(slow_log.DAMAGED)
+        self._skipped += len(left_out)
+        self._since.clear()
+        self._skips = {offset: checksum for offset, checksum in self._skips.items() if offset > at}
         self._accepted += 1
         self._last = (mark.header.attempt, mark.header.tick)
         self._ignored_records += sum(
@@ -172,7 +257,7 @@ class SlowRuleR:
         self._held.clear()
         header = mark.header._replace(flags=mark.header.flags & ~slow_log.CODES_AHEAD)
         whole = mark._replace(header=header, codes=codes if mark.ahead else mark.codes, ahead=0)
-        return whole, examples
+        return whole, examples, tuple(left_out)
 
 
 def chains() -> list[list[list[bytes]]]:

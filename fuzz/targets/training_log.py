@@ -17,12 +17,13 @@ import numpy as np
 from fuzz import slow_log
 from fuzz.guard import GuardedBuffer, Side
 from fuzz.mutate import mutated, number_set
-from fuzz.slow_log import Bad, Header, SlowExamples, SlowMark
+from fuzz.slow_log import Bad, Header, SlowExamples, SlowMark, SlowSkip
 from fuzz.target import Target, Wrong
 from stream_learner.core.errors import RecordError
 from stream_learner.core.log.examples import ExampleRecord, decode, encode_examples, to_batch
 from stream_learner.core.log.header import HEADER_BYTES
 from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.skips import Skip
 
 _BODY_COUNTS = 40, 44, 48, 52, 300
 """Offsets of counts in the body: the first four of examples and codes, the last of a resume point."""
@@ -70,6 +71,8 @@ def fast(value: bytes) -> Any:
         return _plain_examples(found, value)
     if isinstance(found, Mark):
         return plain_mark(found)
+    if isinstance(found, Skip):
+        return SlowSkip(*astuple(found))
     return found.tolist()
 
 

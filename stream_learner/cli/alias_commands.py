@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role, seconds
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, seconds, who_of
 from stream_learner.cli.output import print_fields, print_json, print_table
 from stream_learner.config import Config
 from stream_learner.errors import ConfigError
@@ -24,10 +21,6 @@ AliasOption = Annotated[
 ]
 AliasName = Annotated[str, typer.Argument(metavar="NAME", help="The alias.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="An alias, or a model.")]
-Who = Annotated[
-    str | None,
-    typer.Option("--who", metavar="TEXT", help="Who does this, for the record; user@host if left out."),
-]
 Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="Why, for the record.")]
 Model = Annotated[
     str | None,
@@ -77,7 +70,7 @@ def promote(
 
     loaded = load_for_role(config, overrides)
     request = PromotionRequest(
-        _alias_of(loaded, alias), _model_name(model), operator(who), forced=force, note=note, dry_run=dry_run
+        _alias_of(loaded, alias), _model_name(model), who_of(who), forced=force, note=note, dry_run=dry_run
     )
     _show(promoted(loaded, request, max_lag_ms=round(max_lag * 1000), tolerance=tolerance), as_json)
 
@@ -104,7 +97,7 @@ def rollback(
 
     loaded = load_for_role(config, overrides)
     model = _model_name(to) if to is not None else ""
-    request = PromotionRequest(_alias_of(loaded, alias), model, operator(who), forced=force, note=note, dry_run=dry_run)
+    request = PromotionRequest(_alias_of(loaded, alias), model, who_of(who), forced=force, note=note, dry_run=dry_run)
     _show(rolled_back(loaded, request), as_json)
 
 
@@ -142,7 +135,7 @@ def delete(
     """Let an alias point at nothing: scorers that run keep the model they have, one that starts is not ready."""
     from stream_learner.operations.promote import aliases
 
-    print_fields(aliases.delete_alias(load_for_role(config, overrides), name, operator(who), note), as_json=as_json)
+    print_fields(aliases.delete_alias(load_for_role(config, overrides), name, who_of(who), note), as_json=as_json)
 
 
 def pause(
@@ -157,7 +150,7 @@ def pause(
 
     Scorers keep the last version, and stay ready however old it gets.
     """
-    _pause(config, overrides, model, True, operator(who), note, as_json)
+    _pause(config, overrides, model, True, who_of(who), note, as_json)
 
 
 def resume(
@@ -169,7 +162,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Resume the publication of a model that was paused: the next version has all that was learned since."""
-    _pause(config, overrides, model, False, operator(who), note, as_json)
+    _pause(config, overrides, model, False, who_of(who), note, as_json)
 
 
 def pin(
@@ -191,7 +184,7 @@ def pin(
     """
     from stream_learner.operations.promote import aliases
 
-    fields = aliases.set_pin(load_for_role(config, overrides), _model_name(name), version, operator(who), note)
+    fields = aliases.set_pin(load_for_role(config, overrides), _model_name(name), version, who_of(who), note)
     print_fields(fields, as_json=as_json)
 
 
@@ -206,7 +199,7 @@ def unpin(
     """Unpin the scorers that follow an alias or a model: they serve the last version, and change models again."""
     from stream_learner.operations.promote import aliases
 
-    print_fields(aliases.remove_pin(load_for_role(config, overrides), name, operator(who), note), as_json=as_json)
+    print_fields(aliases.remove_pin(load_for_role(config, overrides), name, who_of(who), note), as_json=as_json)
 
 
 def _pause(
@@ -261,16 +254,3 @@ def _model_name(text: str) -> str:
             f"{text!r} is no name of a model or an alias", action="Letters, digits, '.', '_' and '-', at most 200."
         )
     return text
-
-
-def operator(given: str | None) -> str:
-    """Who does this, for the record: what was given, else user@host; its number if the user has no name, as in a
-    container.
-    """
-    if given:
-        return given
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"

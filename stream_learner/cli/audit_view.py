@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,8 +66,13 @@ def print_report(found: Found) -> None:
     for row in found["partitions"]:
         for tick in row["begins_anew"]:
             typer.echo(f"partition {row['partition']} begins anew with tick {tick}")
+        for line in _passed_over(row):
+            typer.echo(f"partition {row['partition']}: {line}")
     if found["balance"]:
         typer.echo("\n".join(balance_lines(found["balance"])))
+    not_joined = _not_joined(found["partitions"])
+    if not_joined:
+        typer.echo(not_joined)
     print_table([_check(name, found["checks"][name]) for name in MEANINGS], title="checks")
     for finding in found["findings"]:
         typer.echo(_line(finding))
@@ -76,9 +81,13 @@ def print_report(found: Found) -> None:
     for name, check in found["checks"].items():
         for why in check["not_checked"]:
             typer.echo(f"not checked: {name.replace('_', ' ')}: {why}")
+    for line in _junk(found["passed_over"]):
+        typer.echo(line)
     published, copied, folded = found["published"], found["copied"], found["folded"]
     if published["version"] >= 0:
         typer.echo(f"published: version {published['version']}, digest {published['digest']}")
+    if published["ticks_behind"]:
+        typer.echo(f"not in a published version yet: the last {count_of(published['ticks_behind'], 'tick')} of the log")
     if copied is not None:
         typer.echo(f"copied: tick {copied['tick']}, digest {copied['digest']}")
     if folded is not None:
@@ -90,8 +99,33 @@ def print_report(found: Found) -> None:
 def _partition(row: Found) -> dict[str, Any]:
     """The line of a partition, with the figures a person looks for first."""
     names = ("partition", "from_tick", "until_tick", "records", "marks", "examples", "positives", "ignored_records")
-    lag = row["committed_lag"]["impressions"]
-    return {**{name: row[name] for name in names}, "ignored_marks": row["ignored_marks"], "lag": lag}
+    return {**{name: row[name] for name in names}, "ignored_marks": row["ignored_marks"]}
+
+
+def _not_joined(rows: Sequence[Found]) -> str:
+    """How much of the inputs lies behind the last marks; "" where the range ends before the log."""
+    behind = [row["not_joined"] for row in rows if row["not_joined"] is not None]
+    if not behind:
+        return ""
+    impressions, clicks = (sum(of[side] for of in behind) for side in ("impressions", "clicks"))
+    return f"in the inputs and not joined yet: {count_of(impressions, 'impression')}, {count_of(clicks, 'click')}"
+
+
+def _junk(found: Found) -> Iterator[str]:
+    """The lines about snapshot records that cannot be used and that scorers pass over."""
+    if found["records"]:
+        yield f"passed over, as scorers do: {count_of(found['records'], 'snapshot record')} that cannot be used"
+    for finding in found["listed"]:
+        yield f"passed over: {_line(finding)}"
+
+
+def _passed_over(row: Found) -> Iterator[str]:
+    """A line for each kind of record that every reader passes over."""
+    if row["foreign_records"]:
+        yield f"{count_of(row['foreign_records'], 'foreign record')} passed over: somebody else writes to the log"
+    if row["skipped_records"]:
+        lost = count_of(row["lost_examples"], "example")
+        yield f"{count_of(row['skipped_records'], 'damaged record')} passed over by `log skip`, with {lost}"
 
 
 def _check(name: str, check: Found) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stream_learner.cli.alias_commands import Who, operator
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, who_of
 from stream_learner.cli.output import print_fields, print_json, print_table
 from stream_learner.core.gate.decisions import What
 
@@ -105,5 +104,5 @@ def _decide(
 ) -> None:
     from stream_learner.operations import gate
 
-    request = gate.DecisionRequest(what, first, last, reason, operator(who))
+    request = gate.DecisionRequest(what, first, last, reason, who_of(who))
     print_fields(gate.decide(load_for_role(file, overrides), request), as_json=as_json)

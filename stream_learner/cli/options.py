@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
-from stream_learner.config import ENVIRONMENT_PREFIX, Config, check_secrets, load_config
+from stream_learner.config import ENVIRONMENT_PREFIX, Config, KafkaOptions, load_config
 from stream_learner.config.values import parse_duration_ms
 from stream_learner.errors import ConfigError
 
@@ -33,6 +35,10 @@ FailWithoutBrokers: TypeAlias = Annotated[
         "--fail-without-brokers", help="End with exit code 20 where no broker answers at the start; else it waits."
     ),
 ]
+Who: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--who", metavar="TEXT", help="Who does this, for the record; user@host if left out."),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
 
 
@@ -44,18 +50,25 @@ def load(file: Path | None, overrides: Sequence[str] | None, *, secrets: bool = 
     """
     _need_settings(file, overrides)
     _refuse_secrets(overrides or ())
-    config = load_config(file, environ=os.environ, overrides=overrides or ())
-    if secrets:
-        check_secrets(config)
-        check_kafka(config)
-    return config
+    check = _kafka_problems if secrets else None
+    return load_config(file, environ=os.environ, overrides=overrides or (), check_kafka=check)
 
 
-def check_kafka(config: Config) -> None:
-    """Check the options of the Kafka client. Raises ConfigError with every finding."""
+def _kafka_problems(options: KafkaOptions) -> Sequence[str]:
+    """The findings of the Kafka client about its options, files and variables of secrets included."""
     from stream_learner.adapters.kafka import KafkaSettings
+    from stream_learner.adapters.kafka.credentials import text_of
+    from stream_learner.adapters.kafka.settings import forbidden
 
-    KafkaSettings(config.kafka_options(), group=config.group)
+    unreadable = list(options.unreadable())
+    if unreadable:
+        written = {name: text_of(value) for name, value in options.root.items() if isinstance(value, (str, int, float))}
+        return [*unreadable, *forbidden(written)]
+    try:
+        KafkaSettings(options.root)
+    except ConfigError as error:
+        return error.problems or (error.message,)
+    return ()
 
 
 def start_logging(config: Config) -> None:
@@ -67,10 +80,26 @@ def start_logging(config: Config) -> None:
 
 
 def load_for_role(file: Path | None, overrides: Sequence[str] | None) -> Config:
-    """Load the configuration and set up logging; every command of a role begins with it."""
+    """Load the configuration and set up logging; every command of a role begins with it.
+
+    Logs a warning for each check of the brokers' certificates that is switched off.
+    """
     config = load(file, overrides)
     start_logging(config)
+    for option, consequence in config.kafka.unchecked():
+        _warn_of(option, consequence)
     return config
+
+
+def _warn_of(option: str, consequence: str) -> None:
+    from stream_learner.adapters.telemetry.logs import get_logger
+
+    get_logger("process").warning(
+        "certificates_not_checked",
+        option=option,
+        reason=consequence,
+        action="Remove the option; name the brokers' authority in kafka.ssl.ca.location.",
+    )
 
 
 def seconds(text: str | float) -> float:
@@ -81,6 +110,17 @@ def seconds(text: str | float) -> float:
         return parse_duration_ms(f"{text}s" if text.replace(".", "", 1).isdigit() else text) / 1000
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def who_of(given: str | None) -> str:
+    """user@host; if the user has no name, as in a container, its number."""
+    if given:
+        return given
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def _refuse_secrets(overrides: Sequence[str]) -> None:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_learner.cli.alias_commands import Who, operator
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, who_of
 from stream_learner.cli.output import print_fields, print_table
 from stream_learner.config.values import parse_start
 
@@ -53,7 +52,7 @@ def rewind(
         return
     if to is None or not reason:
         raise typer.BadParameter("--to and --reason are needed, or --list")
-    print_fields(run(loaded, RewindRequest(_tick(loaded, to), operator(who), reason)), as_json=as_json)
+    print_fields(run(loaded, RewindRequest(_tick(loaded, to), who_of(who), reason)), as_json=as_json)
 
 
 def _tick(config: Config, text: str) -> int:

@@ -26,6 +26,7 @@ class Role(str, Enum):
     diff = "diff"
     audit = "audit"
     begin_anew = "begin-anew"
+    log_skip = "log-skip"
 
 
 def rights(

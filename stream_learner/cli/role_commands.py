@@ -22,6 +22,7 @@ from stream_learner.cli.diff_command import diff
 from stream_learner.cli.evaluate_command import evaluate
 from stream_learner.cli.gate_commands import gate_app
 from stream_learner.cli.inspect_commands import inspect_app
+from stream_learner.cli.log_commands import log_app
 from stream_learner.cli.options import AsJson, ConfigFile, FailWithoutBrokers, Overrides, load_for_role, seconds
 from stream_learner.cli.output import print_error, print_table
 from stream_learner.cli.rewind_command import rewind
@@ -41,6 +42,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(topics_app, name="topics")
 app.add_typer(inspect_app, name="inspect")
 app.add_typer(gate_app, name="gate")
+app.add_typer(log_app, name="log")
 app.command()(audit)
 app.command()(backfill)
 app.command()(begin_anew)
@@ -220,13 +222,14 @@ def topics_ensure(
 ) -> None:
     """Make the model's missing topics, and show where existing ones differ from what they should be.
 
-    Nothing is deleted, no partition count changed, and no setting of an existing topic without --apply. Where something
-    is left to do, the exit code is 25.
+    Nothing is deleted, no partition count changed, and no setting of an existing topic without --apply. A topic that
+    has more than is asked for, such as a longer retention or more replicas, is shown and left as it is, also with
+    --apply. Where something is left to do, the exit code is 25.
     """
     from stream_learner.operations.topics import ensure_topics
 
     rows = ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
     print_table(rows, title="topics", as_json=as_json)
-    left = [f"{row['topic']} ({row['setting']})" for row in rows if not row["done"]]
+    left = [f"{row['topic']} ({row['setting']})" for row in rows if not (row["done"] or row["enough"])]
     if left:
         raise TopicsDiffer(f"not as it should be: {', '.join(left)}")

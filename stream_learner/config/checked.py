@@ -8,12 +8,17 @@ from typing import Any
 
 from pydantic import ValidationError, model_validator
 
-from stream_learner.config.optimizers import written_path
+from stream_learner.config import losses, optimizers
+from stream_learner.config.choice import Choice, written_path
 from stream_learner.config.rules import broken_rules
 from stream_learner.config.tree import Tree
 from stream_learner.errors import ConfigError
 
-OPTIMIZER_NAME = ("learner", "optimizer", "name")
+CHOICES: dict[tuple[str, ...], Choice] = {
+    ("learner", "optimizer", "name"): optimizers.CHOICE,
+    ("learner", "loss", "name"): losses.CHOICE,
+}
+"""The names that decide which settings their section has, by path."""
 
 
 class BrokenRules(ValueError):
@@ -37,11 +42,13 @@ class Config(Tree):
     def with_values(self, values: Mapping[tuple[str, ...], Any]) -> Config:
         """A configuration with other values, written as in a file, by path: `{("join", "max_rate"): 500}`.
 
-        Another optimizer begins with its own defaults. Raises ConfigError if the values cannot work.
+        Another optimizer or loss begins with its own defaults. Raises ConfigError if the values cannot work.
         """
         tree = self.written()
-        if values.get(OPTIMIZER_NAME, self.learner.optimizer.name) != self.learner.optimizer.name:
-            tree["learner"]["optimizer"] = {}
+        for path in CHOICES:
+            section = tree[path[0]][path[1]]
+            if values.get(path, section["name"]) != section["name"]:
+                section.clear()
         for path, value in values.items():
             place = tree
             for name in path[:-1]:

@@ -23,7 +23,7 @@ class Slice(Section):
 
     @property
     def name(self) -> str:
-        """How it is shown."""
+        """The text in which it is shown."""
         value = str(self.value).lower() if isinstance(self.value, bool) else self.value
         return f"{self.field}={value}"
 

@@ -1,8 +1,7 @@
 """The `kafka` section: options handed to librdkafka, with secrets taken from files or the environment.
 
-In: option names and values as written. Out: the options, references unread, and a text without secrets.
-This file must never show the value of an option that may be a secret, in a message, a repr or a dump. The Kafka
-adapters know which options there are, and which of them this program sets itself.
+The value of an option that may be a secret must never appear in a message, a repr or a dump. The Kafka adapters know
+which options there are, and which of them this program sets itself.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ def secrets_in(override: str) -> list[str]:
     name, _, text = override.partition("=")
     section, _, option = name.strip().lower().partition(".")
     text = text.strip()
-    if section == "serve" and option == "token":
-        return [] if text.startswith("{") or text in _NOTHING else ["serve.token"]
+    if section in ("serve", "telemetry") and option == "token":
+        return [] if text.startswith("{") or text in _NOTHING else [f"{section}.token"]
     if section != "kafka":
         return []
     if option:
@@ -102,6 +101,29 @@ class KafkaOptions(RootModel[dict[str, KafkaValue]]):
                     value.read(f"kafka.{name}")
                 except ConfigError as error:
                     yield error.message
+
+    def unchecked(self) -> Iterator[tuple[str, str]]:
+        """The options that switch a check of the brokers' certificates off, each with what follows from that.
+
+        A value in a file or variable that cannot be read counts as not given.
+        """
+        if self._text("security.protocol") not in ("ssl", "sasl_ssl"):
+            return
+        if self._text("enable.ssl.certificate.verification") in ("false", "f", "0"):
+            name = "kafka.enable.ssl.certificate.verification"
+            yield name, "is false: whoever is on the way can pass for the brokers, read all and take the password"
+        elif self._text("ssl.endpoint.identification.algorithm") == "none":
+            name = "kafka.ssl.endpoint.identification.algorithm"
+            yield name, "is none: any certificate of the authority will do for a broker, whatever name it has"
+
+    def _text(self, name: str) -> str:
+        """An option as librdkafka compares it, "" where there is none."""
+        value = self.root.get(name, "")
+        try:
+            found = value.read(f"kafka.{name}") if isinstance(value, (FromFile, FromEnvironment)) else value
+        except ConfigError:
+            return ""
+        return str(found).strip().lower()
 
     @model_serializer
     def shown(self) -> dict[str, Any]:

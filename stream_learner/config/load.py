@@ -1,20 +1,21 @@
 """Reads the configuration: defaults, then the file, then the environment, then `--set`; the last one wins.
 
-In: a path, an environment, overrides. Out: a `Config`, or a ConfigError with every finding. An override that names
-another optimizer or loss resets its section. This is the only reader of configuration files and of `STREAM_LEARNER__…`.
-It must never put the value of a `kafka` option into a message.
+This is the only reader of configuration files and of `STREAM_LEARNER__…`. An override that names another optimizer or
+loss resets its section. A message must never hold the value of a `kafka` option: it may be a secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import ValidationError
 
-from stream_learner.config.checked import BrokenRules, Config
-from stream_learner.config.optimizers import Loss, Optimizer, optimizer_in, written_path
+from stream_learner.config.checked import CHOICES, BrokenRules, Config
+from stream_learner.config.choice import chosen_in, written_path
+from stream_learner.config.kafka import KafkaOptions
 from stream_learner.config.paths import (
     Path,
     Target,
@@ -29,11 +30,6 @@ from stream_learner.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "STREAM_LEARNER__"
 _SHOWN_INPUT_CHARS = 60
-_CHOICES: dict[Path, str] = {
-    ("learner", section, "name"): kind.model_fields["name"].default
-    for section, kind in (("optimizer", Optimizer), ("loss", Loss))
-}
-"""Paths of names that decide which settings their section has, and the defaults of these names."""
 
 
 class _Draft:
@@ -63,7 +59,7 @@ class _Draft:
         place: Any = self.tree
         for part in target.path[:-1]:
             place = place.get(part) if isinstance(place, dict) else None
-        if isinstance(place, dict) and place.get("name", _CHOICES[target.path]) != value:
+        if isinstance(place, dict) and place.get("name", CHOICES[target.path].default) != value:
             place.clear()
 
     def source_of(self, path: Path) -> str:
@@ -77,8 +73,11 @@ def load_config(
     *,
     environ: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
+    check_kafka: Callable[[KafkaOptions], Iterable[str]] | None = None,
 ) -> Config:
     """The configuration from a YAML file, `STREAM_LEARNER__A__B=…` in `environ` and `a.b=…` overrides.
+
+    check_kafka: returns its findings about the `kafka` section; it is asked even where other settings cannot work.
 
     Raises ConfigError; its `problems` are all findings, each with its path and its source.
     """
@@ -95,14 +94,7 @@ def load_config(
             _override(draft, name.strip().split("."), text, f"--set {name.strip()}")
         else:
             draft.problems.append("--set takes name=value, such as --set join.window=10m")
-    return _validate(draft)
-
-
-def check_secrets(config: Config) -> None:
-    """Read all files and variables that `kafka` refers to. Raises ConfigError that names those missing."""
-    problems = list(config.kafka.unreadable())
-    if problems:
-        raise _config_error(problems)
+    return _validate(draft, check_kafka)
 
 
 def _read_file(draft: _Draft, file: FilePath) -> None:
@@ -128,7 +120,7 @@ def _override(draft: _Draft, parts: Sequence[str], text: str, source: str, *, en
     try:
         target = locate(Config, parts, environment=environment)
         value = _typed(target, text)
-        if target.path in _CHOICES:
+        if target.path in CHOICES:
             draft.choose(target, value)
         draft.put(target, value, source)
     except (UnknownSetting, YamlError) as error:
@@ -151,12 +143,17 @@ def _typed(target: Target, text: str) -> Any:
     return read_yaml(text).data
 
 
-def _validate(draft: _Draft) -> Config:
+def _validate(draft: _Draft, check_kafka: Callable[[KafkaOptions], Iterable[str]] | None) -> Config:
     try:
         config = Config.model_validate(draft.tree)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
             draft.problems.extend(_lines(draft, detail))
+    if check_kafka is not None:
+        # A section that cannot be read is among the findings already.
+        with suppress(ValidationError):
+            for line in check_kafka(KafkaOptions.model_validate(draft.tree.get("kafka"))):
+                draft.problems.append(_with_source(draft, tuple(line.partition(":")[0].split(".", 1)), line))
     if draft.problems:
         raise _config_error(draft.problems)
     return config
@@ -168,13 +165,18 @@ def _lines(draft: _Draft, detail: Any) -> list[str]:
     if isinstance(cause, BrokenRules):
         found = [(tuple(where.split(".")), f"{where}: {message}") for where, message in cause.problems]
     elif detail["type"] == "extra_forbidden":
-        section = optimizer_in(detail["loc"]) or section_at(Config, path[:-1])
+        section = chosen_in(detail["loc"]) or section_at(Config, path[:-1])
         found = [(path, unknown_message(Config, section, path))]
     else:
         name = ".".join(path) or "the configuration"
         found = [(path, f"{name}: {_message(detail, path, cause)}")]
-    sources = [(draft.source_of(where), line) for where, line in found]
-    return [f"{line} ({source})" if source else line for source, line in sources]
+    return [_with_source(draft, where, line) for where, line in found]
+
+
+def _with_source(draft: _Draft, path: Path, line: str) -> str:
+    """A finding about a setting, with the place where it was written."""
+    source = draft.source_of(path)
+    return f"{line} ({source})" if source else line
 
 
 def _message(detail: Any, path: Path, cause: Exception | None) -> str:

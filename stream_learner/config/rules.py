@@ -32,6 +32,7 @@ def broken_rules(config: Tree) -> Iterator[Problem]:
 
 def doubtful(config: Tree) -> Iterator[Problem]:
     """Every setting that works but was hardly meant, as (path, message)."""
+    yield from config.kafka.unchecked()
     join = config.join
     window = format_duration_ms(join.window_ms)
     if "dedupe_ms" in join.model_fields_set and 0 < join.dedupe_ms < join.window_ms:
@@ -103,12 +104,7 @@ def _learner_rules(config: Tree) -> Iterator[Problem]:
         except ValueError as error:
             yield "learner.memory", str(error)
     try:
-        loss = config.loss()
-    except ValueError as error:
-        yield "learner.loss", str(error)
-        return
-    try:
-        check_loss(optimizer, loss)
+        check_loss(optimizer, config.loss())
     except ValueError as error:
         yield "learner.loss", str(error)
 
@@ -180,5 +176,7 @@ def _serve_rules(config: Tree) -> Iterator[Problem]:
     if (serve.tls_certificate is None) != (serve.tls_key is None):
         given, missing = ("tls_certificate", "tls_key") if serve.tls_certificate else ("tls_key", "tls_certificate")
         yield f"serve.{missing}", f"is missing, though serve.{given} is given"
+    if serve.body_memory_bytes is not None and serve.body_memory_bytes < serve.max_body_bytes:
+        yield "serve.body_memory", f"must be at least serve.max_body ({format_size_bytes(serve.max_body_bytes)})"
     if serve.port == config.telemetry.http_port:
         yield "telemetry.http_port", f"is the same as serve.port ({serve.port})"

@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stream_learner.config.optimizers import AnyOptimizer, Loss, Optimizer
-from stream_learner.config.references import Reference
+from stream_learner.config import losses, optimizers
+from stream_learner.config.losses import AnyLoss
+from stream_learner.config.optimizers import AnyOptimizer
 from stream_learner.config.section import Section
 from stream_learner.config.values import (
     DAY_MS,
@@ -35,7 +36,7 @@ ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
 
 
 class Impressions(Section):
-    """Where impressions come from, and which of their fields mean what."""
+    """The topic of the impressions, and the meaning of their fields."""
 
     topic: TopicName = Field(description="Topic of the impressions, one JSON object per record.")
     id: FieldName = Field("id", description="Field that holds the impression's id, a string or an integer.")
@@ -52,7 +53,7 @@ class Impressions(Section):
 
 
 class Clicks(Section):
-    """Where clicks come from, and which of their fields mean what."""
+    """The topic of the clicks, and the meaning of their fields."""
 
     topic: TopicName = Field(description="Topic of the clicks, one JSON object per record.")
     id: FieldName = Field("id", description="Field that holds the id of the impression that was clicked.")
@@ -80,7 +81,7 @@ class Input(Section):
 
 
 class Join(Section):
-    """How impressions and clicks become examples."""
+    """The join of impressions and clicks to examples."""
 
     window_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(
         30 * MINUTE_MS,
@@ -171,8 +172,16 @@ class Join(Section):
     max_bad_share: Share = Field(
         0.1,
         description=(
-            "The joiner stops if more than this share of an input topic's records in a period cannot be used, and the "
-            "newest ones are no better."
+            "If more than this share of an input topic's records in a period cannot be used, and the newest ones are "
+            "no better, `on_bad_share` says what the joiner does. Each topic has its own share."
+        ),
+    )
+    on_bad_share: Literal["hold", "stop", "drop"] = Field(
+        "hold",
+        description=(
+            "Above `max_bad_share`, once the letters are written. hold: the partitions concerned are not read until "
+            "the newest records are right again, and the joiner is not ready; a backfill stops instead. stop: the "
+            "joiner ends. drop: it goes on, and labels may be missing."
         ),
     )
     bad_share_period_ms: Annotated[DurationMs, lasting("1s", "1d")] = Field(
@@ -207,7 +216,7 @@ class Join(Section):
 
 
 class FieldSettings(Section):
-    """How one field of an impression becomes features."""
+    """The features of one field of an impression."""
 
     kind: Literal["auto", "category", "number", "log", "bucket", "ignore"] = Field(
         "auto",
@@ -226,7 +235,7 @@ class FieldSettings(Section):
 
 
 class Features(Section):
-    """How an impression's fields become hashed features."""
+    """The hashed features of an impression's fields."""
 
     include: list[FieldName] = Field(
         [], description="Fields to use, nested ones as `a.b`; a name covers all below it; empty means all."
@@ -265,9 +274,9 @@ class Learner(Section):
         None, min_length=1, description="Directory of the learner's state; null means `state/<model>`."
     )
     optimizer: AnyOptimizer = Field(
-        default_factory=lambda: Optimizer.of({}), description="The optimizer and its hyper-parameters."
+        default_factory=lambda: optimizers.CHOICE.of({}), description="The optimizer and its hyper-parameters."
     )
-    loss: Loss = Field(default_factory=Loss, description="The loss that is learned.")
+    loss: AnyLoss = Field(default_factory=lambda: losses.CHOICE.of({}), description="The loss that is learned.")
     checkpoint_interval_ms: Annotated[DurationMs, lasting("1s", "1h")] = Field(
         30 * SECOND_MS,
         alias="checkpoint_interval",
@@ -337,7 +346,7 @@ class Learner(Section):
 
 
 class Snapshots(Section):
-    """How the model is published."""
+    """The publication of the model."""
 
     interval_ms: Annotated[DurationMs, lasting("50ms", "1h")] = Field(
         SECOND_MS, alias="interval", description="Time between publications, at least."
@@ -417,7 +426,7 @@ class Scorer(Section):
         alias="refuse_after",
         description=(
             "With a version that was applied longer ago nothing is predicted, and requests are refused; null predicts "
-            "with any."
+            "with any. At least `stale_after`."
         ),
     )
     state_dir: str | None = Field(
@@ -435,65 +444,4 @@ class Scorer(Section):
         MINUTE_MS,
         alias="ready_timeout",
         description="How long `score` waits for a complete replica before it gives up.",
-    )
-
-
-class Serve(Section):
-    """Predictions over HTTP: `stream-learner serve`."""
-
-    host: str = Field("0.0.0.0", min_length=1, description="Address to answer requests on.")
-    port: Annotated[int, counting(1, 65_535)] = Field(8080, description="Port to answer requests on.")
-    models: list[ModelName] = Field(
-        [],
-        description=(
-            "Models to serve, each under its own name. Without models and aliases, `scorer.alias` or `model` is served."
-        ),
-    )
-    aliases: list[ModelName] = Field([], description="Aliases to serve, each under the alias's name.")
-    max_instances: Annotated[int, counting(1, 1_000_000)] = Field(
-        10_000, description="A request with more instances is refused."
-    )
-    max_body_bytes: Annotated[SizeBytes, sized("1KiB", "1GiB")] = Field(
-        16 * MIB, alias="max_body", description="A larger request body, after decompression too, is refused."
-    )
-    max_concurrency: Annotated[int, counting(1, 100_000)] = Field(
-        1_000, description="Requests worked on at once; further ones are told to come back."
-    )
-    request_timeout_ms: Annotated[DurationMs, lasting("10ms", "10m")] = Field(
-        5 * SECOND_MS,
-        alias="request_timeout",
-        description="How long a request may take, the sending of its body included.",
-    )
-    keep_alive_ms: Annotated[DurationMs, lasting("1s", "1h")] = Field(
-        75 * SECOND_MS, alias="keep_alive", description="How long an idle connection is kept."
-    )
-    drain_ms: Annotated[DurationMs, lasting("0", "10m")] = Field(
-        10 * SECOND_MS,
-        alias="drain",
-        description=(
-            "When told to stop: how long it is not ready but still answers, so that balancers look elsewhere first."
-        ),
-    )
-    workers: Annotated[int, counting(1, 256)] = Field(
-        1, description="Processes that answer requests, each with a replica of its own."
-    )
-    token: Reference | None = Field(
-        None, description="Bearer token that requests must carry, as `{file: PATH}` or `{env: NAME}`; null asks none."
-    )
-    tls_certificate: str | None = Field(None, min_length=1, description="File of the TLS certificate chain, PEM.")
-    tls_key: str | None = Field(None, min_length=1, description="File of the certificate's private key, PEM.")
-
-
-class Telemetry(Section):
-    """Logs, metrics and health."""
-
-    log_format: Literal["auto", "console", "json"] = Field(
-        "auto", description="Form of the log; auto is console on a terminal and json elsewhere."
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
-    http_host: str = Field(
-        "0.0.0.0", min_length=1, description="Address to serve `/metrics`, `/healthz` and `/readyz` on."
-    )
-    http_port: Annotated[int, counting(0, 65_535)] = Field(
-        0, description="Port to serve `/metrics`, `/healthz` and `/readyz` on; 0 serves nothing."
     )

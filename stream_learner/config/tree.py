@@ -18,11 +18,10 @@ from stream_learner.config.sections import (
     Learner,
     ModelName,
     Scorer,
-    Serve,
     Snapshots,
-    Telemetry,
     Topics,
 )
+from stream_learner.config.serving import Serve, Telemetry
 from stream_learner.config.values import MINUTE_MS, DurationMs, lasting
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class Tree(Section):
         return make_loss(**self.learner.loss.given())
 
     def feature_spec(self) -> FeatureSpec:
-        """Which fields become features, and how, for `core`. Raises ValueError if settings contradict each other."""
+        """The specification of the features, for `core`. Raises ValueError if settings contradict each other."""
         from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 
         features = self.features
@@ -199,7 +198,7 @@ class Tree(Section):
         )
 
     def gate_policy(self) -> GatePolicy:
-        """How the gate judges, for `core`."""
+        """The settings of the gate, for `core`."""
         from stream_learner.core.gate.gate import GatePolicy
 
         gate = self.gate

@@ -1,7 +1,6 @@
-"""Durations, sizes, moments and shares as settings.
+"""Durations, sizes, moments and shares as a person writes them ("30m", "64MiB", "2026-11-01T00:00Z"), and as numbers.
 
-In: what a person writes ("30m", "64MiB", "2026-11-01T00:00Z"). Out: integers in one unit, and the text back. A duration
-without a unit is refused, never guessed.
+A duration without a unit is refused, never guessed.
 """
 
 from __future__ import annotations

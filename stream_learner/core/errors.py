@@ -79,6 +79,13 @@ class DamagedRecord(RecordError):
     """
 
 
+class DamagedHeader(DamagedRecord):
+    """Bytes that begin like a record of ours, with a header that does not hold: nobody can tell whose they are.
+
+    Operator action: find who writes here.
+    """
+
+
 class BrokenLog(RecordError):
     """The log goes on from a mark this reader never saw: records before this one are missing.
 

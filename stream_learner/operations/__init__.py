@@ -1,4 +1,4 @@
-"""What an operator runs: the work of the commands.
+"""The work of the commands that an operator runs.
 
 `cli/` reads arguments and prints results. The work of a command is here: in a module, or in `run` of a package if it
 takes several. It gets a checked configuration. It returns plain values, which `--json` prints as they are, or raises an
@@ -18,6 +18,8 @@ error with an exit code.
 | `backfill`                                       | `backfill.run`          |
 | `begin-anew`                                     | `begin_anew`            |
 | `diff`                                           | `diff.run`              |
+| `gate status`, `gate policy`                     | `gate`                  |
+| `gate accept`, `gate skip`                       | `gate`                  |
 | `rewind`                                         | `rewind`                |
 | `promote`, `rollback`                            | `promote.run`           |
 | `alias list`, `alias show`, `alias delete`       | `promote.aliases`       |

@@ -1,9 +1,8 @@
 """`begin-anew`: let a training log go on under the same name if no joiner can make its state again.
 
-In: a configuration, where to go on in the inputs. Out: for each partition what is lost by it; with `write`, a mark that
-begins the log anew (`Mark.begins_anew`).
-This file must never write without `write`, report a mark as written that rule R has not accepted, or let an impression
-be read again that a tick of the same topic has taken.
+It tells what is lost by it in each partition; with `write` it appends a mark that begins the log anew
+(`Mark.begins_anew`). It must never report a mark as written that rule R has not accepted, nor let an impression be read
+again that a tick of the same topic has taken.
 
 1. Check the topics, and that the length of the ticks is that of what was published.
 2. For each partition find the last accepted mark by rule R, and decide where both inputs go on.

@@ -1,4 +1,4 @@
-"""`gate status | accept | skip | policy`: what the learner holds, and the operators' decisions on it.
+"""`gate status`, `gate accept`, `gate skip`, `gate policy`: what the learner holds, and the operators' decisions on it.
 
 A decision is a record of the control topic that is never changed. It is of the training log: every model that is
 learned from it takes it, now and in every replay. So it must name ticks that none of them has folded; of models that
@@ -24,6 +24,7 @@ from stream_learner.roles.control.topic import ControlTopic
 
 Fields = dict[str, Any]
 DAY_MS = 86_400_000
+LONGEST_TEXT = 2_000
 NO_GATE_RECORD = "its learner has written nothing of its gate: it has never held, or may not write to the control topic"
 
 
@@ -39,7 +40,7 @@ class DecisionRequest:
 
 
 def status(config: Config) -> Fields:
-    """What the learner of a model holds, and the decisions on its log, oldest first. Raises TopicMissing, NotFound."""
+    """The state of a model's gate, and the decisions on its log, oldest first. Raises TopicMissing, NotFound."""
     state = _read(config).state
     version = _published(config, config.model)
     found = _gate_of(config, state)
@@ -60,7 +61,7 @@ def status(config: Config) -> Fields:
 
 
 def policy(config: Config) -> Fields:
-    """What the configuration says of the gate."""
+    """The settings of the gate, as they are configured."""
     return {"model": config.model, "learner.gate": config.learner.gate, **config.shown()["gate"]}
 
 
@@ -73,8 +74,9 @@ def decide(config: Config, request: DecisionRequest, clock_ms: Callable[[], int]
     state = control.state
     _published(config, config.model)  # an unknown model is refused as that, not as one that holds nothing
     first, last = _span(config, request, state)
-    _check_reason(request.reason)
+    _check_texts(request.reason, request.who)
     _check_dates(config, last, clock_ms())
+    _check_held(config, state, first)
     for model, version in _versions(config, state):
         if first <= version:
             raise DecisionRefused(
@@ -105,7 +107,7 @@ def accept_publication(config: Config, reason: str, who: str, clock_ms: Callable
     Raises DecisionRefused without a reason, NotFound for an unknown model, TopicMissing.
     """
     control = _read(config)
-    _check_reason(reason)
+    _check_texts(reason, who)
     version = _published(config, config.model)
     control.write(Accepted(config.model, version, who, clock_ms(), reason.strip()))
     return {"model": config.model, "accepted_after_version": version, "who": who, "why": reason.strip()}
@@ -116,7 +118,7 @@ def _read(config: Config) -> ControlTopic:
 
 
 def _gate_of(config: Config, state: ControlState) -> GateState | None:
-    """What the learner of the configured model said last of its gate on this log."""
+    """The last report of the configured model's learner about its gate on this log."""
     found = state.gates.get(config.model)
     return found if found is not None and found.log == config.examples_topic else None
 
@@ -138,11 +140,30 @@ def _span(config: Config, request: DecisionRequest, state: ControlState) -> tupl
     return first, last
 
 
-def _check_reason(reason: str) -> None:
+def _check_texts(reason: str, who: str) -> None:
     if not reason.strip():
         raise DecisionRefused(
             "a decision needs a reason", action="Give it with --reason; it is kept with the decision."
         )
+    for name, text in (("reason", reason), ("who", who)):
+        if len(text) > LONGEST_TEXT:
+            raise DecisionRefused(f"--{name} has {len(text)} characters; a decision keeps at most {LONGEST_TEXT}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DecisionRefused(f"--{name} is not text in UTF-8: {text!r}") from error
+
+
+def _check_held(config: Config, state: ControlState, first: int) -> None:
+    """Refuse ticks before one that is held: they are folded."""
+    for gate in state.gates.values():
+        if gate.log == config.examples_topic and gate.holding is not None and first < gate.holding.tick:
+            held = gate.holding.tick
+            raise DecisionRefused(
+                f"{gate.model} has folded all up to tick {held}, which it holds: a decision from tick {first} on is "
+                "too late for it",
+                action=f"Decide from tick {held} on; or go back to before tick {first} with `stream-learner rewind`.",
+            )
 
 
 def _check_dates(config: Config, last: int, now_ms: int) -> None:
@@ -190,7 +211,7 @@ def _published(config: Config, model: str) -> int:
 
 
 def _hint(config: Config, state: ControlState, decision: Decision) -> str:
-    """What becomes of the decision."""
+    """The effect of the decision."""
     held = [
         (gate.model, gate.holding.tick)
         for gate in state.gates.values()
@@ -236,7 +257,7 @@ def _row(config: Config, decision: Decision, late: set[str]) -> Fields:
 
 
 def _tick_time(config: Config, tick: int) -> str:
-    """When a tick begins."""
+    """The time at which a tick begins."""
     return _moment(tick * config.join.tick_ms)
 
 

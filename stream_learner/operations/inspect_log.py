@@ -12,16 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stream_learner.adapters.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, PartitionReader
-from stream_learner.adapters.record_errors import error_in_topic
 from stream_learner.config import Config
-from stream_learner.core.errors import RecordError
+from stream_learner.core.errors import DamagedHeader, ForeignRecord, RecordError
 from stream_learner.core.log.examples import ExampleBatch, ExampleRecord, decode_record, to_batch
 from stream_learner.core.log.header import RecordHeader, open_record
 from stream_learner.core.log.marks import Mark, MarkId
+from stream_learner.core.log.skips import Skip
 from stream_learner.errors import NotFound
-from stream_learner.roles.common.log_reader import marks, records
+from stream_learner.roles.common.log_reader import error_in_log, marks, records
+from stream_learner.roles.common.unusable_records import UnusableRecords
 
 SHOWN_EXAMPLES = 10
+SHOWN_BYTES = 32
 
 
 class _Link(NamedTuple):
@@ -52,7 +54,7 @@ def inspect_tick(config: Config, partition: int, number: int) -> dict[str, Any]:
 
 
 def inspect_record(config: Config, partition: int, offset: int) -> dict[str, Any]:
-    """One record of the training log: a mark, examples, or the codes of a resume point.
+    """One record of the training log: a mark, examples, the codes of a resume point, a skip, or one that is foreign.
 
     Raises NotFound, TopicMissing, DamagedLog, NewerFormat.
     """
@@ -63,15 +65,19 @@ def inspect_record(config: Config, partition: int, offset: int) -> dict[str, Any
         try:
             record = open_record(value or b"")
             return {"offset": at, **_header_fields(record.header), **_body_fields(decode_record(record))}
+        except (ForeignRecord, DamagedHeader) as error:
+            return {"offset": at, **_foreign_fields(value, error)}
         except RecordError as error:
-            raise error_in_topic(error, topic, partition, at) from error
+            raise error_in_log(error, (topic, partition), at) from error
     raise NotFound(f"partition {partition} of {topic} holds no record at offset {offset}")
 
 
 def _links(config: Config, partition: int) -> dict[MarkId, _Link]:
     """Every mark of a partition, accepted or not, by its id, in the order of the log."""
     links: dict[MarkId, _Link] = {}
-    for offset, mark in marks((config.examples_topic, partition), _log(config, partition)):
+    place = (config.examples_topic, partition)
+    unusable = UnusableRecords(_settings(config))
+    for offset, mark in marks(place, _log(config, partition), unusable=unusable):
         if mark.id not in links:
             before = links.get(mark.predecessor) if mark.first_tick == mark.pred_tick + 1 else None
             length = 1 + (before.length if before is not None else 0)
@@ -89,7 +95,7 @@ def _accepted(links: dict[MarkId, _Link]) -> Iterator[_Link]:
 
 def _log(config: Config, partition: int, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
     """Offsets and values of a partition, from `start` or the earliest record on, to its present end."""
-    settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.inspect")
+    settings = _settings(config)
     admin = Admin(settings)
     topic, place = config.examples_topic, (config.examples_topic, partition)
     if partition >= admin.require([topic])[topic].partitions:
@@ -102,15 +108,30 @@ def _log(config: Config, partition: int, start: int = 0) -> Iterator[tuple[int, 
         yield from records(reader, end)
 
 
+def _settings(config: Config) -> KafkaSettings:
+    return KafkaSettings(config.kafka_options(), group=f"{config.model}.inspect")
+
+
+def _foreign_fields(value: bytes | None, error: RecordError) -> dict[str, Any]:
+    return {
+        "kind": "foreign",
+        "reason": error.what,
+        "bytes": None if value is None else len(value),
+        "first_bytes": (value or b"")[:SHOWN_BYTES].hex(),
+    }
+
+
 def _header_fields(header: RecordHeader) -> dict[str, Any]:
     return {"kind": header.kind.name.lower(), "tick": header.tick, "attempt": f"{header.attempt:016x}"}
 
 
-def _body_fields(record: ExampleRecord | Mark | np.ndarray) -> dict[str, Any]:
+def _body_fields(record: ExampleRecord | Mark | np.ndarray | Skip) -> dict[str, Any]:
     if isinstance(record, Mark):
         return _mark_fields(record)
     if isinstance(record, ExampleRecord):
         return _examples_fields(record)
+    if isinstance(record, Skip):
+        return {"named": record.offset, "said_at_ms": record.at_ms, "who": record.who, "why": record.why}
     return {"clicks": len(record)}
 
 

@@ -154,6 +154,11 @@ _BEGIN_ANEW: tuple[_Need, ...] = (
     _Need("Read", TOPIC, "{snapshots}", "the length of the ticks", ""),
     _Need("Describe", GROUP, "{group}", "whether joiners run, and what they have committed", NOT_ASKED),
 )
+_LOG_SKIP: tuple[_Need, ...] = (
+    _Need("Read", TOPIC, "{examples}", "what is lost by it", ""),
+    _Need("Write", TOPIC, "{examples}", "the skip", "`log skip --dry-run` shows what is lost"),
+    _Need("Describe", GROUP, "{group}", "whether joiners run, if the record is a mark", "`log skip` does not see it"),
+)
 
 ROLES: Mapping[str, tuple[_Need, ...]] = {
     "joiner": _JOINER,
@@ -166,6 +171,7 @@ ROLES: Mapping[str, tuple[_Need, ...]] = {
     "diff": _DIFF,
     "audit": _AUDIT,
     "begin-anew": _BEGIN_ANEW,
+    "log-skip": _LOG_SKIP,
 }
 """The rights that each role needs."""
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 AGAIN_S = 2.0
 """Pause between two attempts to open a role; each attempt asks brokers for a quarter of a minute before it fails."""
 STARTING = "the kernels are being loaded or compiled"
-"""Why no role is ready in step 2."""
+"""The reason why no role is ready in step 2."""
 
 
 def run(config: Config, *, wait: bool = True) -> None:
@@ -127,6 +127,7 @@ def _answer(
         metrics=metrics,
         health=lambda: all_alive(heartbeats),
         ready=lambda: all_ready(roles) if roles else (False, STARTING),
+        token=telemetry.token,
     )
     stack.enter_context(server)
 
@@ -149,7 +150,7 @@ class RoleAwaitingBrokers:
 
     @property
     def why_not_ready(self) -> str:
-        """Why the role does not do its part yet, "" if it does."""
+        """The reason why the role does not do its part yet, "" if it does."""
         if self._outage.since_s is not None:
             return f"the {self.name} waits for brokers: none answers"
         return self._role.why_not_ready

@@ -1,8 +1,7 @@
 """`score`: predictions for lines of JSON.
 
-In: lines, from a file or standard input. Out: a line of JSON for each, in order, with the version that made it, and the
-model if an alias is followed. A line that is no event gets a line that says why, and scoring goes on. Memory holds one
-batch.
+Each line gets a line of JSON, in order, with the version that made the prediction, and the model if an alias is
+followed. For a line that is no event it says why, and scoring goes on. Memory holds one batch.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _opened(stack: ExitStack, path: Path, mode: str) -> IO[bytes]:
 
 
 def _batches(source: IO[bytes], batch: int) -> Iterator[list[bytes]]:
-    """Whole lines as they come, at most `batch` at once. It does not wait for a pipe to fill a batch."""
+    """Yield whole lines as they come, at most `batch` at once. It does not wait for a pipe to fill a batch."""
     rest = b""
     while chunk := source.read1(READ_BYTES):  # type: ignore[attr-defined]
         lines = (rest + chunk).split(b"\n")

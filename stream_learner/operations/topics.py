@@ -1,7 +1,7 @@
 """`topics`: make the model's own topics, and report settings that are not as they should be.
 
-In: a configuration. Out: rows of differences. This file must never change an existing topic without being told, nor
-delete one.
+An existing topic is only changed when that is asked for, and never deleted. A topic may have more than is asked for of
+what never hurts, such as retention: that is reported, and neither a failure nor taken away.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from stream_learner.errors import PartitionCountsDiffer, TopicMissing
 MAX_MESSAGE_BYTES = 16 << 20
 """Limit of a record in the model's own topics; `join.record_bytes` and pages stay well below it."""
 TIMESTAMP_AFTER_MS = 300_000
+AT_LEAST = ("replication", "retention.ms", "max.message.bytes", "min.insync.replicas")
+"""What a topic may have more of. More partitions would hurt: the log has those of the inputs, snapshots those of the
+shards. Only dead letters may lie in any number."""
 
 
 def plans(config: Config, partitions: int) -> list[TopicPlan]:
@@ -39,11 +42,12 @@ def plans(config: Config, partitions: int) -> list[TopicPlan]:
     # Compaction should not delete a copy while it is read. A reader begins anew if that happens all the same.
     checkpoints = {**snapshots, "min.compaction.lag.ms": "600000"}
     shards = config.snapshots.shards
-    copies = [TopicPlan(config.checkpoints_topic, shards, topics.replication, {**common, **checkpoints})]
+    copies = [TopicPlan(config.checkpoints_topic, shards, topics.replication, {**common, **checkpoints}, AT_LEAST)]
+    letters = (*AT_LEAST, "partitions")
     return [
-        TopicPlan(config.examples_topic, partitions, topics.replication, {**common, **log}),
-        TopicPlan(config.dead_letters_topic, partitions, topics.replication, {**common, **dead}),
-        TopicPlan(config.snapshots_topic, shards, topics.replication, {**common, **snapshots}),
+        TopicPlan(config.examples_topic, partitions, topics.replication, {**common, **log}, AT_LEAST),
+        TopicPlan(config.dead_letters_topic, partitions, topics.replication, {**common, **dead}, letters),
+        TopicPlan(config.snapshots_topic, shards, topics.replication, {**common, **snapshots}, AT_LEAST),
         *(copies if config.learner.copies else ()),
     ]
 
@@ -69,8 +73,9 @@ def ensure_topics(
 ) -> list[dict[str, Any]]:
     """Make what is missing, and return a row for everything that was or is not as it should be.
 
-    partitions: make missing input topics too, with this number. apply: change settings that differ. dry_run: change
-    nothing. Raises TopicMissing or PartitionCountsDiffer, before anything is made, if the input topics do not fit.
+    partitions: make missing input topics too, with this number. apply: change settings that differ, unless the topic
+    has more than is asked for (`enough` in its row). dry_run: change nothing. Raises TopicMissing or
+    PartitionCountsDiffer, before anything is made, if the input topics do not fit.
     """
     admin = Admin(KafkaSettings(config.kafka_options(), group=config.group))
     found = admin.describe((config.input.impressions.topic, config.input.clicks.topic))
@@ -120,5 +125,6 @@ def _row(difference: Difference) -> dict[str, Any]:
         "should_be": difference.planned,
         "is": difference.found,
         "done": difference.done,
+        "enough": difference.enough,
         "note": difference.note,
     }

@@ -27,7 +27,7 @@ def made() -> Scenario:
 
 @pytest.fixture(scope="module")
 def joined(made: Scenario) -> list[loop.Joined]:
-    """What must become of it."""
+    """The ticks that the join must make."""
     return made.expected()
 
 
@@ -38,7 +38,7 @@ def examples(joined: list[loop.Joined]) -> list[loop.Example]:
 
 
 class Replicas:
-    """What a scorer that is right holds and answers at two versions."""
+    """The rows and answers of a correct scorer at two versions."""
 
     def __init__(self, made: Scenario, examples: list[loop.Example]) -> None:
         self.s, self.keys = made.settings, keys_of(made)
@@ -57,7 +57,7 @@ class Replicas:
         return AnswerSeen("scorer-0", version, np.array([loop.predict(weights, ((k, 1.0),)) for k in self.keys]))
 
     def differences(self, replicas: list[ReplicaSeen], answers: list[AnswerSeen]) -> list[str]:
-        """What the check says."""
+        """The differences that the check reports."""
         return list(check.replica_differences(replicas, answers, self.keys, self.folds, self.s))
 
 

@@ -11,7 +11,7 @@ from tests.scenarios import scenario
 
 
 def test_a_plan_is_a_function_of_seed_and_number() -> None:
-    """The same twice; another one for another seed or number."""
+    """The same seed and number give the same plan, others give another."""
     assert plan_of(3, 4) == plan_of(3, 4)
     assert len({plan_of(seed, number) for seed in (1, 2) for number in range(5)}) == 10
 

@@ -57,7 +57,7 @@ def test_open_files_tell_that_a_state_is_being_loaded(process: Process) -> None:
 
 
 def test_a_process_that_hangs_can_be_told_to_stop(process: Process) -> None:
-    """It is woken first."""
+    """A process that was paused with SIGSTOP is woken before it is told to stop."""
     wait_until(lambda: process.seen_s("started") is not None, "it has started")
     process.signal(signal.SIGSTOP)
     process.tell_to_stop()

@@ -107,7 +107,7 @@ def test_open_lets_every_byte_pass_in_order(proxy: Proxy) -> None:
 
 
 def test_cut_resets_connections_and_refuses_new_ones_until_open(proxy: Proxy) -> None:
-    """Those that there were, and those that come."""
+    """Open connections are reset, and new ones are refused."""
     with connected(proxy) as client:
         client.sendall(b"a")
         assert answers(client, 1) == b"a"
@@ -146,7 +146,7 @@ def test_mute_lets_requests_through_and_loses_the_answers(proxy: Proxy, echo: Ec
 
 
 def test_a_server_that_is_away_is_a_connection_that_ends(echo: Echo) -> None:
-    """As a broker that was killed."""
+    """A client sees the same as with a broker that was killed."""
     echo.close()
     with Network() as network, connected(network.proxy(echo.port)) as client:
         assert is_reset(client)

@@ -1,7 +1,6 @@
 """What the tests of the chart share: a Helm to render it with.
 
-In: the cache, npm, or a helm on PATH. Out: rendered manifests. This file must never let a test pass or be skipped
-because there is no Helm: it fails with what to install.
+It must never let a test pass or be skipped because there is no Helm: it fails with what to install.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A rendered container as a process of this machine: its arguments, its variables, its probes.
 
-In: a workload, and the ConfigMaps it was rendered with. Out: a process. This file must never change anything of what
-was rendered but the paths of mounts, the ports, and the address of the brokers, which a pod has for itself.
+It must never change anything of what was rendered but the paths of mounts, the ports, and the address of the brokers,
+which a pod has for itself.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Container:
 
     @property
     def log(self) -> str:
-        """What it has written."""
+        """The container's output so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def port(self, name: str) -> int:
-        """Where a port of the container is on this machine."""
+        """The port of this machine that leads to a port of the container."""
         return self._ports[name]
 
     def memory_bytes(self) -> int:
-        """What it has in memory."""
+        """The container's memory in use."""
         assert self._process is not None
         pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -92,7 +92,7 @@ class Container:
         return self.ended()
 
     def probe(self, name: str) -> int:
-        """What a probe is answered now: the HTTP status, 0 where nobody answers."""
+        """The HTTP status that a probe gets now, 0 if nobody answers."""
         get = self._container[f"{name}Probe"]["httpGet"]
         try:
             url = f"http://127.0.0.1:{self._ports[get['port']]}{get['path']}"

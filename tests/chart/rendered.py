@@ -1,7 +1,6 @@
 """The chart's manifests as objects.
 
-In: values. Out: what Helm makes of them; objects are shared by the tests, which must not change them.
-This file must never look at what an object means.
+Objects are shared by the tests, which must not change them. It must never look at what an object means.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Schemas of objects: Kubernetes' own, strict, by version; and trimmed ones of ours for what operators define.
 
-In: an object, a version. Out: what is wrong with it. This file must never pass over a kind that it does not know.
+It must never pass over a kind that it does not know.
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ def _list(items: Schema) -> Schema:
 _LABELS = {"type": "object", "additionalProperties": TEXT}
 _SELECTOR = _object({"matchLabels": _LABELS}, "matchLabels")
 _ENDPOINT = _object(
-    {"port": TEXT, "path": TEXT, "interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"}}, "port"
+    {
+        "port": TEXT,
+        "path": TEXT,
+        "interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"},
+        "authorization": _object(
+            {"type": TEXT, "credentials": _object({"name": TEXT, "key": TEXT, "optional": {"type": "boolean"}}, "key")}
+        ),
+    },
+    "port",
 )
 _RULE = _object(
     {
@@ -89,7 +97,7 @@ OPERATORS: dict[tuple[str, str], Schema] = {
 
 
 def problems(document: dict[str, Any], version: str) -> Iterator[str]:
-    """What is wrong with an object on a cluster of a version, such as "1.31.0"."""
+    """The faults of an object on a cluster of a version, such as "1.31.0"."""
     kind = (document["apiVersion"], document["kind"])
     if kind in OPERATORS:
         outer = _object({"apiVersion": TEXT, "kind": TEXT, "metadata": {"type": "object"}, "spec": OPERATORS[kind]})

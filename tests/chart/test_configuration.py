@@ -91,6 +91,10 @@ def test_what_the_configuration_refers_to_is_mounted(shape: str) -> None:
         files += [value.file for value in config.kafka.root.values() if hasattr(value, "file")]
         if serve is not None and serve.token is not None:
             files += [serve.token.file, serve.tls_certificate, serve.tls_key]  # type: ignore[union-attr]
+        token = config.telemetry.token
+        assert (token is not None) == (shape == "production")
+        if token is not None and "ports" in container:
+            files.append(token.file)  # type: ignore[union-attr]
         for file in files:
             assert any(str(file).startswith(f"{mount}/") for mount in mounts), (identity, file)
         assert {value.env for value in config.kafka.root.values() if hasattr(value, "env")} <= variables, identity
@@ -178,7 +182,7 @@ def test_durations_are_read_as_the_program_reads_them(duration: str | int, secon
 
 
 def test_a_models_own_settings_win_over_the_shared_ones() -> None:
-    """Also false and null; what it does not say is shared."""
+    """A model's value wins even if it is false or null; settings that it does not have are the shared ones."""
     first, second, serving = (config_of("models", f"stream-learner-{name}") for name in ("ctr-v1", "ctr-v2", "serving"))
     assert (first.join.window_ms, second.join.window_ms) == (3_600_000, 600_000)
     assert (first.join.close_idle, second.join.close_idle) == (True, False)

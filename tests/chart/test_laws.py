@@ -45,7 +45,7 @@ def nothing_of_the_host(found: Found) -> Iterator[Any]:
 
 
 def not_privileged(found: Found) -> Iterator[Any]:
-    """Neither from the start nor later."""
+    """No container is privileged, and none can become so."""
     for identity, container in containers(found):
         context = container["securityContext"]
         if context.get("privileged") or context.get("allowPrivilegeEscalation") is not False:
@@ -91,7 +91,7 @@ def read_only_root(found: Found) -> Iterator[Any]:
 
 
 def no_token_of_the_cluster(found: Found) -> Iterator[Any]:
-    """Nothing here speaks to the API server."""
+    """No pod gets a token: none speaks to the API server."""
     for identity, spec in pod_specs(found):
         if spec.get("automountServiceAccountToken") is not False:
             yield identity
@@ -199,7 +199,7 @@ def references_lead_somewhere(found: Found) -> Iterator[Any]:
 
 
 def mounts_have_volumes(found: Found) -> Iterator[Any]:
-    """And no two are at one place."""
+    """Every mount has its volume, and no two mounts have one path."""
     for identity, document in found.items():
         if identity[0] not in WORKLOADS:
             continue
@@ -214,7 +214,7 @@ def mounts_have_volumes(found: Found) -> Iterator[Any]:
 
 
 def hooks_bring_what_they_need(found: Found) -> Iterator[Any]:
-    """What a hook's Job refers to is a hook too, and is made before it."""
+    """Objects that a hook's Job refers to are hooks too, and are made before it."""
     weight = "helm.sh/hook-weight"
     for identity, document in found.items():
         notes = document["metadata"].get("annotations", {})
@@ -252,7 +252,7 @@ def budgets_let_nodes_be_drained(found: Found) -> Iterator[Any]:
 
 
 def scaled_workloads_have_no_number(found: Found) -> Iterator[Any]:
-    """Where something else sets the number of pods, an upgrade must not set it back."""
+    """A workload that is scaled has no number of pods, so that an upgrade does not set it back."""
     scaled = {
         (d["spec"]["scaleTargetRef"]["kind"], d["spec"]["scaleTargetRef"]["name"])
         for d in found.values()

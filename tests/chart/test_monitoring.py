@@ -110,6 +110,7 @@ def test_alerts_of_scorers_are_about_the_names_they_serve() -> None:
         "StreamLearnerCopyFails",
         "StreamLearnerScorerNotReady",
         "StreamLearnerRequestsFail",
+        "StreamLearnerConnectionsCut",
     }
 
 
@@ -122,6 +123,22 @@ def test_joiners_are_scaled_by_the_lag_beyond_the_window() -> None:
     )
     assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (2, 16)
     assert trigger["metricType"] == "Value"
+
+
+def test_prometheus_is_told_the_token_and_probes_need_none() -> None:
+    """The monitor names the key that is sent; pods mount the one that is accepted; probes are plain."""
+    found = objects("production")
+    (endpoint,) = found["PodMonitor", "stream-learner"]["spec"]["podMetricsEndpoints"]
+    assert endpoint["authorization"] == {"type": "Bearer", "credentials": {"name": "ctr-metrics", "key": "sent"}}
+    for kind in ("StatefulSet", "Deployment"):
+        for pod in [d["spec"]["template"]["spec"] for (k, _), d in found.items() if k == kind]:
+            (container,) = pod["containers"]
+            assert {"name": "telemetry-token", "secret": {"secretName": "ctr-metrics", "defaultMode": 0o440}} in pod[
+                "volumes"
+            ]
+            assert "httpHeaders" not in container["livenessProbe"]["httpGet"]
+    plain = objects("minimal", "--set", "monitoring.monitor=PodMonitor")["PodMonitor", "stream-learner"]
+    assert "authorization" not in plain["spec"]["podMetricsEndpoints"][0]
 
 
 def test_the_dashboard_is_whole() -> None:

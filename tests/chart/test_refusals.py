@@ -100,7 +100,7 @@ def test_what_cannot_work_is_refused(path: str, value: Any, message: str, tmp_pa
 
 @pytest.mark.parametrize("owned", [".".join(path) for path in OWNED if len(path) > 1])
 def test_what_the_chart_sets_itself_is_refused_in_the_configuration(owned: str, tmp_path: Path) -> None:
-    """It would have no effect, or break what hangs on it."""
+    """Such a setting would have no effect, or break objects that depend on it."""
     with pytest.raises(ValueError, match=f"Additional property {owned.split('.')[1]} is not allowed"):
         from_values(tmp_path, changed(f"models.ctr.config.{owned}", "x"))
 

@@ -32,12 +32,12 @@ MUTABLE = {
     "minReadySeconds",
     "ordinals",
 }
-"""What of a StatefulSet's `spec` may be changed."""
+"""The fields of a StatefulSet's `spec` that may be changed."""
 
 
 @pytest.fixture(scope="module")
 def next_chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same chart as it will be in another version."""
+    """A copy of the chart with another version."""
     folder = tmp_path_factory.mktemp("next") / "stream-learner"
     shutil.copytree(CHART, folder)
     chart = folder / "Chart.yaml"
@@ -55,7 +55,7 @@ def upgraded(shape: str, chart: Path, folder: Path) -> dict[Identity, Object]:
 
 
 def fixed(document: Object) -> Any:
-    """What may not be changed of an object that exists."""
+    """The fields of an existing object that must not be changed."""
     spec = document.get("spec", {})
     if document["kind"] == "StatefulSet":
         return {name: value for name, value in spec.items() if name not in MUTABLE}

@@ -16,7 +16,7 @@ import yaml
 from stream_learner import errors
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.cli import app, main
-from stream_learner.cli.options import seconds
+from stream_learner.cli.options import load_for_role, seconds
 from stream_learner.cli.output import print_error, print_fields, print_table
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -25,7 +25,7 @@ MINIMAL = str(CONFIGS / "minimal.yaml")
 
 @dataclass
 class Ended:
-    """How a command ended."""
+    """The exit code and the output of a command that has ended."""
 
     code: int
     out: str
@@ -113,6 +113,42 @@ def test_config_check_warns_of_what_was_hardly_meant(run: Run, setting: str, say
     assert warning.startswith(says) and bool(warning) == bool(says)
 
 
+VERIFICATION = "kafka.enable.ssl.certificate.verification"
+NAMES = "kafka.ssl.endpoint.identification.algorithm"
+
+
+@pytest.mark.parametrize(
+    ("kafka", "says"),
+    [
+        ("{security.protocol: ssl, enable.ssl.certificate.verification: false}", f"{VERIFICATION} is false"),
+        ('{security.protocol: SASL_SSL, enable.ssl.certificate.verification: "F"}', f"{VERIFICATION} is false"),
+        ("{security.protocol: sasl_ssl, ssl.endpoint.identification.algorithm: none}", f"{NAMES} is none"),
+        ("{security.protocol: ssl, ssl.endpoint.identification.algorithm: {env: CHECKED}}", f"{NAMES} is none"),
+        ("{security.protocol: ssl, ssl.endpoint.identification.algorithm: https}", ""),
+        ("{security.protocol: plaintext, enable.ssl.certificate.verification: false}", ""),
+    ],
+)
+def test_certificates_that_are_not_checked_are_said(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kafka: str, says: str
+) -> None:
+    """By `config check`, and in the log of every command of a role."""
+    monkeypatch.setenv("CHECKED", "none")
+    options = kafka.replace(
+        "{",
+        "{bootstrap.servers: 127.0.0.1:1, sasl.mechanism: PLAIN, sasl.username: a, sasl.password: {env: CHECKED}, ",
+        1,
+    )
+    settings = [f"kafka={options}", "telemetry.log_format=json"]
+    ended = run("config", "check", "-c", MINIMAL, "--json", *(part for one in settings for part in ("--set", one)))
+    (warning,) = json.loads(ended.out)["warnings"] or [""]
+    assert warning.startswith(says) and bool(warning) == bool(says)
+    capsys.readouterr()
+    load_for_role(Path(MINIMAL), settings)
+    said = list(map(json.loads, capsys.readouterr().err.splitlines()))
+    assert [(line["event"], line["level"]) for line in said] == [("certificates_not_checked", "warning")] * bool(says)
+    assert all(f"{line['option']} {line['reason']}" == warning for line in said)
+
+
 def test_all_findings_are_shown(run: Run) -> None:
     """config check lists every finding on stderr and ends with the code of ConfigError."""
     ended = run("config", "check", "-c", MINIMAL, "--set", "join.windw=1m", "--set", "snapshots.ring=1")
@@ -136,6 +172,16 @@ def test_kafka_options_are_checked_by_the_kafka_client(run: Run) -> None:
     """Options that librdkafka does not know, and those this program sets itself, are refused before a start."""
     assert "kafka.fetch.wat" in run("config", "check", "-c", MINIMAL, "--set", "kafka.fetch.wat=1").err
     assert "kafka.acks" in run("config", "check", "-c", MINIMAL, "--set", "kafka.acks=1").err
+
+
+def test_findings_of_the_kafka_client_are_listed_with_the_others(run: Run) -> None:
+    """A setting out of range, options with the wrong value, and a secret that is missing, in one list."""
+    given = ("join.tick=2h", "kafka.enable.idempotence=false", "kafka.acks=1", "kafka.sasl.password={file: /nowhere/x}")
+    overrides = [part for setting in given for part in ("--set", setting)]
+    found = json.loads(run("config", "check", "-c", MINIMAL, *overrides, "--json").out)["problems"]
+    names = [problem.split(":")[0] for problem in found]
+    assert sorted(names) == ["join.tick", "kafka.acks", "kafka.enable.idempotence", "kafka.sasl.password"]
+    assert all("--set" in problem for problem in found)
 
 
 def test_a_configuration_can_be_checked_without_its_secrets(run: Run) -> None:
@@ -218,7 +264,7 @@ def test_durations_of_options_may_lack_a_unit() -> None:
 
 
 def test_rows_are_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same rows for a person and for a program."""
+    """People and programs get the same rows."""
     rows = [{"feature": "site=news", "weight": 0.125}, {"feature": "ad=[b]x[/b]", "weight": None}]
     print_table(rows, title="weights")
     table = capsys.readouterr().out

@@ -1,7 +1,7 @@
 """Commands of the command line, as processes of their own or in the process of the tests.
 
-In: arguments. Out: exit code, stdout, stderr; or a process that goes on until it is told to stop. This file must never
-leave a process behind, nor run a role in the tests' own process: a role takes over signals, and may end the process.
+It must never leave a process behind, nor run a role in the tests' own process: a role takes over signals, and may end
+the process.
 
 `run` costs a second of processor time for the start of Python, and `answer_of` none: what a command answers is asked
 with `answer_of`; how a process starts, ends, reads a pipe or heeds a signal, with `run` and `started`.
@@ -41,7 +41,9 @@ OURS = ("STREAM_LEARNER", "COLUMNS", "LINES")
 
 @dataclass
 class Ended:
-    """How a command ended. seconds: how long a process took, for a summary: no test asserts it."""
+    """The exit code and the output of a command that has ended. seconds: how long a process took, for a summary: no
+    test asserts it.
+    """
 
     code: int
     out: str
@@ -96,7 +98,7 @@ class Command:
 
     @property
     def err(self) -> str:
-        """What it has written to stderr so far."""
+        """The process's stderr so far."""
         return _text_of(self._err)
 
     @property
@@ -120,7 +122,7 @@ class Command:
         return wait_for(logged, lambda: f"{event} in the log; its threads: {self._stacks()}\n{self.err}")
 
     def _stacks(self) -> str:
-        """What its threads are doing, in our own files, innermost first. It is ended by that."""
+        """The stacks of its threads in our own files, innermost first. Asking for them ends the process."""
         self.process.send_signal(signal.SIGABRT)
         self.process.wait(patience(10.0))
         threads = self.err.rpartition("Fatal Python error")[2].split("\n\n")

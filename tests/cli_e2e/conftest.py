@@ -1,7 +1,6 @@
 """What the tests of commands share: models with topics of their own, and one that has learned something.
 
-In: the fixture `kafka`. Out: `make_world`, `learned`. This file must never leave a topic behind on a broker that is
-not its own.
+It must never leave a topic behind on a broker that is not its own.
 """
 
 from __future__ import annotations

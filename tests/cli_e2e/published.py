@@ -1,7 +1,7 @@
 """A model published by hand, so that a test knows the weights of every version.
 
-In: weights by version. Out: transactions in the snapshot topic, as a learner writes them. This file must never publish
-what a learner would not.
+Its transactions in the snapshot topic are those that a learner would write. It must never publish what a learner would
+not.
 """
 
 from __future__ import annotations

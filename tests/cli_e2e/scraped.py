@@ -1,7 +1,4 @@
-"""What a role shows on its port.
-
-In: a port, or the text of `/metrics`. Out: answers, values by name.
-"""
+"""What a role shows on its port."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def family(make_world: MakeWorld) -> Iterator[Family]:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is looked for again after seconds is looked for again at once."""
+    """Repeat after 0.1 s the looks that are otherwise repeated after seconds."""
     monkeypatch.setattr(control_watch, "AGAIN_S", 0.1)
     monkeypatch.setattr(served_model, "AGAIN_S", 0.1)
     monkeypatch.setitem(TopicWatch.__init__.__kwdefaults__, "period_s", 0.1)
@@ -249,7 +249,7 @@ def test_without_a_control_topic(make_world: MakeWorld) -> None:
 
 
 def test_what_is_asked_for_must_be_clear(family: Family) -> None:
-    """Neither, both, or a topic that an alias cannot have."""
+    """A request with neither a model nor an alias, with both, or with a topic and an alias is refused."""
     for options in ({}, {"model": "m", "alias": "a"}, {"alias": "a", "topic": "t"}):
         with pytest.raises(ConfigError):
             Scorer("localhost:1", **options)  # type: ignore[arg-type]

@@ -315,7 +315,7 @@ def test_a_training_log_is_folded_as_the_learner_folds_it(tmp_path: Path, learne
 
 
 def last_published(learned: Learned) -> dict[str, Any]:
-    """What the learner has published last."""
+    """The last publication of the learner."""
     found: dict[str, Any] = answer_of("inspect", "snapshot", "-c", learned.world.file, "--json").json
     return found
 

@@ -49,7 +49,7 @@ def test_both_answer_the_same(world: World, words: tuple[str, ...], monkeypatch:
 
 
 def said(ended: Ended) -> list[object]:
-    """What stands on stderr; events without their times, which must be times."""
+    """The lines on stderr; events without their times, which are checked to be times."""
     found: list[object] = []
     for line in ended.err.splitlines():
         if line.startswith("{"):
@@ -63,6 +63,6 @@ def said(ended: Ended) -> list[object]:
 
 @pytest.mark.parametrize("name", ROLES)
 def test_no_role_runs_in_the_process_of_the_tests(name: str) -> None:
-    """It would take over the signals."""
+    """A role would take over the signals of the tests' process."""
     with pytest.raises(AssertionError, match="takes over the signals"):
         answer_of(name)

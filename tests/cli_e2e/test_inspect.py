@@ -41,7 +41,7 @@ def inspect(learned: Learned, *commands: Sequence[str | Path]) -> list[Ended]:
 
 @pytest.fixture(scope="module")
 def snapshot(learned: Learned) -> dict[str, Any]:
-    """What is published."""
+    """The answer of `inspect snapshot`."""
     found: dict[str, Any] = inspect(learned, ("snapshot", "--json"))[0].json
     return found
 

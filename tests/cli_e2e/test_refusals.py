@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import datetime, timezone
 
 import pytest
 
 from stream_learner import errors
 from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.core.log.header import Kind, RecordHeader, seal
 from tests.cli_e2e.commands import Command, answer_of, answers_of, run, run_side_by_side, started
 from tests.cli_e2e.conftest import Learned, MakeWorld
 from tests.cli_e2e.world import World, free_port
+from tests.kafka_broker.broker import delete_topics
 
 
 def set_of(**settings: object) -> tuple[str, ...]:
@@ -77,19 +81,20 @@ def test_partition_counts_that_differ_are_named(make_world: MakeWorld) -> None:
 
 @pytest.fixture(scope="module")
 def foreign(make_world: MakeWorld) -> World:
-    """A model whose topics hold what somebody else wrote."""
+    """A model whose training log begins with a mark that says nothing, its snapshots with what somebody else wrote."""
     world = make_world()
     c = world.config
     own = (c.examples_topic, c.dead_letters_topic, c.snapshots_topic, c.checkpoints_topic)
     names = (world.impressions, world.clicks, *own)
     world.admin.create([TopicPlan(name, 2) for name in names])
-    for topic in (c.examples_topic, c.snapshots_topic):
-        world.append(topic, 0, (b"version", b"hello"))
+    mark = seal(RecordHeader(Kind.MARK, 0, 0, 0, 5, 0, version=2), b"hello")
+    for topic, value in ((c.examples_topic, mark), (c.snapshots_topic, b"hello")):
+        world.append(topic, 0, (b"version", value))
     return world
 
 
 def test_topics_of_somebody_else_are_not_touched(foreign: World) -> None:
-    """Records that are not ours stop every role and every look, with their place; `score` says it is not ready."""
+    """What cannot be used stops every role and every look, with its place; `score` says it is not ready."""
     c, file = foreign.config, ("-c", foreign.file, *set_of(scorer__ready_timeout="1s"))
     apart = set_of(learner__publish="false", learner__state_dir=foreign.folder / "apart")
     roles = run_side_by_side(("join", *file), ("learn", *apart, *file), ("learn", *file))
@@ -114,6 +119,40 @@ def test_a_state_directory_of_another_model_is_refused(learned: Learned) -> None
     ended = run("learn", "-c", learned.world.file, *set_of(learner__optimizer__alpha=0.5))
     assert ended.code == errors.StateOfAnotherModel.exit_code
     assert "alpha" in ended.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "apart"),
+    [
+        ("learner.optimizer.alpha=0.5", errors.StateOfAnotherModel),
+        ("learner.loss.name=squared", errors.StateOfAnotherModel),
+        ("snapshots.shards=4", errors.PartitionCountsDiffer),
+    ],
+)
+def test_what_to_do_about_another_setting_of_the_model_works(
+    setting: str, apart: type[errors.StreamLearnerError], learned: Learned
+) -> None:
+    """Another directory meets the snapshot topic, and is answered with the same way out; that way trains the model."""
+    world, name = learned.world, f"{learned.world.model}-{len(setting)}"
+    options = ("-c", world.file, "--set", setting)
+    elsewhere = set_of(learner__state_dir=world.folder / name / "apart", learner__copies="false")
+    refused = [run("learn", *options), run("learn", *options, *elsewhere)]
+    assert [ended.code for ended in refused] == [errors.StateOfAnotherModel.exit_code, apart.exit_code]
+    (action,) = {ended.error["action"] for ended in refused}
+    found = re.search("`stream-learner (backfill --as NAME --from-log MODEL)`", action)
+    assert found is not None and "set back" in action
+    command = found[1].replace("NAME", name).replace("MODEL", world.model).split()
+    until = datetime.fromtimestamp(world.next_ms / 1000 - 1, timezone.utc).isoformat()
+    renamed = world.config.renamed(name)
+    try:
+        ended = run(*command, *options, "--until", until, "--json")
+        assert ended.code == 0, ended.err
+        assert ended.json["model"]["name"] == name
+        assert ended.json["impressions"]["examples"] > 0
+        assert ended.json["model"]["features"] > 0
+    finally:
+        topics = (renamed.snapshots_topic, renamed.checkpoints_topic)
+        delete_topics(world.settings.bootstrap, set(world.admin.describe(topics)))
 
 
 def test_a_port_in_use_is_named(learned: Learned) -> None:

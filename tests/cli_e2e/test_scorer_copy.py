@@ -29,7 +29,7 @@ def kept(model: Published, folder: Path, bootstrap: str = "", **options: object)
 
 
 def file_of(model: Published, folder: Path) -> Path:
-    """Where the copy is."""
+    """The path of the copy."""
     return folder / f"model-{model.world.model}.copy"
 
 
@@ -110,7 +110,7 @@ def copy_of(model: Published, folder: Path, name: str = "") -> KeptCopy:
 def test_a_damaged_copy_is_set_aside_and_never_served(
     copied: tuple[Published, Path, list[float]], tmp_path: Path
 ) -> None:
-    """It is named in the log; the scorer then starts as without one."""
+    """The log names the copy, and the scorer starts as if there were none."""
     model, folder, _ = copied
     data = file_of(model, folder).read_bytes()
     file = file_of(model, tmp_path)
@@ -126,7 +126,7 @@ def test_a_damaged_copy_is_set_aside_and_never_served(
 def test_a_copy_of_another_model_or_of_a_later_program_is_not_served(
     copied: tuple[Published, Path, list[float]], tmp_path: Path
 ) -> None:
-    """It stays where it is: it may be meant for another program."""
+    """Such a copy stays where it is: it may be meant for another program."""
     model, folder, _ = copied
     data = file_of(model, folder).read_bytes()
     for name, content in (("other", data), ("later", data[:4] + b"\2\0" + data[6:])):

@@ -42,7 +42,7 @@ def published(make_world: MakeWorld) -> Published:
 
 
 def section(title: str) -> str:
-    """What stands below a heading of the second level."""
+    """The text below a heading of the second level."""
     return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
@@ -63,7 +63,7 @@ def test_its_examples_give_what_it_says(published: Published) -> None:
 
 
 def test_a_scorer_that_is_never_closed_keeps_no_program_from_ending(published: Published) -> None:
-    """As the page says of closing."""
+    """A program that never closes its scorer ends all the same, as the page says."""
     ended = subprocess.run(
         [sys.executable, "-c", NEVER_CLOSED, published.world.settings.bootstrap, published.world.model],
         env=environment(),

@@ -75,7 +75,7 @@ def said(command: Command | Ended, event: str) -> int:
 
 
 def page(world: World, path: str) -> tuple[int, str] | None:
-    """What the role answers, None while it does not."""
+    """The role's answer, None while it does not answer."""
     with suppress(OSError):
         return answer(world.port, path)
     return None
@@ -159,7 +159,7 @@ with startup.starting():
 
 
 def test_a_second_signal_ends_at_once() -> None:
-    """Also where saying that the start was stopped hangs."""
+    """A second signal ends the process even if the log line of the first one hangs."""
     process = subprocess.Popen([sys.executable, "-c", FIRST_OF_TWO], stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None and process.stdout.readline() == "listening\n"
@@ -256,7 +256,7 @@ def test_what_cannot_be_compiled_is_refused(arguments: tuple[str, ...], tmp_path
 
 
 def shown_on_terminal(*arguments: str, cache: Path) -> str:
-    """What a command writes to a terminal that is its stderr."""
+    """The output of a command whose stderr is a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "stream_learner", *arguments],

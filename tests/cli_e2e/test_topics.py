@@ -29,28 +29,34 @@ def test_missing_inputs_are_named_and_nothing_is_made(make_world: MakeWorld) -> 
 
 
 def test_topics_are_made_once_and_changed_only_when_told(make_world: MakeWorld) -> None:
-    """A second run finds nothing to do; a setting that differs is shown and kept, until --apply."""
+    """A second run finds nothing to do; a setting that differs is shown and kept, until --apply. More than is asked for
+    is no failure: it is shown, and kept with --apply too."""
     world = make_world()
     made = answer_of(*ensure(world, "--partitions", "2"))
     assert made.code == 0 and made.err == ""
     assert all(topic in made.out for topic in world.topics) and "made" in made.out
-    changed = ("--set", "topics.retention=2h")
+    changed = ("--set", "topics.retention=14d")
     again, differs, dry = answers_of(
         ensure(world, "--json"), ensure(world, *changed), ensure(world, *changed, "--apply", "--dry-run")
     )
     assert (again.code, again.json) == (0, [])
     for shown in (differs, dry):
         assert shown.code == errors.TopicsDiffer.exit_code
-        assert "retention.ms" in shown.out and "7200000" in shown.out and "604800000" in shown.out
+        assert "retention.ms" in shown.out and "1209600000" in shown.out and "604800000" in shown.out
         assert "--apply" in shown.error["action"]
     log = world.config.examples_topic
     assert world.admin.describe([log], with_configs=True)[log].configs["retention.ms"] == "604800000"
     applied = answer_of(*ensure(world, *changed, "--apply", "--json"))
     assert applied.code == 0
     (row,) = applied.json
-    assert (row["topic"], row["setting"], row["should_be"], row["done"]) == (log, "retention.ms", "7200000", True)
+    assert (row["topic"], row["setting"], row["should_be"], row["done"]) == (log, "retention.ms", "1209600000", True)
+    shorter = ("--set", "topics.retention=2h", "--json")
+    for shown in answers_of(ensure(world, *shorter), ensure(world, *shorter, "--apply")):
+        (row,) = shown.json
+        assert (shown.code, row["setting"], row["should_be"]) == (0, "retention.ms", "7200000")
+        assert row["is"] == "1209600000" and row["enough"] and not row["done"]
     found = world.admin.describe(world.topics, with_configs=True)
-    assert found[log].configs["retention.ms"] == "7200000"
+    assert found[log].configs["retention.ms"] == "1209600000"
     assert found[log].configs["message.timestamp.type"] == "LogAppendTime"
     assert found[world.config.snapshots_topic].configs["cleanup.policy"] == "compact"
     control = world.config.control_topic

@@ -1,7 +1,6 @@
 """A model of its own on a real Kafka: its configuration file, its topics, traffic for them.
 
-In: a bootstrap address, a folder. Out: a file to give to commands, events in the input topics. This file must never
-run a role itself.
+It must never run a role itself.
 """
 
 from __future__ import annotations
@@ -77,6 +76,11 @@ class World:
         }
 
     @property
+    def next_ms(self) -> int:
+        """The time of the first impression that would be sent next."""
+        return self._next_ms
+
+    @property
     def admin(self) -> Admin:
         """An admin client."""
         return Admin(self.settings)
@@ -89,7 +93,7 @@ class World:
         return [self.impressions, self.clicks, *own]
 
     def existing(self) -> set[str]:
-        """Those of them that exist."""
+        """The topics that exist."""
         return set(self.admin.describe(self.topics))
 
     def produce(self, impressions: int) -> Emitted:

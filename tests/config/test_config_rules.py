@@ -16,7 +16,7 @@ LEAST = (
 
 
 def problems(*settings: str) -> list[str]:
-    """What is wrong with these settings."""
+    """The problems that the rules find in these settings."""
     try:
         load_config(None, overrides=[*LEAST, *settings])
     except ConfigError as error:
@@ -57,6 +57,11 @@ def problems(*settings: str) -> list[str]:
             ("serve.port=9000", "telemetry.http_port=9000"),
             ("serve.port=9000", "telemetry.http_port=9001"),
             "telemetry.http_port: is the same as serve.port (9000)",
+        ),
+        (
+            ("serve.max_body=1MiB", "serve.body_memory=1000KiB"),
+            ("serve.max_body=1MiB", "serve.body_memory=1MiB"),
+            "serve.body_memory: must be at least serve.max_body (1MiB)",
         ),
         (
             ("serve.models=[a, b]", "serve.aliases=[b]"),

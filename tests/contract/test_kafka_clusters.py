@@ -172,7 +172,7 @@ def test_a_publication_is_read(cluster: Cluster) -> None:
 
 
 def test_the_topic_watch_is_quiet_while_nothing_changes(cluster: Cluster) -> None:
-    """It may be asked at any time."""
+    """Asking the watch at any time raises nothing."""
     topic = cluster.make_topic("watched", 1)
     admin = Admin(cluster.settings)
     watch = TopicWatch(admin, admin.require([topic]).values(), period_s=0.0)

@@ -233,7 +233,7 @@ def test_freshness_is_the_wait_for_the_first_version_with_the_example(
 
 
 def progress(losses: list[float], labels: list[float], predictions: list[float]) -> dict[str, Any]:
-    """What `core.model.progress` says of examples of importance 1."""
+    """The metrics of `core.model.progress` for examples of importance 1."""
     n = len(losses)
     return {
         "examples": n,

@@ -1,7 +1,7 @@
 """What the tests of docs/deploy.md share: compiled kernels, and a Helm to render with.
 
-In: a machine that can run a broker and Helm. Out: nothing; it fails with what to install. This file must never use a
-broker that was given from outside: its users and rights are changed.
+Where a broker or Helm cannot run, they fail with what to install. It must never use a broker that was given from
+outside: its users and rights are changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A steady stream of the page's requests.
 
-In: the command that asks for a prediction, a port. Out: every answer, and whatever is none. This file must never ask
-again for an answer that did not come.
+It must never ask again for an answer that did not come.
 """
 
 from __future__ import annotations

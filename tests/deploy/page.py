@@ -1,6 +1,6 @@
 """The blocks of docs/deploy.md.
 
-In: the page. Out: its files by name, its commands by part. This file must never change a block.
+It must never change a block.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def files() -> dict[str, str]:
 
 
 def read(name: str) -> dict[str, Any]:
-    """What a file of the page says."""
+    """The text of a file of the page."""
     return dict(read_yaml(files()[name]).data)
 
 
 @cache
 def part(title: str) -> str:
-    """What stands below the heading that begins so, to the next one."""
+    """The text below the heading that begins with these words, up to the next heading."""
     found = re.search(rf"^## {re.escape(title)}.*?(?=^## |\Z)", text(), re.M | re.S)
     assert found, title
     return found[0]
@@ -54,7 +54,7 @@ def commands(title: str) -> str:
 
 
 def commands_with(title: str, word: str) -> str:
-    """Those commands of a part that begin with a word, lines that are continued included."""
+    """The commands of a part that begin with a word, with their continuation lines."""
     lines = re.findall(rf"^{re.escape(word)}\b(?:.*\\\n)*.*\n", commands(title), re.M)
     assert lines, f"part {title} has no command {word}"
     return "".join(lines)

@@ -1,7 +1,6 @@
 """Rendered containers with mounted Secrets and volumes, as processes of this machine.
 
-In: manifests, folders of Secrets and volumes. Out: processes. This file must never change anything of what was
-rendered but what SUBSTITUTED lists.
+It must never change anything of what was rendered but what SUBSTITUTED lists.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tests.chart.containers import Container
 from tests.chart.rendered import Identity, Object
 
 BROKERS = "kafka.example.com:9093"
-"""What the page calls the brokers."""
+"""The page's name for the brokers."""
 
 SUBSTITUTED: dict[tuple[str, ...], object] = {
     ("kafka", "bootstrap.servers"): "the address of the test's broker",

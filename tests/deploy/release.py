@@ -1,7 +1,6 @@
 """The release of docs/deploy.md: what its parts make, on a broker with TLS, SCRAM and an authorizer.
 
-In: the page, a secured broker. Out: users with rights, Secrets, manifests, pods, traffic. This file must never give a
-user a right that a command of the page has not printed.
+It must never give a user a right that a command of the page has not printed.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class Release:
         self.shell.run(commands)
 
     def render(self, *names: str) -> dict[Identity, Object]:
-        """What Helm makes of values files of the page."""
+        """The manifests that Helm renders from values files of the page."""
         values = [word for name in names for word in ("--values", self.folder / name)]
         run = run_helm("template", "ads", CHART, "--namespace", "ads", "--kube-version", KUBE_VERSION, *values)
         assert run.returncode == 0, run.stderr

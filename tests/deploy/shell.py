@@ -1,7 +1,6 @@
 """The commands of the page in a shell, with stand-ins for what a test has not.
 
-In: commands as the page has them, a folder. Out: what they print. This file must never change a command but the
-addresses in it; the program is the real one.
+It must never change a command but the addresses in it; the program is the real one.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Shell:
         )
 
     def printed(self, command: str) -> str:
-        """What the program prints, run in this process, for a command that only reads a file of this folder."""
+        """The program's output for a command that only reads a file of this folder; it runs in this process."""
         words = [str(self.folder / word) if (self.folder / word).is_file() else word for word in shlex.split(command)]
         assert words.pop(0) == "stream-learner"
         out = io.StringIO()
@@ -85,7 +84,7 @@ class Shell:
         return out.getvalue()
 
     def run(self, commands: str) -> str:
-        """The same for commands that must not fail; what they print."""
+        """Run commands that must not fail, and return their output."""
         run = self.ended(commands)
         assert run.returncode == 0, f"{commands}\n{run.stdout}\n{run.stderr}"
         return run.stdout

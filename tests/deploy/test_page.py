@@ -24,7 +24,7 @@ SET_BY_THE_CHART = {
     ("telemetry", "http_port"),
     ("telemetry", "log_format"),
 }
-"""What the rendered configuration has and `ctr.yaml` does not."""
+"""Settings of the rendered configuration that `ctr.yaml` does not have."""
 
 STAGES = {
     "install": ["values.yaml"],
@@ -101,7 +101,7 @@ def test_the_second_model_takes_over_the_volume_of_its_backfill(shell: Shell) ->
 
 
 def workloads(found: dict[Identity, Object]) -> list[Object]:
-    """What runs pods."""
+    """The workloads: objects that run pods."""
     return [document for (kind, _), document in found.items() if kind in WORKLOADS]
 
 

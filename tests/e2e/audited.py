@@ -1,7 +1,6 @@
 """Copies of a sound model's topics, each damaged in one way, for the audit to find.
 
-In: a site. Out: configurations whose training log, snapshots or dead letters are such a copy. This file must never
-damage the site's own topics.
+It must never damage the site's own topics.
 """
 
 from __future__ import annotations

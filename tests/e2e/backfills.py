@@ -1,6 +1,6 @@
 """A model that has learned, for backfills to be compared with.
 
-In: a broker. Out: the model, and backfills run in this process. This file must never change what the model has.
+It must never change what the model has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What must hold after a run, whoever ran and however often it was interrupted.
 
-In: a site whose partitions are closed, a learner that has folded them. Out: nothing, or a failed assertion.
-This file must never compare with anything but the oracle and the records that were produced.
+It must never compare with anything but the oracle and the records that were produced.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def assert_equal_to_oracle(site: Site, expected: list[loop.Joined]) -> None:
 
 
 def assert_model_is_near(model: loop.Fold, by_libm: loop.Fold) -> None:
-    """The same model to 1e-9, with the `exp` of the platform."""
+    """Assert that the models agree to 1e-9: the oracle uses the platform's `exp`."""
     assert model.state.keys() == by_libm.state.keys()
     ours, theirs = (np.array([fold.state[key] for key in model.state]) for fold in (model, by_libm))
     np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)

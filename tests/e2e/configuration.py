@@ -1,7 +1,6 @@
 """The configuration that the settings of the oracle stand for.
 
-In: a model's name, an address, the settings, a folder, sections to change. Out: the tree of a configuration file.
-This file must never set what the settings already decide to anything else.
+It must never set what the settings already decide to anything else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the end-to-end tests share: sites, each with topics of its own that disappear with the test.
 
-In: the fixture `kafka`. Out: `make_site`. This file must never leave a topic behind on a broker that is not its own.
+It must never leave a topic behind on a broker that is not its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Damage of a copied checkpoint and of snapshots, for the audit to find: edits of the records of both topics.
 
-In: records of a sound topic. Out: what takes their place, checksums right unless they are what is damaged.
-This file must never touch a topic.
+Checksums are made right unless they are the damage. It must never touch a topic.
 """
 
 from __future__ import annotations
@@ -135,4 +134,4 @@ SNAPSHOTS: dict[str, tuple[Edit, str]] = {
         "comes after",
     ),
 }
-"""The same for `<model>.snapshots`."""
+"""Each damage of `<model>.snapshots`, and a part of the finding about it."""

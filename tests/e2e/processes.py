@@ -1,7 +1,6 @@
 """Roles as processes of their own, so that they can be killed.
 
-In: a site, a command of the command line. Out: a process, its log, its exit code. This file must never leave a
-process behind.
+It must never leave a process behind.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class RoleProcess:
 
     @property
     def log(self) -> str:
-        """What the process has logged so far."""
+        """The events that the process has logged so far."""
         return self._log_file.read_text(encoding="utf-8", errors="replace")
 
     @property

@@ -1,7 +1,6 @@
 """A model of its own on a real Kafka, for one test: topics, configuration, roles run until they have done.
 
-In: a scenario, a bootstrap address. Out: what the roles made of it, read back from the topics. This file must
-never reach into a role: what it cannot see in a topic, a metric or a store, a user could not see either.
+This file must never reach into a role: what it cannot see in a topic, a metric or a store, a user could not see either.
 """
 
 from __future__ import annotations
@@ -224,9 +223,9 @@ class Site:
         """An admin client for what the product never asks."""
         return AdminClient({"bootstrap.servers": self.settings.bootstrap})
 
-    def members(self) -> list[set[int]]:
-        """The partitions of each joiner in the group, as the broker has it."""
-        group = self.config.group
+    def members(self, group: str = "") -> list[set[int]]:
+        """The partitions of each joiner in the group, by default that of this model, as the broker has it."""
+        group = group or self.config.group
         try:
             found = self.plain_admin.describe_consumer_groups([group])[group].result()
         except KafkaException:
@@ -266,7 +265,7 @@ class Site:
 
 
 def wait_until(true: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    """As `waiting.wait_until`; an error of a role that runs fails the test at once."""
+    """Wait as `waiting.wait_until` does. An error of a running role fails the test at once."""
 
     def holds() -> bool:
         if true():
@@ -279,7 +278,9 @@ def wait_until(true: Callable[[], object], what: str, patience_s: float = PATIEN
 
 
 def wait_published(site: Site, config: Config, version: int) -> LastPublication:
-    """What is published of a model, once each shard has this version last: a commit shows a moment after its answer."""
+    """The publication of a model, once this version is the last of each shard: a commit shows a moment after its
+    answer.
+    """
     found: list[LastPublication] = []
 
     def seen() -> bool:

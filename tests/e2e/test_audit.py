@@ -70,7 +70,9 @@ def site(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
 
 
 def left_behind(site: Site, partition: int) -> list[bytes]:
-    """What an attempt leaves that came too late: a mark after one that is not the last any more, and records only."""
+    """The records of an attempt that came too late: a mark after one that is no longer the last, and records without a
+    mark.
+    """
     marks = site.log(partition).marks
     attempt = Attempt(partition, 77, marks[-2].id, 0)
     cut = {name: getattr(marks[-1], name) for name in ("next_impression", "first_click", "click_cursor")}
@@ -80,7 +82,7 @@ def left_behind(site: Site, partition: int) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def model(site: Site) -> Model:
-    """The same, to be damaged."""
+    """A copy of the sound model, to be damaged."""
     return Model(site)
 
 
@@ -164,8 +166,6 @@ DAMAGES: dict[str, tuple[Any, str, bool, str]] = {
     "a flipped byte in a mark": (lambda m: m.flipped(m.at, -1), checks.CHECKSUMS, False, "checksum"),
     "a removed mark": (lambda m: m.put(m.at), checks.ORDER, False, "not in the log"),
     "removed examples": (lambda m: m.put(m.first), checks.ORDER, False, "not all are there"),
-    "a foreign record": (lambda m: lambda log: [*log[:9], b"text", *log[9:]], checks.CHECKSUMS, False, "not a record"),
-    "a null": (lambda m: lambda log: [*log[:9], None, *log[9:]], checks.CHECKSUMS, False, "empty"),
     "a wrong number of examples": (
         lambda m: m.with_mark(
             impressions={"examples": m.tick.examples + 1, "read": m.mark.counts.impressions.read + 1}
@@ -257,6 +257,16 @@ def test_damage_of_the_training_log_is_found_and_named(name: str, model: Model) 
     assert isinstance(verdict(plain), AuditFailed)
 
 
+def test_foreign_records_of_the_training_log_are_counted_and_no_finding(model: Model) -> None:
+    """Every reader passes them over; the examples are the same, made again too."""
+    config = model.damaged(lambda log: [b"junk", *log[:9], b"text", None, *log[9:], bytes(1000)])
+    found = audit(config, ZERO_REPLAY)
+    assert failed(found) <= {checks.SNAPSHOTS}, found["findings"]
+    (row,) = found["partitions"]
+    assert (row["foreign_records"], row["skipped_records"], row["lost_examples"]) == (4, 0, 0)
+    assert row["examples"] == sum(tick.examples for tick in model.ticks)
+
+
 def test_a_log_that_came_twice_is_sound(model: Model) -> None:
     """Every record repeated behind the others: ignored, and counted as such."""
     found = audit(model.damaged(lambda log: log + log), ZERO)
@@ -304,6 +314,40 @@ def test_damage_of_the_snapshots_is_found(name: str, site: Site) -> None:
     found = audit(site.changed(topics={"snapshots": copy}), AuditRequest())
     assert failed(found) == {checks.SNAPSHOTS}
     assert words in json.dumps(found["findings"])
+
+
+def test_junk_in_the_snapshot_topic_is_passed_over_and_named(site: Site) -> None:
+    """As scorers pass over it: a key of nobody's that compaction keeps is no failure for ever."""
+    shards = site.config.snapshots.shards
+    copy = copy_topic(site, site.config.snapshots_topic, shards, lambda shard, key, value: [(key, value)])
+    junk = [(shard, key, b"bytes of nobody") for shard in range(shards) for key in (b"junk", b"page/junk")]
+    site.append_all(copy, junk)
+    found = audit(site.changed(topics={"snapshots": copy}), AuditRequest(limit=1))
+    assert verdict(found) is None, found["findings"]
+    assert found["passed_over"]["records"] == len(junk)
+    (named,) = found["passed_over"]["listed"]
+    assert named["topic"] == copy and named["offset"] is not None and "not a snapshot record" in named["what"]
+
+
+def test_what_is_still_to_be_joined_and_published_is_told(site: Site) -> None:
+    """By the positions of the last marks and the ends of the inputs; the ticks that no version has."""
+    logs, behind = site.logs(), audit(site.config, AuditRequest())
+    for row, log in zip(behind["partitions"], logs, strict=True):
+        last, partition = log.marks[-1], row["partition"]
+        ends = [site.ends(topic, PARTITIONS)[partition] for topic in (site.impressions, site.clicks)]
+        assert row["not_joined"] == {
+            "impressions": ends[0] - last.next_impression,
+            "clicks": ends[1] - last.click_cursor,
+        }
+    assert sum(row["not_joined"]["impressions"] for row in behind["partitions"]) > 0
+    passed = min(log.marks[-1].last_tick for log in logs)
+    assert behind["published"]["ticks_behind"] == passed - behind["published"]["version"]
+    nothing = copy_topic(site, site.config.snapshots_topic, site.config.snapshots.shards, lambda *record: [])
+    unpublished = audit(site.changed(topics={"snapshots": nothing}), AuditRequest())
+    assert unpublished["published"]["ticks_behind"] == passed + 1 - min(log.marks[0].first_tick for log in logs)
+    part = audit(site.config, AuditRequest(Range(until_tick=passed - 1)))
+    assert part["published"]["ticks_behind"] is None
+    assert all(row["not_joined"] is None for row in part["partitions"])
 
 
 def test_a_version_of_another_publisher_is_found_by_folding_again(site: Site) -> None:

@@ -72,7 +72,7 @@ def marks_of(live: Live, config: Config) -> list[list[Any]]:
 
 
 def test_it_begins_at_the_records_of_a_moment(live: Live) -> None:
-    """As a site does whose topics hold nothing before."""
+    """The result is that of a site whose topics hold nothing before the moment."""
     name = live.name("later")
     middle_ms = live.site.scenario.impressions[0][len(live.site.scenario.impressions[0]) // 2].timestamp_ms
     parts = [

@@ -109,7 +109,7 @@ def words_of(process: int) -> str:
 
 
 def test_a_joiner_that_is_killed_is_started_again(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And its partitions go on; the result is that of live."""
+    """The partitions of the joiner go on, and the result is that of the live model."""
     monkeypatch.setattr(further_joiners, "AGAIN_S", 0.1)
     plan = make_plan(live.site.config, live.name("killed"), Span(until_ms=live.until_ms), joiners=2, max_rate=RATE // 2)
     killed: list[int] = []

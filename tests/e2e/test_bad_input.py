@@ -10,8 +10,10 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from structlog.testing import capture_logs
 
+from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import Stop, TooManyBadRecords
+from stream_learner.roles.joiner.role import JoinerRole
 from tests.cli_e2e.scraped import values_of
 from tests.e2e.checks import assert_balance, assert_log_equals, balance_of
 from tests.e2e.conftest import MakeSite
@@ -58,7 +60,7 @@ def spoilt(made: Scenario, seed: int) -> Scenario:
 
 
 def dead_of(site: Site) -> dict[tuple[str, int, int], bytes | None]:
-    """What must be dead-lettered: topic, partition, offset and the bytes."""
+    """The records that must become dead letters: topic, partition, offset and bytes."""
     s, made = site.scenario.settings, site.scenario
     dead = {}
     for topic, parts, read in (
@@ -169,7 +171,7 @@ def peak_rss(pid: int) -> int:
 
 
 def letters_of(site: Site) -> list[tuple[str, int, int]]:
-    """Of which records there are letters: topic, partition, offset, rising; as often as there are."""
+    """The records that have letters: topic, partition, offset, rising, once for each letter."""
     keys = [
         key.decode().rsplit("/", 2)
         for partition in range(site.partitions)
@@ -189,9 +191,9 @@ def send_something_else(site: Site, topic: str, partition: int, count: int) -> N
 def test_too_many_bad_records_stop_the_joiner_again_and_again(side: str, make_site: MakeSite) -> None:
     """A topic of something else is not drained into the dead letters: the joiner stops and says how many, and where;
     the letters are there when it does, and those of what it read after that are not. To drop the records all the same
-    takes `join.max_bad_share`.
+    takes another setting.
     """
-    site = make_site(scenario("plain", 1), join={"max_bad_share": 0.1})
+    site = make_site(scenario("plain", 1), join={"max_bad_share": 0.1, "on_bad_share": "stop"})
     topic = getattr(site, side)
     send_something_else(site, topic, 0, 5_000)
     site.produce(0, 0.05)  # too few good ones to tell that the bad ones are over
@@ -199,8 +201,8 @@ def test_too_many_bad_records_stop_the_joiner_again_and_again(side: str, make_si
     for error in errors:
         assert topic in str(error)
         assert "10%" in str(error)
-        assert "max_bad_share" in error.action
-    latest = int(str(errors[0]).partition(" at offset ")[2].partition(";")[0])
+        assert "on_bad_share" in error.action
+    latest = int(str(errors[0]).partition(" at offset ")[2].partition(" ")[0])
     assert {offset for _, _, offset in letters_of(site)} >= set(range(latest + 1))
     assert len(set(letters_of(site))) < 5_000
     site.produce(0.05, 1)
@@ -220,7 +222,7 @@ def test_once_the_producer_is_mended_the_bad_records_before_are_passed(
     does not matter.
     """
     made = scenario("plain", partitions)
-    site = make_site(made, join={"max_bad_share": 0.1})
+    site = make_site(made, join={"max_bad_share": 0.1, "on_bad_share": "stop"})
     topic = getattr(site, side)
     for partition in range(partitions):
         send_something_else(site, topic, partition, 3_000)
@@ -233,6 +235,69 @@ def test_once_the_producer_is_mended_the_bad_records_before_are_passed(
     assert set(letters_of(site)) == bad
     examples = sum(len(log.examples()) for log in site.logs())
     assert examples == sum(len(joined.examples) for joined in made.expected())
+
+
+@pytest.mark.parametrize("side", ["impressions", "clicks"])
+def test_too_many_bad_records_hold_the_joiner_until_the_newest_are_right(side: str, make_site: MakeSite) -> None:
+    """It says so, is alive and not ready, and appends nothing; the letters are there. A joiner that takes its place
+    holds as well. Once the producer is mended it goes on by itself, and the examples are the oracle's.
+    """
+    made = scenario("plain", 2)
+    site = make_site(made, join={"max_bad_share": 0.1})
+    topic = getattr(site, side)
+    for partition in range(2):
+        send_something_else(site, topic, partition, 3_000)
+    site.produce(0, 0.05)
+    for _ in range(2):
+        joiner, metrics = held_joiner(site)
+        with running(joiner):
+            wait_until(lambda metrics=metrics: held_partitions(site, metrics) == 2, "both partitions are held")
+            assert topic in joiner.why_not_ready
+            assert "10%" in joiner.why_not_ready
+            held = letters_of(site)
+            assert {partition for _, partition, _ in held} == {0, 1}
+    assert sum(len(log.examples()) for log in site.logs()) == 0
+    joiner, metrics = held_joiner(site)
+    with running(joiner):
+        wait_until(lambda: held_partitions(site, metrics) == 2, "both partitions are held")
+        site.produce(0.05, 1)
+        wait_until(site.closed, "every partition closed")
+        assert joiner.why_not_ready == ""
+    assert getattr(balance_of(site), side).dead == 6_000
+    assert set(letters_of(site)) == {(topic, partition, offset) for partition in range(2) for offset in range(3_000)}
+    examples = sum(len(log.examples()) for log in site.logs())
+    assert examples == sum(len(joined.examples) for joined in made.expected())
+
+
+def held_joiner(site: Site) -> tuple[JoinerRole, Metrics]:
+    """A joiner and its metrics."""
+    metrics = Metrics(site.model)
+    return site.joiner(metrics=metrics), metrics
+
+
+def held_partitions(site: Site, metrics: Metrics) -> float:
+    """How many partitions the joiner says are not read."""
+    line = f'{names.JOINER_UNREAD.full_name}{{model="{site.model}"}} '
+    found = [text for text in metrics.text().decode().splitlines() if text.startswith(line)]
+    return float(found[0].split()[-1]) if found else 0.0
+
+
+@pytest.mark.parametrize("side", ["impressions", "clicks"])
+def test_too_many_bad_records_may_be_dropped(side: str, make_site: MakeSite) -> None:
+    """`drop` goes on whatever the share is; each bad record is counted and has one letter, the rest is the oracle's."""
+    made = scenario("plain", 1)
+    site = make_site(made, join={"max_bad_share": 0.1, "on_bad_share": "drop"})
+    topic = getattr(site, side)
+    send_something_else(site, topic, 0, 3_000)
+    with capture_logs() as logged, running(site.joiner()):
+        site.produce(0, 0.05)
+        wait_until(lambda: len(letters_of(site)) == 3_000, "every letter")
+        site.produce(0.05, 1)
+        wait_until(site.closed, "every partition closed")
+    assert [event["topic"] for event in logged if event["event"] == "bad_records_dropped"] == [topic]
+    assert letters_of(site) == [(topic, 0, offset) for offset in range(3_000)]
+    assert getattr(balance_of(site), side).dead == 3_000
+    assert len(site.log(0).examples()) == len(made.expected()[0].examples)
 
 
 def test_a_tolerable_share_of_bad_records_does_not_stop_the_joiner(make_site: MakeSite) -> None:

@@ -39,7 +39,7 @@ MOMENT_MS = sorted(m.timestamp_ms for part in TOGETHER.impressions for m in part
 
 
 def cut(made: Scenario, *, before: bool) -> Scenario:
-    """What the producers send before the moment, or from it on."""
+    """The records that producers send before the moment, or from it on."""
 
     def side(parts: list[list[Message]]) -> list[list[Message]]:
         return [[m for m in part if (m.timestamp_ms < MOMENT_MS) == before] for part in parts]
@@ -108,7 +108,7 @@ def labels(examples: Iterable[Any]) -> Counter[tuple[int, float]]:
 
 
 def expected_since(site: Site, rows: list[dict[str, Any]], old: Scenario) -> list[loop.Joined]:
-    """What the join makes of the records from where each partition begins anew."""
+    """The join of the records from the offsets at which the partitions begin anew."""
     parts: list[list[list[Message]]] = [[], []]
     for row in rows:
         for into, name in enumerate(("impressions", "clicks")):
@@ -261,7 +261,7 @@ def test_no_added_partition_is_begun_after_another_joiner_was_faster(
 
 
 def test_a_standby_that_lived_through_it_takes_over(make_site: MakeSite) -> None:
-    """And so does one that was started since, with nothing on its disk."""
+    """A standby that was started later, with an empty disk, takes over too."""
     control = f"control-{uuid.uuid4().hex[:8]}"
     site = make_site(cut(scenario("plain", BEFORE), before=True), topics={"control": control})
     add_control(site, control)

@@ -22,7 +22,7 @@ from tests.scenarios import Message, Scenario, records, scenario
 GRACE_MS = 1_000
 STEPS = 12
 CLOSING = {"close_idle": True, "grace": f"{GRACE_MS}ms", "idle_after": "0"}
-"""Whatever is read at the end counts as all there is: the clock of these tests moves in long steps."""
+"""The end of a topic counts as complete as soon as it is read: the clock of these tests moves in long steps."""
 
 
 class Stepped:

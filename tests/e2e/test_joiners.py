@@ -30,7 +30,7 @@ def everything() -> Scenario:
 
 @pytest.fixture(scope="module")
 def expected(everything: Scenario) -> list[loop.Joined]:
-    """What the join must make of it."""
+    """The expected result of the join."""
     return everything.expected()
 
 

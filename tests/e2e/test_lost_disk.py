@@ -27,7 +27,7 @@ def plain() -> Scenario:
 
 @pytest.fixture(scope="module")
 def expected(plain: Scenario) -> list[loop.Joined]:
-    """What the join must make of it."""
+    """The expected result of the join."""
     return plain.expected()
 
 

@@ -65,7 +65,7 @@ def weights_of(learner: Learner) -> dict[int, float]:
 
 
 def dense_weights(site: Site, config: Config) -> dict[int, float]:
-    """What the dense oracle makes of the log: every coordinate at every step."""
+    """The weights of the dense oracle, which updates every coordinate at every step."""
     examples = [example for part in site.scenario.expected() for example in part.examples]
     keys = sorted({key for example in examples for key, _ in example.features})
     place = {key: i for i, key in enumerate(keys)}

@@ -162,7 +162,7 @@ def test_a_topic_made_anew_under_a_running_joiner_stops_it(joined: Site) -> None
 
 
 def test_a_training_log_made_anew_under_a_running_learner_stops_it(joined: Site) -> None:
-    """As above."""
+    """A running learner notices that its log was made anew, and stops."""
     learner = joined.learner()
     with pytest.raises((TopicRecreated, TopicMissing)) as caught, running(learner):
         wait_until(lambda: learner.tick >= 0, "something folded")
@@ -231,7 +231,7 @@ def test_a_state_directory_in_use_is_refused(joined: Site) -> None:
 
 
 def test_a_training_log_trimmed_away_stops_joiner_and_learner(joined: Site) -> None:
-    """Nothing begins again by itself where marks are known to be gone."""
+    """No role begins again by itself if marks are known to be gone."""
     delete_before(joined, joined.config.examples_topic, 0, joined.log(0).position)
     error = failure_of(joined.joiner(), LogTrimmed)
     assert f"{joined.config.examples_topic} partition 0" in str(error)

@@ -31,7 +31,7 @@ def everything() -> Scenario:
 
 @pytest.fixture(scope="module")
 def expected(everything: Scenario) -> list[loop.Joined]:
-    """What the join must make of it."""
+    """The expected result of the join."""
     return everything.expected()
 
 
@@ -124,5 +124,5 @@ def test_kernels_for_a_generic_processor_make_the_same_model(
 
 
 def _cache_folder(config: pytest.Config) -> Path:
-    """Where machine code for the generic CPU is kept from one run of the tests to the next."""
+    """The folder that keeps machine code for the generic CPU between runs of the tests."""
     return Path(config.rootpath) / ".build" / "numba-generic"

@@ -70,7 +70,7 @@ def one_leads(roles: Sequence[LearnerRole]) -> bool:
 
 
 def events(process: RoleProcess, name: str) -> list[dict[str, Any]]:
-    """What a process has logged under this name."""
+    """The events that a process has logged under this name."""
     lines = [json.loads(line) for line in process.log.splitlines() if line.startswith("{")]
     return [line for line in lines if line["event"] == name]
 

@@ -45,7 +45,7 @@ def inputs(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
 
 @pytest.fixture(scope="module")
 def events(inputs: Site) -> Events:
-    """The same as the oracle reads it; no setting of the join changes that."""
+    """The events as the oracle reads them; no setting of the join changes them."""
     s = inputs.scenario.settings
     return [
         ([loop.read_impression(r, s) for r in imps], [loop.read_click(r, s) for r in clks])

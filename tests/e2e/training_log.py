@@ -1,7 +1,6 @@
 """The training log as a test reads it: by rule R, in plain Python where the oracle has to be compared.
 
-In: a topic of the training log. Out: accepted ticks, marks and examples of each partition, and what was ignored.
-This file must never accept what rule R does not.
+It must never accept what rule R does not.
 """
 
 from __future__ import annotations

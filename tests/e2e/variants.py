@@ -1,7 +1,6 @@
 """Several models on the inputs or the training log of one site, for tests.
 
-In: a site. Out: configurations of other models with their topics made, learners of several, runs to their end.
-This file must never reach into a role.
+It must never reach into a role.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def test_an_optimizer_that_is_not_defined_for_a_loss_is_refused() -> None:
 
 
 def test_plans_of_no_pass_are_refused() -> None:
-    """And a holdout that holds everything out."""
+    """A plan without a pass, and a holdout that holds everything out, are refused."""
     for given in ((0, False, 10), (2, False, 1)):
         with pytest.raises(ValueError, match="at least"):
             PassPlan(*given)

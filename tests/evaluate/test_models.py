@@ -131,7 +131,7 @@ def test_examples_without_a_label_are_only_predicted() -> None:
 
 
 def test_a_label_the_loss_does_not_know_is_counted_as_refused() -> None:
-    """It changes nothing, and is no part of the figures."""
+    """Such an example changes nothing, and is not part of the figures."""
     examples = generated(20)
     wrong = [*examples[:5], Example({0: 1.0}, 7.0), *examples[5:]]
     trial, plain = (trial_of(*SETTINGS[0], PassPlan()) for _ in range(2))

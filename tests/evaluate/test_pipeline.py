@@ -51,7 +51,7 @@ def trials(plan: PassPlan | None = None) -> list[Trial]:
 def reading(
     example_blocks: Sequence[ExampleBlock], work: Callable[[int], None] = lambda block: None
 ) -> Callable[[], Any]:
-    """What makes readers of these example_blocks."""
+    """A function that makes readers of these blocks of examples."""
 
     def read(block: int) -> ExampleBlock:
         work(block)
@@ -66,7 +66,7 @@ def digests(done: Sequence[Trial]) -> list[int]:
 
 
 def alone(example_blocks: Sequence[ExampleBlock], plan: PassPlan | None = None) -> list[Trial]:
-    """The same trials, one after the other, without threads."""
+    """The results of the trials one after the other, without threads."""
     found = trials(plan)
     for trial in found:
         while not trial.done:
@@ -144,7 +144,7 @@ def test_bad_lines_are_counted_and_one_too_many_is_named() -> None:
 
 
 def test_an_error_in_a_reader_ends_it() -> None:
-    """It comes out as it is, and no thread is left behind."""
+    """The error is raised as it is, and no thread is left behind."""
     example_blocks = example_blocks_of(generated(40), 4)
 
     def work(block: int) -> None:

@@ -1,7 +1,6 @@
 """What the tests of faults share: sites, each with topics of its own, and what a process says of itself.
 
-In: the fixture `kafka`. Out: `make_site`, and for the tests that stop a broker one of their own.
-This file must never stop the broker that other tests use.
+The tests that stop a broker have one of their own. It must never stop the broker that other tests use.
 """
 
 from __future__ import annotations
@@ -65,6 +64,6 @@ def own_broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def make_own_site(own_broker: Broker, tmp_path: Path) -> Iterator[MakeSite]:
-    """As `make_site`, on the broker that may be stopped."""
+    """Makes sites as `make_site` does, on the broker that may be stopped."""
     with sites(own_broker.bootstrap, tmp_path) as make:
         yield make

@@ -1,6 +1,6 @@
 """What a process says of itself: its log as events, and `/readyz`.
 
-In: a process, a port. Out: events and reasons. This file must never wait.
+It must never wait.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def said(process: RoleProcess, name: str) -> int:
 
 
 def why_not_ready(port: int, path: str = "/readyz") -> str | None:
-    """What the process lacks, "" if nothing, None where it does not answer."""
+    """The reason that the process gives for not being ready, "" if it is, None if it does not answer."""
     try:
         with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10):
             return ""

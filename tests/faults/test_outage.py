@@ -23,10 +23,10 @@ AWAY = {
     "learn": {"the learner cannot read the training log"},
     "backfill": {"the joiner cannot reach its group", "the learner cannot read the training log"},
 }
-"""What each role says it lacks while the broker is away; a server lacks nothing."""
+"""The reason that each role gives for not being ready while the broker is away; a server stays ready."""
 SERVE = "serve"
 OUTAGES = {"join": {"group"}, "learn": {"log"}, "backfill": {"group", "log"}, "serve": {"snapshots"}}
-"""What each role logs as `<outage>_unreachable`, and as `<outage>_reachable` when it is over."""
+"""The prefix of each role's events about an outage: `<outage>_unreachable`, then `<outage>_reachable`."""
 REBUILT = {"attempt_dropped", "partition_resumed", "producer_renewed"}
 LINES = 60
 

@@ -1,7 +1,7 @@
 """Targets with a fault planted in what they test, to see that the harness finds it.
 
-In: bytes. Out: a crash, a wrong accept, a hang, an exception, or too much memory, where an input ends with a `z`.
-This file must never be run but by the harness.
+A crash, a wrong accept, a hang, an exception, or too much memory, if an input ends with a `z`. It must never be run but
+by the harness.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Planted(Target):
         return len(inputs)
 
     def read(self, data: bytes, side: Side) -> None:
-        """What the target tests."""
+        """The reading that the target tests."""
         raise NotImplementedError
 
 

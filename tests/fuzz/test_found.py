@@ -270,7 +270,7 @@ def test_a_model_file_without_a_state_is_refused_by_name(tmp_path: Path) -> None
 
 
 def test_metrics_that_cannot_be_unpacked_are_a_value_error() -> None:
-    """Also where they would unpack to far more than there can be."""
+    """Metrics that would unpack to far more than there can be raise it too."""
     progress = Progress(LOGISTIC)
     state = progress.state()
     progress.restore(state)

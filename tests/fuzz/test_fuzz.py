@@ -65,7 +65,7 @@ def test_a_planted_fault_is_found_and_its_input_fails_alone(
 
 @pytest.mark.thorough
 def test_a_run_ends_when_a_few_inputs_have_crashed(tmp_path: Path) -> None:
-    """It goes on behind each, but not for ever."""
+    """The run goes on after a crash, but ends after a few."""
     report = Run("OverRead", "tests.fuzz.planted:OverRead", 1, tmp_path).run(2_000)
     assert [finding.kind for finding in report.findings] == ["crash"] * MOST_FINDINGS
     assert len({finding.file for finding in report.findings}) == MOST_FINDINGS

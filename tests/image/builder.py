@@ -1,8 +1,7 @@
 """Builds the image with Buildah and mounts its files.
 
-In: the Dockerfile, root, Buildah; debootstrap where no registry can be reached. Out: an `Image`: its configuration, its
-history, a folder with its files. This file must never write outside the project's cache, and never build from anything
-but the project's own Dockerfile and tools.
+It needs root and Buildah, and debootstrap if no registry can be reached. It must never write outside the project's
+cache, and never build from anything but the project's own Dockerfile and tools.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class _Storage:
         return True
 
     def buildah(self, *arguments: str, timeout_s: float | None = None) -> str:
-        """What a command of Buildah's prints. Raises CalledProcessError."""
+        """The output of a command of Buildah's. Raises CalledProcessError."""
         run = subprocess.run(
             ["buildah", *arguments],
             env=self.environment,
@@ -166,7 +165,7 @@ def _base_in_dockerfile() -> str:
 
 
 def _build(storage: _Storage, base: str) -> None:
-    """What `make image` does."""
+    """Build the image as `make image` does."""
     _run([str(PROJECT / "tools" / "build-image")], {**storage.environment, "BASE": base})
 
 

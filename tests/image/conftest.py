@@ -1,7 +1,6 @@
 """What the tests of the image share: the image, and what was measured of it.
 
-In: a machine that can build it. Out: the fixtures `image`, `containers`, `measured`. This file must never let a test
-pass or be skipped because the image cannot be built: it fails with what to install.
+It must never let a test pass or be skipped because the image cannot be built: it fails with what to install.
 """
 
 from __future__ import annotations

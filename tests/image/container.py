@@ -1,8 +1,7 @@
 """Runs commands of the image the way a cluster does: as any user, without rights, on a read-only root.
 
-In: an image's files, arguments, files to mount. Out: a command that runs as the first process of its own process
-namespace. This file must never give a container more than the image's settings, a folder for the state, `/tmp`, and
-the files that the test names.
+It must never give a container more than the image's settings, a folder for the state, `/tmp`, and the files that the
+test names.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ STATE = "/var/lib/stream-learner"
 CONFIG = "/etc/stream-learner/config.yaml"
 HOSTS = ("/etc/hosts", "/etc/resolv.conf")
 ANY_USER = "12345:0"
-"""What a cluster gives that takes a user of its own for every pod: any number, in group 0."""
+"""A user as a cluster makes one for every pod: any number, in group 0."""
 
 
 class Container(Command):
@@ -41,7 +40,7 @@ class Container(Command):
         return int(wait_for(started, "the first process inside", look_s=0.005)[0])
 
     def program(self) -> str:
-        """What the first process runs at the moment."""
+        """The program that the first process runs now."""
         return Path(f"/proc/{self.first}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
     def stop(self, number: int = signal.SIGTERM) -> Ended:

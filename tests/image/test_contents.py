@@ -65,7 +65,7 @@ def test_it_says_what_it_is(image: Image) -> None:
 
 
 def test_there_is_no_compiler_and_no_installer(image: Image) -> None:
-    """Whoever gets in finds nothing to build or to install with."""
+    """An intruder finds nothing to build or to install with."""
     folders = ["opt/stream-learner/bin", "usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin"]
     assert [name for name in COMPILERS for folder in folders if os.path.lexists(image.root / folder / name)] == []
     assert [path for path, _ in walk(image.root) if path.endswith(("-packages/pip", "-packages/setuptools"))] == []

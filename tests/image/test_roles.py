@@ -34,7 +34,7 @@ pytestmark = pytest.mark.thorough
 
 IMPRESSIONS = 3_000
 TOO_LATE = "shutdown_timeout_exceeded"
-"""What a command says by its own clock that has not ended in time after a signal."""
+"""The words of a command that has not ended in time after a signal."""
 EVENT = b'{"site":"site-1","slot":2}'
 OWN_USER = "10001:10001"
 USED_BELOW = {
@@ -283,7 +283,7 @@ def _processes_below(pid: int) -> list[int]:
 
 
 def test_aliases_pins_and_pauses(trained: Trained) -> None:
-    """Whoever changes an alias may be a user without a name."""
+    """A user without a name can change an alias."""
     model, run = trained.world.model, trained.containers.run
     commands = (
         ("promote", model, "--alias", "live", "--force", "--json"),

@@ -1,8 +1,7 @@
 """Starts a real Kafka (KRaft, combined nodes) for the tests and takes it down again.
 
-In: Java 17 and Maven, or Docker. Out: the bootstrap address of a cluster of one or three nodes on free loopback ports.
-This file must never leave a node behind, not even when pytest itself is killed, and never write outside
-the project's cache and a temporary folder.
+It needs Java 17 and Maven, or Docker. The cluster has one or three nodes on free loopback ports. It must never leave a
+node behind, not even when pytest itself is killed, and never write outside the project's cache and a temporary folder.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def _sweep() -> None:
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """What a child runs first, so that the kernel kills it when its parent dies (Linux; elsewhere nothing)."""
+    """Ask the kernel to kill this child when its parent dies; a child runs it first. It does nothing but on Linux."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -248,7 +247,7 @@ def _docker_found() -> bool:
 
 
 def find_nodes() -> type[JavaNode] | type[DockerNode]:
-    """How this machine can run nodes; fetches what they need. Raises NoKafka where it cannot run any."""
+    """Find a way for this machine to run nodes, and fetch what they need. Raises NoKafka if it cannot run any."""
     if java_found() is not None and (shutil.which("mvn") is not None or cached_jars().is_dir()):
         jars()
         return JavaNode

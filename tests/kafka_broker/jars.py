@@ -1,7 +1,7 @@
 """Brings the broker's jars, once, into the project's cache.
 
-In: `pom.xml` beside this file, Java 17 and Maven. Out: a folder of jars, complete or absent.
-This file must never leave a half-filled folder under the final name, nor fetch twice when tests start side by side.
+They are those of `pom.xml` beside this file, fetched with Java 17 and Maven; the folder is complete or absent. It must
+never leave a half-filled folder under the final name, nor fetch twice when tests start side by side.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def java_found() -> str | None:
 
 
 def cached_jars() -> Path:
-    """Where the jars are, or will be."""
+    """The folder of the jars, whether they are there yet or not."""
     return PROJECT / ".build" / "kafka" / kafka_version()
 
 

@@ -31,7 +31,7 @@ class Site:
 
 
 class FakeRole:
-    """What a role does, with nothing behind it."""
+    """A role that only notes its calls."""
 
     name = "joiner"
     why_not_ready = ""
@@ -89,7 +89,7 @@ def test_what_brokers_say_is_not_waited_for() -> None:
 
 
 def test_it_is_not_ready_while_it_waits_and_stops_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is finished that was never begun."""
+    """A role that was never begun is not finished."""
     monkeypatch.setattr(run, "AGAIN_S", 60.0)
     site = Site(*[BrokerUnreachable("nobody")] * 9)
     role = patient(site)

@@ -63,7 +63,7 @@ def test_the_control_topic() -> None:
 
 
 def test_the_input_topics_guard_their_timestamps() -> None:
-    """Those that this program makes refuse records from the future."""
+    """Input topics that this program makes refuse records from the future."""
     impressions, clicks = input_plans(config(), 6)
     assert [(plan.name, plan.partitions) for plan in (impressions, clicks)] == [("imps", 6), ("clicks", 6)]
     assert impressions.configs == clicks.configs == {"message.timestamp.after.max.ms": "300000"}

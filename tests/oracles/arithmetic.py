@@ -1,8 +1,6 @@
-"""The oracle's arithmetic: `exp`, `log1p`, sums and mixing, each operation written out in the documented
-order.
+"""The oracle's arithmetic: `exp`, `log1p`, sums and mixing, each operation written out in the documented order.
 
-In: plain floats and integers. Out: the bits that every machine must get. This file must never call libm for
-`exp` or `log`.
+It must never call libm for `exp` or `log`.
 """
 
 from __future__ import annotations

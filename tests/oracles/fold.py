@@ -1,8 +1,7 @@
 """The oracle's learner and scorer: examples in, the bits of the model out.
 
-In: the examples of all partitions and the settings. Out: `z` and `n` a key, predictions, log-loss, digest,
-published weights and a scorer's predictions. It folds one example after another over dicts and plain
-floats, as McMahan et al. 2013, Algorithm 1 reads, and must share no code with the product.
+It folds one example after another over dicts and plain floats, as McMahan et al. 2013, Algorithm 1 reads, and must
+share no code with the product.
 """
 
 from __future__ import annotations

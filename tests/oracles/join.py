@@ -254,7 +254,7 @@ def _passed_with(times: Sequence[int | None], agree: int) -> list[int]:
 
 
 def _known_clicks(clicks: Sequence[Click], s: Settings) -> list[_Known]:
-    """When each click is read, which is when the row that ends with it is complete, and when it goes."""
+    """The times at which each click is read (when the row that ends with it is complete) and goes."""
     lateness, memory = s["lateness_ms"], s["window_ms"] + s["skew_ms"] + s["lateness_ms"]
     times = log_times([c.time_ms for c in clicks], s["agree"])
     known, goes = [], BEFORE_ALL
@@ -266,7 +266,7 @@ def _known_clicks(clicks: Sequence[Click], s: Settings) -> list[_Known]:
 
 
 def _first_words(known: Sequence[_Known], marks: Sequence[Mark], s: Settings) -> dict[int, str]:
-    """What each click begins as, by its offset; clicks that no mark takes have no word."""
+    """The first word for each click, by its offset; clicks that no mark takes have none."""
     tick_ms, near = s["tick_ms"], s["window_ms"] + s["skew_ms"]
     ends = [(m.last_tick + 1) * tick_ms for m in marks]
     words: dict[int, str] = {}
@@ -310,7 +310,7 @@ class _Kept:
 
 
 class _Replay:
-    """What is known of a partition after some marks."""
+    """The state of a partition after some marks."""
 
     def __init__(self, impressions: Sequence[Impression], clicks: Sequence[Click], s: Settings, partition: int) -> None:
         self.impressions, self.clicks, self.s, self.partition = impressions, clicks, s, partition
@@ -391,7 +391,7 @@ class _Replay:
         return examples
 
     def let_clicks_go(self, end: int, cursor: int) -> dict[int, str]:
-        """Those that go with a tick that ends at `end`, where the cursor stands at an offset."""
+        """The clicks that go with a tick that ends at `end`, if the cursor stands at an offset."""
         s, gone = self.s, {}
         for e in self.kept:
             if e.click.time_ms is not None:
@@ -417,7 +417,7 @@ def replay(
     s: Settings,
     partition: int = 0,
 ) -> list[Joined]:
-    """What each mark stands for, as a pure function of the inputs and the marks up to it."""
+    """The output of each mark, as a pure function of the inputs and the marks up to it."""
     state, out = _Replay(impressions, clicks, s, partition), []
     for mark in marks:
         n_i: Counter[str] = Counter()

@@ -1,13 +1,13 @@
-"""What the whole loop must compute, said once more in plain Python, slowly and from the documents alone.
+"""The oracle of the whole loop: computes the same results in plain Python, slowly, and from the documents alone.
 
-In: the records of both input topics, partition by partition, and one dict of settings. Out: examples,
+It takes the records of both input topics, partition by partition, and one dict of settings. It returns examples,
 counts of outcomes, the learner's `z` and `n`, its digest and log-loss, and a scorer's predictions. The four
-files behind this one import nothing of `stream_learner` and take no short cuts in common with it:
+files behind this one import nothing of `stream_learner` and share no short cuts with it:
 
-- `oracle_events`: bytes to ids, times, weights and hashed features
-- `oracle_join`: events to examples and outcomes, by log time or by given marks
-- `oracle_arithmetic`: `exp`, `log1p`, the dot product, operation by operation
-- `oracle_fold`: examples to a model, and a scorer's predictions
+- `events.py`: bytes to ids, times, weights and hashed features
+- `join.py`: events to examples and outcomes, by log time or by given marks
+- `arithmetic.py`: `exp`, `log1p`, the dot product, operation by operation
+- `fold.py`: examples to a model, and a scorer's predictions
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def test_an_integer_id_equals_its_text() -> None:
     [("ms", 1_700_000_000_123), ("us", 1_700_000_000_123_999), ("iso", "2023-11-14T22:13:20.123Z")],
 )
 def test_times_come_in_several_units(unit: str, value: int | str) -> None:
-    """The same moment, written in three ways."""
+    """A moment is read alike in three units."""
     s = settings(time="t", time_unit=unit)
     record = Record(0, 1_700_000_000_123, json.dumps({"id": 1, "t": value}).encode())
     assert read_impression(record, s).time_ms == 1_700_000_000_123
@@ -204,7 +204,7 @@ def test_order_is_tick_then_partition_then_sequence() -> None:
     ],
 )
 def test_an_example_that_is_not_finite_changes_nothing(bad: Example) -> None:
-    """It is counted as refused; state, sums and digest are as without it."""
+    """Such an example is counted as refused; state, sums and digest are as without it."""
     good = example(1.0, (5, 1.0))
     with_it, without = fold([good, bad, good], settings()), fold([good, good], settings())
     assert (with_it.refused, with_it.state, with_it.digest) == (1, without.state, without.digest)

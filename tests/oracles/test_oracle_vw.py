@@ -163,7 +163,7 @@ def audited(command: str, line: str, folder: Path, capfd: pytest.CaptureFixture[
 
 
 def read_by_oracle(command: str, line: str) -> list[tuple[int, str]]:
-    """The same of the oracle."""
+    """The result of the oracle."""
     o = Options(command).given
     example = read_line(line, np.float32, o.bit_precision, o.ngram, o.skips, o.quadratic)
     return [(index, f"{float(x):.6g}") for index, x in example.features]
@@ -308,7 +308,7 @@ SAME = [
 
 
 def as_papers_have_it(options: Options) -> Loss:
-    """The same loss; squared without its half."""
+    """The loss as the papers have it: squared without its half."""
     name = options.given.loss_function
     if name == "squared":
         return make_loss(name, factor=2.0)

@@ -203,7 +203,7 @@ class Learner:
         raise NotImplementedError
 
     def end_pass(self) -> None:
-        """What a pass changes."""
+        """End a pass over the data."""
 
 
 class Descent(Learner):
@@ -448,7 +448,7 @@ class Coin(Proximal):
 
 
 class VwRun(NamedTuple):
-    """What the tool prints: the average loss (of the best pass's holdout, if any), and predictions in order."""
+    """The tool's output: the average loss (of the best pass's holdout, if any), and predictions in order."""
 
     average_loss: float
     predictions: list[float]

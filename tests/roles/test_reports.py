@@ -29,7 +29,7 @@ COUNTS = TickCounts(ImpressionCounts(30, 20, 5, 4, 3, 3), ClickCounts(15, 5, 4, 
 
 @dataclass
 class Joined:
-    """What reports ask of the joiner of a partition."""
+    """The attributes of a partition's joiner that reports read."""
 
     log_time: int
     partition: int = 3
@@ -50,7 +50,7 @@ class Joined:
 
 @dataclass
 class Followed:
-    """What reports ask of the log."""
+    """The attributes of the log that reports read."""
 
     read_bytes: int = 0
     ignored: int = 0

@@ -1,7 +1,6 @@
 """A broker as companies run it: TLS, mutual TLS, every SASL mechanism, and rights for each principal.
 
-In: a folder. Out: one running broker with a listener for each kind of client, and what those clients need.
-This file must never give a principal of the tests a right: only the super user of the plain listener has any.
+It must never give a principal of the tests a right: only the super user of the plain listener has any.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tests.security.token_server import AUDIENCE, TokenServer
 from tests.waiting import patience
 
 USERS = ("joiner", "learner", "scorer", "operator")
-SPARE = tuple(f"user-{number}" for number in range(24))
+SPARE = tuple(f"user-{number}" for number in range(28))
 """Users of SASL/PLAIN only, for things that each lack another right at the same time."""
 LIMITED = "limited"
 """One more, for whoever has a quota."""
@@ -112,7 +111,7 @@ class Secured:
         wait_until(lambda: not self._rights_of(user), "the broker goes by rights no more")
 
     def _rights_of(self, user: str | None) -> set[AclBinding]:
-        """What the broker goes by, which is a moment behind what it was told."""
+        """The rights that the broker applies, a moment after it was told."""
         return set(self.admin.describe_acls(_any_right(user)).result(patience()))
 
     def limit(self, user: str, bytes_per_s: int) -> None:

@@ -1,7 +1,7 @@
 """Certificates for the tests, made with openssl.
 
-In: a folder, names. Out: PEM files, signed by an authority that lives as long as the folder.
-This file must never make a certificate that anything outside a test might trust.
+They are PEM files, signed by an authority that lives as long as the folder. It must never make a certificate that
+anything outside a test might trust.
 """
 
 from __future__ import annotations

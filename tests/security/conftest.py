@@ -1,7 +1,6 @@
 """What the security tests share: one secured broker, compiled kernels, sites whose roles are users.
 
-In: a machine that can run a broker. Out: the fixtures `secured` and `make_site`. This file must never use a broker
-that was given from outside: its users and rights are changed.
+It must never use a broker that was given from outside: its users and rights are changed.
 """
 
 from __future__ import annotations

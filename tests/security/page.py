@@ -1,7 +1,6 @@
 """The blocks of docs/security.md, and what stands in for its files, addresses and secrets.
 
-In: the page. Out: the `kafka` section of each mechanism, for a user on the test's broker. This file must never change
-an option of a block, only the places that it names.
+It must never change an option of a block, only the places that it names.
 """
 
 from __future__ import annotations

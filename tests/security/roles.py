@@ -1,7 +1,6 @@
 """Every role as a user of its own, with the least rights.
 
-In: a site, the secured broker, options per user. Out: rights given, roles made. This file must never give a right that
-the table of `operations/rights.py` does not have.
+It must never give a right that the table of `operations/rights.py` does not have.
 """
 
 from __future__ import annotations

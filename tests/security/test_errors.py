@@ -89,7 +89,7 @@ UNREACHABLE: dict[str, tuple[Callable[[Secured], Options], list[str]]] = {
 
 @pytest.fixture(scope="module")
 def answers(secured: Secured) -> dict[str, Future[object]]:
-    """What the first question to the brokers ends with, for all options at once: they differ in how long it takes."""
+    """The results of the first call to the brokers, for all options side by side: they differ in duration."""
     pool = ThreadPoolExecutor(len(REFUSED) + len(UNREACHABLE))
     cases = [(REFUSED, 2 * patience()), (UNREACHABLE, TIMEOUT_S)]
     made = {what: (options(secured), limit_s) for of, limit_s in cases for what, (options, _) in of.items()}

@@ -19,12 +19,14 @@ from stream_learner.adapters.kafka import TopicPlan
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.cli import app
 from stream_learner.config import Config, load_config
+from stream_learner.core.control.records import LogDecision
+from stream_learner.core.gate.decisions import Decision
 from stream_learner.core.gate.gate import Gate, Predict, Verdict
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import ConfigError, NotAuthorised
-from stream_learner.operations import gate
 from stream_learner.operations.rights import ROLES, Right, commands, rights_of
 from stream_learner.operations.topics import control_plan, ensure_topics
+from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.learner import model
 from stream_learner.roles.learner.role import LearnerRole
 from tests.e2e.conftest import MakeSite
@@ -82,7 +84,7 @@ def refused(call: Callable[[], object]) -> NotAuthorised:
 
 
 def assert_names(error: NotAuthorised, user: str, right: Right) -> None:
-    """Who lacks which right, on what."""
+    """Assert that a message names the user, the missing right and the resource."""
     assert f"{user} lacks the right: {right.operation} on {right.kind} {right.name}" in str(error)
     assert error.exit_code == 23
 
@@ -136,7 +138,7 @@ def test_a_standby_stops_without_the_right_to_the_lease_and_a_plain_learner_goes
 
 
 def test_a_learner_without_the_right_to_copy_goes_on_and_says_so(site: Site, roles: Roles, secured: Secured) -> None:
-    """It folds and publishes; its log names the right that copies need."""
+    """The learner folds and publishes; its log names the right that copies need."""
     rights = rights_of(site.config, "learner")
     (copy,) = (right for right in rights if right.without and right.name == site.config.checkpoints_topic)
     with running(site.joiner()):
@@ -166,8 +168,11 @@ def test_a_learner_that_may_not_write_what_it_holds_says_so_and_goes_on(
             said = lambda: [event for event in logged if event["event"] == "gate_state_not_written"]  # noqa: E731
             wait_until(lambda: said() != [], "it says what it cannot write")
             assert learner.why_not_ready.startswith("held: ")
-            request = gate.DecisionRequest("accept", 0, site.end_tick, "a test", "ann")
-            gate.decide(site.config, request, clock_ms=lambda: 1 << 60)
+            holding = learner.models[0].gate.holding
+            assert holding is not None
+            accept = Decision.make("accept", holding.tick, site.end_tick, who="ann", when_ms=1, why="a test")
+            control = ControlTopic(site.settings, site.config.control_topic)
+            control.write(LogDecision(site.config.examples_topic, accept))
             wait_until(lambda: site.folded(learner) and not learner.why_not_ready, "it goes on")
     (event,) = said()
     assert f"learner lacks the right: Write on topic {site.config.control_topic}" in event["reason"]
@@ -223,7 +228,7 @@ def provoke(site: Site, config: Config, right: Right) -> None:
 
 @pytest.mark.parametrize("role", sorted(ROLES))
 def test_the_commands_give_what_the_table_says(role: str) -> None:
-    """Neither more nor less, whatever they put together."""
+    """The commands give exactly the rights of the table, however they combine them."""
     rights = rights_of(load_config(CONFIG), role, ["ctr-v2"])
     given = set()
     for command in commands(rights, "User:somebody", "kafka:9092"):
@@ -232,7 +237,7 @@ def test_the_commands_give_what_the_table_says(role: str) -> None:
 
 
 def parsed(command: str) -> Iterator[tuple[str, str, str]]:
-    """What a kafka-acls.sh command allows, by the documented meaning of its options."""
+    """The rights that a kafka-acls.sh command gives, by the documented meaning of its options."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     for option in ("--bootstrap-server", "--command-config", "--allow-principal"):
         parser.add_argument(option, required=True)
@@ -251,7 +256,7 @@ def parsed(command: str) -> Iterator[tuple[str, str, str]]:
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What `stream-learner rights` prints for the configuration of the examples."""
+    """The output of `stream-learner rights` for the configuration of the examples."""
     app(["rights", "-c", str(CONFIG), *arguments], standalone_mode=False)
     return capsys.readouterr().out
 

@@ -70,7 +70,7 @@ class Live:
         return Roles(self.site, lambda name: self.secured.options("PLAIN", name)).config(user, **changes)
 
     def file_of(self, user: str) -> str:
-        """The same as a file."""
+        """The events as a file."""
         path = self.site.folder / f"{user}.yaml"
         tree = {**self.site.config.shown(), "kafka": dict(self.of(user).kafka_options())}
         path.write_text(json.dumps(tree), encoding="utf-8")
@@ -106,7 +106,7 @@ def live(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def padded(click: Message) -> Message:
-    """The same click with a field that makes it large."""
+    """A copy of a click with a field that makes it large."""
     assert click.value is not None
     return click._replace(value=json.dumps({**json.loads(click.value), "pad": "x" * LIMIT_BYTES}).encode())
 
@@ -151,7 +151,7 @@ class Lack:
             secured.allow_all(self.user, [(self.missing.kind, self.missing.name, "Describe")])
 
     def error(self) -> StreamLearnerError | None:
-        """What it ends with."""
+        """The error that the command ended with."""
         try:
             self.act()
         except StreamLearnerError as error:
@@ -159,7 +159,7 @@ class Lack:
         return None
 
     def assert_named_in(self, text: str) -> None:
-        """Who lacks which right, on what."""
+        """Assert that a message names the user, the missing right and the resource."""
         right = self.missing
         assert f"{self.user} lacks the right: {right.operation} on {right.kind} {right.name}" in text, (right, text)
 
@@ -237,7 +237,7 @@ def backfills_that_lack(live: Live, from_log: bool) -> Iterator[Lack]:
 
 
 def assert_done(secured: Secured, lacks: Sequence[Lack]) -> None:
-    """What is missing is not needed to come to the end."""
+    """Give each missing right, and assert that the command then succeeds."""
     for lack in lacks:
         lack.allow(secured)
         assert lack.error() is None
@@ -254,8 +254,8 @@ def test_a_learner_obeys_a_pause_only_where_it_may_read_the_control_topic(
     live.site.admin.create([plan for plan in plans(config, 1) if plan.name in own])
     aliases.set_paused(live.config, config.model, True, "test", "")
     rights = rights_of(config, user)
-    lack = Lack(user, rights, rights[-1], lambda: fold(live, config))
-    assert (lack.missing.operation, lack.missing.name) == ("Read", config.control_topic)
+    (reading,) = (right for right in rights if (right.operation, right.name) == ("Read", config.control_topic))
+    lack = Lack(user, rights, reading, lambda: fold(live, config))
     if may_read:
         allow(secured, user, rights)
     else:
@@ -281,7 +281,7 @@ def asked(url: str, name: str) -> httpx.Response:
 
 
 def served(live: Live, user: str) -> Config:
-    """What `serve` is to serve: the model, and an alias of it."""
+    """The settings of `serve`: the model, and an alias of it."""
     return live.of(user, serve={"drain": "0s", "models": [live.site.model], "aliases": [ALIAS]})
 
 
@@ -474,5 +474,5 @@ def test_begin_anew_stops_without_any_one_of_its_rights(live: Live, secured: Sec
 
 
 def shown(config: Config, *, write: bool) -> object:
-    """Nothing comes of writing for who may not."""
+    """The report of `begin-anew`, or that of its writing."""
     return begin_anew(config, BeginAnewRequest(write=write))

@@ -114,13 +114,13 @@ def test_no_command_shows_a_secret(config: tuple[Site, Path, int], one_shots: On
 
 
 def fetched(url: str) -> str:
-    """What a role says of itself."""
+    """The answer to a request."""
     with urllib.request.urlopen(url, timeout=patience()) as answer:
         return str(answer.read().decode())
 
 
 def outputs_of(one_shots: OneShots, site: Site, file: Path) -> list[str]:
-    """What commands show, all at once, and what the list of processes shows of them; each ends as it should."""
+    """The output of commands that run side by side, and their lines in the list of processes; each must succeed."""
     shown = []
     with ExitStack() as stack:
         running = [
@@ -136,7 +136,7 @@ def outputs_of(one_shots: OneShots, site: Site, file: Path) -> list[str]:
 
 
 def cmdline_of(command: commands.Command) -> str:
-    """What the list of processes shows of it; nothing for a moment, while it begins."""
+    """Its line in the list of processes; empty for a moment, while it begins."""
     place = Path(f"/proc/{command.process.pid}/cmdline")
     wait_until(lambda: "stream_learner" in place.read_text(), "it has begun")
     return place.read_text()

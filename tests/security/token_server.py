@@ -1,7 +1,6 @@
 """An OpenID Connect provider on loopback: hands out signed tokens that live for seconds.
 
-In: client ids with their secrets. Out: a token endpoint (client credentials) and the keys that tokens are signed with.
-This file must never accept a request from elsewhere than this machine.
+It must never accept a request from elsewhere than this machine.
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ class TokenServer:
 
     @property
     def token_url(self) -> str:
-        """Where tokens are asked for."""
+        """The address that hands out tokens."""
         return f"{self.url}/token"
 
     @property
     def keys_url(self) -> str:
-        """Where the public keys are."""
+        """The address of the public keys."""
         return f"{self.url}/keys"
 
     def close(self) -> None:
@@ -102,7 +101,7 @@ class TokenServer:
                 self.wfile.write(body)
 
             def log_message(self, *args: object) -> None:
-                """Nothing: a test's output is not for requests."""
+                """Log nothing: requests do not belong into a test's output."""
 
         return Handler
 

@@ -30,7 +30,7 @@ HUNTED_FROM = {
     "replica: pages need not be there": 176,
     "rule W 5: the hint does not learn which mark was accepted": 20_266_989,
 }
-"""Where the hunt begins for what few histories notice. From any other seed it only takes longer."""
+"""The first seed of the hunt for mutations that few histories notice. From other seeds it only takes longer."""
 
 REACHED = {
     "attempts",
@@ -49,6 +49,7 @@ REACHED = {
     "compactions",
     "crashes",
     "dead letters",
+    "foreign records",
     "gaps",
     "hints lost",
     "hints old",
@@ -82,7 +83,7 @@ REACHED = {
     "unknown outcome: never in the log",
     "versions served",
 }
-"""What so few histories are sure to reach; a kind of trouble that is never reached proves nothing."""
+"""Kinds of trouble that even few histories are sure to reach; one that is never reached proves nothing."""
 
 
 @share(200, of=2_000)

@@ -2,8 +2,7 @@
 
     python -m tests.suite newcomer|thorough [--load N] [--repeat N] [arguments for pytest]
 
-In: the part, arguments for pytest. Out: pytest's output, then what was unstable; exit code 0 if every test passed, at
-most three of them only at the second try.
+The exit code is 0 if every test passed, at most three of them only at the second try.
 """
 
 from __future__ import annotations

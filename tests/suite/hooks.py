@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def unit_of(nodeid: str) -> str:
-    """What a test is run together with, by one process: its file, or its folder where that has a broker of its own."""
+    """The unit that one process runs: the test's file, or its folder if that has a broker of its own."""
     file = nodeid.partition("::")[0]
     return next((folder for folder in OF_ONE_PROCESS if file.startswith(folder)), file)
 

@@ -1,6 +1,6 @@
 """Tells a failure from a stumble.
 
-In: what failed in the run, and what failed again alone. Out: failures, and tests that are unstable.
+A test that failed in the run and passed alone is unstable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LINES = 20
 """How much of the first failure and of its log is printed, each; all of it is kept in the file."""
 LINE_CHARACTERS = 300
 CRASHED = "???"
-"""When a test failed that took its process with it, in the words of pytest-xdist."""
+"""The words of pytest-xdist about a test that took its process with it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What failed twice, and what failed once."""
+    """The tests that failed twice, and those that failed once."""
 
     failed: list[Failure]
     unstable: list[Failure]
@@ -63,7 +63,7 @@ def note(unstable: Sequence[Failure], file: Path) -> None:
 
 
 def report(verdict: Verdict) -> str:
-    """What to print at the end: each unstable test with its first failure, each failure by name, the sum."""
+    """The summary at the end: each unstable test with its first failure, each failure by name, the sum."""
     parts: list[str] = []
     for failure in verdict.unstable:
         shown = [line for text in (failure.error, failure.log) for line in text.splitlines()[-LINES:]]

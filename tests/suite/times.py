@@ -26,7 +26,7 @@ Times = dict[str, dict[str, float]]
 
 @cache
 def read() -> Times:
-    """What was measured last."""
+    """The times that were measured last."""
     return json.loads(TIMES.read_text(encoding="utf-8")) if TIMES.exists() else {}
 
 

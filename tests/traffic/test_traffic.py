@@ -29,7 +29,7 @@ ODD = replace(DEMO, window_ms=4_000, bad_share=0.003)
 
 
 def joined(chunks: list[Chunk], model: TrafficModel, end_ms: int) -> tuple[loop.Joined, loop.Settings]:
-    """What the oracle makes of the chunks in one partition, closed by a sentinel.
+    """The oracle's join of the chunks in one partition, closed by a sentinel.
 
     Each click has its word on log time, so that what the model means to be late is late.
     """
@@ -63,7 +63,7 @@ def test_events_come_in_the_order_of_arrival_inside_their_chunk() -> None:
 
 
 def test_the_same_seed_gives_the_same_events() -> None:
-    """And another seed another model."""
+    """Equal seeds give equal events, and another seed gives another model."""
     one, two, other = (list(TrafficModel(seed).events(300, START_MS, 1_000)) for seed in (1, 1, 2))
     assert one == two
     assert one != other

@@ -1,7 +1,6 @@
 """Check the seeded faults: `python -m tools.seeded_faults [NAME …]`.
 
-In: names of faults, all if none is given. Out: a line for each as soon as it is known; exit code 0 if all are caught,
-1 if one is missed or unsure, 2 if the table or the tree cannot be used.
+The exit code is 0 if all are caught, 1 if one is missed or unsure, 2 if the table or the tree cannot be used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a seeded fault is.
 
-In: a tree of the project's files. Out: the same file with the mistake in it; the test files to run.
-This file must never write into the tree.
+It must never write into the tree.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ FAULTS = (
         file="stream_learner/adapters/kafka/shared_reader.py",
         old="            self._position = max(self._position, self._pieces[0])\n",
         new="",
-        tests=("tests/adapters/kafka/test_kafka_reader.py", "tests/adapters/kafka/test_kafka_reader_pool.py"),
+        tests=("tests/adapters/kafka/test_reader.py", "tests/adapters/kafka/test_reader_pool.py"),
     ),
     Fault(
         name="set-aside-for-good",
@@ -53,7 +53,7 @@ FAULTS = (
         file="stream_learner/adapters/kafka/reader_pool.py",
         old="        if not reader.assigned and reader.held_bytes <= self._limit_bytes // (4 * len(self._readers)):\n",
         new="        if not reader.assigned and reader.held_bytes < 0:\n",
-        tests=("tests/adapters/kafka/test_kafka_reader_pool.py",),
+        tests=("tests/adapters/kafka/test_reader_pool.py",),
     ),
     Fault(
         name="nobody-is-set-aside",
@@ -62,7 +62,7 @@ FAULTS = (
         file="stream_learner/adapters/kafka/reader_pool.py",
         old="        if self.held_bytes > self._limit_bytes:\n",
         new="        if self.held_bytes < 0:\n",
-        tests=("tests/adapters/kafka/test_kafka_reader_pool.py",),
+        tests=("tests/adapters/kafka/test_reader_pool.py",),
     ),
     Fault(
         name="records-of-before-the-seek",
@@ -71,7 +71,7 @@ FAULTS = (
         file="stream_learner/adapters/kafka/shared_reader.py",
         old="        self._pieces.clear()\n",
         new="",
-        tests=("tests/adapters/kafka/test_kafka_reader_pool.py", "tests/adapters/kafka/test_kafka_reader.py"),
+        tests=("tests/adapters/kafka/test_reader_pool.py", "tests/adapters/kafka/test_reader.py"),
     ),
     Fault(
         name="errors-of-another-partition",
@@ -80,7 +80,7 @@ FAULTS = (
         file="stream_learner/adapters/kafka/reader_pool.py",
         old="        if named is not None:\n",
         new="        if named is None and False:\n",
-        tests=("tests/adapters/kafka/test_kafka_reader_pool.py",),
+        tests=("tests/adapters/kafka/test_reader_pool.py",),
     ),
     Fault(
         name="end-behind-an-open-transaction",
@@ -89,7 +89,7 @@ FAULTS = (
         file="stream_learner/adapters/kafka/ends.py",
         old="        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)\n",
         new="        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)\n",
-        tests=("tests/adapters/kafka/test_kafka_reader.py", "tests/adapters/kafka/test_kafka_topics.py"),
+        tests=("tests/adapters/kafka/test_reader.py", "tests/adapters/kafka/test_topics.py"),
     ),
     Fault(
         name="batches-of-any-size",
@@ -98,7 +98,7 @@ FAULTS = (
         file="stream_learner/adapters/kafka/settings.py",
         old='str(min(self._batch_bytes, int(self.get("batch.size", BATCH_BYTES))))',
         new='str(max(self._batch_bytes, int(self.get("batch.size", BATCH_BYTES))))',
-        tests=("tests/adapters/kafka/test_kafka_settings.py", "tests/faults/test_record_sizes.py"),
+        tests=("tests/adapters/kafka/test_settings.py", "tests/faults/test_record_sizes.py"),
     ),
     Fault(
         name="fenced-is-not-known",
@@ -108,9 +108,9 @@ FAULTS = (
         old="    E.PRODUCER_FENCED,\n    E.INVALID_PRODUCER_EPOCH,\n",
         new="    E.INVALID_PRODUCER_EPOCH,\n",
         tests=(
-            "tests/adapters/kafka/test_kafka_fault*.py",
-            "tests/adapters/kafka/test_kafka_outage.py",
-            "tests/adapters/kafka/test_kafka_publisher.py",
+            "tests/adapters/kafka/test_fault*.py",
+            "tests/adapters/kafka/test_outage.py",
+            "tests/adapters/kafka/test_publisher.py",
         ),
     ),
     Fault(
@@ -120,7 +120,7 @@ FAULTS = (
         file="stream_learner/adapters/kafka/credentials.py",
         old="        if found == self._known or not settled or found == self._rejected:\n",
         new="        if found == self._known or found == self._rejected:\n",
-        tests=("tests/adapters/kafka/test_kafka_credentials.py",),
+        tests=("tests/adapters/kafka/test_credentials.py",),
     ),
     Fault(
         name="key-password-is-shown",
@@ -131,7 +131,7 @@ FAULTS = (
         new='    return name.startswith("sasl.") and has_secret_word(name)\n',
         tests=(
             "tests/config/test_config.py",
-            "tests/adapters/kafka/test_kafka_settings.py",
+            "tests/adapters/kafka/test_settings.py",
             "tests/security/test_secrets.py",
         ),
     ),
@@ -142,7 +142,7 @@ FAULTS = (
         file="stream_learner/adapters/kafka/settings.py",
         old='            if is_secret(name) and value:\n                text = text.replace(value, "***")\n',
         new='            if is_secret(name) and not value:\n                text = text.replace(value, "***")\n',
-        tests=("tests/adapters/kafka/test_kafka_settings.py", "tests/config/test_config.py"),
+        tests=("tests/adapters/kafka/test_settings.py", "tests/config/test_config.py"),
     ),
     Fault(
         name="one-request-too-few",
@@ -215,7 +215,7 @@ FAULTS = (
         file="stream_learner/adapters/kafka/topic_watch.py",
         old="        if found is not None and found.id != known.id:\n",
         new="        if found is not None and found.partitions != known.partitions:\n",
-        tests=("tests/adapters/kafka/test_kafka_topics.py", "tests/faults/test_replaced_topics.py"),
+        tests=("tests/adapters/kafka/test_topics.py", "tests/faults/test_replaced_topics.py"),
     ),
     Fault(
         name="committed-offsets-change-places",
@@ -226,7 +226,7 @@ FAULTS = (
         "            TopicPartition(self.clicks, partition, clicks_offset),\n",
         new="            TopicPartition(self.impressions, partition, clicks_offset, metadata),\n"
         "            TopicPartition(self.clicks, partition, impressions_offset),\n",
-        tests=("tests/adapters/kafka/test_kafka_group.py", "tests/e2e/test_audit.py"),
+        tests=("tests/adapters/kafka/test_group.py", "tests/e2e/test_audit.py"),
     ),
     Fault(
         name="outcome-is-not-looked-up",
@@ -236,8 +236,8 @@ FAULTS = (
         old="        return self._was_open or self._settings.credentials_version() != self._credentials\n",
         new="        return self._settings.credentials_version() != self._credentials\n",
         tests=(
-            "tests/adapters/kafka/test_kafka_outage.py",
-            "tests/adapters/kafka/test_kafka_publisher.py",
+            "tests/adapters/kafka/test_outage.py",
+            "tests/adapters/kafka/test_publisher.py",
             "tests/e2e/test_publication.py",
         ),
     ),

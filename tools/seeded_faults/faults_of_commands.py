@@ -77,7 +77,7 @@ FAULTS = (
         area="commands: exit codes",
         harm="`topics ensure` ends with 0 where settings of topics still differ.",
         file="stream_learner/cli/role_commands.py",
-        old="""for row in rows if not row["done"]]""",
+        old="""for row in rows if not (row["done"] or row["enough"])]""",
         new="""for row in rows if row["done"] is None]""",
         tests=("tests/cli_e2e/test_topics.py", "tests/cli/test_cli.py"),
         moved_from="stream_learner/cli/main.py",
@@ -185,7 +185,7 @@ FAULTS = (
         file="stream_learner/operations/topics.py",
         old="plans(config, count), create=not dry_run, change=apply and not dry_run)",
         new="plans(config, count), create=not dry_run, change=apply)",
-        tests=("tests/cli_e2e/test_topics.py", "tests/adapters/kafka/test_kafka_topics.py"),
+        tests=("tests/cli_e2e/test_topics.py", "tests/adapters/kafka/test_topics.py"),
     ),
     Fault(
         name="best-possible-of-one-example",

@@ -304,7 +304,7 @@ FAULTS = (
         tests=(
             "tests/core/model/optimizers/test_vw_rule.py",
             "tests/core/model/optimizers/test_vw_reference.py",
-            "tests/vw/test_live.py",
+            "tests/evaluate/vw/test_live.py",
         ),
     ),
     Fault(

@@ -1,8 +1,7 @@
 """Makes a copy of a tree, a mistake in it, and runs the tests that should catch it.
 
-In: a tree that git keeps, a fault, a part of the tests. Out: an outcome.
-This file must never write into the tree, nor leave a file or a process behind; what the tests fetch once for all (the
-broker, Helm) is kept where the tests of the tree keep it.
+It must never write into the tree, nor leave a file or a process behind; what the tests fetch once for all (the broker,
+Helm) is kept where the tests of the tree keep it.
 
 Compiled kernels count as current while the files that they are made of are the same. So those of the tree are copied
 too, unless the mistake is made in one of these; then the tests compile what they need, which takes 20 s and more.
@@ -35,7 +34,7 @@ LIMIT_S = 1800.0
 PLUGIN = Path(__file__).with_name("note_failures.py")
 PLUGIN_NAME = "seeded_faults_note_failures"
 KERNELS = tuple(f"stream_learner/{folder}/" for folder in KERNEL_FOLDERS)
-"""Where the files lie that kernels are made of."""
+"""The folders whose files kernels are made of."""
 SHARED = ("kafka", "helm")
 """Folders of `.build` with what the tests have fetched; a copy uses those of the tree."""
 BESIDE = "shared"
@@ -51,7 +50,7 @@ class CannotTell(Exception):
 
 
 class Verdict(Enum):
-    """Whether a fault is caught. UNSURE: a test failed, but not for certain because of the fault; or none came to an
+    """The answer to whether a fault is caught. UNSURE: a test failed, perhaps for another reason; or none came to an
     end."""
 
     CAUGHT = "caught"
@@ -61,7 +60,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a fault. test: the first that failed, "" if none did. said: its error in a line, or a remark."""
+    """The result of a fault. test: the first that failed, "" if none did. said: its error in a line, or a remark."""
 
     name: str
     verdict: Verdict

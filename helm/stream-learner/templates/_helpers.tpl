@@ -126,12 +126,16 @@ false and 0. */}}
 {{- fail (printf "models.%s.config.input.%s.topic is missing, in the model's configuration and in the shared one" $.key .) -}}
 {{- end -}}
 {{- end -}}
+{{- $telemetry := dict "http_port" 9464 -}}
+{{- if $values.monitoring.token.secretName -}}
+{{- $_ := set $telemetry "token" (dict "file" (printf "/run/secrets/telemetry-token/%s" $values.monitoring.token.key)) -}}
+{{- end -}}
 {{- $owned := dict
   "model" $model
   "kafka" $values.kafka
   "learner" (dict "state_dir" (printf "/var/lib/stream-learner/%s" $model))
   "serve" $serve
-  "telemetry" (dict "http_port" 9464) -}}
+  "telemetry" $telemetry -}}
 {{- $config := include "stream-learner.merged" (list $derived $given) | fromYaml -}}
 {{- include "stream-learner.merged" (list $config $owned) -}}
 {{- end -}}

@@ -118,7 +118,7 @@ seccompProfile:
     - name: state
       mountPath: /var/lib/stream-learner
     {{- end }}
-    {{- range $name, $_ := .mounts }}
+    {{- range $name, $_ := include "stream-learner.mounts" . | fromYaml }}
     - name: {{ $name }}
       mountPath: /run/secrets/{{ $name }}
       readOnly: true
@@ -148,7 +148,7 @@ seccompProfile:
 {{- end -}}
 
 {{/* /readyz: the role can do its work, a scorer has a whole version. /healthz: its loop turns. Both are
-asked on a port of their own, which neither a token nor a certificate guards. */}}
+asked on a port of their own, without a certificate; `monitoring.token` guards the metrics there, and no probe. */}}
 {{- define "stream-learner.probes" -}}
 startupProbe:
   httpGet: {path: /readyz, port: telemetry}
@@ -167,6 +167,16 @@ livenessProbe:
   failureThreshold: 3
 {{- end -}}
 
+{{/* The Secrets that a container mounts beside `secrets`: its own, and the token of /metrics where it answers there. */}}
+{{- define "stream-learner.mounts" -}}
+{{- $mounts := .mounts | default dict -}}
+{{- $token := .root.Values.monitoring.token.secretName -}}
+{{- if and $token (hasKey (.ports | default dict) "telemetry") -}}
+{{- $mounts = merge (dict "telemetry-token" $token) $mounts -}}
+{{- end -}}
+{{- toYaml $mounts -}}
+{{- end -}}
+
 {{- define "stream-learner.volumes" -}}
 - name: config
   configMap:
@@ -182,7 +192,7 @@ livenessProbe:
   persistentVolumeClaim:
     claimName: {{ .claim }}
 {{- end }}
-{{- range $name, $secret := .mounts }}
+{{- range $name, $secret := include "stream-learner.mounts" . | fromYaml }}
 - name: {{ $name }}
   secret:
     secretName: {{ $secret }}

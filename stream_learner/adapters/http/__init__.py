@@ -5,12 +5,13 @@ The way of a request
 
     socket
       |    bytes
-    connection.py   uvicorn's parser, with a timer for each wait and a bound on the head and on what waits
+    connection.py   uvicorn's parser, with a limit for each wait and a bound on the head and on what waits
       |    ASGI scope and messages
-    gate.py         token (401), requests at once (503), deadline (408, 504), counting; every error becomes an answer
+    gate.py         token (401), deadline (408, 504), counting; every error becomes an answer
       |
     routes.py       the path picks a route: `PredictRoute` reads a body, `ReadRoute` does not
       |    bodies.py reads the body up to `serve.max_body` (413), and decompresses it up to the same limit
+      |    admission.py bounds the bytes of all bodies, and the requests worked on once theirs is complete (503)
       |
     executor.py     a small body is worked on in the event loop, a large one in a thread
       |
@@ -30,5 +31,5 @@ called from any of them.
 (`token.py`, `tls.py`, `file_stamp.py`), and stops in this order: not ready, accept nothing more, answer what was asked,
 end. `models.py` says what a route needs of a model; the role scorer provides it. `openapi.json` describes every path;
 `openapi.py` fills in names and limits. `thread.py` also has `TelemetryServer`: `/metrics`, `/healthz` and `/readyz` of
-every role.
+every role, over connections with the same limits and fewer of them.
 """

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from concurrent.futures import Executor
 from typing import Any, TypeAlias
 
+from stream_learner.adapters.http.admission import Body
 from stream_learner.adapters.http.refused import ClientGone, Refused
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -25,11 +26,11 @@ def header(headers: RawHeaders, wanted: bytes) -> bytes:
     return next((value for name, value in headers if name == wanted), b"")
 
 
-async def read_body(headers: RawHeaders, receive: Receive, limit_bytes: int, executor: Executor) -> bytes:
-    """The whole body, decompressed in `executor` if it is gzip.
+async def read_body(headers: RawHeaders, receive: Receive, limit_bytes: int, body: Body, executor: Executor) -> bytes:
+    """The whole body, decompressed in `executor` if it is gzip. `body` holds what has come of it.
 
     Raises Refused: 413 for more than `limit_bytes`, before or after decompression; 415 for another encoding; 400 for
-    gzip that is damaged. Raises ClientGone.
+    gzip that is damaged; 503 if there is no room for it. Raises ClientGone.
     """
     encoding = header(headers, b"content-encoding").strip().lower()
     if encoding not in (*_IDENTITY, b"gzip", b"x-gzip"):
@@ -37,29 +38,39 @@ async def read_body(headers: RawHeaders, receive: Receive, limit_bytes: int, exe
     announced = header(headers, b"content-length")
     if announced.isdigit() and int(announced) > limit_bytes:
         raise _too_large(limit_bytes)
-    body = await _receive_all(receive, limit_bytes)
+    try:
+        whole = await _receive_all(receive, limit_bytes, body)
+    except asyncio.CancelledError:
+        body.check()
+        raise
     if encoding in _IDENTITY:
-        return body
-    return await asyncio.get_running_loop().run_in_executor(executor, decompress, body, limit_bytes)
-
-
-async def _receive_all(receive: Receive, limit_bytes: int) -> bytes:
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        whole: bytes = message["body"]
-        if len(whole) > limit_bytes:
-            raise _too_large(limit_bytes)
         return whole
-    body = bytearray()
+    unpacked = await asyncio.get_running_loop().run_in_executor(executor, decompress, whole, limit_bytes)
+    body.grow(len(unpacked) - len(whole))
+    return unpacked
+
+
+async def _receive_all(receive: Receive, limit_bytes: int, body: Body) -> bytes:
+    body.wait()
+    message = await _next(receive)
+    pieces: bytes | bytearray = message["body"]
     while True:
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        body += message.get("body", b"")
-        if len(body) > limit_bytes:
+        body.grow(len(message["body"]))
+        if len(pieces) > limit_bytes:
             raise _too_large(limit_bytes)
         if not message.get("more_body"):
-            return bytes(body)
-        message = await receive()
+            body.complete()
+            return bytes(pieces)
+        message = await _next(receive)
+        pieces = pieces if isinstance(pieces, bytearray) else bytearray(pieces)
+        pieces += message["body"]
+
+
+async def _next(receive: Receive) -> Message:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    return message
 
 
 def decompress(body: bytes, limit_bytes: int) -> bytes:

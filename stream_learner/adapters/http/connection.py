@@ -1,4 +1,4 @@
-"""One connection: uvicorn's, with bounds on what a slow or greedy client can hold. No wait is without a timer.
+"""One connection: uvicorn's, with bounds on what a slow or greedy client can hold. No wait is without a limit.
 
 | waiting for | at most | then |
 |---|---|---|
@@ -7,15 +7,21 @@
 | the answers to 128 requests sent before | | closed |
 | headers after its body (trailers) | `request_s`, 64 KiB | 408; closed |
 | its body, and the answer | `request_s`, kept by the gate | 408, 504 |
+| the rest of a body that was answered before its end | `request_s` | closed |
 | the client to read the answer | `request_s` | closed |
+| a first request, or the rest of a head, once the server stops | `LAST_S` | closed |
 
-If more connections are open than allowed, the one that has been idle longest is closed.
+If more connections are open than allowed, the one is closed whose client has been waited for longest, be it for the
+first byte, the rest of a head or of a body. So whoever holds all connections open loses them to whoever asks.
+
+A connection has one timer, which looks at the limit that holds when it fires: a request sets a time, not a timer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +31,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_BYTES = 64 << 10
 PIPELINED = 128
 """Requests of one connection that may wait while another is answered; uvicorn goes on reading meanwhile."""
+LAST_S = 1.0
+"""How long a first request, or one whose head is not complete, may take once the server has begun to close."""
+NOT_HTTP = "this is not an HTTP request"
+NO_HOST = "a request of HTTP/1.1 must have exactly one Host header"
+TOO_MANY, TOO_SLOW = "too_many", "too_slow"
+"""The reason why a connection was cut off, as it is counted."""
 _QUIET = logging.getLogger("stream_learner.serve.connection")
 _QUIET.setLevel(logging.CRITICAL)
 
@@ -33,13 +45,22 @@ _QUIET.setLevel(logging.CRITICAL)
 class ConnectionLimits:
     """Time-outs in seconds, and the most connections open at once.
 
-    `idle`: those without a request, longest idle first.
+    cut: is called with the reason when a connection is cut off. waiting: the connections whose client has something to
+    send, the one that has been waited for longest first.
     """
 
     keep_alive_s: float
     request_s: float
     most: int
-    idle: dict[Connection, None] = field(default_factory=dict)
+    cut: Callable[[str], None] = lambda reason: None
+    waiting: dict[Connection, None] = field(default_factory=dict)
+
+    def make_room(self) -> None:
+        """Close the connection whose client has been waited for longest."""
+        longest = next(iter(self.waiting))
+        del self.waiting[longest]
+        self.cut(TOO_MANY)
+        longest.transport.abort()
 
 
 class Connection(HttpToolsProtocol):
@@ -48,30 +69,36 @@ class Connection(HttpToolsProtocol):
     limits: ConnectionLimits
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
+    _until_s: float | None = None
+    """When the client must have sent what is waited for, by the loop's clock; None while it has not to send."""
     _in_head = False
+    _in_message = False
+    _asked = False
+    """Whether a request has begun on this connection."""
+    _hosts = 0
     _progressed = False
     _head_bytes = 0
     """Bytes received since the last complete head, piece of a body or request: those of a head, or of trailers."""
+    _why_refused = NOT_HTTP
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.logger = _QUIET
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for the first request; close the longest idle connection if there are too many."""
+        """Wait for the first request; close another connection if there are too many."""
         super().connection_made(transport)
-        idle = self.limits.idle
-        idle[self] = None
-        if len(self.connections) > self.limits.most:
-            next(iter(idle)).transport.abort()
         self._wait(self.limits.keep_alive_s)
+        self._look()
+        if len(self.connections) > self.limits.most:
+            self.limits.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers."""
-        self.limits.idle.pop(self, None)
-        self._stop_waiting()
-        if self._write_timer is not None:
-            self._write_timer.cancel()
+        self.limits.waiting.pop(self, None)
+        for timer in (self._timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -88,21 +115,25 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins: its head must come in time."""
         super().on_message_begin()
-        self.limits.idle.pop(self, None)
         if len(self.pipeline) >= PIPELINED:
             self.transport.abort()
-        self._in_head = True
+        self._in_head = self._in_message = self._asked = True
+        self._hosts = 0
         self._wait(self.limits.request_s)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header. Trailers are dropped: the request has been admitted or refused by then."""
         if self._in_head:
             super().on_header(name, value)
+            self._hosts += name.lower() == b"host"
 
     def on_headers_complete(self) -> None:
-        """The head is complete; from here on the gate keeps the time."""
+        """The head is complete; from here on the gate keeps the time. Raises ValueError without a Host header."""
+        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
+            self._why_refused = NO_HOST
+            raise ValueError(NO_HOST)
         self._in_head, self._progressed = False, True
-        self._stop_waiting()
+        self._until_s = None
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -111,30 +142,53 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
+        """The request is complete. Where it was answered before that, the next one is waited for."""
         self._progressed = True
+        self._in_message = False
         super().on_message_complete()
+        if self.cycle.response_complete:
+            self._wait(self.limits.keep_alive_s)
+        else:
+            self.limits.waiting.pop(self, None)
 
     def on_response_complete(self) -> None:
-        """The request is answered: the connection is idle unless the next one has begun."""
-        super().on_response_complete()
-        if not self.transport.is_closing() and self.cycle.response_complete and not self._in_head:
-            self.limits.idle[self] = None
+        """A request is answered: go on with the next one that is there, or wait for it.
+
+        This is uvicorn's own, with our timer in the place of its own.
+        """
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif not self._in_message:
+            self._wait(self.limits.keep_alive_s)
+        elif not self._in_head:
+            self._wait(self.limits.request_s)
+
+    def shutdown(self) -> None:
+        """The server closes: answer what was asked. A client that has just connected may ask once."""
+        if self._in_head or not self._asked:
+            self._wait(min(LAST_S, self.limits.request_s))
+            self._look()
+        else:
+            super().shutdown()
 
     def pause_writing(self) -> None:
         """The client does not read as fast as the server writes: it must catch up in time."""
         super().pause_writing()
-        self._write_timer = self.loop.call_later(self.limits.request_s, self.transport.abort)
+        self._write_timer = self.loop.call_later(self.limits.request_s, self._cut_off)
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Drop the timer: the client has caught up."""
         super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP."""
-        self._end_with(b"400 Bad Request", "this is not an HTTP request")
+        self._end_with(b"400 Bad Request", self._why_refused)
 
     def _end_with(self, status: bytes, reason: str) -> None:
         if self.transport.is_closing():
@@ -145,13 +199,27 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     def _wait(self, seconds: float) -> None:
-        self._stop_waiting()
-        self._timer = self.loop.call_later(seconds, self.transport.abort)
+        """Wait for the client for so long. From now on others have been waited for longer."""
+        self._until_s = self.loop.time() + seconds
+        self.limits.waiting.pop(self, None)
+        self.limits.waiting[self] = None
 
-    def _stop_waiting(self) -> None:
+    def _look(self) -> None:
+        """Close the connection if its client is late; else look again before any limit set meanwhile can be over."""
+        left_s = period_s = min(self.limits.request_s, self.limits.keep_alive_s)
+        if self._until_s is not None:
+            left_s = self._until_s - self.loop.time()
+        if left_s <= 0:
+            self._cut_off()
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = self.loop.call_later(min(left_s, period_s), self._look)
+
+    def _cut_off(self) -> None:
+        if self._in_message:
+            self.limits.cut(TOO_SLOW)
+        self.transport.abort()
 
 
 def connection_class(limits: ConnectionLimits) -> type[Connection]:

@@ -1,4 +1,4 @@
-"""The gate in front of the routes: it checks the token, the number of requests at once and their time, and counts them.
+"""The gate in front of the routes: it checks the token and the time of requests, and counts them.
 
 No error passes the gate: whatever goes wrong becomes an answer. A bug is logged too, at most once a second.
 """
@@ -24,7 +24,7 @@ from stream_learner.errors import NotReady
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_PATHS = frozenset({"/v2/health/live", "/v2/health/ready", "/healthz", "/readyz", "/openapi.json"})
-"""Paths that need no token and are answered however many requests there are: probes, and the OpenAPI document."""
+"""Paths that need no token: probes, and the OpenAPI document."""
 
 GONE = 499
 """The status counted for a request whose client went away; never sent."""
@@ -33,10 +33,10 @@ GONE = 499
 class Exchange:
     """One request. Its messages pass through here, so that the gate knows how far it has come."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, closing: bool) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, models: ServedModels) -> None:
         self.status = 0
         self.body_read = not _has_body(scope)
-        self._receive, self._send, self._closing = receive, send, closing
+        self._receive, self._send, self._models = receive, send, models
 
     async def receive(self) -> Message:
         """The next message of the request."""
@@ -49,7 +49,7 @@ class Exchange:
         """Send a message of the response. A server that is stopping asks the client to connect anew."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            if self._closing and CLOSE not in message["headers"]:
+            if self._models.draining and CLOSE not in message["headers"]:
                 message["headers"] = [*message["headers"], CLOSE]
         await self._send(message)
 
@@ -76,36 +76,31 @@ class Gate:
     """The ASGI application in front of the routes."""
 
     def __init__(
-        self, routes: App, models: ServedModels, metrics: Metrics, token: Token | None, *, most: int, timeout_s: float
+        self, routes: App, models: ServedModels, metrics: Metrics, token: Token | None, *, timeout_s: float
     ) -> None:
-        """most: requests at once. timeout_s: how long a request may take, the receipt of its body included."""
+        """timeout_s: how long a request may take, the receipt of its body included."""
         self._routes = routes
         self._models = models
         self._metrics = metrics
         self._token = token
-        self._most = most
         self._timeout_s = timeout_s
-        self._under_way = 0
         self._logged_s = float("-inf")
         self._log = get_logger("serve")
         self._counters: dict[tuple[str, str, int], Callable[[float], None]] = {}
         self._histograms = {
             protocol: metrics.histogram_of(names.SERVE_SECONDS, protocol=protocol) for protocol in ("v1", "v2")
         }
-        metrics.follow(names.SERVE_IN_FLIGHT, lambda: float(self._under_way))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
         began_s = time.perf_counter()
-        exchange = Exchange(scope, receive, send, self._models.draining)
+        exchange = Exchange(scope, receive, send, self._models)
         scope["app"] = self
-        self._under_way += 1
         try:
             await self._answer(scope, exchange)
         finally:
-            self._under_way -= 1
             self._count(scope, exchange.status or GONE, time.perf_counter() - began_s)
 
     async def _answer(self, scope: Scope, exchange: Exchange) -> None:
@@ -134,13 +129,11 @@ class Gate:
         await self._refuse(exchange, status, reason, headers)
 
     def _admit(self, scope: Scope) -> None:
-        """Raise Refused: 401 without the token, 503 if too many requests are under way."""
+        """Raise Refused (401) without the token."""
         if scope["path"] in OPEN_PATHS:
             return
         if self._token is not None and not self._token.matches(header(scope["headers"], b"authorization")):
             raise Refused(401, "a bearer token is needed", ((b"www-authenticate", b"Bearer"),))
-        if self._under_way > self._most:
-            raise Refused(503, "too many requests at once", RETRY_SOON)
 
     def _too_slow(self, exchange: Exchange) -> tuple[int, str, Headers]:
         if exchange.body_read:

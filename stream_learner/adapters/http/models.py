@@ -53,7 +53,7 @@ class ServedModel(Protocol):
 
     @property
     def why_refused(self) -> str:
-        """Why requests are refused now, "" if they are not."""
+        """The reason why requests are refused now, "" if they are not."""
 
     @property
     def description(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class ServedModels:
 
     @property
     def why_not_ready(self) -> str:
-        """Why this server should get no requests now, "" if it may get them."""
+        """The reason why this server should get no requests now, "" if it may get them."""
         if self.draining:
             return "the server is stopping"
         missing = [f"{name}: {reason}" for name, served in self._served.items() if (reason := served.why_not_ready)]

@@ -11,6 +11,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.routing import Route, Router
 
 from stream_learner.adapters.http import v1, v2
+from stream_learner.adapters.http.admission import Admission
 from stream_learner.adapters.http.bodies import Receive, compress, read_body, takes_gzip
 from stream_learner.adapters.http.executor import RequestExecutor
 from stream_learner.adapters.http.gate import Gate
@@ -31,11 +32,12 @@ Answer = Callable[[Scope, Send], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of a request, and of all at once."""
+    """The bounds of a request, and of all at once. held_bytes: of the bodies of all requests together."""
 
     body_bytes: int
     instances: int
     requests: int
+    held_bytes: int
     request_s: float
 
 
@@ -58,6 +60,7 @@ class PredictRoute:
         models: ServedModels,
         metrics: Metrics,
         limits: Limits,
+        admission: Admission,
         executor: RequestExecutor,
     ) -> None:
         self._protocol = protocol
@@ -65,24 +68,26 @@ class PredictRoute:
         self._models = models
         self._instances = {name: metrics.counter_of(names.SERVE_INSTANCES, name=name) for name in models.names}
         self._limits = limits
+        self._admission = admission
         self._executor = executor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         name, version = _asked_for(scope, self._models, self._protocol)
         served = self._models.ready(name)
-        headers = scope["headers"]
-        limits = self._limits
-        body = await read_body(headers, receive, limits.body_bytes, self._executor.threads)
-        packed = takes_gzip(headers)
+        headers, limits = scope["headers"], self._limits
+        with self._admission.body() as held:
+            body = await read_body(headers, receive, limits.body_bytes, held, self._executor.threads)
+            packed = takes_gzip(headers)
 
-        def work() -> tuple[bytes, Predictions, bool]:
-            response, predictions = self._predict(served, body, limits.instances)
-            v1.check_version(name, predictions, version)
-            pack = packed and len(response) >= GZIP_FROM_BYTES
-            return compress(response) if pack else response, predictions, pack
+            def work() -> tuple[bytes, Predictions, bool]:
+                response, predictions = self._predict(served, body, limits.instances)
+                v1.check_version(name, predictions, version)
+                pack = packed and len(response) >= GZIP_FROM_BYTES
+                return compress(response) if pack else response, predictions, pack
 
-        response, predictions, is_packed = await self._executor.do(len(body), work)
+            with self._admission.work():
+                response, predictions, is_packed = await self._executor.do(len(body), work)
         self._instances[name](float(len(predictions.p_click)))
         await reply(send, 200, response, _headers(predictions, is_packed))
 
@@ -102,9 +107,10 @@ def make_app(
     models: ServedModels, metrics: Metrics, token: Token | None, limits: Limits, executor: RequestExecutor, version: str
 ) -> Gate:
     """The ASGI application that serves the models; `version` is this program's."""
+    admission = Admission(limits.requests, limits.held_bytes)
     routes = Router(
         [
-            *_prediction_routes(models, metrics, limits, executor),
+            *_prediction_routes(models, metrics, limits, admission, executor),
             *_v1_routes(models),
             *_v2_routes(models, version),
             *_probe_routes(models),
@@ -112,14 +118,17 @@ def make_app(
         ],
         redirect_slashes=False,
     )
-    return Gate(routes, models, metrics, token, most=limits.requests, timeout_s=limits.request_s)
+    metrics.follow(names.SERVE_IN_FLIGHT, lambda: float(admission.working))
+    metrics.follow(names.SERVE_RECEIVING, lambda: float(admission.receiving))
+    metrics.follow(names.SERVE_BODY_BYTES, lambda: float(admission.held_bytes))
+    return Gate(routes, models, metrics, token, timeout_s=limits.request_s)
 
 
 def _prediction_routes(
-    models: ServedModels, metrics: Metrics, limits: Limits, executor: RequestExecutor
+    models: ServedModels, metrics: Metrics, limits: Limits, admission: Admission, executor: RequestExecutor
 ) -> list[Route]:
-    predict = PredictRoute("v1", v1.predict, models, metrics, limits, executor)
-    infer = PredictRoute("v2", v2.infer, models, metrics, limits, executor)
+    predict = PredictRoute("v1", v1.predict, models, metrics, limits, admission, executor)
+    infer = PredictRoute("v2", v2.infer, models, metrics, limits, admission, executor)
     return [
         Route("/v1/models/{name:name}:predict", predict, methods=["POST"]),
         Route("/v1/models/{name:name}/versions/{version:name}:predict", predict, methods=["POST"]),

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import socket
 
-from stream_learner.adapters import open_files
-from stream_learner.adapters.http.connection import ConnectionLimits, connection_class
+from stream_learner.adapters import machine, open_files
+from stream_learner.adapters.http.connection import TOO_MANY, TOO_SLOW, ConnectionLimits, connection_class
 from stream_learner.adapters.http.executor import RequestExecutor
 from stream_learner.adapters.http.models import ServedModels
 from stream_learner.adapters.http.routes import Limits, make_app
@@ -19,11 +19,13 @@ from stream_learner.adapters.http.token import Token
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
-from stream_learner.config.sections import Serve
+from stream_learner.config.serving import Serve
 
 BACKLOG = 4096
 OTHER_FILES = 256
 """Files left for everything but clients: Kafka, telemetry, libraries."""
+BODY_SHARE = 8
+"""The bodies of all requests hold one part in so many of the memory, where `serve.body_memory` does not say."""
 REFRESH_S = 1
 _CLOSE_S = 5.0
 
@@ -39,6 +41,13 @@ def allow_connections(wanted: int) -> int:
     return max(files - OTHER_FILES, files // 2)
 
 
+def body_memory_bytes(serve: Serve) -> int:
+    """The memory that the bodies of all requests may hold in one process."""
+    if serve.body_memory_bytes is not None:
+        return serve.body_memory_bytes
+    return max(machine.available_bytes() // (BODY_SHARE * serve.workers), serve.max_body_bytes)
+
+
 class PredictionServer:
     """Answers requests from `start` until `close`."""
 
@@ -48,21 +57,25 @@ class PredictionServer:
         """version: this program's. Raises ConfigError for a token or a certificate that cannot be used."""
         self._models = models
         self._request_s = serve.request_timeout_ms / 1000
-        self._token = Token(serve.token) if serve.token is not None else None
+        self._token = Token(serve.token, "serve.token") if serve.token is not None else None
         self._certificate = (
             Certificate(serve.tls_certificate, serve.tls_key) if serve.tls_certificate and serve.tls_key else None
         )
         self._executor = RequestExecutor()
-        limits = Limits(serve.max_body_bytes, serve.max_instances, serve.max_concurrency, self._request_s)
+        limits = Limits(
+            serve.max_body_bytes, serve.max_instances, serve.max_concurrency, body_memory_bytes(serve), self._request_s
+        )
         self._app = make_app(models, metrics, self._token, limits, self._executor, version)
         most = allow_connections(serve.max_concurrency)
-        connections = ConnectionLimits(serve.keep_alive_ms / 1000, self._request_s, most)
+        cut = {reason: metrics.counter_of(names.SERVE_CUT, reason=reason) for reason in (TOO_MANY, TOO_SLOW)}
+        connections = ConnectionLimits(
+            serve.keep_alive_ms / 1000, self._request_s, most, cut=lambda reason: cut[reason](1.0)
+        )
         config = server_config(
             self._app,
             http=connection_class(connections),
             loop="uvloop",
             backlog=BACKLOG,
-            timeout_keep_alive=math.ceil(serve.keep_alive_ms / 1000),
             timeout_graceful_shutdown=math.ceil(self._request_s) + 1,
             callback_notify=self._refresh,
             timeout_notify=REFRESH_S,
@@ -73,6 +86,12 @@ class PredictionServer:
         self.port: int = listening.getsockname()[1]
         self._thread = HttpThread(listening, config, "serve-http")
         metrics.follow(names.SERVE_CONNECTIONS, lambda: float(self._thread.connections))
+        metrics.follow(names.SERVE_LOOP_SILENT, lambda: self._thread.silent_s)
+
+    @property
+    def silent_s(self) -> float:
+        """How long the event loop has not turned, in seconds; 0 before the start and while the server closes."""
+        return self._thread.silent_s
 
     @property
     def alive(self) -> bool:

@@ -5,24 +5,41 @@ They leave the process's signals alone. What healthy and ready mean is up to the
 
 from __future__ import annotations
 
+import asyncio
+import math
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from stream_learner.adapters.http.connection import LAST_S, ConnectionLimits, connection_class
+from stream_learner.adapters.http.token import Token
 from stream_learner.adapters.telemetry.metrics import CONTENT_TYPE
+from stream_learner.config.references import Reference
 from stream_learner.errors import BrokenInvariant, PortInUse
 
 Check = Callable[[], tuple[bool, str]]
 """Returns yes or no, and why. The server's thread calls it, so it must be quick."""
 
+CONNECTIONS = 64
+"""Connections to the telemetry server at once: those of Prometheus, of probes, and of a person who looks."""
+READINGS = 4
+"""Requests for the metrics worked on at once; each takes milliseconds of processor from the role."""
+_BACKLOG = 32
+"""Connections that wait to be accepted. Fewer than `CONNECTIONS`: none is closed before its request has been seen."""
+_KEEP_ALIVE_S = 30.0
+_REQUEST_S = 5.0
+_HANDSHAKE_S = 1.0
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
 
@@ -34,12 +51,62 @@ class MetricsText(Protocol):
         """All values in Prometheus's text format."""
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's server. Before it closes, it accepts all that have connected: the system would reset them.
+
+    turned_s: when the event loop last turned, by the monotonic clock.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.turned_s = time.monotonic()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do the work that uvicorn calls ten times a second."""
+        self.turned_s = time.monotonic()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept whoever waits, then nobody; answer what was asked; end."""
+        waiting = [client for listening in sockets or () for client in _accept_waiting(listening)]
+        # No turn of the loop may come in between: others would connect meanwhile, and be reset.
+        for server in self.servers:
+            server.close()
+        await self._connect(waiting)
+        await super().shutdown(sockets)
+
+    async def _connect(self, clients: list[socket.socket]) -> None:
+        loop, config = asyncio.get_running_loop(), self.config
+
+        def make() -> asyncio.Protocol:
+            protocol = cast(type[Any], config.http_protocol_class)
+            made: asyncio.Protocol = protocol(config=config, server_state=self.server_state, app_state={}, _loop=loop)
+            return made
+
+        async def connect(client: socket.socket) -> None:
+            with suppress(OSError):
+                await loop.connect_accepted_socket(make, client, ssl=config.ssl)
+
+        if clients:
+            await asyncio.wait([loop.create_task(connect(client)) for client in clients], timeout=_HANDSHAKE_S)
+
+
+def _accept_waiting(listening: socket.socket) -> Iterator[socket.socket]:
+    """The clients that the system has accepted for a listening socket, and nobody has taken yet."""
+    listening.setblocking(False)
+    with suppress(OSError):
+        while True:
+            client, _ = listening.accept()
+            client.setblocking(False)
+            yield client
+
+
 class HttpThread:
     """Runs a uvicorn server on a listening socket, in a thread of its own. `close` closes the socket too."""
 
     def __init__(self, listening: socket.socket, config: uvicorn.Config, name: str) -> None:
         self._socket = listening
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
@@ -47,6 +114,12 @@ class HttpThread:
     def alive(self) -> bool:
         """Whether the server was started and has not ended."""
         return self._thread.is_alive() and self._server.started
+
+    @property
+    def silent_s(self) -> float:
+        """How long the event loop has not turned, in seconds; 0 before it was started, and while it closes."""
+        turns = self.alive and not self._server.should_exit
+        return time.monotonic() - self._server.turned_s if turns else 0.0
 
     @property
     def connections(self) -> int:
@@ -79,23 +152,82 @@ class HttpThread:
 class TelemetryServer:
     """Serves until it is closed; a context manager.
 
+    It takes little from the process, whoever connects: `CONNECTIONS` open files, `READINGS` readings of the metrics at
+    once, no wait without a limit.
+
     health: whether the role's loop runs. ready: whether the role can do its work. The answer is 200 or 503 with the
-    reason; 503 also if the check itself raises. port: 0 takes any free port.
-    Raises PortInUse if the address cannot be listened on.
+    reason; 503 also if the check itself raises. port: 0 takes any free port. token: what `/metrics` asks for; without
+    it, the answers of the checks hold no reason.
+    Raises PortInUse if the address cannot be listened on, ConfigError if the token cannot be read.
     """
 
-    def __init__(self, host: str, port: int, *, metrics: MetricsText, health: Check, ready: Check) -> None:
-        listening = listen(host, port)
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        metrics: MetricsText,
+        health: Check,
+        ready: Check,
+        token: Reference | None = None,
+        request_s: float = _REQUEST_S,
+    ) -> None:
+        self._token = None if token is None else Token(token, "telemetry.token")
+        listening = listen(host, port, _BACKLOG)
         self.port: int = listening.getsockname()[1]
+        self._readings = 0
         app = Starlette(
             routes=[
-                Route("/metrics", _metrics_of(metrics)),
-                Route("/healthz", _answer_of(health)),
-                Route("/readyz", _answer_of(ready)),
+                Route("/metrics", self._metrics_of(metrics)),
+                Route("/healthz", self._answer_of(health)),
+                Route("/readyz", self._answer_of(ready)),
             ]
         )
-        config = server_config(app, http="h11", loop="asyncio", timeout_keep_alive=5, timeout_graceful_shutdown=1)
+        config = server_config(
+            app,
+            http=connection_class(ConnectionLimits(_KEEP_ALIVE_S, request_s, CONNECTIONS)),
+            loop="asyncio",
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=math.ceil(LAST_S) + 1,
+            callback_notify=self._refresh,
+            timeout_notify=1,
+        )
         self._server = HttpThread(listening, config, "telemetry-http")
+
+    async def _refresh(self) -> None:
+        if self._token is not None:
+            self._token.refresh()
+
+    def _may(self, request: Request) -> bool:
+        """Whether the request carries the token, if one is asked for."""
+        given = request.headers.get("authorization", "").encode("latin-1")
+        return self._token is None or self._token.matches(given)
+
+    def _metrics_of(self, metrics: MetricsText) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            if not self._may(request):
+                return _plain(401, "a bearer token is needed", {"www-authenticate": "Bearer"})
+            if self._readings >= READINGS:
+                return _plain(503, "the metrics are being read too often at once", {"retry-after": "1"})
+            self._readings += 1
+            try:
+                text = await run_in_threadpool(metrics.text)
+            finally:
+                self._readings -= 1
+            return Response(text, media_type=None, headers={"content-type": CONTENT_TYPE})
+
+        return answer
+
+    def _answer_of(self, check: Check) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            try:
+                good, reason = check()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the answer is no
+                good, reason = False, f"the check failed: {type(error).__name__}"
+            told = reason if self._may(request) else ("ok" if good else "no")
+            return _plain(200 if good else 503, told)
+
+        return answer
 
     def start(self) -> TelemetryServer:
         """Answer requests from now on. Returns as soon as a request would be answered."""
@@ -139,19 +271,5 @@ def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
         raise PortInUse(f"cannot listen on {host} port {port}: {reason}") from error
 
 
-def _metrics_of(metrics: MetricsText) -> Callable[[Request], Response]:
-    def answer(_request: Request) -> Response:
-        return Response(metrics.text(), media_type=None, headers={"content-type": CONTENT_TYPE})
-
-    return answer
-
-
-def _answer_of(check: Check) -> Callable[[Request], Response]:
-    def answer(_request: Request) -> Response:
-        try:
-            good, reason = check()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the answer is no
-            good, reason = False, f"the check failed: {type(error).__name__}"
-        return PlainTextResponse(f"{reason}\n", status_code=200 if good else 503)
-
-    return answer
+def _plain(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    return PlainTextResponse(f"{text}\n", status_code=status, headers=headers)

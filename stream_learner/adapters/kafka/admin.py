@@ -6,9 +6,9 @@ This file must never delete a topic, and never change the number of partitions: 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
@@ -33,6 +33,12 @@ REQUEST_TIMEOUT_S = 15.0
 LOOK_S = 1.0
 NO_TOPIC_ID = bytes(16)
 MOCK_CLUSTER = "mockCluster"
+MORE = "more than asked for; left as it is"
+"""The note of a difference that is enough."""
+_FIXED = {
+    "partitions": "a partition count is never changed: ids would move",
+    "replication": "move replicas with the brokers' own tools",
+}
 CLIENT_FILES, BROKER_FILES = 6, 3
 """Files that a client has open, by itself and for each broker: a connection, and the pipe that wakes its thread."""
 
@@ -54,13 +60,15 @@ class TopicInfo:
 class TopicPlan:
     """A topic as it should be.
 
-    `replication` None means the brokers' default. Settings not in `configs` may be anything.
+    `replication` None means the brokers' default. Settings not in `configs` may be anything. at_least: what the topic
+    may have more of than is planned here: names of settings, "partitions" or "replication".
     """
 
     name: str
     partitions: int
     replication: int | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
+    at_least: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,8 @@ class Difference:
     """One way in which a topic differs from its plan.
 
     setting: "topic" if the topic is missing, "partitions", "replication", or the name of a topic setting. done: whether
-    it was corrected. note: why it cannot be corrected, if it cannot.
+    it was corrected. note: why it cannot be corrected, if it cannot. enough: whether the topic has more than was
+    planned, of what it may have more of; that is never corrected.
     """
 
     topic: str
@@ -77,6 +86,7 @@ class Difference:
     found: str
     done: bool = False
     note: str = ""
+    enough: bool = False
 
     def __str__(self) -> str:
         state = "set" if self.done else "differs"
@@ -103,7 +113,7 @@ class Admin:
         self._admin = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
 
     def describe(self, topics: Iterable[str], *, with_configs: bool = False) -> dict[str, TopicInfo]:
-        """Those of the topics that exist, by name.
+        """The topics that exist, by name.
 
         with_configs: fill `configs` with all settings, defaults included; else they are empty. The mock cluster has
         neither ids nor settings.
@@ -121,7 +131,7 @@ class Admin:
         return {n: TopicInfo(n, i.id, i.partitions, i.replication, configs[n]) for n, i in known.items()}
 
     def require(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """As `describe`, but raises TopicMissing, naming them, if topics do not exist."""
+        """Describe topics as `describe` does. Raises TopicMissing, with their names, if some do not exist."""
         names = list(topics)
         found = self.describe(names)
         missing = [name for name in names if name not in found]
@@ -270,24 +280,22 @@ class Admin:
             time.sleep(0.02 if names else 0.0)
 
     def _compare(self, plan: TopicPlan, found: TopicInfo, change: bool) -> list[Difference]:
-        differences = []
-        if plan.partitions != found.partitions:
-            note = "a partition count is never changed: ids would move"
-            counts = str(plan.partitions), str(found.partitions)
-            differences.append(Difference(plan.name, "partitions", *counts, note=note))
+        counts = {"partitions": (plan.partitions, found.partitions)}
+        if plan.replication is not None and not self.is_mock():
+            counts["replication"] = plan.replication, found.replication
+        differences = [
+            _difference(plan, setting, str(planned), str(there), note=_FIXED[setting])
+            for setting, (planned, there) in counts.items()
+            if planned != there
+        ]
         if self.is_mock():
             return differences
-        if plan.replication is not None and plan.replication != found.replication:
-            note = "move replicas with the brokers' own tools"
-            counts = str(plan.replication), str(found.replication)
-            differences.append(Difference(plan.name, "replication", *counts, note=note))
-        changed = {n: v for n, v in plan.configs.items() if found.configs.get(n) != v}
-        if changed and change:
+        settings = {n: found.configs.get(n, "unknown") for n, v in plan.configs.items() if found.configs.get(n) != v}
+        others = [_difference(plan, name, plan.configs[name], there) for name, there in settings.items()]
+        changed = {one.setting: one.planned for one in others if not one.enough} if change else {}
+        if changed:
             self._set_configs(plan.name, changed)
-        differences += [
-            Difference(plan.name, n, v, found.configs.get(n, "unknown"), change) for n, v in changed.items()
-        ]
-        return differences
+        return differences + [replace(one, done=one.setting in changed) for one in others]
 
     def _set_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         entries = [
@@ -311,6 +319,22 @@ class Admin:
 
     def _operation(self, what: str, topic: str = "", right: str = "") -> Operation:
         return self._settings.operation(what, topic, right=right)
+
+
+def _difference(plan: TopicPlan, setting: str, planned: str, found: str, *, note: str = "") -> Difference:
+    enough = setting in plan.at_least and _is_more(setting, found, planned)
+    return Difference(plan.name, setting, planned, found, note=MORE if enough else note, enough=enough)
+
+
+def _is_more(setting: str, found: str, planned: str) -> bool:
+    """Whether a number is above the one planned. A retention of -1 is without an end."""
+    try:
+        there, asked = int(found), int(planned)
+    except ValueError:
+        return False
+    if setting.startswith("retention.") and -1 in (there, asked):
+        return there == -1 != asked
+    return there > asked
 
 
 def _missing(plan: TopicPlan, created: bool) -> Difference:

@@ -26,7 +26,7 @@ from stream_learner.errors import ConfigError
 
 PERIOD_S = 2.0
 FILE_ENDINGS = (".location", ".keytab", "private.key.file", "jwt.template.file")
-"""How the names of those options end that name a file which a client reads when it is made."""
+"""Endings of the options that name a file which a client reads when it is made."""
 
 
 def text_of(value: object) -> str:

@@ -36,7 +36,7 @@ def diagnosis(options: Mapping[str, str], words: str = "") -> str:
 
 
 def _about_certificate(options: Mapping[str, str]) -> str:
-    """Why a broker may have refused the client's certificate, as far as the certificate's file tells."""
+    """The reason why a broker may have refused the client's certificate, as far as the certificate's file tells."""
     file = options.get("ssl.certificate.location") or options.get("ssl.keystore.location", "")
     if not file:
         return "the broker wants a client certificate, and kafka.ssl.certificate.location names none"

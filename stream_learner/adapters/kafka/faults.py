@@ -297,7 +297,7 @@ class Reports:
         return stop
 
     def at_last(self, found: StreamLearnerError) -> StreamLearnerError:
-        """As `instead_of`, after the last attempt: a token that is still refused then is not merely too old."""
+        """The error of `instead_of` after the last attempt: a token that is still refused is not merely too old."""
         cause = self.instead_of(found)
         refused = isinstance(cause, BrokerUnreachable) and TOKEN_REFUSED in cause.message
         return AuthenticationFailed(cause.message) if refused else cause

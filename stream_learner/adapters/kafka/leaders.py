@@ -1,4 +1,4 @@
-"""Which partitions an admin client knows a leader of, so that offsets are asked only of those.
+"""Keeps the partitions whose leader an admin client knows, so that offsets are asked only of those.
 
 `list_offsets` of librdkafka (2.16) looks leaders up in the client's metadata cache, in the calling thread. If one is
 missing, it registers its request to be resumed at the next change of the cache, releases the lock, and goes on using

@@ -23,10 +23,17 @@ OURS: dict[str, str] = {
     "group.remote.assignor": "it belongs to the consumer group protocol, which is not used",
     "delivery.report.only.error": "the offsets that come back are watched",
     "plugin.library.paths": "plug-ins may change what is read and written",
+    "ssl.engine.location": "it loads a library into this process",
+    "ssl.engine.id": "it names what `ssl.engine.location` loads, which is not settable",
+    "ssl.providers": "it loads libraries into this process",
+    "sasl.kerberos.kinit.cmd": "it is a command that a shell runs; renew tickets with a `kinit` of your own",
     "test.mock.num.brokers": "it replaces the cluster; use `stream-learner demo`",
     "test.mock.broker.rtt": "it belongs to the mock cluster",
 }
 """Properties that are not given under `kafka:`, and why."""
+
+IN_A_COMMAND = frozenset(["sasl.kerberos.principal", "sasl.kerberos.keytab"])
+"""Properties whose values librdkafka writes into the command with which it renews a Kerberos ticket, for a shell."""
 
 CALLBACKS = frozenset(
     [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from stream_learner.adapters.kafka.properties import (
     COMMON,
     CONSUMER_ONLY,
     FIXED,
+    IN_A_COMMAND,
     OURS,
     PRODUCER_ONLY,
 )
@@ -33,6 +35,7 @@ BATCH_BYTES = "1000000"
 """librdkafka's default of `batch.size`."""
 DEFAULTS = {"client.id": "stream-learner", "topic.metadata.propagation.max.ms": "5000"}
 """Our defaults where librdkafka has others: a topic that does not exist is reported after 5 s, not 30."""
+_NOT_IN_A_COMMAND = re.compile(r"[^A-Za-z0-9._/@:+=-]|^-")
 
 
 class KafkaSettings:
@@ -91,7 +94,7 @@ class KafkaSettings:
         return Operation(what, topic, partition, **{**who, **names}, explain=self.explain)
 
     def explain(self, words: str = "") -> str:
-        """Why the brokers and this client do not understand each other, "" if unknown. May take some seconds."""
+        """The reason why brokers and client do not understand each other, "" if unknown. May take some seconds."""
         return diagnosis(self._properties, words)
 
     def with_group(self, group: str) -> KafkaSettings:
@@ -146,14 +149,7 @@ class KafkaSettings:
         problems = []
         if not self._properties.get("bootstrap.servers"):
             problems.append("kafka.bootstrap.servers: required, as host:port[,host:port]")
-        for name, value in self._properties.items():
-            if name in OURS:
-                problems.append(f"kafka.{name}: not settable here: {OURS[name]}")
-            elif name in CALLBACKS:
-                problems.append(f"kafka.{name}: not a setting")
-            elif name in FIXED and value not in _accepted(name):
-                problems.append(f"kafka.{name}: must be {FIXED[name][0]}: {FIXED[name][1]}")
-        return problems
+        return problems + forbidden(self._properties)
 
     def _refused_by_library(self, values: Mapping[str, str]) -> list[str]:
         """The properties that librdkafka refuses, found out with clients that connect to nothing."""
@@ -176,6 +172,21 @@ class KafkaSettings:
         if named is None:
             return f"kafka: {text}"
         return f"kafka.{named}: {text}{_nearest(named) if 'No such' in text else ''}"
+
+
+def forbidden(properties: Mapping[str, str]) -> list[str]:
+    """The properties that `OURS`, `FIXED` and `CALLBACKS` forbid, or forbid with this value, one line each."""
+    problems = []
+    for name, value in properties.items():
+        if name in OURS:
+            problems.append(f"kafka.{name}: not settable here: {OURS[name]}")
+        elif name in CALLBACKS:
+            problems.append(f"kafka.{name}: not a setting")
+        elif name in IN_A_COMMAND and _NOT_IN_A_COMMAND.search(value):
+            problems.append(f"kafka.{name}: may hold letters, digits and . _ / @ : + = - only: a shell reads it")
+        elif name in FIXED and value not in _accepted(name):
+            problems.append(f"kafka.{name}: must be {FIXED[name][0]}: {FIXED[name][1]}")
+    return problems
 
 
 def _without(names: frozenset[str], values: Mapping[str, str]) -> dict[str, str]:

@@ -426,7 +426,8 @@ def _check_identity(path: Path, db: Rdict, identity: Mapping[str, Any], rising: 
     differing = differing_identity(theirs, identity, rising)
     if differing:
         details = "; ".join(f"{n}: there {theirs.get(n)!r}, here {identity.get(n)!r}" for n in differing)
-        raise StateOfAnotherModel(f"{path} holds the state of another model ({details})")
+        own_directory = "Give each model its own `learner.state_dir`." if "model" in differing else ""
+        raise StateOfAnotherModel(f"{path} holds the state of another model ({details})", action=own_directory)
     return theirs
 
 

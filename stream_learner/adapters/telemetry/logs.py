@@ -81,7 +81,7 @@ def get_logger(role: str, **fields: Any) -> Logger:
 
 
 def get_library_logger(role: str, **fields: Any) -> Logger:
-    """As `get_logger`, for code that may run inside somebody else's program.
+    """A logger for code that may run inside somebody else's program.
 
     Until `configure_logging` is called, events go where that program's `logging` sends them; structlog alone would
     print them on stdout.

@@ -95,7 +95,12 @@ JOINER_LETTER_BYTES = _gauge(
 )
 JOINER_BAD_SHARE = _gauge(
     "joiner_bad_share_ratio",
-    "Share of dead letters in the current period, of the input that has more; see join.max_bad_share.",
+    "Share of an input's records in the current period that cannot be used; see join.max_bad_share.",
+    "input",
+)
+JOINER_UNREAD = _gauge(
+    "joiner_partitions_unread",
+    "Partitions held here that are not read because too many of their records cannot be used; see join.on_bad_share.",
 )
 JOINER_HELD = _gauge(
     "joiner_held",
@@ -106,6 +111,10 @@ JOINER_ATTEMPTS_LOST = _counter(
     "joiner_attempts_lost_total",
     "Attempts dropped: other_writer where another joiner took over, append_failed for errors.",
     "reason",
+)
+JOINER_FOREIGN = _counter(
+    "joiner_log_records_foreign_total",
+    "Records of the training log passed over because they carry no valid header of it: somebody else writes there.",
 )
 JOINER_APPEND = _histogram(
     "joiner_append_seconds", FAST_SECONDS, "From handing a tick to the producer to its acknowledgement."
@@ -122,6 +131,14 @@ LEARNER_TICKS = _counter("learner_ticks_total", "Ticks folded.")
 LEARNER_LOG_BYTES = _counter("learner_log_bytes_total", "Bytes of the training log read.")
 LEARNER_IGNORED = _counter(
     "learner_log_records_ignored_total", "Records of the training log that rule R ignored: lost attempts."
+)
+LEARNER_FOREIGN = _counter(
+    "learner_log_records_foreign_total",
+    "Records of the training log passed over because they carry no valid header of it: somebody else writes there.",
+)
+LEARNER_LEFT_OUT = _counter(
+    "learner_log_records_left_out_total",
+    "Damaged records of the training log passed over because `stream-learner log skip` has named them.",
 )
 LEARNER_FOLD = _histogram("learner_fold_seconds", FAST_SECONDS, "Time to fold one tick of all partitions.")
 LEARNER_TICK_TIME = _gauge("learner_tick_time_seconds", "End of the last tick folded, in seconds since 1970.")
@@ -228,8 +245,19 @@ SERVE_SECONDS = _histogram(
     "protocol",
 )
 SERVE_INSTANCES = _counter("serve_instances_total", "Events predicted for requests.", "name")
-SERVE_IN_FLIGHT = _gauge("serve_in_flight", "Requests being worked on.")
+SERVE_IN_FLIGHT = _gauge("serve_in_flight", "Requests being worked on, whose body is complete.")
+SERVE_RECEIVING = _gauge("serve_receiving", "Requests whose body is not complete.")
+SERVE_BODY_BYTES = _gauge("serve_body_bytes", "Memory of the bodies of all requests; see serve.body_memory.")
 SERVE_CONNECTIONS = _gauge("serve_connections", "Connections open.")
+SERVE_CUT = _counter(
+    "serve_connections_cut_total",
+    "Connections cut off: too_many where more were open than allowed, too_slow where a client did not send or read in "
+    "time.",
+    "reason",
+)
+SERVE_LOOP_SILENT = _gauge(
+    "serve_loop_silent_seconds", "Since the event loop last turned; it turns ten times a second."
+)
 SERVE_WORKERS = _gauge("serve_workers", "Worker processes running, where serve.workers is above 1.")
 SERVE_WORKER_STARTS = _counter("serve_worker_starts_total", "Worker processes started, the first ones included.")
 

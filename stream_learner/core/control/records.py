@@ -91,7 +91,7 @@ class Alias:
 
     @property
     def previous(self) -> str | None:
-        """Where a rollback goes: the model before, without rollbacks and what they undid; None if not known."""
+        """The model before this one, leaving out rollbacks and what they undid; None if not known."""
         models = _without_rollbacks(self.history)
         return models[-2] if len(models) > 1 else None
 
@@ -102,7 +102,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Whether the learner of a model may publish."""
+    """A pause of a model's publications, or its end."""
 
     model: str
     paused: bool
@@ -152,7 +152,7 @@ class LogDecision:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Why a learner holds at a tick: a bound, of which slice ("" for all examples), and how far beyond it.
+    """The finding for which a learner holds at a tick: a bound, its slice ("" for all examples), and the figures.
 
     since_tick: the first tick of what was found. Numbers are None where they are not finite.
     """
@@ -169,7 +169,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class GateState:
-    """What the learner of a model says of its gate.
+    """The state of a model's gate, as its learner reports it.
 
     holding: None while it learns. late: the decisions that it could not take, since their first tick was folded.
     """

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Span = tuple[int, int]
-"""What a state says of one rewind: `to_tick` and `from_tick` of it."""
+"""The note that a state has of one rewind: `to_tick` and `from_tick` of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Rewinds:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """What a state that went through all of them says."""
+        """The notes of a state that went through all of them."""
         return tuple((rewind.to_tick, rewind.from_tick) for rewind in self.history)
 
 

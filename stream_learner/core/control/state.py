@@ -1,4 +1,4 @@
-"""What the records of the control topic add up to: aliases, pauses, pins, decisions, what learners hold, rewinds.
+"""The state that the records of the control topic add up to: aliases, pauses, pins, decisions, gates, rewinds.
 
 Of publications, pins, gates and rewinds the last record counts; a decision has one record. Two writers may each add a
 change to an alias without knowing of the other's, and none may undo the other's. So records of an alias are merged: the
@@ -48,7 +48,7 @@ NO_DECISIONS: Final = Decisions()
 
 @dataclass
 class ControlState:
-    """What the records read so far add up to. One thread takes records in; any thread may read.
+    """The state by the records read so far. One thread takes records in; any thread may read.
 
     unusable: by key, why the last record cannot be used; the record before it still counts, if there was one.
     """
@@ -132,6 +132,6 @@ class ControlState:
         return self.decisions.get(log, NO_DECISIONS)
 
     def current(self, key: bytes) -> Record | None:
-        """What all records of a key add up to, None if it has none."""
+        """The record that all records of a key add up to, None if it has none."""
         record = self.latest.get(key)
         return self.aliases[record.name] if isinstance(record, Alias) else record

@@ -140,11 +140,11 @@ class EventSpec:
         return tuple(path for path in (self.id, self.time, self.weight, self.value) if path is not None)
 
     def impression_plan(self, features: FeatureSpec) -> Plan:
-        """How an impression is decoded. Raises ValueError if the features use its id, time, weight or value."""
+        """The plan to decode an impression. Raises ValueError if the features use its id, time, weight or value."""
         return self._plan(self.weight, Role.WEIGHT, features, self.max_weight)
 
     def click_plan(self) -> Plan:
-        """How a click is decoded."""
+        """The plan by which a click is decoded."""
         return self._plan(self.value, Role.VALUE, None, 1.0)
 
     def _plan(self, number: str | None, role: Role, features: FeatureSpec | None, max_number: float) -> Plan:

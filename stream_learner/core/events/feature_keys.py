@@ -35,7 +35,7 @@ _INDICATOR = ":missing"
 
 
 def name_in_keys(name: str, rule: int) -> str:
-    r"""How the name of a field stands in the texts that are hashed.
+    r"""The name of a field as it stands in the texts that are hashed.
 
     >>> name_in_keys("user.age", 2), name_in_keys("a=b", 1), name_in_keys("a=b", 2), name_in_keys("", 2)
     ('user.age', 'a=b', 'a\\=b', '\\e')

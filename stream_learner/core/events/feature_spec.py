@@ -1,4 +1,4 @@
-"""Which fields of an event become features, and how: the part of the configuration that a scorer must share.
+"""The fields of an event that become features, and their kinds: the part of the configuration that a scorer shares.
 
 A specification is checked, immutable and JSON-able, and has a fingerprint. Names are those of the fields; inside
 objects they are joined with `.`, so `{"user": {"age": 3}}` has the field `user.age`, as has `{"user.age": 3}`. A name
@@ -26,7 +26,7 @@ MAX_VALUE_BYTES_LIMIT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """How one field becomes features. Strings and booleans are categories whatever the kind (save `ignore`).
+    """The features of one field. Strings and booleans are categories whatever the kind (save `ignore`).
 
     kind: what numbers become. `auto` and `number`: a numeric feature of that value; `category`: integers are
     categories, numbers with a fraction or exponent stay numeric; `log`: sgn(x) log1p(|x|); `bucket`: the category
@@ -70,7 +70,7 @@ class FieldSpec:
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """What of an event becomes features.
+    """The features of an event.
 
     include: fields to take; empty means all. exclude: fields to leave out, stronger than include.
     fields: settings by field name; their order is the order of missing indicators within an example.

@@ -1,4 +1,4 @@
-"""What a decoder looks for in an event: roles (id, time, weight, value) by path, features by specification.
+"""The plan of a decoder: roles (id, time, weight, value) by path, features by specification.
 
 Both decoders ask a plan for the treatment of each field, by the joined name of the field.
 """
@@ -17,7 +17,7 @@ KNOWN_NAME_LENGTH = 256
 
 
 class Role(IntEnum):
-    """What a field is to its event, besides a feature."""
+    """The role of a field in its event, besides being a feature."""
 
     NONE = 0
     ID = 1

@@ -22,8 +22,9 @@ FINE_EVIDENCE: Final = 100.0
 """How many it needs before it is held against finer tests."""
 FAST_FOUND: Final = 150.0
 """The fast estimate remembers an hour, or so many found events if they take longer."""
-FAST_MS: Final = 5 * HOUR_MS // 4
-"""An estimate whose memory is longer than this lags too far behind a day's course for finer tests."""
+FAST_MS: Final = (3 * HOUR_MS // 4, 5 * HOUR_MS // 4)
+"""Finer tests need an estimate of that much time: with less, what is usual has only just been learned anew, and with
+more it lags too far behind the day's course."""
 ALIKE: Final = (0.75, 1.5)
 """A day is held against others if it has that many times their examples for the time (`Bound.capped`)."""
 OF_A_DAY: Final = 0.6
@@ -39,10 +40,14 @@ BURST: Final = 10.0
 LAUNCH: Final = 2.2
 """How many times the usual events of the time are expected at most (`Bound.capped`)."""
 LULL: Final = 0.6
-"""Where the last `LULL_MS` had less than this share of the usual examples, finer tests say nothing (`Bound.capped`)."""
+"""Where the last `LULL_MS` had less than this share of the usual examples, finer tests say nothing; where it also had
+less than this share of the usual clicks, something has ended, and what is usual is learned anew (`Bound.capped`)."""
 DAYS: Final = 7
 LOWEST_DAYS: Final = 3
 """A day is held against those of the last `DAYS` that had the smallest shares: the others may have had a launch."""
+RISE: Final = (1.7, 1.4)
+"""Where the last `LULL_MS` had that many times the usual examples and that many times the usual clicks, something new
+has begun, and what is usual is learned anew (`Bound.capped`)."""
 LULL_MS: Final = 10 * MINUTE_MS
 HIGH_SUSPICION: Final = 3.0
 """Evidence for too many events that makes suspicious; for too few any does. A few events in a row give some of it."""
@@ -53,7 +58,7 @@ PRIOR: Final = 20.0
 """Expected events for which the dispersion is taken to be 1 beforehand."""
 
 
-class Test(NamedTuple):
+class Alternative(NamedTuple):
     """Found events are usual at `usual` times what is expected or on its other side, wrong at `wrong` times.
 
     fine: whether it needs an estimate that follows the day. lenient: whether the slow estimate may excuse it.
@@ -72,7 +77,7 @@ class Test(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What is counted, and the tests it is put to.
+    """A count, and the tests that it is put to.
 
     day: the test of whole days, None for none. floor: a usual share below it counts as it. capped: for tests that look
     for too few, no more events are expected of a time than `LAUNCH` times its usual ones, and finer tests say nothing
@@ -81,21 +86,21 @@ class Bound:
     """
 
     name: str
-    tests: tuple[Test, ...]
-    day: Test | None = None
+    tests: tuple[Alternative, ...]
+    day: Alternative | None = None
     floor: float = 0.0
     capped: bool = False
     by_exposure: bool = False
     dispersion: float = 1.0
 
 
-DEAD: Final = Test(0.6, 0.05, lenient=True)
-DEAD_SOON: Final = Test(0.85, 0.05, fine=True)
-HALF: Final = Test(0.9, 0.4, fine=True)
-HALF_DAY: Final = Test(0.85, 0.4)
-MANY: Final = Test(2.5, 6.0, lenient=True)
-FLOOD: Final = Test(7.0, 25.0, lenient=True)
-FAILING: Final = Test(2.0, 5.0, lenient=True)
+DEAD: Final = Alternative(0.6, 0.05, lenient=True)
+DEAD_SOON: Final = Alternative(0.85, 0.05, fine=True)
+HALF: Final = Alternative(0.9, 0.4, fine=True)
+HALF_DAY: Final = Alternative(0.85, 0.4)
+MANY: Final = Alternative(2.5, 6.0, lenient=True)
+FLOOD: Final = Alternative(7.0, 25.0, lenient=True)
+FAILING: Final = Alternative(2.0, 5.0, lenient=True)
 
 
 class Excess(NamedTuple):
@@ -129,7 +134,7 @@ class Estimate:
         self.ms = self.ms * keep + ms
 
     def faded(self, most_found: float) -> Estimate:
-        """The same share, with no more evidence for it than so many events found."""
+        """A share of equal size, with no more evidence for it than so many events found."""
         if self.found <= most_found:
             return self
         keep = most_found / self.found
@@ -156,7 +161,7 @@ class Score:
 
     __slots__ = ("cost", "expected", "found", "gain", "is_low", "since", "test", "value")
 
-    def __init__(self, test: Test) -> None:
+    def __init__(self, test: Alternative) -> None:
         self.test = test
         self.gain = float(log(test.wrong / test.usual))
         self.cost = test.wrong - test.usual
@@ -172,7 +177,7 @@ class Score:
         return self.value > (0.0 if self.is_low else HIGH_SUSPICION)
 
     def after(self, found: float, expected: float) -> float:
-        """What `value` would be after so many more events."""
+        """The `value` after so many more events."""
         return max(0.0, self.value + found * self.gain - expected * self.cost)
 
     def take(self, value: float, tick: int, found: float, expected: float) -> None:
@@ -187,7 +192,7 @@ class Score:
         self.expected += expected
 
     def excess(self, tick: int, found: float, expected: float, limit: float) -> Excess:
-        """What is said of it when the evidence is beyond `limit` with so many more events."""
+        """The finding if the evidence is beyond `limit` with so many more events."""
         found, expected = self.found + found, self.expected + expected
         bound = (self.cost * expected + limit) / self.gain
         low, high = (bound, float("inf")) if self.test.is_low else (0.0, bound)

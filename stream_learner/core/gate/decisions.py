@@ -1,4 +1,4 @@
-"""What operators decided about ticks of a training log: to learn them all the same, or to leave them out.
+"""The decisions of operators about ticks of a training log: to learn them all the same, or to leave them out.
 
 A decision is of the log: every model that is learned from it takes it, in a replay too. So nothing here depends on the
 order in which decisions arrive.

@@ -54,7 +54,7 @@ _OF_SLICE: Final = frozenset({"positives", "negatives"})
 
 @dataclass(frozen=True, slots=True)
 class GatePolicy:
-    """How the gate judges; `config.gate` has the meaning of each.
+    """The settings by which the gate judges; `config.gate` has the meaning of each.
 
     ignore: names of bounds that are not judged.
     """
@@ -66,7 +66,7 @@ class GatePolicy:
 
 
 class Verdict(NamedTuple):
-    """Why a tick is not to be learned.
+    """The reason why a tick is not to be learned.
 
     bound: its name. slice: the name of the slice, "" for all examples. found, expected: what was counted since
     `since_tick`, and what was usual; `found` lies outside low..high.
@@ -105,7 +105,7 @@ _NOUNS: Final[Mapping[str, str]] = {
 
 
 class TickSums(NamedTuple):
-    """What the gate knows of a tick: whole numbers, so that no order of adding matters.
+    """The counts by which the gate knows a tick: whole numbers, so that no order of adding matters.
 
     shown: examples and negatives that were sampled out. ended: clicks that have an outcome. predicted, labelled,
     label_predicted, predicted_squared: sums over the sample of w p, w y, w y p and w p p, in units of 1 / 65,536.
@@ -129,7 +129,7 @@ class TickSums(NamedTuple):
 
     @classmethod
     def of_marks(cls, marks: Iterable[Mark]) -> TickSums:
-        """What marks count."""
+        """The counts of marks."""
         return cls(0, 0).plus([sum(counts) for counts in zip(*map(_of_mark, marks), strict=True)])
 
     def plus(self, other: Sequence[int]) -> TickSums:
@@ -200,7 +200,7 @@ class Gate:
         self._carried = [had + more for had, more in zip(self._carried, _of_mark(mark), strict=True)]
 
     def judge(self, tick: int, accepted: Sequence[AcceptedTick], predict: Predict | None = None) -> Verdict | None:
-        """Why a tick with examples must not be learned, None if it may.
+        """The reason why a tick with examples must not be learned, None if it may.
 
         accepted: what `LogFollower` hands out for the tick, of every partition. Changes nothing that `state` shows: the
         same tick may be judged again. `take`, `accept` or `skip` ends it.

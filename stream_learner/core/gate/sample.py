@@ -1,4 +1,4 @@
-"""Which examples of a tick are predicted, and which belong to a slice.
+"""Chooses the examples of a tick that are predicted, and those that belong to a slice.
 
 The sample is a function of the ids of a tick's examples: neither their order nor the cut into records changes it.
 """
@@ -19,7 +19,7 @@ from stream_learner.core.machine.kernels import kernel
 LEAST: Final = 16
 """So many examples of a tick are predicted in any case, if it has them."""
 ONE_OF: Final = 32
-"""Of a large tick no more than one example in so many is predicted."""
+"""Of a large tick, at most one example in this many is predicted."""
 _BITS = np.uint64(24)
 _ALL: Final = 1 << 24
 

@@ -33,7 +33,7 @@ from stream_learner.core.machine.memory import bits_of_float, load_i64, store_i6
 BLOCK = 4096
 CLICK_BYTES = 32
 TIME, VALUE, WORD = 8, 16, 24
-"""Where a remembered click keeps its time, its value and its word."""
+"""Offsets of the time, the value and the word of a remembered click."""
 UNMATCHED, LATE, MATCHED, DUPLICATE, DEAD = range(5)
 CROWDED = 255
 """The largest count of clicks of an id that a word holds; it stands for more of them, too."""
@@ -46,7 +46,7 @@ _NO_CODES = np.zeros(0, np.uint8)
 
 
 class ClickPlace(NamedTuple):
-    """Where kernels find the remembered clicks.
+    """The addresses at which kernels find the remembered clicks.
 
     table: the header of the `IdTable` with the newest click of each id. blocks: the address of the table of block
     addresses. block_mask: the length of that table, less one. first: the number of the first click not forgotten.
@@ -168,7 +168,7 @@ class ClickMemory:
 
 @kernel
 def click_address(clicks: ClickPlace, number: int) -> int:
-    """Where a remembered click lies."""
+    """The address of a remembered click."""
     block = load_i64(clicks.blocks + 8 * ((number >> _BLOCK_BITS) & clicks.block_mask))
     return block + CLICK_BYTES * (number & (BLOCK - 1))
 

@@ -80,7 +80,7 @@ class ExampleScratch:
 
     @property
     def columns(self) -> ExampleColumns:
-        """Where examples are copied to."""
+        """The arrays that examples are copied to."""
         return ExampleColumns(self._log_time, self._ids, self._row_start, self._keys, self._values)
 
     def reserve_examples(self, impressions: int) -> None:

@@ -46,7 +46,7 @@ _NO_LABELS = np.zeros(0)
 
 @dataclass(slots=True)
 class Emitted:
-    """What became of a run of impressions."""
+    """The outcomes of a run of impressions."""
 
     examples: ExampleBatch
     counts: ImpressionCounts

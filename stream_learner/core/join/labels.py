@@ -1,4 +1,4 @@
-"""Which impressions of a tick are duplicates, and which become examples with which label.
+"""Decides which impressions of a tick are duplicates, and which become examples with which label.
 
 The table of outcomes in `docs/join.md` stands here as code, in `label_impressions`. Where a click counts for one
 impression only (`dedupe`), an impression looks through all clicks of its id; where it may count for many, the labels of
@@ -34,7 +34,7 @@ from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import float_of_bits, load_i64, prefetch_for_write, store_i64
 
 EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, LATE_IMPRESSIONS, FEATURES = range(7)
-"""Where `label_impressions` counts what in its tally, i64[TALLY]."""
+"""The places of the counts in the tally of `label_impressions`, i64[TALLY]."""
 TALLY = 7
 
 _AHEAD = 16
@@ -43,7 +43,7 @@ _SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15)  # keeps the choice apart from othe
 
 
 class LabelRule(NamedTuple):
-    """What decides the labels of a tick. An impression with a time before `late_before_ms` is late.
+    """The settings that decide the labels of a tick. An impression with a time before `late_before_ms` is late.
 
     With `dedupe` a click counts for one impression only. Of the examples with label 0 the share `keep_negatives` is
     kept; `keep_below` is ceil(keep_negatives * 2^64), and not used where all are kept.

@@ -24,7 +24,7 @@ def _ceil_div(a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class JoinSpec:
-    """How impressions and clicks become examples. All times in milliseconds.
+    """The settings of the join of impressions and clicks to examples. All times in milliseconds.
 
     window_ms > 0: how long after an impression a click counts. skew_ms >= 0: how long before it.
     tick_ms > 0: the length of a tick. dedupe_ms >= 0: how long ids are remembered, to know duplicates; with 0 no
@@ -89,7 +89,7 @@ class JoinSpec:
 
 
 class Cut(NamedTuple):
-    """Which ticks to emit, and with which positions: one tick, or a run of ticks that emit no impression.
+    """The ticks to emit and their positions in the inputs: one tick, or a run of ticks that emit no impression.
 
     next_impression: the border, the offset of the first impression that is left for later ticks. click_cursor: the
     offset before which clicks have been read when the impressions are decided.

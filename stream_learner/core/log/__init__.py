@@ -3,11 +3,12 @@
 The log is where joiners and learners meet, and the only place where a tick is committed: no transaction, no lock and no
 second topic says which ticks count. The records themselves do.
 
-**A record** is 40 bytes of header (`header.py`) and a body. There are three kinds:
+**A record** is 40 bytes of header (`header.py`) and a body. There are four kinds:
 
     examples   columns of the examples of one tick, or of a part of them       `examples.py`, `dictionary.py`
     mark       the end of one or more ticks: positions in the inputs, counts   `marks.py`
     codes      click codes of a resume point that is too large for one mark    `marks.py`
+    skip       an operator says that a damaged record is passed over           `skips.py`
 
 The header says who wrote the record: an *attempt*, that is one joiner from one assignment of the partition on, under a
 random number. An attempt writes tick after tick: the records of the tick, numbered from 0, then the mark, which says
@@ -52,7 +53,7 @@ A tick is durable for a writer once its mark is acknowledged, and no foreign off
 
 **The balance** (`balance.py`): marks count what became of each input record, and the counts must add up.
 
-To read: `header.py`, `marks.py`, `examples.py` with `dictionary.py`, `rule_r.py`, `rule_w.py`, `balance.py`. Beside
-them `subset.py` leaves features out of records, for a learner or an evaluation, and `compare.py` compares ticks of two
-logs, for `diff` and the audit. `docs/formats.md` describes the bytes for other languages.
+To read: `header.py`, `marks.py`, `examples.py` with `dictionary.py`, `skips.py`, `rule_r.py`, `rule_w.py`,
+`balance.py`. Beside them `subset.py` leaves features out of records, for a learner or an evaluation, and `compare.py`
+compares ticks of two logs, for `diff` and the audit. `docs/formats.md` describes the bytes for other languages.
 """

@@ -23,7 +23,7 @@ _PAIRING = np.dtype([("id", np.uint64), ("repeat", np.int64)])
 
 @dataclass(frozen=True)
 class TickDifference:
-    """How two batches differ. All numbers are indices of examples in a batch.
+    """The differences between two batches. All numbers are indices of examples in a batch.
 
     only_first, only_second i64[]: examples without a partner. first, second i64[p]: the pairs that differ, in the order
     of the first batch. columns: for each of `COLUMNS` whether a pair differs in it, bool[p]. reordered: whether the
@@ -61,7 +61,7 @@ def together(records: Iterable[ExampleRecord]) -> ExampleBatch:
 
 
 def compare(first: ExampleBatch, second: ExampleBatch) -> TickDifference | None:
-    """How the examples of a tick differ between two logs; None if they are the same in the same order."""
+    """The differences between the examples of a tick in two logs; None if they are the same in the same order."""
     if all(np.array_equal(a, b) for a, b in zip(_columns(first), _columns(second), strict=True)):
         return None
     _, rows, partners = np.intersect1d(
@@ -113,7 +113,7 @@ def _pairing(ids: NDArray[np.uint64]) -> NDArray[Any]:
 def _features_differ(
     first: ExampleBatch, rows: NDArray[np.int64], second: ExampleBatch, partners: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whether each pair of examples differs in its keys, in its values, or in their order."""
+    """For each pair of examples: True if keys, values or their order differ."""
     lengths = np.diff(first.row_start)[rows]
     differ = lengths != np.diff(second.row_start)[partners]
     same = np.flatnonzero(~differ)

@@ -39,6 +39,7 @@ from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
 from stream_learner.core.log.dictionary import Scratch, number_keys
 from stream_learner.core.log.header import HEADER_BYTES, Kind, LogRecord, RecordHeader, open_record, seal
 from stream_learner.core.log.marks import Mark, decode_codes, decode_mark
+from stream_learner.core.log.skips import Skip, decode_skip
 from stream_learner.core.machine.kernels import kernel
 
 MAX_BYTES = 900_000
@@ -150,8 +151,8 @@ def largest_record_bytes(features: int) -> int:
     return _ARRAYS_AT + 30 + 22 * features
 
 
-def decode(value: bytes, *, where: Where = NOWHERE) -> ExampleRecord | Mark | NDArray[np.uint8]:
-    """The content of a record: examples, a mark, or click codes (u8[k]) that lie ahead of their mark.
+def decode(value: bytes, *, where: Where = NOWHERE) -> ExampleRecord | Mark | NDArray[np.uint8] | Skip:
+    """The content of a record: examples, a mark, click codes (u8[k]) that lie ahead of their mark, or a skip.
 
     Raises ForeignRecord, NewerVersion, DamagedRecord. A `memoryview` or `bytearray` must be copied to bytes
     first.
@@ -159,8 +160,10 @@ def decode(value: bytes, *, where: Where = NOWHERE) -> ExampleRecord | Mark | ND
     return decode_record(open_record(value, where))
 
 
-def decode_record(record: LogRecord) -> ExampleRecord | Mark | NDArray[np.uint8]:
+def decode_record(record: LogRecord) -> ExampleRecord | Mark | NDArray[np.uint8] | Skip:
     """The content of an opened record, as `decode` returns it. Raises DamagedRecord."""
+    if record.header.kind is Kind.SKIP:
+        return decode_skip(record)
     if record.header.kind is Kind.EXAMPLES:
         return decode_examples(record)
     if record.header.kind is Kind.MARK:

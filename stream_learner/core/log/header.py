@@ -4,8 +4,8 @@ Layout, little-endian. Magic and version stay where they are in every later vers
 
     offset  type  field
          0  4s    magic, b"SLTL"
-         4  u16   version: 1; of marks 2, or 1 in old logs (see `RULES` in `marks.py`)
-         6  u8    kind: 1 examples, 2 mark, 3 codes of a resume point
+         4  u16   version: 1; of marks 2, or 1 in old logs (see `RULES` in `marks.py`); of skips 3
+         6  u8    kind: 1 examples, 2 mark, 3 codes of a resume point, 4 skip
          7  u8    flags, by kind
          8  u32   partition
         12  u32   sequence: place among the attempt's records for the tick; in a mark their number
@@ -27,10 +27,10 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, NewerVersion, Where
+from stream_learner.core.errors import NOWHERE, DamagedHeader, DamagedRecord, ForeignRecord, NewerVersion, Where
 
 MAGIC = b"SLTL"
-VERSION = 2
+VERSION = 3
 HEADER_BYTES = 40
 
 _FIELDS = struct.Struct("<4sHBBIIQq")
@@ -40,15 +40,18 @@ _MAX_U64 = (1 << 64) - 1
 
 
 class Kind(IntEnum):
-    """What a record holds."""
+    """The kind of a record, by its content."""
 
     EXAMPLES = 1
     MARK = 2
     CODES = 3
+    SKIP = 4
 
 
-VERSION_OF: Final = MappingProxyType({Kind.EXAMPLES: 1, Kind.MARK: 2, Kind.CODES: 1})
+VERSION_OF: Final = MappingProxyType({Kind.EXAMPLES: 1, Kind.MARK: 2, Kind.CODES: 1, Kind.SKIP: 3})
 """The version in which each kind is written. All versions from 1 on are read."""
+_KINDS: Final = MappingProxyType({int(kind): kind for kind in Kind})
+_SINCE: Final = MappingProxyType({Kind.SKIP: 3})
 
 
 class RecordHeader(NamedTuple):
@@ -104,6 +107,11 @@ class LogRecord:
         return len(self._value)
 
     @property
+    def value(self) -> bytes:
+        """All bytes of the record."""
+        return self._value
+
+    @property
     def body(self) -> memoryview:
         """The bytes after the header, as they were sealed. Raises DamagedRecord."""
         return self.check_body() if self._body is None else self._body
@@ -120,8 +128,8 @@ class LogRecord:
 def open_record(value: bytes, where: Where = NOWHERE) -> LogRecord:
     """Read the header and check it. The body is not looked at yet.
 
-    Raises ForeignRecord (empty, too short, other magic), NewerVersion, DamagedRecord (header's checksum,
-    unknown kind).
+    Raises ForeignRecord (empty, too short, other magic), NewerVersion, DamagedHeader (cut short, wrong checksum),
+    DamagedRecord (unknown kind).
     """
     if not value:
         raise ForeignRecord("an empty value; the training log holds none", where)
@@ -131,14 +139,13 @@ def open_record(value: bytes, where: Where = NOWHERE) -> LogRecord:
     if version > VERSION:
         raise NewerVersion(f"version {version}; this program knows up to {VERSION}", where)
     if version < 1 or len(value) < HEADER_BYTES:
-        raise DamagedRecord(f"no whole header: version {version}, {len(value)} bytes", where)
+        raise DamagedHeader(f"no whole header: version {version}, {len(value)} bytes", where)
     if _CHECKSUMS.unpack_from(value, 32)[0] != zlib.crc32(value[:32]):
-        raise DamagedRecord("the header's checksum does not match", where)
+        raise DamagedHeader("the header's checksum does not match", where)
     _, _, kind, flags, partition, sequence, attempt, tick = _FIELDS.unpack_from(value)
-    try:
-        known = Kind(kind)
-    except ValueError as error:
-        raise DamagedRecord(f"unknown kind of record {kind}", where) from error
+    known = _KINDS.get(kind)
+    if known is None or version < _SINCE.get(known, 1):
+        raise DamagedRecord(f"unknown kind of record {kind}", where)
     if version > VERSION_OF[known]:
         raise NewerVersion(f"version {version} of {known.name.lower()}; this program knows {VERSION_OF[known]}", where)
     return LogRecord(RecordHeader(known, flags, partition, sequence, attempt, tick, version), value, where)

@@ -72,7 +72,7 @@ GENESIS = MarkId(0, -1)
 
 
 class ClickCode(IntEnum):
-    """What is known so far of a click that has been taken and not forgotten; two bits in a resume point."""
+    """The outcome so far of a click that was taken and is still remembered; two bits in a resume point."""
 
     UNMATCHED = 0
     LATE = 1

@@ -29,14 +29,14 @@ than this behind."""
 
 
 class Ack(Enum):
-    """Whether an acknowledged offset is the expected one, or a foreign one."""
+    """The expected offset was acknowledged, or a foreign one."""
 
     EXPECTED = "expected"
     FOREIGN = "foreign"
 
 
 class Verdict(Enum):
-    """What to do after a foreign offset, once the log has been read past it."""
+    """The decision after a foreign offset, once the log has been read past it."""
 
     GO_ON = "go on"
     BEGIN_AGAIN = "begin again"

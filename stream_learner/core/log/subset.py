@@ -7,6 +7,7 @@ those without any feature left, and nothing changes its order.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,13 @@ from numpy.typing import NDArray
 from stream_learner.core.log.examples import ExampleBatch, ExampleRecord, decode, encode_examples
 from stream_learner.core.machine.kernels import kernel
 
-_DROPPED = -1
+DROPPED = -1
+"""The place of a key that is left out."""
 
 
 @kernel
 def _number_kept(keys: NDArray[np.uint64], dropped: NDArray[np.uint64], place: NDArray[np.int32]) -> int:
-    """Write the new index of each key to `place`, `_DROPPED` for those left out; returns how many are kept."""
+    """Write the new index of each key to `place`, `DROPPED` for those left out; returns how many are kept."""
     kept = 0
     for i in range(len(keys)):
         low, high = 0, len(dropped)
@@ -30,7 +32,7 @@ def _number_kept(keys: NDArray[np.uint64], dropped: NDArray[np.uint64], place: N
             else:
                 high = middle
         if low < len(dropped) and dropped[low] == keys[i]:
-            place[i] = _DROPPED
+            place[i] = DROPPED
         else:
             place[i] = kept
             kept += 1
@@ -56,7 +58,7 @@ def _cut(
         for _ in range(row_len[e]):
             number = place[indices[at]]
             has_value = given < len(positions) and positions[given] == at
-            if number != _DROPPED:
+            if number != DROPPED:
                 out_indices[m] = number
                 if has_value:
                     out_positions[v] = m
@@ -86,18 +88,31 @@ class FeatureSubset:
         place = self._place[: len(record.keys)]
         if _number_kept(record.keys, self.dropped, place) == len(record.keys):
             return record
-        indices, row_len = np.empty_like(record.indices), np.empty_like(record.row_len)
-        positions, values = np.empty_like(record.positions), np.empty_like(record.values)
-        given = (record.indices, record.row_len, record.positions, record.values)
-        m, v = _cut(place, *given, indices, row_len, positions, values)
-        return replace(
-            record,
-            keys=record.keys[place != _DROPPED],
-            indices=indices[:m],
-            row_len=row_len,
-            positions=positions[:v],
-            values=values[:v],
-        )
+        return without_keys(record, place)
+
+
+def without_keys(record: ExampleRecord, place: NDArray[np.int32]) -> ExampleRecord:
+    """The record without some keys. place: i32[k], the new index of each key, rising; `DROPPED` for those left out."""
+    indices, row_len = np.empty(len(record.indices), np.uint16), np.empty(len(record.row_len), np.uint16)
+    positions, values = np.empty(len(record.positions), np.uint32), np.empty(len(record.values))
+    given, lengths = _read_only(record.indices), _read_only(record.row_len)
+    given_positions, given_values = _read_only(record.positions), _read_only(record.values)
+    m, v = _cut(place, given, lengths, given_positions, given_values, indices, row_len, positions, values)
+    return replace(
+        record,
+        keys=record.keys[place != DROPPED],
+        indices=indices[:m],
+        row_len=row_len,
+        positions=positions[:v],
+        values=values[:v],
+    )
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view of a column as it is in a record that was read: the kernels are compiled for those."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def warm() -> None:

@@ -1,4 +1,4 @@
-"""How kernels are compiled, and where their machine code is kept. The page of the package explains the stamp.
+"""Compiles kernels, and keeps their machine code. The page of the package explains the stamp.
 
 This file must never switch on fast-math or fused multiply-add: the bits of the fold depend on it.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import from_dtype, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -135,6 +135,23 @@ def store_byte(typingctx: Any, address: Any, number: Any) -> Any:
     return types.void(types.int64, types.int64), codegen
 
 
+def make_record_at(dtype: np.dtype[Any]) -> Any:
+    """A function of an address, for kernels: the record of this structured dtype that lies there, with its fields.
+
+    Handing a kernel an array of records instead takes 3 us a call once other work has taken the cache.
+    """
+    record = from_dtype(dtype)
+
+    @intrinsic
+    def record_at(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], context.get_value_type(record))
+
+        return record(types.int64), codegen
+
+    return record_at
+
+
 def _prefetch(builder: Any, address: Any, for_write: int) -> None:
     pointer = _BYTE.as_pointer()
     signature = ir.FunctionType(ir.VoidType(), [pointer, _FLAG, _FLAG, _FLAG])
@@ -217,7 +234,7 @@ def product_high(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def special_bytes(typingctx: Any, address: Any) -> Any:
-    """Which of 16 bytes end plain text, one bit each: quote, backslash, control character, or not ASCII.
+    """The bytes among 16 that end plain text, one bit each: quote, backslash, control character, or not ASCII.
 
     As signed bytes, the last two kinds are those below 0x20.
     """

@@ -17,7 +17,7 @@ from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of, load_f64, load_i64_at, load_u16_at, load_u32_at, store_f64
 from stream_learner.core.model import digest as digests
-from stream_learner.core.model import losses, progress
+from stream_learner.core.model import losses, progress, row_bound
 from stream_learner.core.model.losses import Loss, make_loss
 from stream_learner.core.model.optimizers import Optimizer, fold_of, ftrl
 from stream_learner.core.model.optimizers.record import (
@@ -31,6 +31,7 @@ from stream_learner.core.model.optimizers.record import (
     WEIGHT,
 )
 from stream_learner.core.model.progress import Progress
+from stream_learner.core.model.row_bound import RowBound
 from stream_learner.core.model.table import bounded as weight_bounded
 from stream_learner.core.model.table import table as weights
 from stream_learner.core.model.table.bounded import BoundedWeightTable, ColdRows, MemoryBudget
@@ -103,8 +104,10 @@ class Learner:
         loss: str | Loss = "logistic",
         slice_ms: int = 3_600_000,
         slices_kept: int = 48,
+        max_rows: int | None = None,
     ) -> None:
-        """loss: from `make_loss`, or its name. slice_ms, slices_kept: as `Progress` takes them.
+        """loss: from `make_loss`, or its name. slice_ms, slices_kept: as `Progress` takes them. max_rows: the most rows
+        that the table gets, as `row_bound` explains; None for no bound.
 
         Raises ValueError for an unknown loss, or one that the optimizer is not defined for.
         """
@@ -114,6 +117,7 @@ class Learner:
         self._fold = fold_of(optimizer)
         self.table = WeightTable(len(optimizer.columns))
         self.progress = Progress(self.loss.code, option=self.loss.option, slice_ms=slice_ms, slices_kept=slices_kept)
+        self.row_bound = None if max_rows is None else RowBound(max_rows)
         self.examples = 0
         self.refused = 0
         self.decided = 0
@@ -150,14 +154,21 @@ class Learner:
         was refused: a view, good until the next call. With `learned` bool[n] only the examples it marks are learned
         from. The others are predicted, and may have no label; the caller measures then, and `progress` stays as it is.
         The keys of a record must not repeat. Raises ValueError, with nothing changed, for a record whose arrays do not
-        agree, or a tick whose changes were already taken.
+        agree, or a tick whose changes were already taken; and for `learned` together with a bound on the rows.
         """
         self.table.check_tick(tick)
         arrays = _columns(record)
         only = None if learned is None else np.ascontiguousarray(learned, np.bool_)
         if only is not None and len(only) != len(record):
             raise ValueError(f"learned marks {len(only)} examples, the record has {len(record)}")
-        fields = [*_fields(arrays), 0 if only is None else address_of(only)]
+        fields = _fields(arrays)
+        if self.row_bound is not None:
+            if only is not None:
+                raise ValueError("with a bound on the rows, all examples of a record are learned from")
+            record = self.row_bound.cut(record, self.table)
+            arrays = _columns(record)
+            fields = _fields(arrays)
+        fields.append(0 if only is None else address_of(only))
         n, k = fields[EXAMPLES], fields[FEATURES]
         if n > len(self._margins):
             self._margins = np.empty(2 * n)
@@ -168,6 +179,8 @@ class Learner:
         code, option = self.loss.code, self.loss.option
         refused = self._fold.fold(at.record, at.local, at.scratch, code, option, at.scalars, margins)
         nonzero = self.table.write_back(at.rows, k, at.local, width, tick)
+        if self.row_bound is not None:
+            self.row_bound.claim(record, self.table, at.rows, tick)
         if not self.optimizer.moves:
             self.nonzero += nonzero - nonzero_before
         self.examples += (n if only is None else int(np.count_nonzero(only))) - refused
@@ -177,7 +190,7 @@ class Learner:
         return self._margins[:n]
 
     def predict(self, record: ExampleRecord) -> NDArray[np.float64]:
-        """What the model predicts of a record's examples, f64[n], NaN for one without a prediction. Changes nothing.
+        """The predictions for a record's examples, f64[n], NaN for one without a prediction. Changes nothing.
 
         Rows are looked up for those keys alone that an example names, and none is inserted. Raises ValueError for a
         record whose arrays do not agree.
@@ -236,7 +249,7 @@ class Learner:
         return self._fold.weights(columns, self._scalars)
 
     def kind(self) -> dict[str, Any]:
-        """What all states of one model have in common: `optimizer`, and `loss` unless it is logistic."""
+        """The part that all states of one model have in common: `optimizer`, and `loss` unless it is logistic."""
         loss = {} if self.loss.code == losses.LOGISTIC else {"loss": self.loss.to_dict()}
         return {"optimizer": self.optimizer.to_dict(), **loss}
 
@@ -254,7 +267,12 @@ class Learner:
             "digest": f"{self.digest():016x}",
             "rows_digest": f"{self.table.rows_digest:016x}",
             "progress": self.progress.state(),
+            **self._bound_state(),
         }
+
+    def _bound_state(self) -> dict[str, int]:
+        bound = self.row_bound
+        return {} if bound is None else {"max_rows": bound.max_rows, "held_back": bound.held_back}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_scalars`, after all rows were loaded into `table`.
@@ -272,6 +290,8 @@ class Learner:
         self.nonzero = state["nonzero"] or 0
         self.count_nonzero()
         self.progress.restore(state["progress"])
+        if self.row_bound is not None:
+            self.row_bound.held_back = state.get("held_back", 0)
         if f"{self.digest():016x}" != state["digest"]:
             raise ValueError(f"the rows have digest {self.digest():016x}, the state says {state['digest']}")
 
@@ -314,7 +334,7 @@ def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
 
 def warm(optimizer: Optimizer | None = None) -> None:
     """Compile every kernel of the fold with an optimizer, by default FTRL-Proximal."""
-    for module in (digests, weights, weight_bounded, progress):
+    for module in (digests, weights, weight_bounded, row_bound, progress):
         module.warm()
     known = optimizer or ftrl.FtrlProximal()
     if known.name == ftrl.FtrlProximal.name:

@@ -66,7 +66,7 @@ LOSSES: Final = {
 """Loss names and their codes in kernels."""
 
 OPTION_NAMES: Final = {"quantile": "tau", "logarithmic": "delta", "hellinger": "delta"}
-"""What the option of a loss is called; the others have none."""
+"""The name of the option of each loss that has one."""
 DEFAULT_OPTIONS: Final = {"quantile": 0.5, "logarithmic": 1e-9, "hellinger": 1e-9}
 """The options of losses that have one."""
 
@@ -210,7 +210,7 @@ def loss_value(loss: int, option: float, p: float, y: float) -> float:
 
 @kernel
 def prediction(loss: int, p: float) -> float:
-    """What the margin predicts, by the inverse link: a probability, a mean count, or the value itself."""
+    """The prediction of a margin, by the inverse link: a probability, a mean count, or the value itself."""
     if loss == LOGISTIC:
         return sigmoid(p)
     if (loss == LOGARITHMIC) | (loss == HELLINGER):

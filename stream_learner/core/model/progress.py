@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import address_of, load_f64, load_i64
+from stream_learner.core.machine.memory import address_of, load_f64, load_i64, make_record_at
 from stream_learner.core.model.losses import (
     EXPONENTIAL,
     HALF_SQUARED,
@@ -60,8 +60,10 @@ _NAMES: Final = (
 SUMS: Final = np.dtype([(name, np.float64) for name in _NAMES])
 """Sums over examples, and counts of them, which are exact up to 2^53."""
 BLOCK: Final = np.dtype([*SUMS.descr, ("histogram", np.float64, (2, BINS))])
-"""What is kept of all examples, and of an open slice."""
-_NUMBERS: Final = BLOCK.itemsize // 8
+"""The sums and the histogram that are kept of all examples, and of an open slice."""
+_BLOCK_BYTES: Final = BLOCK.itemsize
+_NUMBERS: Final = _BLOCK_BYTES // 8
+_block_at: Final = make_record_at(BLOCK)
 LOG_LOSS: Final = _NAMES.index("log_loss")
 """States written before there was this sum have one number less at this index."""
 
@@ -75,15 +77,15 @@ _MEANS: Final = (*_PROBABILITIES, SQUARED, HALF_SQUARED, POISSON)
 
 
 @kernel
-def _bin(loss: int, p: float) -> int:
-    """The bin of the histogram for a margin."""
+def _bin(loss: int, p: float) -> np.uint64:
+    """The bin of the histogram for a margin; unsigned, so that the compiler has no negative index to look for."""
     if loss == LOGISTIC:
         index = np.floor(min(max(p * BINS_PER_UNIT, -BINS / 2.0), BINS / 2.0 - 1.0)) + BINS // 2
     elif (loss == LOGARITHMIC) | (loss == HELLINGER):
         index = np.floor(min(max(p * BINS, 0.0), BINS - 1.0))
     else:
         index = np.floor(min((1.0 + p / (1.0 + abs(p))) * (BINS // 2), BINS - 1.0))
-    return np.int64(index)
+    return np.uint64(index)
 
 
 @kernel
@@ -118,10 +120,12 @@ def _each(
     columns: tuple[int, int, int, int],
     slice_ms: int,
     newest: int,
-    blocks: NDArray[Any],
+    blocks: int,
 ) -> int:
     """`_observe` for one loss; `columns`: addresses of margins, labels, importances, log times."""
     margins, labels, importances, log_times = columns
+    total, older_slice = _block_at(blocks), _block_at(blocks + _BLOCK_BYTES)
+    newest_slice = _block_at(blocks + 2 * _BLOCK_BYTES)
     for e in range(first, count):
         which = load_i64(log_times + 8 * e) // slice_ms
         if which > newest:
@@ -129,8 +133,8 @@ def _each(
         p, h = load_f64(margins + 8 * e), load_f64(importances + 8 * e)
         y = label_read(loss, load_f64(labels + 8 * e))
         q, value = prediction(loss, p), loss_value(loss, option, p, y)
-        _add(blocks[0], loss, p, y, h, q, value)
-        _add(blocks[1 + (which == newest)], loss, p, y, h, q, value)
+        _add(total, loss, p, y, h, q, value)
+        _add(newest_slice if which == newest else older_slice, loss, p, y, h, q, value)
     return count
 
 
@@ -149,12 +153,12 @@ def _observe(
     log_times: int,
     slice_ms: int,
     newest: int,
-    blocks: NDArray[Any],
+    blocks: int,
 ) -> int:
     """Count the examples first .. count - 1, up to one that opens a newer slice; returns its index, or `count`.
 
-    `blocks` is BLOCK[3]: of all examples, of the older and of the newest open slice. The logistic loss has a loop of
-    its own, in which the compiler has no other loss to tell apart.
+    `blocks` is the address of BLOCK[3]: of all examples, of the older and of the newest open slice. The logistic loss
+    has a loop of its own, in which the compiler has no other loss to tell apart.
     """
     columns = (margins, labels, importances, log_times)
     if loss == LOGISTIC:
@@ -229,6 +233,7 @@ class Progress:
         self._slice_ms = slice_ms
         self._slices_kept = slices_kept
         self._blocks = np.zeros(3, BLOCK)
+        self._blocks_at = address_of(self._blocks)
         self._numbers = self._blocks.view(np.float64).reshape(3, -1)
         """The same memory without names: sums, then histograms."""
         self._newest = _NO_SLICE
@@ -238,12 +243,13 @@ class Progress:
     def observe(self, margins: int, labels: int, importances: int, log_times: int, count: int) -> None:
         """Count `count` examples: addresses of f64 margins (NaN: refused), labels, importances, i64 log times (ms)."""
         columns = (margins, labels, importances, log_times)
+        slice_ms, blocks = self._slice_ms, self._blocks_at
         done = 0
         while True:
-            done = _observe(done, count, self._loss, self._option, *columns, self._slice_ms, self._newest, self._blocks)
+            done = _observe(done, count, self._loss, self._option, *columns, slice_ms, self._newest, blocks)
             if done == count:
                 return
-            self._open(_time_at(log_times + 8 * done) // self._slice_ms)
+            self._open(_time_at(log_times + 8 * done) // slice_ms)
 
     def summary(self) -> dict[str, Any]:
         """The figures of all examples so far."""
@@ -334,7 +340,7 @@ def _unpacked(text: str) -> NDArray[np.float64]:
     """The numbers in a text of `_packed`. Raises ValueError for any other text, before it takes much memory."""
     unpacking = zlib.decompressobj()
     try:
-        numbers = unpacking.decompress(base64.b64decode(text), 3 * BLOCK.itemsize + 1)
+        numbers = unpacking.decompress(base64.b64decode(text), 3 * _BLOCK_BYTES + 1)
     except zlib.error as error:
         raise ValueError(f"sums that cannot be unpacked: {error}") from None
     if not unpacking.eof:

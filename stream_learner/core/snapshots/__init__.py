@@ -1,4 +1,5 @@
-"""How a model leaves the learner: pages and deltas, the records that hold them, and a scorer's copy of the weights.
+"""The snapshots by which a model leaves the learner: pages and deltas, the records that hold them, and a scorer's copy
+of the weights.
 
 **Shards and versions.** A model's keys are split by their first bits into shards, one for each partition of
 `<model>.snapshots`. A *version* is the model as of a tick. A publication makes one version visible: in every shard it

@@ -1,4 +1,4 @@
-"""What a reader knows of one shard of the snapshots, and when that is a whole version.
+"""Follows one shard of the snapshots, and says when its records make a whole version.
 
 The records of a partition come in order, but compaction may have taken some, and there may be gaps and torn
 transactions. A change is let out only once it is known which attempt at its publication counts.
@@ -49,7 +49,7 @@ from stream_learner.core.snapshots.table import Change
 
 MAX_QUEUED = 32
 MAX_COMPLETE_QUEUED = 4
-"""Of the versions queued, how many may hold every row of the shard: each of them takes the memory of a copy."""
+"""Most versions in the queue that hold every row of the shard: each of them takes the memory of a copy."""
 
 
 class VersionId(NamedTuple):
@@ -97,7 +97,7 @@ def _same_attempt(stamp: Stamp, version: Stamp) -> bool:
 
 
 class _Coverage:
-    """Which pages and deltas have been read."""
+    """The pages and deltas that have been read."""
 
     def __init__(self) -> None:
         self.pages: dict[Prefix, Stamp] = {}

@@ -1,4 +1,4 @@
-"""Which pages and deltas a publication (or a checkpoint) of one shard consists of.
+"""Plans the pages and deltas of a publication (or a checkpoint) of one shard.
 
 `core.snapshots` explains pages and deltas. Every publication holds the delta (all rows changed) and the next few pages,
 oldest first, so that within `cycle` publications every page is written again. Deltas are in a ring of `ring` slots, and
@@ -88,7 +88,7 @@ def is_partition(root: Prefix, prefixes: Iterable[Prefix]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PagePolicy:
-    """How a shard is cut into pages and deltas.
+    """The settings by which a shard is cut into pages and deltas.
 
     page_bytes: a page with more bytes of rows is split. part_bytes: bound of the rows of one part of a delta.
     ring: slots for deltas. delta_share: rows of pages written per row of delta, at least.

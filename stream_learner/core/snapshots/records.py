@@ -87,7 +87,9 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """What a scorer must know. `content` is of `model_record`, with "digest" (16 hex digits), "format", "shards"."""
+    """The record with what a scorer must know of the model. `content` is of `model_record`, with "digest" (16 hex
+    digits), "format", "shards".
+    """
 
     stamp: Stamp
     content: dict[str, Any]
@@ -134,7 +136,7 @@ Record = ModelRecord | VersionRecord | DeltaRecord | PageRecord | HeadRecord
 
 
 class Inputs(NamedTuple):
-    """What the model record says of the model's input topics.
+    """The model's input topics, as the model record names them.
 
     impressions, clicks: topics. ignored_fields: paths in an impression that are no features. window_ms: of the join.
     """

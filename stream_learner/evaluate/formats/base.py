@@ -11,7 +11,7 @@ from stream_learner.core.log.examples import ExampleBatch
 
 
 class Fault(NamedTuple):
-    """Why a line was left out.
+    """The reason why a line was left out.
 
     line: its number in the file, from 1. column: the byte in the line, from 1. expected: what should stand there.
     """

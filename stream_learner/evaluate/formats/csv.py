@@ -43,7 +43,6 @@ from stream_learner.core.events.feature_spec import FeatureSpec, covered
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import address_of, load_byte, load_i64, load_u64, store_byte
-from stream_learner.evaluate.formats import kernel_state as lay
 from stream_learner.evaluate.formats.base import Parsed
 from stream_learner.evaluate.formats.kernel_parser import KernelParser
 from stream_learner.evaluate.formats.kernel_state import (
@@ -57,11 +56,9 @@ from stream_learner.evaluate.formats.kernel_state import (
     State,
     ends_line,
     find_either,
-    has_room,
     keep,
-    next_line,
-    note_fault,
     read_decimal,
+    read_lines,
     settle,
 )
 
@@ -399,17 +396,5 @@ def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def csv_lines(context: int, state: State) -> int:
-    """Read lines until all are read, room is short, or a number must be decided. Returns which: DONE, NO_ROOM,
-    IN_DOUBT."""
-    end = state.end
-    at = state.at
-    while at < end:
-        if not has_room(context, state):
-            return lay.NO_ROOM
-        behind, answer = _line(context, state, at)
-        if answer == STOPPED:
-            return lay.IN_DOUBT
-        if answer < 0:
-            note_fault(state, behind, answer)
-        at = next_line(state, behind)
-    return lay.DONE
+    """Read lines, as `read_lines` says."""
+    return read_lines(_line, context, state)

@@ -252,3 +252,25 @@ def next_line(state, at):  # type: ignore[no-untyped-def]
     state.at = following
     state.line += 1
     return following
+
+
+@inlined
+def read_lines(line, context, state):  # type: ignore[no-untyped-def]
+    """Read lines until all are read, room is short, or a number must be decided. Returns which: DONE, NO_ROOM,
+    IN_DOUBT.
+
+    line: the kernel of a format that reads the line at an address. It returns the address behind it and KEPT,
+    PASSED_OVER, STOPPED, or the code of a fault.
+    """
+    end = state.end
+    at = state.at
+    while at < end:
+        if not has_room(context, state):
+            return NO_ROOM
+        behind, answer = line(context, state, at)
+        if answer == STOPPED:
+            return IN_DOUBT
+        if answer < 0:
+            note_fault(state, behind, answer)
+        at = next_line(state, behind)
+    return DONE

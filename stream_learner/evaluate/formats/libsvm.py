@@ -34,11 +34,9 @@ from stream_learner.evaluate.formats.kernel_state import (
     STOPPED,
     State,
     ends_line,
-    has_room,
     keep,
-    next_line,
-    note_fault,
     read_decimal,
+    read_lines,
     settle,
     skip_blanks,
 )
@@ -164,20 +162,8 @@ def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def libsvm_lines(context: int, state: State) -> int:
-    """Read lines until all are read, room is short, or a number must be decided. Returns which: DONE, NO_ROOM,
-    IN_DOUBT."""
-    end = state.end
-    at = state.at
-    while at < end:
-        if not has_room(context, state):
-            return lay.NO_ROOM
-        behind, answer = _line(context, state, at)
-        if answer == STOPPED:
-            return lay.IN_DOUBT
-        if answer < 0:
-            note_fault(state, behind, answer)
-        at = next_line(state, behind)
-    return lay.DONE
+    """Read lines, as `read_lines` says."""
+    return read_lines(_line, context, state)
 
 
 class LibsvmText:

@@ -1,7 +1,6 @@
 """Folds the training log again, and compares the digest with that of every version that is still published.
 
-In: the training log from its beginning, published versions, the copied checkpoint. Out: findings; what could not be
-compared, and why. The model that is made is only compared: nothing is written or published.
+The copied checkpoint is compared too. The model that is made is dropped: nothing is written or published.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ def check_digests(
 
 
 def _why_not(config: Config, admin: Admin, known: Known) -> str:
-    """Why folding the log says nothing of what is published, "" if it does."""
+    """The reason why folding the log says nothing of what is published, "" if it does."""
     published, copy = known.published, known.copy
     if not published.digests or published.content is None:
         return "nothing is published" if not published.digests else "the model record is missing"

@@ -1,7 +1,6 @@
 """Makes the examples of one partition again from its inputs, with each mark's own cut, and compares them byte for byte.
 
-In: accepted ticks in order; the two inputs. Out: findings; what could not be made again, and why. What no input decides
-is not compared: attempts, and how a tick is cut into records.
+Attempts, and the way a tick is cut into records, are not compared: no input decides them.
 
 It begins at the beginning of the log if the inputs still have theirs; else at the last resume point before the range,
 or the first in it, that the inputs still reach back to.
@@ -36,8 +35,8 @@ _BYTES: Final = ("id_hash", "label", "weight", "log_time_ms", "row_start", "keys
 
 @dataclass(frozen=True)
 class AgainPlan:
-    """How to make the examples again. start: the offsets in both inputs at which the log was begun, None if that is not
-    known any more."""
+    """The plan to make the examples again. start: the offsets in both inputs at which the log was begun, None if that
+    is not known any more."""
 
     inputs: InputPlan
     topics: InputTopics
@@ -172,7 +171,7 @@ class ExamplesAgain:
         mark, offset = step.tick.mark, step.tick.mark_offset
         for what in differences(mark, output, self._resume_point(mark)):
             self._place.fail(EXAMPLES_AGAIN, what, offset, mark.last_tick)
-        if not step.whole:
+        if not step.whole or step.tick.left_out:
             return
         made = output.examples
         for what in example_differences(together(record for _, record in step.tick.records), made):
@@ -200,7 +199,7 @@ class ExamplesAgain:
 
 
 def differences(mark: Mark, output: TickOutput, point: ResumePoint | None) -> Iterator[str]:
-    """How a mark differs from what the inputs give."""
+    """The differences between a mark and what the inputs give."""
     if output.counts != mark.counts:
         yield f"the mark counts {mark.counts}, the inputs give {output.counts}"
     if output.first_click != mark.first_click:
@@ -213,7 +212,7 @@ def differences(mark: Mark, output: TickOutput, point: ResumePoint | None) -> It
 
 
 def example_differences(there: ExampleBatch, made: ExampleBatch) -> Iterator[str]:
-    """How the examples of a tick in the log differ from those that the inputs give."""
+    """The differences between the examples of a tick in the log and those that the inputs give."""
     if all(_bytes(there, name) == _bytes(made, name) for name in _BYTES):
         return
     found = compare(there, made)

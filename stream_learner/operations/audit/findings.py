@@ -65,6 +65,8 @@ class Findings:
         self.failures: Counter[str] = Counter()
         self.checked: Counter[str] = Counter()
         self.unchecked: dict[str, list[str]] = {}
+        self.passed_over = 0
+        self.listed_passed_over: list[Finding] = []
 
     def held(self, check: str, count: int = 1) -> None:
         """Count `count` things that a check has looked at, those that failed included."""
@@ -75,6 +77,12 @@ class Findings:
         self.failures[finding.check] += 1
         if len(self.listed) < self._limit or (self._limit and self.failures[finding.check] == 1):
             self.listed.append(finding)
+
+    def pass_over(self, finding: Finding) -> None:
+        """Count a record that cannot be used and that harms nothing, and list it if there is room."""
+        self.passed_over += 1
+        if len(self.listed_passed_over) < self._limit:
+            self.listed_passed_over.append(finding)
 
     def leave_out(self, check: str, why: str) -> None:
         """Note that something could not be checked, and why."""
@@ -107,4 +115,8 @@ class Findings:
             },
             "total": self.total,
             "findings": [asdict(finding) for finding in self.listed],
+            "passed_over": {
+                "records": self.passed_over,
+                "listed": [asdict(finding) for finding in self.listed_passed_over],
+            },
         }

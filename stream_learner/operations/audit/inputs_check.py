@@ -11,7 +11,7 @@ from typing import NamedTuple
 from stream_learner.adapters.kafka import NO_TOPIC_ID, TopicAndPartition, TopicInfo
 from stream_learner.adapters.kafka.ends import CommittedOffset
 from stream_learner.core.join.spec import JoinSpec
-from stream_learner.core.log.marks import RULES, Mark, ResumePoint
+from stream_learner.core.log.marks import RULES, InputIdentity, Mark, ResumePoint
 from stream_learner.operations.audit.findings import COMMITTED, POSITIONS, RESUME_POINTS
 from stream_learner.operations.audit.request import AuditedPartition
 from stream_learner.roles.joiner.log_tail import Hint
@@ -28,24 +28,29 @@ class InputTopics:
     ends: dict[TopicAndPartition, int]
     committed: dict[TopicAndPartition, CommittedOffset]
     spec: JoinSpec
-    impressions_fingerprint: int
-    clicks_fingerprint: int
+    event_fingerprints: tuple[int, int]
     features: int
+
+    @property
+    def identity(self) -> InputIdentity:
+        """These topics as a resume point would name them."""
+        return InputIdentity(self.impressions.id, self.clicks.id, self.impressions.partitions, *self.event_fingerprints)
 
     def differing_settings(self, mark: Mark, point: ResumePoint) -> list[str]:
         """The sections whose settings differ from those that a resume point was made with."""
+        then, now = point.inputs, self.identity
         sections = (
             ("the join", point.join_fingerprint, self.spec.fingerprint),
-            ("input.impressions", point.impressions_fingerprint, self.impressions_fingerprint),
-            ("input.clicks", point.clicks_fingerprint, self.clicks_fingerprint),
+            ("input.impressions", then.impressions_fingerprint, now.impressions_fingerprint),
+            ("input.clicks", then.clicks_fingerprint, now.clicks_fingerprint),
             ("features", mark.features, self.features),
         )
         known = sections if point.rules == RULES else sections[:1]
         return [section for section, then, now in known if then != now]
 
     def is_of_these(self, mark: Mark, point: ResumePoint) -> bool:
-        """Whether a resume point is of these topics and settings."""
-        same = (self.impressions.id, self.clicks.id) == (point.impression_topic_id, point.click_topic_id)
+        """Whether a resume point is of these topics, whatever their partition counts were, and of these settings."""
+        same = self.identity._replace(partitions=point.partitions) == point.inputs
         return same and point.rules == RULES and not self.differing_settings(mark, point)
 
     def range_of(self, topic: TopicInfo, partition: int) -> tuple[int, int]:
@@ -132,6 +137,17 @@ class InputChecks:
                 what = f"the group's hint, {found.metadata}, leads beyond the end of the log, {log_end}"
                 self._place.fail(COMMITTED, what, tick=last.last_tick)
         return lag
+
+    def not_joined(self, last: Mark | None) -> dict[str, int]:
+        """How many offsets each input has behind the last mark; without a mark, all that it holds."""
+        found = {}
+        for side, topic, position in (
+            ("impressions", self._inputs.impressions, 0 if last is None else last.next_impression),
+            ("clicks", self._inputs.clicks, 0 if last is None else last.click_cursor),
+        ):
+            first, end = self._inputs.range_of(topic, self._place.partition)
+            found[side] = max(end - max(position, first), 0)
+        return found
 
     def _check_retained(self, last: Mark) -> None:
         """Check that the join can go on from the end of the log: the topics hold all that it still has to read."""

@@ -1,7 +1,7 @@
 """Reads one partition of the training log by rule R, and reports every record that a sound log does not have.
 
-In: the records of a partition, up to its end when the audit began. Out: its accepted ticks in order, each once.
-Damage must never end the walk: it is reported, and reading goes on behind it.
+It hands out the accepted ticks in order, each once. Damage does not end the walk: it is reported, and reading goes on
+behind it.
 
 The hard case is a mark that rule R does not accept. It is harmless if it is a repeat, or of an attempt that lost: then
 an accepted mark goes, or will go, as far in the inputs. It is a gap if none does: then its predecessor, or one of its
@@ -23,9 +23,11 @@ from stream_learner.core.log.header import Kind, LogRecord, open_record
 from stream_learner.core.log.marks import Mark, MarkId, decode_mark
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.core.log.rule_w import MAX_OUTSTANDING
+from stream_learner.core.log.skips import checksum_of
 from stream_learner.operations.audit.findings import CHECKSUMS, COUNTS, ORDER
 from stream_learner.operations.audit.request import AuditedPartition
 from stream_learner.roles.common.log_reader import RawRecords, beginning_in_sight, marks
+from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.wording import count_of
 
 RecordsFrom = Callable[[int], RawRecords]
@@ -74,9 +76,14 @@ def _how_far(mark: Mark) -> tuple[int, int]:
 class LogWalk:
     """Reads one partition. `ticks` may be iterated once; `records`, `gaps` and the like count within the range."""
 
-    def __init__(self, place: AuditedPartition, records: RecordsFrom, earliest: int) -> None:
-        """records: gives offsets and values from an offset on, to the end. earliest: the first offset there is."""
+    def __init__(
+        self, place: AuditedPartition, records: RecordsFrom, earliest: int, unusable: UnusableRecords | None = None
+    ) -> None:
+        """records: gives offsets and values from an offset on, to the end. earliest: the first offset there is.
+        unusable: says foreign records, and looks for skips; None if nobody does.
+        """
         self._place = place
+        self._unusable = unusable
         self._records = records
         self._earliest = earliest
         self._rule = RuleR(partition=place.partition)
@@ -90,6 +97,7 @@ class LogWalk:
         self._goes_back = False
         self._in_range = False
         self.records = self.ignored_marks = self.ignored_records = self.gaps = 0
+        self.foreign_records = self.skipped_records = 0
 
     def ticks(self) -> Generator[Step, None, None]:
         """Every accepted tick up to the end of the range. Raises BrokerUnreachable, NotAuthorised and others."""
@@ -141,7 +149,10 @@ class LogWalk:
             yield self._ranged(step)
 
     def _look_at(self, offset: int, value: bytes) -> LogRecord | None:
-        """Check a record by itself. None if it is not a record of this partition, so that rule R must not see it."""
+        """Check a record by itself. None if it is not a record of this partition, so that rule R must not see it.
+
+        A foreign one is counted, and so is a damaged one that a skip names.
+        """
         record, wrong = None, None
         try:
             record = open_record(value, Where(offset, self._place.partition))
@@ -151,12 +162,30 @@ class LogWalk:
         except RecordError as error:
             wrong = error
         tick = None if record is None else record.header.tick
-        if offset >= self._checked_to:
+        is_new = offset >= self._checked_to
+        if is_new:
             self._place.progress(1)
             self._check_offset(offset, tick)
-        if wrong is not None:
+        if isinstance(wrong, ForeignRecord):
+            if is_new and self._is_asked(offset, None):
+                self.foreign_records += 1
+                if self._unusable is not None:
+                    self._unusable.note_foreign((self._place.topic, self._place.partition), offset, wrong)
+        elif wrong is not None and self._is_skipped(offset, value):
+            self.skipped_records += is_new and self._is_asked(offset, tick)
+        elif wrong is not None:
             self._note_damage(offset, wrong, tick)
         return None if isinstance(wrong, ForeignRecord) else record
+
+    def _is_skipped(self, offset: int, value: bytes) -> bool:
+        """Whether a skip names a damaged record; rule R is told, too."""
+        if self._unusable is None:
+            return False
+        checksum = self._unusable.skips_behind((self._place.topic, self._place.partition), offset).get(offset)
+        if checksum is None or checksum != checksum_of(value):
+            return False
+        self._rule.note_skip(offset, checksum)
+        return True
 
     def _note_damage(self, offset: int, error: RecordError, tick: int | None = None, check: str = CHECKSUMS) -> None:
         """Report a damaged or foreign record, once."""
@@ -187,9 +216,9 @@ class LogWalk:
     def _take(self, offset: int, record: LogRecord) -> Step | None:
         """Give a record to rule R."""
         rule, header = self._rule, record.header
-        ignored = rule.ignored_marks, rule.ignored_records
+        ignored, skipped = (rule.ignored_marks, rule.ignored_records), rule.skipped_records
         try:
-            tick = rule.take_opened(offset, record)
+            tick = self._take_unless_skipped(offset, record)
         except RecordError as error:
             return self._go_on_behind(offset, record, error)
         if self._is_asked(offset, header.tick):
@@ -197,10 +226,20 @@ class LogWalk:
             self.ignored_records += rule.ignored_records - ignored[1]
         if tick is not None:
             return Step(tick, self._before, in_range=False)
-        if header.kind is Kind.MARK and not self._is_explained(offset, decode_mark(record)):
+        is_skipped = rule.skipped_records > skipped
+        if header.kind is Kind.MARK and not is_skipped and not self._is_explained(offset, decode_mark(record)):
             unseen = BrokenLog("an attempt begins after a mark that never counted", Where(offset))
             return self._go_on_behind(offset, record, unseen)
         return None
+
+    def _take_unless_skipped(self, offset: int, record: LogRecord) -> AcceptedTick | None:
+        try:
+            return self._rule.take_opened(offset, record)
+        except BrokenLog:
+            if not self._is_skipped(offset, record.value):
+                raise
+        self.skipped_records += self._is_asked(offset, record.header.tick)
+        return self._rule.take_opened(offset, record)
 
     def _go_on_behind(self, offset: int, record: LogRecord, error: RecordError) -> Step | None:
         """Report why a mark cannot be accepted, and treat it as accepted, so that what follows it can be read.

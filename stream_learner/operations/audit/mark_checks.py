@@ -35,7 +35,7 @@ class Sums:
 
     first, last: the first and the last mark. begins_anew: the ticks with which the log begins anew. balances: one, and
     one more for each gap. stretches: what lies between gaps and marks that begin anew. other_rules: whether a resume
-    point is of earlier rules of the join.
+    point is of earlier rules of the join. lost_examples: those of damaged records that a skip names.
     """
 
     first: Mark | None = None
@@ -45,6 +45,7 @@ class Sums:
     marks: int = 0
     records: int = 0
     examples: int = 0
+    lost_examples: int = 0
     positives: int = 0
     resume_points: int = 0
     other_rules: bool = False
@@ -122,13 +123,14 @@ class MarkChecks:
         sums, counted = self.sums, mark.counts.impressions
         positives = sum(int(np.count_nonzero(record.label > 0)) for record in records)
         self._place.findings.held(COUNTS)
-        if positives != counted.positives:
+        if positives != counted.positives and not step.tick.left_out:
             what = f"the mark counts {count_of(counted.positives, 'positive')}, its examples are {positives}"
             self._place.fail(COUNTS, what, step.tick.mark_offset, mark.last_tick)
         sums.records += mark.records
         sums.examples += step.tick.examples
+        sums.lost_examples += step.tick.lost_examples
         sums.positives += positives
-        sums.stretches[-1].positives += positives
+        sums.stretches[-1].positives += counted.positives if step.tick.left_out else positives
         for offset, record in step.tick.records:
             for wrong in wrong_in(record):
                 self._place.fail(CHECKSUMS, wrong, offset, mark.last_tick)

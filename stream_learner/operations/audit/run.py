@@ -1,7 +1,6 @@
 """`audit`: read what the topics hold of a model, and check that it is sound.
 
-In: a configuration, what to audit. Out: everything that was checked and found, as plain values.
-This file must never write anything, commit an offset, or become a member of a group.
+It writes nothing, commits no offset, and never becomes a member of a group: it may run beside the roles.
 
 1. Ask what was copied last and what the group has committed, then where the log ends, then where the inputs end. In
    this order a sound model passes while its roles run on.
@@ -39,6 +38,7 @@ from stream_learner.operations.audit.mark_checks import MarkChecks, Sums
 from stream_learner.operations.audit.positives import check_positives
 from stream_learner.operations.audit.request import AuditedPartition, AuditRequest
 from stream_learner.operations.audit.snapshots_check import Published, check_snapshots
+from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 from stream_learner.wording import count_of
@@ -104,13 +104,16 @@ class _Audit:
         self._copy: CopyHead | None = None
         self._sums: dict[int, Sums] = {}
         self._rows: list[dict[str, Any]] = []
+        self._partition_count = 0
+        self._log_ends: dict[int, int] = {}
+        """The last tick of each partition that was read to its end, -1 without one."""
 
     def run(self) -> dict[str, Any]:
         config, findings = self._config, self._findings
         # Step 1: the last copy, committed offsets, the end of the log, the ends of the inputs; in this order.
         found = self._admin.require([config.input.impressions.topic, config.input.clicks.topic, config.examples_topic])
         log = found[config.examples_topic]
-        partitions = self._partitions(log.partitions)
+        partitions, self._partition_count = self._partitions(log.partitions), log.partitions
         inputs = [found[config.input.impressions.topic], found[config.input.clicks.topic]]
         input_places = [(topic.name, p) for topic in inputs for p in range(topic.partitions)]
         copies = CopyCheck(config, self._settings, self._admin, findings)
@@ -126,8 +129,7 @@ class _Audit:
             ends=self._admin.offsets.high_watermarks(input_places),
             committed=committed,
             spec=config.join_spec(),
-            impressions_fingerprint=event_specs[0].fingerprint,
-            clicks_fingerprint=event_specs[1].fingerprint,
+            event_fingerprints=(event_specs[0].fingerprint, event_specs[1].fingerprint),
             features=config.feature_spec().fingerprint,
         )
         # Step 2: the training log.
@@ -168,7 +170,8 @@ class _Audit:
         marks, inputs = MarkChecks(audited, topics.spec), InputChecks(audited, topics)
         again, copied = self._again(audited, topics), self._copied(audited)
         with audited.records(end) as records:
-            walk = LogWalk(audited, records, earliest)
+            unusable = UnusableRecords(self._settings, self._admin.offsets)
+            walk = LogWalk(audited, records, earliest, unusable)
             try:
                 for step in walk.ticks():
                     if step.in_range:
@@ -186,7 +189,10 @@ class _Audit:
         self._sums[audited.partition] = marks.sums
         lag = inputs.finish(marks.sums.last, end, reaches_end=walk.reaches_end)
         self._note_coverage(audited, marks.sums, reaches_end=walk.reaches_end)
-        self._rows.append(_row(audited.partition, marks.sums, walk, lag))
+        not_joined = inputs.not_joined(marks.sums.last) if walk.reaches_end else None
+        if walk.reaches_end:
+            self._log_ends[audited.partition] = marks.sums.last.last_tick if marks.sums.last is not None else -1
+        self._rows.append({**_row(audited.partition, marks.sums, walk, lag), "not_joined": not_joined})
 
     def _copied(self, place: AuditedPartition) -> CopyPosition | None:
         positions = {} if self._copy is None else positions_of(self._copy)
@@ -238,6 +244,13 @@ class _Audit:
         if wanted.until_tick is not None and last < wanted.until_tick and reaches_end:
             place.leave_out(ORDER, f"the log ends with tick {last}")
 
+    def _ticks_behind(self, published: Published) -> int | None:
+        """The number of ticks that every partition has passed and that no version has; None if that was not read."""
+        if len(self._log_ends) < self._partition_count:
+            return None
+        begins = [sums.first.first_tick for sums in self._sums.values() if sums.first is not None]
+        return max(min(self._log_ends.values()) - max(published.last, min(begins, default=0) - 1), 0)
+
     def _report(self, published: Published, copy: CopyHead | None, fold: DigestsAgain | None) -> dict[str, Any]:
         config, replayed = self._config, self._request.replay
         found = self._findings.report(replayed=replayed)
@@ -256,6 +269,7 @@ class _Audit:
                 "digest": None if published.content is None else published.content["digest"],
                 "versions": len(published.digests),
                 "compared": 0 if fold is None else fold.compared,
+                "ticks_behind": self._ticks_behind(published),
             },
             "copied": None if copy is None else {"tick": copy.tick, "digest": f"{digest_of(copy):016x}"},
             "folded": None if fold is None else {"tick": fold.tick, "digest": f"{fold.learner.digest():016x}"},
@@ -279,6 +293,9 @@ def _row(partition: int, sums: Sums, walk: LogWalk, lag: dict[str, int | None]) 
         "positives": sums.positives,
         "ignored_marks": walk.ignored_marks,
         "ignored_records": walk.ignored_records,
+        "foreign_records": walk.foreign_records,
+        "skipped_records": walk.skipped_records,
+        "lost_examples": sums.lost_examples,
         "gaps": walk.gaps,
         "begins_anew": sums.begins_anew,
         "committed_lag": lag,

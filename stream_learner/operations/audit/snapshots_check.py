@@ -1,6 +1,7 @@
 """Checks of the snapshot topic: every record whole, every shard whole, all shards of one version and digest.
 
-Rows are not kept: only which pages and deltas there are counts.
+Rows are not kept: only which pages and deltas there are counts. A record that cannot be used is passed over with a
+count, as scorers pass over it; it is a finding where its shard cannot be loaded.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class _Shard:
         self.last: VersionRecord | None = None
         self.model: ModelRecord | None = None
         self.follower = Follower(shard)
+        self._first_unusable: tuple[str, int] | None = None
         self._topic = topic
         self._findings = findings
         self._reader = PartitionReader(settings, topic, shard, start, name=f"audit-shard-{shard}", with_keys=True)
@@ -63,7 +65,8 @@ class _Shard:
             record = decode(key, value, Where(offset, self.shard, self._topic))
             self.follower.take(key or b"", record, Where(offset, self.shard, self._topic))
         except RecordError as error:
-            self.fail(error.what, offset)
+            self._findings.pass_over(Finding(SNAPSHOTS, error.what, self._topic, self.shard, offset))
+            self._first_unusable = self._first_unusable or (error.what, offset)
             return
         if isinstance(record, ModelRecord):
             self.model = record
@@ -84,8 +87,12 @@ class _Shard:
     def finish(self) -> None:
         """Check that the shard can be loaded, as a scorer does."""
         self.follower.reach_end()
-        if self.last is not None and self.follower.current is None:
+        if self.follower.current is not None:
+            return
+        if self.last is not None:
             self.fail(f"not whole at its last version: {self.follower.trouble}", tick=self.last.stamp.version)
+        if self._first_unusable is not None:
+            self.fail(*self._first_unusable)
 
     def fail(self, what: str, offset: int | None = None, tick: int | None = None) -> None:
         self._findings.fail(Finding(SNAPSHOTS, what, self._topic, self.shard, offset, tick))

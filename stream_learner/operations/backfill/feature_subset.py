@@ -1,10 +1,8 @@
 """Finds the keys of a training log that a smaller feature specification would not have made.
 
-In: the impressions that the log was made from, the specification of the log, and a smaller one. Out: the keys to leave
-out of its examples, so that they become those of a join with the smaller specification.
-
-Hashes cannot be reversed, so the impressions are decoded with both specifications and the keys compared. It must read
-all impressions that the log stands for, and refuse a specification that makes another feature or value of any of them.
+Without these keys the examples of the log are those of a join with the smaller specification. Hashes cannot be
+reversed, so the impressions that the log was made from are decoded with both specifications, all of them, and the keys
+compared. A specification that makes another feature or value of any of them is refused.
 """
 
 from __future__ import annotations
@@ -259,7 +257,7 @@ class _Rows:
 
 
 def _among(rising: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Whether each key is among the keys of `rising`, which are sorted."""
+    """For each key: True if it is among `rising`, which are sorted."""
     if len(rising) == 0:
         return np.zeros(len(keys), np.bool_)
     places = np.minimum(np.searchsorted(rising, keys), len(rising) - 1)

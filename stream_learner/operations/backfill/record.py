@@ -1,9 +1,7 @@
-"""The note of what a backfill was begun as, so that the same command goes on with it and another one is refused.
+"""Records the plan of a backfill, so that the same command goes on with it and another one is refused.
 
-In: a plan. Out: a small file in each model's state directory, or ConfigError.
-
-The file is written before anything else of the model, and never changed. If it is missing the model is new, and its
-topics must be empty.
+The record is a small file in each model's state directory. It is written before anything else of the model, and never
+changed. If it is missing the model is new, and its topics must be empty.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.core.log.balance import Balance, balance_lines
@@ -18,6 +18,8 @@ from stream_learner.wording import count_of
 
 METRICS = ("log_loss", "normalized_entropy", "auc", "calibration")
 
+PASSED_OVER: Final = "passed_over"
+"""The part of a balance that tells of damaged records which were passed over."""
 Counts = dict[str, dict[str, int]]
 
 
@@ -42,17 +44,19 @@ class Result:
 def balance_of(settings: KafkaSettings, admin: Admin, log_topic: str, until_tick: int) -> Counts:
     """The counts of all accepted marks up to a tick, in `Balance.to_dict`'s form.
 
-    A mark of empty ticks that goes beyond it is left out. Raises BrokenInvariant if the counts do not add up.
+    A mark of empty ticks that goes beyond it is left out. `passed_over` is there if damaged records were, with the
+    examples that they held. Raises BrokenInvariant if the counts do not add up.
     """
-    balance = Balance()
+    balance, lost = Balance(), 0
     for partition in range(admin.require([log_topic])[log_topic].partitions):
         for tick in accepted_ticks(settings, admin.offsets, log_topic, partition):
             if tick.mark.last_tick > until_tick:
                 break
             balance.add(tick.mark)
+            lost += tick.lost_examples
     if balance.problems:
         raise BrokenInvariant(f"{log_topic} does not add up: {'; '.join(balance.problems[:10])}")
-    return balance.to_dict()
+    return {**balance.to_dict(), **({PASSED_OVER: {"examples": lost}} if lost else {})}
 
 
 def learned_by(fold: LearnedModel) -> Learned:
@@ -71,7 +75,7 @@ def learned_by(fold: LearnedModel) -> Learned:
 
 def check(result: Result, log_topic: str) -> None:
     """Raise BrokenInvariant if a model was folded from more or fewer examples than the log holds."""
-    logged = result.balance["impressions"]["examples"]
+    logged = result.balance["impressions"]["examples"] - result.balance.get(PASSED_OVER, {}).get("examples", 0)
     for learned in result.models:
         if learned.examples != logged:
             raise BrokenInvariant(
@@ -90,7 +94,10 @@ def as_object(result: Result) -> dict[str, Any]:
 def as_text(result: Result) -> str:
     """The summary: the models, the balance."""
     lines = [line for learned in result.models for line in _model_lines(learned)]
-    return "\n".join([*lines, "The balance", *balance_lines(result.balance), f"took {result.seconds:.1f} s"])
+    sums = {side: result.balance[side] for side in ("impressions", "clicks")}
+    lost = result.balance.get(PASSED_OVER, {}).get("examples", 0)
+    passed_over = [f"  passed over, in damaged records: {count_of(lost, 'example')}"] if lost else []
+    return "\n".join([*lines, "The balance", *balance_lines(sums), *passed_over, f"took {result.seconds:.1f} s"])
 
 
 def _model_lines(learned: Learned) -> Iterator[str]:

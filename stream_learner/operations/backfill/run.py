@@ -1,7 +1,7 @@
 """`backfill`: joiners and a learner under another model's name, from a moment on, up to another or for good.
 
-In: a plan. Out: a training log (unless another's is folded), snapshots, checkpoints; its status while it runs, and a
-result at the end. This file must never write to anything of the live model's.
+It makes a training log (unless it folds another model's), snapshots and checkpoints. It must never write to anything of
+the live model's.
 
 1. Check that the log to fold is what the plan takes it for, and that the models go on as they were begun; note that in
    their state directories, and make their topics.
@@ -179,6 +179,7 @@ class Backfill:
                 metrics=_AllMetrics(self._metrics),
                 health=lambda: all_alive(thread.heartbeat for thread in self._threads),
                 ready=lambda: all_ready(thread.role for thread in self._threads),
+                token=telemetry.token,
             )
             stack.enter_context(server)
 

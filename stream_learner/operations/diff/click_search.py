@@ -1,7 +1,6 @@
 """Finds the clicks of certain ids in parts of the click topic.
 
-In: ids by their hash, each with the offsets between which its clicks may lie. Out: these clicks, with their offsets. A
-part that several ids ask for is read once.
+Each id, a hash, comes with the offsets between which its clicks may lie. A part that several ids ask for is read once.
 """
 
 from __future__ import annotations

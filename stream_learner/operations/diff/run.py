@@ -1,7 +1,7 @@
 """`diff`: two models compared, their training logs tick by tick, and what they have published.
 
-In: the configurations of two models. Out: a report of plain values: where they part, and which clicks made the
-difference. It changes nothing, joins no group, and holds no more than a tick of each log.
+The report says where the models part, and which clicks made the difference. The comparison changes nothing, joins no
+group, and holds no more than a tick of each log in memory.
 
 1. Look up what each model has published: the log it was folded from, its inputs, its version and digest.
 2. Partition by partition, read both logs by rule R, and compare tick by tick, over the ticks that both have.

@@ -1,7 +1,6 @@
 """`alias`, `pause`, `resume`, `pin`, `unpin`: show and change what the control topic says.
 
-In: a configuration, names. Out: rows and fields to print, records in the control topic. Only `promote.run` points an
-alias at another model.
+Only `promote.run` points an alias at another model.
 """
 
 from __future__ import annotations

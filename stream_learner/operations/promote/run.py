@@ -1,7 +1,6 @@
 """`promote` and `rollback`: check a model, and point an alias at it.
 
-In: an alias, a model, what the topics hold. Out: checks with their results, and a record in the control topic.
-This file must never point an alias at a model that failed a check, unless that is forced and written down.
+No alias is pointed at a model that failed a check, unless that is forced; the record then says so.
 """
 
 from __future__ import annotations

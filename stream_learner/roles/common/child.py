@@ -136,7 +136,7 @@ class Parent:
             _write_line(self._reports_fd, value)
 
     def when_gone(self, act: Callable[[], None]) -> None:
-        """When the parent has ended, call `act` in a thread of its own, then end this process."""
+        """Call `act` in a thread of its own when the parent has ended, then end this process."""
 
         def watch() -> None:
             while os.read(STDIN, READ_BYTES):

@@ -27,7 +27,7 @@ _SAID_UNKEPT = threading.Event()
 
 
 class Stop(Protocol):
-    """What may end the waiting early."""
+    """A flag that ends the waiting early."""
 
     def is_set(self) -> bool:
         """Whether to stop."""

@@ -28,7 +28,7 @@ GARBAGE_OBJECTS = 10_000
 
 
 class Role(Protocol):
-    """What `run_role` turns: `open`, then `turn` again and again, then `finish` and `close`, in one thread."""
+    """A role as `run_role` runs it: `open`, then `turn` again and again, then `finish` and `close`, in one thread."""
 
     def open(self) -> None:
         """Load state, connect, join the group."""

@@ -1,8 +1,9 @@
 """Reads one partition of the training log: its records, its marks, the ticks that rule R accepts.
 
-Every reader of the training log uses these functions, at its own pace. A record that cannot be used becomes an error
-for an operator, by the table of `adapters.record_errors`. No more than one batch of records is in memory, and what rule
-R keeps of earlier ones.
+Every reader of the training log uses these functions, at its own pace. A foreign record is passed over and counted. A
+damaged one that counts becomes an error for an operator, by the table of `adapters.record_errors`, unless a skip names
+it (`roles.common.unusable_records`). No more than one batch of records is in memory, and what rule R keeps of earlier
+ones.
 
 | reader                                              | reads                                        |
 |-----------------------------------------------------|----------------------------------------------|
@@ -28,10 +29,13 @@ from stream_learner.adapters.kafka import (
     TopicAndPartition,
 )
 from stream_learner.adapters.record_errors import error_in_topic
-from stream_learner.core.errors import RecordError
+from stream_learner.core.errors import BrokenLog, DamagedHeader, DamagedRecord, ForeignRecord, RecordError
 from stream_learner.core.log.header import Kind, open_record
 from stream_learner.core.log.marks import Mark, decode_mark
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR, find_chain
+from stream_learner.core.log.skips import checksum_of
+from stream_learner.errors import DamagedLog, Stop
+from stream_learner.roles.common.unusable_records import UnusableRecords
 
 READ_RECORDS = 200
 WAIT_S = 0.5
@@ -70,30 +74,89 @@ def records(reader: Reader, end: int) -> Iterator[tuple[int, bytes | None]]:
                 yield offset, value
 
 
-def marks(place: TopicAndPartition, found: RawRecords, *, skip_damaged: bool = False) -> Iterator[tuple[int, Mark]]:
-    """The marks among records of a partition, accepted or not, with their offsets.
+def marks(
+    place: TopicAndPartition,
+    found: RawRecords,
+    *,
+    skip_damaged: bool = False,
+    unusable: UnusableRecords | None = None,
+) -> Iterator[tuple[int, Mark]]:
+    """The marks among records of a partition, accepted or not, with their offsets. Foreign records are passed over.
 
-    skip_damaged: skip records that cannot be used; else DamagedLog and NewerFormat are raised for them.
+    skip_damaged: skip records that cannot be used; else DamagedLog and NewerFormat are raised for them. unusable:
+    counts the foreign records, and looks for the skips of damaged ones; None if nobody does.
     """
     for offset, value in found:
         try:
             record = open_record(value or b"")
-            if record.header.kind is Kind.MARK:
-                yield offset, decode_mark(record)
+            if record.header.kind is not Kind.MARK:
+                continue
+            if record.header.partition != place[1]:
+                raise ForeignRecord(f"a record of partition {record.header.partition}")
+            yield offset, decode_mark(record)
+        except (ForeignRecord, DamagedHeader) as error:
+            if unusable is not None:
+                unusable.note_foreign(place, offset, error)
         except RecordError as error:
-            if not skip_damaged:
-                raise error_in_topic(error, *place, offset) from error
+            if not (skip_damaged or _is_skipped(place, offset, value, error, unusable)):
+                raise error_in_log(error, place, offset) from error
 
 
-def accepted(rule: RuleR, place: TopicAndPartition, found: RawRecords) -> Iterator[AcceptedTick]:
-    """The ticks that records of a partition complete by rule R. Raises LogTrimmed, DamagedLog, NewerFormat."""
+def accepted(
+    rule: RuleR, place: TopicAndPartition, found: RawRecords, unusable: UnusableRecords | None = None
+) -> Iterator[AcceptedTick]:
+    """The ticks that records of a partition complete by rule R.
+
+    unusable: as `marks` says. Raises LogTrimmed, DamagedLog, NewerFormat, and what `UnusableRecords` raises; the record
+    at `rule.position` is the next one to take then.
+    """
     for offset, value in found:
+        foreign = rule.foreign_records
         try:
-            tick = rule.take(offset, value)
+            tick = _take(rule, place, offset, value, unusable)
         except RecordError as error:
-            raise error_in_topic(error, *place, offset) from error
+            raise error_in_log(error, place, offset) from error
+        if rule.foreign_records > foreign and unusable is not None and rule.last_foreign is not None:
+            unusable.note_foreign(place, offset, rule.last_foreign)
         if tick is not None:
             yield tick
+
+
+def _take(
+    rule: RuleR, place: TopicAndPartition, offset: int, value: bytes | None, unusable: UnusableRecords | None
+) -> AcceptedTick | None:
+    """Give a record to rule R; where that stops, once more with the skips that lie behind the record."""
+    try:
+        return rule.take(offset, value)
+    except (DamagedRecord, BrokenLog):
+        skips = {} if unusable is None else unusable.skips_behind(place, offset)
+        if not skips:
+            raise
+    for named, checksum in skips.items():
+        rule.note_skip(named, checksum)
+    return rule.take(offset, value)
+
+
+def _is_skipped(
+    place: TopicAndPartition, offset: int, value: bytes | None, error: RecordError, unusable: UnusableRecords | None
+) -> bool:
+    if unusable is None or not isinstance(error, DamagedRecord):
+        return False
+    return unusable.skips_behind(place, offset).get(offset) == checksum_of(value)
+
+
+def error_in_log(error: RecordError, place: TopicAndPartition, offset: int) -> Stop:
+    """The error to stop with for a record of the training log; `offset` as in `error_in_topic`."""
+    found = error_in_topic(error, *place, offset)
+    if not isinstance(found, DamagedLog):
+        return found
+    at = offset if error.offset is None else error.offset
+    return DamagedLog(
+        found.message,
+        action="Find out who writes to the topic. To let every reader pass this record over: `stream-learner log skip "
+        f"{at} --partition {place[1]} --reason WHY`, with --dry-run to see what is lost (docs/runbook.md, "
+        '"A damaged record").',
+    )
 
 
 def beginning_in_sight(found: Iterable[tuple[int, Mark]]) -> Beginning | None:
@@ -109,6 +172,7 @@ def accepted_ticks(
     partition: int,
     *,
     new_reader: Callable[..., Reader] = PartitionReader,
+    unusable: UnusableRecords | None = None,
 ) -> Generator[AcceptedTick, None, None]:
     """The accepted ticks of a partition up to the present high watermark.
 
@@ -116,15 +180,16 @@ def accepted_ticks(
     that, the log is read once more. Raises LogTrimmed, DamagedLog, NewerFormat, BrokerUnreachable.
     """
     place = (topic, partition)
+    unusable = unusable or UnusableRecords(settings, queries, new_reader=new_reader)
     end, earliest = queries.high_watermarks([place])[place], queries.earliest([place])[place]
     with new_reader(
         settings, topic, partition, earliest, isolation=READ_UNCOMMITTED, name=f"ticks-{partition}"
     ) as reader:
         rule = RuleR(partition=partition)
         if earliest > 0:
-            begin = beginning_in_sight(marks(place, records(reader, end)))
+            begin = beginning_in_sight(marks(place, records(reader, end), unusable=unusable))
             if begin is None:
                 return
             rule = begin.rule(partition)
             reader.seek(begin.offset)
-        yield from accepted(rule, place, records(reader, end))
+        yield from accepted(rule, place, records(reader, end), unusable)

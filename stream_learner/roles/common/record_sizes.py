@@ -8,7 +8,7 @@ from stream_learner.core.log.examples import largest_record_bytes
 from stream_learner.errors import ConfigError, NotAuthorised
 
 OVERHEAD_BYTES = 2_048
-"""What a batch of one record has besides its value: its own header, a key, the headers of a dead letter."""
+"""The bytes of a batch of one record besides its value: its own header, a key, the headers of a dead letter."""
 LIMIT = "max.message.bytes"
 
 

@@ -32,7 +32,7 @@ def decisions_on(settings: KafkaSettings, control_topic: str, training_log: str,
 
 
 class DecidedTicks:
-    """Which ticks are left out of one fold of a log. Ticks are asked for in the order of the fold."""
+    """The ticks that are left out of one fold of a log. Ticks are asked for in the order of the fold."""
 
     def __init__(self, decisions: Decisions) -> None:
         self._decisions = decisions

@@ -46,7 +46,7 @@ class ControlWatch:
         self.topic = topic
         self.state = ControlState()
         self.problem: StreamLearnerError | None = None
-        """Why the topic cannot be read now, None while it can."""
+        """The reason why the topic cannot be read now, None while it can."""
         self._settings = settings
         self._log = log
         self._on_look = on_look

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stream_learner.adapters.kafka import Delivery
 from stream_learner.core.join.state import JoinState, TickOutput
 from stream_learner.core.log.dictionary import Scratch
-from stream_learner.core.log.marks import InputIdentity, MarkId, ResumePoint
+from stream_learner.core.log.marks import MarkId, ResumePoint
 from stream_learner.core.log.rule_w import Attempt
 from stream_learner.roles.joiner.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.joiner.log_tail import Accepted, Hint
@@ -131,14 +131,7 @@ class AttemptWriter:
             return None
         self._resumed_at_s = plan.clock_s()
         self._bytes_since_resume = 0
-        inputs = InputIdentity(
-            plan.impression_topic_id,
-            plan.click_topic_id,
-            plan.partitions,
-            plan.inputs.impression_decoder.events.fingerprint,
-            plan.inputs.click_decoder.events.fingerprint,
-        )
-        return join.resume_point(inputs)
+        return join.resume_point(plan.made_from)
 
     def note_durable(self) -> None:
         """Move the progress to the last durable mark, and the hint to the last durable resume point."""

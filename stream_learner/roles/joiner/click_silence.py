@@ -41,7 +41,7 @@ class Arrived(NamedTuple):
 
 
 class Usual(NamedTuple):
-    """What a process has learned of its clicks and hands on to the next one.
+    """The experience that a process has had with its clicks and hands on to the next one.
 
     arrivals: how many were seen. rate: arrivals for each impression. longest: the length of the longest of the last
     lulls, impressions. held: whether the join is held.
@@ -97,7 +97,7 @@ class ClickSilence:
 
     @property
     def usual(self) -> Usual:
-        """What is known by now."""
+        """The experience up to now."""
         rate = self._recent / self._exposed if self._exposed else 0.0
         return Usual(self._arrivals, rate, max(self._longest), self.held)
 

@@ -41,15 +41,25 @@ class BadShare:
         self._limit = limit
         self._period_s = period_ms / 1000
         self._clock_s = clock_s
-        self._until_s = 0.0
+        self._until_s = self._look_at_s = 0.0
         self._read: Counter[str] = Counter()
         self._bad: defaultdict[str, Counter[Reason]] = defaultdict(Counter)
+        self._let_pass: set[str] = set()
         self._excused: dict[tuple[str, int], int] = {}
 
     @property
     def share(self) -> float:
         """The larger of both topics' shares in the current period, 0.0 without records."""
-        return max((self._bad[topic].total() / read for topic, read in self._read.items()), default=0.0)
+        return max(map(self.share_of, self._read), default=0.0)
+
+    def share_of(self, topic: str) -> float:
+        """The share of a topic in the current period, 0.0 without records."""
+        read = self._read[topic]
+        return self._bad[topic].total() / read if read else 0.0
+
+    def let_pass(self, topic: str) -> None:
+        """Raise nothing more for this topic in the current period."""
+        self._let_pass.add(topic)
 
     def note(self, topic: str, partition: int, offsets: np.ndarray, status: np.ndarray) -> None:
         """Count the records of a batch that are not excused. Raises TooManyBadRecords above the limit."""
@@ -62,23 +72,32 @@ class BadShare:
             self._until_s = now_s + self._period_s
             self._read.clear()
             self._bad.clear()
+            self._let_pass.clear()
         self._read[topic] += len(status)
         bad = np.flatnonzero(status)
         if not len(bad):
             return
         self._bad[topic].update(Reason(code) for code in status[bad].tolist())
         read, found = self._read[topic], self._bad[topic]
-        if read >= BAD_SHARE_RECORDS and found.total() > self._limit * read:
+        if topic not in self._let_pass and read >= BAD_SHARE_RECORDS and found.total() > self._limit * read:
             reasons = "; ".join(f"{count_of(count, 'time')} {reason.text}" for reason, count in found.most_common())
             raise TooManyBadRecords(
                 f"{found.total()} of {count_of(read, 'record')} of {topic} read in the last {self._period_s:g} s "
-                f"are bad ({reasons}), the latest in partition {partition} at offset {offsets[bad[-1]]}; "
-                f"join.max_bad_share allows {self._limit:.0%}"
+                f"are bad ({reasons}), the latest in partition {partition} at offset {offsets[bad[-1]]} "
+                f"({Reason(int(status[bad[-1]])).text}); join.max_bad_share allows {self._limit:.0%}"
             )
 
     def allows(self, bad: int, read: int) -> bool:
         """Whether a share of bad records is within the limit; False also where there are too few records to judge."""
         return read >= BAD_SHARE_RECORDS and bad <= self._limit * read
+
+    def may_look(self) -> bool:
+        """Whether a partition that is held may look at the newest records now: one of a joiner does each second."""
+        now_s = self._clock_s()
+        may = now_s >= self._look_at_s
+        if may:
+            self._look_at_s = now_s + 1.0
+        return may
 
     def excuse(self, topic: str, before: Mapping[int, int]) -> None:
         """Begin a topic's share anew. before: by partition, the offset before which no record counts any more."""
@@ -117,12 +136,12 @@ class RateLimit:
 
 @dataclass(frozen=True)
 class InputPlan:
-    """What the inputs of every partition of a joiner have in common.
+    """The settings that the inputs of every partition of a joiner have in common.
 
     clock: by which rule the wall clock closes ticks; None where it closes none. rate_limit: of impressions; None for
     none. click_votes, impression_votes: whether the last records of each topic were live, over all partitions.
     new_reader: opens a partition for its joiner, once. new_reader_beside: opens it a second time. silence: says when
-    the join is held; None where it never is.
+    the join is held; None where it never is. on_bad_share: as the setting says.
     """
 
     settings: KafkaSettings
@@ -137,6 +156,7 @@ class InputPlan:
     impression_votes: Votes = field(default_factory=Votes)
     click_votes: Votes = field(default_factory=Votes)
     silence: SilenceWatch | None = None
+    on_bad_share: str = "stop"
     new_reader: Callable[..., Reader] = PartitionReader
     new_reader_beside: Callable[..., Reader] = PartitionReader
 
@@ -147,7 +167,8 @@ class Inputs:
     letters: takes the letters of dead records; None where nobody writes letters. Dead records before `letters.begin`
     get no letter and count for no share: they are read only to make the join's state again.
     too_many: the topic with more bad records than are allowed, and the error that says so; None without one. The join
-    and `letters` hold these records. The caller either stops with the error or sets `too_many` to None and goes on.
+    and `letters` hold these records. The caller stops with the error, reads nothing, or sets `too_many` to None and
+    goes on.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable
 from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
 from stream_learner.core.log.marks import Mark
 from stream_learner.roles.common.log_reader import marks, pieces
+from stream_learner.roles.common.unusable_records import UnusableRecords
 
 WAIT_S = 0.05
 
@@ -29,8 +30,10 @@ class LogOrigin:
         partitions: int,
         *,
         new_reader: Callable[..., Reader] = PartitionReader,
+        unusable: UnusableRecords | None = None,
     ) -> None:
-        """partitions: how many the log has now."""
+        """partitions: how many the log has now. unusable: as in `LogTail`, with `new_reader`."""
+        self._unusable = unusable or UnusableRecords(settings, queries, new_reader=new_reader)
         self._settings, self._queries, self._topic = settings, queries, topic
         self._partitions = partitions
         self._new_reader = new_reader
@@ -52,7 +55,7 @@ class LogOrigin:
         return self._known
 
     def wait(self) -> int | None:
-        """What `find` returns in the end; for whoever has nothing else to do meanwhile."""
+        """Wait for the result of `find`, for callers that have nothing else to do meanwhile."""
         steps = self.find()
         while True:
             try:
@@ -69,7 +72,7 @@ class LogOrigin:
             self._settings, self._topic, partition, start, isolation=READ_UNCOMMITTED, name="log-origin"
         ) as reader:
             for piece in pieces(reader, end, wait_s=WAIT_S):
-                count = _count_in(mark for _, mark in marks((self._topic, partition), piece))
+                count = _count_in(mark for _, mark in marks((self._topic, partition), piece, unusable=self._unusable))
                 yield True
                 if count is not None:
                     return count

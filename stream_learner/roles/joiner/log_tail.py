@@ -16,6 +16,7 @@ from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import LogTrimmed
 from stream_learner.roles.common import log_reader
 from stream_learner.roles.common.log_reader import beginning_in_sight, marks, pieces
+from stream_learner.roles.common.unusable_records import UnusableRecords
 
 READ_RECORDS = 500
 WAIT_S = 0.05
@@ -35,7 +36,7 @@ GO_ON_GROWN = (
 
 @dataclass(frozen=True)
 class Hint:
-    """Where rule R may begin so that the first mark it accepts is a resume point.
+    """A place at which rule R may begin so that the first mark it accepts is a resume point.
 
     read_from: offset in the training log. known: the mark accepted before it, `GENESIS` at the beginning.
     """
@@ -60,7 +61,7 @@ class Hint:
 
 @dataclass
 class Accepted:
-    """What rule R has accepted of a partition up to `position`.
+    """The marks of a partition that rule R has accepted up to `position`.
 
     rule: goes on from `position`. resume: the last accepted mark with a resume point, None without one. since: the
     accepted marks after it, in order. hint: a reader that begins there accepts `resume` first. after: a reader that
@@ -108,8 +109,14 @@ class LogTail:
         partition: int,
         *,
         new_reader: Callable[..., Reader] = PartitionReader,
+        new_reader_beside: Callable[..., Reader] = PartitionReader,
+        unusable: UnusableRecords | None = None,
     ) -> None:
+        """unusable: counts foreign records, and looks for skips; None makes one of its own, which opens the partition a
+        second time by `new_reader_beside`.
+        """
         self._settings = settings
+        self._unusable = unusable or UnusableRecords(settings, queries, new_reader=new_reader_beside)
         self._new_reader = new_reader
         self._queries = queries
         self.topic = topic
@@ -122,7 +129,7 @@ class LogTail:
 
         to_resume: whether a log that has lost its beginning must hold a resume point.
 
-        Raises LogTrimmed if such a log holds none, or if the log is empty although the hint names a mark in it;
+        Raises LogTrimmed if such a log holds none, or if the log holds no mark although there is a hint;
         DamagedLog and NewerFormat for records that cannot be used.
         """
         end = self._queries.high_watermarks([self._place])[self._place]
@@ -132,7 +139,7 @@ class LogTail:
             return
         if hint is not None or earliest > 0:
             self._refuse_empty(hint, earliest, end)
-        yield from self._from_earliest(earliest, end, to_resume=to_resume)
+        yield from self._from_earliest(earliest, end, hint, to_resume=to_resume)
 
     def read_on(self, accepted: Accepted, end: int) -> Iterator[None]:
         """Take the records up to `end`; yields after every piece of work.
@@ -141,7 +148,7 @@ class LogTail:
         """
         reader = self._reader_at(accepted.position)
         for piece in pieces(reader, end, READ_RECORDS, WAIT_S):
-            for tick in log_reader.accepted(accepted.rule, self._place, piece):
+            for tick in log_reader.accepted(accepted.rule, self._place, piece, self._unusable):
                 accepted.take(tick)
             yield
         accepted.position = reader.position
@@ -154,12 +161,16 @@ class LogTail:
 
     def _refuse_empty(self, hint: Hint | None, earliest: int, end: int) -> None:
         if earliest == end:
-            before = f"; a mark at offset {hint.read_from} was expected" if hint else ""
-            raise LogTrimmed(
-                f"{self.topic} partition {self.partition} holds no record (offsets {earliest} to {end}){before}",
-                action="The joiner does not begin this log again, since ticks would be missing or made twice. "
-                + ANOTHER_NAME,
-            )
+            raise self._made_anew(f"holds no record (offsets {earliest} to {end})", hint)
+
+    def _made_anew(self, what: str, hint: Hint | None) -> LogTrimmed:
+        """The error for a log without a mark, whatever else is in it, where there was one."""
+        before = f"; a mark at offset {hint.read_from} was expected" if hint else ""
+        return LogTrimmed(
+            f"{self.topic} partition {self.partition} {what}{before}",
+            action="The joiner does not begin this log again, since ticks would be missing or made twice. "
+            + ANOTHER_NAME,
+        )
 
     def _from_hint(self, hint: Hint, end: int, *, to_resume: bool) -> Iterator[Accepted | None]:
         known = None if hint.known == GENESIS else hint.known
@@ -172,14 +183,17 @@ class LogTail:
         if accepted.resume is not None:
             yield accepted
             return
-        yield from self._from_earliest(self._queries.earliest([self._place])[self._place], end, to_resume=to_resume)
+        earliest = self._queries.earliest([self._place])[self._place]
+        yield from self._from_earliest(earliest, end, hint, to_resume=to_resume)
 
-    def _from_earliest(self, earliest: int, end: int, *, to_resume: bool) -> Iterator[Accepted | None]:
+    def _from_earliest(
+        self, earliest: int, end: int, hint: Hint | None, *, to_resume: bool
+    ) -> Iterator[Accepted | None]:
         accepted = Accepted(RuleR(partition=self.partition), earliest)
         if earliest > 0:
             in_sight: list[tuple[int, Mark]] = []
             for piece in pieces(self._reader_at(earliest), end, READ_RECORDS, WAIT_S):
-                in_sight += marks(self._place, piece)
+                in_sight += marks(self._place, piece, unusable=self._unusable)
                 yield None
             begin = beginning_in_sight(in_sight)
             if begin is None:
@@ -191,6 +205,8 @@ class LogTail:
             yield None
         if earliest > 0 and accepted.resume is None and to_resume:
             raise self._no_resume_point(earliest, end)
+        if hint is not None and accepted.mark is None:
+            raise self._made_anew(f"holds no mark (offsets {earliest} to {end})", hint)
         yield accepted
 
     def _reader_at(self, offset: int) -> Reader:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
+from contextlib import suppress
 from typing import NoReturn
 
 from stream_learner.adapters.kafka import Delivery
@@ -29,6 +30,7 @@ from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import MAX_OUTSTANDING, Ack, Attempt, Verdict
 from stream_learner.errors import Fenced, LogTrimmed, RetryLater, Stop
 from stream_learner.roles.joiner.attempt_writer import AttemptWriter
+from stream_learner.roles.joiner.inputs import Inputs
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
 from stream_learner.roles.joiner.newest_records import first_good_offsets
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
@@ -37,6 +39,8 @@ from stream_learner.roles.joiner.progress import Progress
 from stream_learner.roles.joiner.resume_check import check_resume_point
 
 RETRY_S = 1.0
+HOLD_LOOK_S = 5.0
+"""A partition that is held looks so often whether the newest records are good again."""
 LOOK_AGAIN = 3
 """The training log is read again so often, after a rest each time, where it seems to lack what step 1 needs."""
 EMPTY_AFTER_S = 1.0
@@ -79,10 +83,20 @@ class PartitionJoiner:
     def __init__(self, plan: PartitionPlan, partition: int, hint: Hint | None, buffer_bytes: int) -> None:
         self.partition = partition
         self.progress = Progress(hint=hint)
+        self.held_for = ""
+        """Why the inputs are not read: too many of their records are bad; "" while they are read."""
         self._plan = plan
         self._buffer_bytes = buffer_bytes
         self._log = plan.log.bind(partition=partition)
-        self._tail = LogTail(plan.settings, plan.queries, plan.log_topic, partition, new_reader=plan.inputs.new_reader)
+        self._tail = LogTail(
+            plan.settings,
+            plan.queries,
+            plan.log_topic,
+            partition,
+            new_reader=plan.inputs.new_reader,
+            new_reader_beside=plan.inputs.new_reader_beside,
+            unusable=plan.unusable,
+        )
         self._scratch = Scratch()
         self._examples = ExampleScratch()
         self._accepted: Accepted | None = None
@@ -271,18 +285,53 @@ class PartitionJoiner:
     def _refuse_bad_records(
         self, state: PartitionState, writer: AttemptWriter, topic: str, error: Stop
     ) -> Generator[bool, None, None]:
-        """Go on where the newest records are good again; else write the letters of which the error speaks, and stop."""
+        """Go on where the newest records are good again. Else write the letters of which the error speaks; then stop,
+        go on all the same, or hold: read and append nothing until the newest records are good.
+        """
         plan, inputs = self._plan, state.inputs
-        good_from = yield from first_good_offsets(
-            plan.inputs, plan.queries, topic, plan.partitions, self.partition, inputs.position(topic)
-        )
+        good_from = yield from self._good_from(inputs, topic)
         if good_from is None:
             yield from self._wait_for_dead_letters(state, writer)
-            raise error
+            if plan.inputs.on_bad_share == "drop":
+                self._log.warning("bad_records_dropped", topic=topic, reason=str(error))
+                plan.inputs.bad_share.let_pass(topic)
+                inputs.too_many = None
+                return
+            if plan.inputs.on_bad_share == "stop":
+                raise error
+            good_from = yield from self._hold_bad_records(state, writer, topic, error)
         offset = good_from[self.partition]
         self._log.warning("bad_records_passed", topic=topic, right_from_offset=offset, reason=str(error))
         plan.inputs.bad_share.excuse(topic, good_from)
         inputs.too_many = None
+
+    def _good_from(self, inputs: Inputs, topic: str) -> Generator[bool, None, dict[int, int] | None]:
+        plan = self._plan
+        return (
+            yield from first_good_offsets(
+                plan.inputs, plan.queries, topic, plan.partitions, self.partition, inputs.position(topic)
+            )
+        )
+
+    def _hold_bad_records(
+        self, state: PartitionState, writer: AttemptWriter, topic: str, error: Stop
+    ) -> Generator[bool, None, dict[int, int]]:
+        """Read nothing and append nothing; look again every `HOLD_LOOK_S`. Returns where the good records begin."""
+        self._log.error("bad_records_held", topic=topic, reason=str(error))
+        self.held_for = str(error)
+        try:
+            while True:
+                look_at_s = self._plan.clock_s() + HOLD_LOOK_S
+                while self._plan.clock_s() < look_at_s or not self._plan.inputs.bad_share.may_look():
+                    yield False
+                    yield from self._take_deliveries(state, writer)
+                good_from: dict[int, int] | None = None
+                with suppress(RetryLater):  # brokers that do not answer are no reason to read all of it again
+                    good_from = yield from self._good_from(state.inputs, topic)
+                if good_from is not None:
+                    return good_from
+        finally:
+            self.held_for = ""
 
     def _take_deliveries(self, state: PartitionState, writer: AttemptWriter) -> Generator[bool, None, None]:
         """Take what the brokers say. An error drops the attempt; a foreign offset means that somebody else wrote."""
@@ -314,7 +363,7 @@ class PartitionJoiner:
             raise _OtherWriter(f"another joiner wrote tick {known.last.last_tick}")
 
     def _known_to_stand(self, attempt: Attempt) -> Accepted:
-        """Where rule R goes on from: the attempt's last durable mark is accepted, so nothing before it need be read."""
+        """The place that rule R goes on from: the attempt's last durable mark, before which nothing need be read."""
         if attempt.durable_offset is not None:
             after = Hint(attempt.durable_offset + 1, attempt.durable)
             self._accepted = Accepted(RuleR(after.known, partition=self.partition), after.read_from, after=after)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from stream_learner.adapters.kafka import Appender, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.log.marks import InputIdentity
+from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.inputs import InputPlan
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.start_offsets import StartRule
@@ -26,9 +28,10 @@ def _new_attempt_id() -> int:
 class PartitionPlan:
     """Clients, topics and settings of a joiner.
 
-    partitions: of each input topic. record_bytes: the longest record of the training log. letter_bytes: the longest
-    value of a dead letter. resume_within_s: the age at which a resume point is written whatever it costs. until_tick:
-    the last tick to make, None for no end. clock_s: monotonic. new_attempt_id: u64, random, never 0.
+    made_from: the input topics as resume points name them. record_bytes: the longest record of the training log.
+    letter_bytes: the longest value of a dead letter. resume_within_s: the age at which a resume point is written
+    whatever it costs. until_tick: the last tick to make, None for no end. clock_s: monotonic. new_attempt_id: u64,
+    random, never 0. unusable: counts the foreign records of the training log; None where nobody asks for their number.
     """
 
     settings: KafkaSettings
@@ -41,9 +44,7 @@ class PartitionPlan:
     dead_letters_topic: str
     start: StartRule
     origin: LogOrigin
-    impression_topic_id: bytes
-    click_topic_id: bytes
-    partitions: int
+    made_from: InputIdentity
     record_bytes: int
     resume_within_s: float
     log: Logger
@@ -51,6 +52,12 @@ class PartitionPlan:
     clock_s: Callable[[], float] = time.monotonic
     new_attempt_id: Callable[[], int] = _new_attempt_id
     letter_bytes: int = MAX_LETTER_BYTES
+    unusable: UnusableRecords | None = None
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions of each input topic."""
+        return self.made_from.partitions
 
     def log_partition(self, partition: int) -> str:
         """A partition of the training log as messages name it."""

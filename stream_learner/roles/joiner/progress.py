@@ -1,4 +1,4 @@
-"""What the joiner of one partition has appended, and what of it is durable: for committed offsets and metrics."""
+"""The progress of the joiner of one partition, appended and durable, for committed offsets and metrics."""
 
 from __future__ import annotations
 

@@ -36,12 +36,12 @@ def _check_rules(where: str, point: ResumePoint) -> None:
 
 
 def _check_settings(plan: PartitionPlan, where: str, mark: Mark, point: ResumePoint) -> None:
-    impressions, clicks = plan.inputs.impression_decoder, plan.inputs.click_decoder
+    inputs, mine = point.inputs, plan.made_from
     sections = (
         (JOIN_SETTINGS, point.join_fingerprint, plan.spec.fingerprint),
-        ("input.impressions" + EVENT_SETTINGS, point.impressions_fingerprint, impressions.events.fingerprint),
-        ("input.clicks" + EVENT_SETTINGS, point.clicks_fingerprint, clicks.events.fingerprint),
-        ("features", mark.features, impressions.features.fingerprint),
+        ("input.impressions" + EVENT_SETTINGS, inputs.impressions_fingerprint, mine.impressions_fingerprint),
+        ("input.clicks" + EVENT_SETTINGS, inputs.clicks_fingerprint, mine.clicks_fingerprint),
+        ("features", mark.features, plan.inputs.impression_decoder.features.fingerprint),
     )
     differing = [section for section, then, now in sections if then != now]
     if differing:
@@ -57,10 +57,10 @@ def _check_partition_count(plan: PartitionPlan, where: str, point: ResumePoint) 
 
 
 def _check_topic_ids(plan: PartitionPlan, where: str, point: ResumePoint) -> None:
-    pairs = (
-        (plan.inputs.impressions_topic, point.impression_topic_id, plan.impression_topic_id),
-        (plan.inputs.clicks_topic, point.click_topic_id, plan.click_topic_id),
-    )
-    for topic, then, now in pairs:
-        if then != now:
+    then, now = point.inputs, plan.made_from
+    for topic, recreated in (
+        (plan.inputs.impressions_topic, then.impression_topic_id != now.impression_topic_id),
+        (plan.inputs.clicks_topic, then.click_topic_id != now.click_topic_id),
+    ):
+        if recreated:
             raise TopicRecreated(f"{topic} is not the topic that {where} was made from: its id has changed")

@@ -33,9 +33,11 @@ from stream_learner.adapters.kafka import (
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
+from stream_learner.core.log.marks import InputIdentity
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
+from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.held_partitions import HeldPartitions
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner.log_origin import LogOrigin
@@ -111,6 +113,8 @@ class JoinerRole:
         self._committed_at_s = 0.0
         self._outage = BrokerOutage(self._log, "group_unreachable", "group_reachable")
         self._stuck = 0.0
+        self._unusable: UnusableRecords | None = None
+        self._foreign = 0
 
     def _silence_watch(self) -> SilenceWatch | None:
         """None where the settings allow silent clicks, or where the wall clock closes no tick in any case."""
@@ -118,6 +122,11 @@ class JoinerRole:
         if not (join.close_idle and join.hold_on_silence):
             return None
         return SilenceWatch(topics.impressions.topic, topics.clicks.topic, self._log)
+
+    def _on_bad_share(self) -> str:
+        """A joiner that ends by itself stops where others hold: it would wait for records that may never come."""
+        wanted = self._config.join.on_bad_share
+        return "stop" if wanted == "hold" and self._until_tick is not None else wanted
 
     @property
     def partitions(self) -> dict[int, PartitionJoiner]:
@@ -131,6 +140,9 @@ class JoinerRole:
             return "the joiner has not joined its group"
         if self._outage.since_s is not None:
             return "the joiner cannot reach its group"
+        held = next((j for j in list(self.partitions.values()) if j.held_for), None)
+        if held is not None:
+            return f"partition {held.partition} is not read: {held.held_for}"
         return f"the training log takes no records: the oldest waits for {self._stuck:.0f} s" if self._stuck else ""
 
     @property
@@ -188,6 +200,7 @@ class JoinerRole:
         impression_spec, click_spec = config.event_specs()
         assert self._appender is not None and self._ends is not None
         sizes = self._sizes
+        self._unusable = UnusableRecords(self._settings, admin.offsets, log=self._log)
         fetched_bytes = config.join.buffer_bytes // 4
         pools = ReaderPools(
             impressions.partitions,
@@ -206,6 +219,7 @@ class JoinerRole:
             clock=_clock_rule(config),
             clock_ms=self._clock_ms,
             silence=self._silence,
+            on_bad_share=self._on_bad_share(),
             rate_limit=RateLimit(config.join.max_rate, time.monotonic()) if config.join.max_rate else None,
             new_reader=pools.open,
         )
@@ -219,10 +233,14 @@ class JoinerRole:
             log_topic=log.name,
             dead_letters_topic=config.dead_letters_topic,
             start=StartRule(admin.offsets, config.join.start),
-            origin=LogOrigin(self._settings, admin.offsets, log.name, log.partitions),
-            impression_topic_id=impressions.id or NO_TOPIC_ID,
-            click_topic_id=clicks.id or NO_TOPIC_ID,
-            partitions=impressions.partitions,
+            origin=LogOrigin(self._settings, admin.offsets, log.name, log.partitions, unusable=self._unusable),
+            made_from=InputIdentity(
+                impressions.id or NO_TOPIC_ID,
+                clicks.id or NO_TOPIC_ID,
+                impressions.partitions,
+                inputs.impression_decoder.events.fingerprint,
+                inputs.click_decoder.events.fingerprint,
+            ),
             record_bytes=example_record_bytes(sizes, log.name, config.join.record_bytes, config.features.max_features),
             letter_bytes=sizes.fitting(config.dead_letters_topic, MAX_LETTER_BYTES, "of a dead letter"),
             resume_within_s=resume_within_s(
@@ -230,6 +248,7 @@ class JoinerRole:
             ),
             log=self._log,
             until_tick=self._until_tick,
+            unusable=self._unusable,
         )
 
     def turn(self) -> bool:
@@ -416,12 +435,18 @@ class JoinerRole:
         self._watch_log_time()
         joiners = self.partitions.values()
         self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
+        foreign = 0 if self._unusable is None else self._unusable.foreign
+        self._metrics.inc(names.JOINER_FOREIGN, foreign - self._foreign)
+        self._foreign = foreign
         self._metrics.set(names.JOINER_CLICKS_WAITING, sum(j.progress.clicks_waiting for j in joiners))
         self._metrics.set(names.JOINER_BUFFER_BYTES, sum(j.join.buffered_bytes for j in joiners if j.join))
         self._metrics.set(names.JOINER_LETTER_BYTES, sum(j.letter_bytes for j in joiners))
+        self._metrics.set(names.JOINER_UNREAD, sum(bool(j.held_for) for j in joiners))
         self._metrics.set(names.JOINER_HELD, float(self._silence is not None and self._silence.held))
         if self._plan is not None:
-            self._metrics.set(names.JOINER_BAD_SHARE, self._plan.inputs.bad_share.share)
+            inputs = self._plan.inputs
+            for side, topic in (("impressions", inputs.impressions_topic), ("clicks", inputs.clicks_topic)):
+                self._metrics.set(names.JOINER_BAD_SHARE, inputs.bad_share.share_of(topic), input=side)
 
     def finish(self) -> None:
         """Wait for the ticks under way, and commit what is durable."""

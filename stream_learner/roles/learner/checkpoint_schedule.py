@@ -54,7 +54,7 @@ class CheckpointSchedule:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is written, "" while the disk has room."""
+        """The reason why nothing is written, "" while the disk has room."""
         return self._room.reason
 
     def begin(self, checkpoints: Checkpoints) -> None:
@@ -62,7 +62,7 @@ class CheckpointSchedule:
         self._history.begin(checkpoints)
 
     def last_before_kept(self, tick: int, *, folded: int, known: int) -> int:
-        """As `History.last_before`."""
+        """The last kept checkpoint before a tick, by `History.last_before`."""
         return self._history.last_before(tick, folded=folded, known=known)
 
     def keep_when_due(self, tick: int, checkpoints: Checkpoints, positions: Positions, *, known: int) -> None:

@@ -65,7 +65,7 @@ class GateStateWriter:
         return self._training_log, gate.policy, gate.holding, gate.late
 
     def _known(self) -> Content:
-        """What the topic says; a model that has no record holds nothing."""
+        """The gate's state in the topic; a model that has no record holds nothing."""
         found = self._control.state.gates.get(self._model)
         if found is None:
             return self._training_log, self._gate.policy, None, ()

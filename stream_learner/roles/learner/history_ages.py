@@ -1,4 +1,4 @@
-"""Which checkpoints a learner keeps, so that for each age there is one that is at least that old, and little older.
+"""Chooses the checkpoints that a learner keeps: for each age one that is at least that old, and little older.
 
 Ages are spans of log time, so a log that is folded again keeps the same ones. For each age a learner keeps the state at
 every multiple of half of it (the *step* of the age) until that is one and a half ages old. At any moment the newest one
@@ -41,7 +41,7 @@ class HistoryAges:
         return any(boundary % step == 0 and tick + 1 - boundary < oldest for step, oldest in self.steps)
 
     def kept(self, boundaries: Iterable[int], *, tick: int) -> list[int]:
-        """Those of the boundaries that are to be kept after a tick."""
+        """The boundaries that are to be kept after a tick."""
         return [boundary for boundary in boundaries if self.is_kept(boundary, tick=tick)]
 
     @property

@@ -17,7 +17,15 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo, Trans
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.core.events.feature_keys import FIRST_RULE
 from stream_learner.core.snapshots.pages import PagePolicy
-from stream_learner.errors import BrokerUnreachable, ConfigError, Fenced, PartitionCountsDiffer, RetryLater
+from stream_learner.errors import (
+    BrokerUnreachable,
+    ConfigError,
+    Fenced,
+    PartitionCountsDiffer,
+    RetryLater,
+    StateOfAnotherModel,
+    operator_action,
+)
 from stream_learner.roles.common.last_publication import LastPublication
 from stream_learner.roles.common.record_sizes import RecordSizes
 from stream_learner.roles.control.topic import require_control
@@ -66,9 +74,9 @@ class Term:
 
     publication: Publication
     took_over: TakeOver | None = None
-    """How a standby began this term, until its first version is out."""
+    """The take-over with which a standby began this term; None once its first version is out."""
     failure: str = ""
-    """Why the last publication failed, "" if it did not."""
+    """The reason why the last publication failed, "" if it did not."""
 
 
 class Leadership:
@@ -135,7 +143,7 @@ class Leadership:
         if topic.partitions != snapshots.shards:
             raise PartitionCountsDiffer(
                 f"{topic.name} has {count_of(topic.partitions, 'partition')}, snapshots.shards is {snapshots.shards}",
-                action="Set snapshots.shards to the topic's partition count, or make the topic anew.",
+                action=operator_action(StateOfAnotherModel),
             )
         if config.learner.copies:
             admin.require([config.checkpoints_topic])
@@ -292,7 +300,7 @@ def _check_key_rule(config: Config, last: LastPublication) -> None:
     if found != configured:
         raise ConfigError(
             f"{config.snapshots_topic} was published with key rule {found}, features.key_rule is {configured}",
-            action=f"Set features.key_rule to {found} for joiners and learner alike, or begin another model.",
+            action=f"Set features.key_rule of joiners and learner to {found}, or begin another model.",
         )
 
 

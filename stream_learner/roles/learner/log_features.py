@@ -37,7 +37,7 @@ class LogFeatures:
         return sorted(p for p, found in self.by_partition.items() if found not in (UNKNOWN, self._own))
 
     def trouble(self, log_topic: str) -> str:
-        """Why the model must not be published, "" if it may be."""
+        """The reason why the model must not be published, "" if it may be."""
         partitions = ", ".join(map(str, self.differing))
         if not partitions:
             return ""

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import NamedTuple
 
-from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, Reader, ReaderPool
+from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, RawBatch, Reader, ReaderPool
 from stream_learner.core.log.marks import GENESIS, MarkId
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
-from stream_learner.errors import InputsChanged
+from stream_learner.errors import InputsChanged, RetryLater
 from stream_learner.roles.common.log_reader import READ_RECORDS, accepted, records_of
+from stream_learner.roles.common.unusable_records import UnusableRecords
 
 MOST_FETCHED_BYTES = 64 << 20
 """Bounds the bytes fetched ahead for all partitions together; half of the buffer bounds them too."""
@@ -38,7 +39,8 @@ LOG_BEGINNING = LogPosition(0, GENESIS)
 class _PartitionLog:
     """One partition: its reader, rule R, and the accepted ticks that wait to be folded."""
 
-    def __init__(self, reader: Reader, start: LogPosition) -> None:
+    def __init__(self, reader: Reader, start: LogPosition, unusable: UnusableRecords) -> None:
+        self._unusable = unusable
         self.partition = reader.partition
         self.folded = start
         self.waiting: deque[AcceptedTick] = deque()
@@ -68,14 +70,21 @@ class _PartitionLog:
         if batch is None:
             return False
         self.read_bytes += batch.size_bytes
-        for tick in accepted(self.rule, self._topic_and_partition, records_of(batch)):
+        try:
+            self._take(batch)
+        except RetryLater:
+            self._reader.seek(int(batch.offsets[0]) if self.rule.position is None else self.rule.position)
+            raise
+        return True
+
+    def _take(self, batch: RawBatch) -> None:
+        for tick in accepted(self.rule, self._topic_and_partition, records_of(batch), self._unusable):
             if tick.mark.resume is not None:
                 self.partitions = max(self.partitions, tick.mark.resume.partitions)
             size = sum(record.keys.nbytes + record.indices.nbytes for _, record in tick.records)
             self.waiting.append(tick)
             self._sizes.append(size)
             self.waiting_bytes += size
-        return True
 
     def next_examples(self) -> int | None:
         """The tick of the first examples that wait."""
@@ -116,6 +125,7 @@ class LogFollower:
         examples up to it.
         """
         self._settings, self._topic = settings, topic
+        self._unusable = UnusableRecords(settings)
         self._buffer_bytes = buffer_bytes
         self._until_tick = sys.maxsize if until_tick is None else until_tick
         self._taken = folded_tick
@@ -133,7 +143,7 @@ class LogFollower:
             name="log",
         )
         self._logs += [
-            _PartitionLog(pool.open(partition, start[partition].offset), start[partition])
+            _PartitionLog(pool.open(partition, start[partition].offset), start[partition], self._unusable)
             for partition in sorted(start)
         ]
         self._limit_bytes = max(self._buffer_bytes // (2 * len(self._logs)), 1 << 20)
@@ -162,6 +172,13 @@ class LogFollower:
         """The last tick that every partition has passed, -1 before the first."""
         return min(log.passed for log in self._logs)
 
+    def holding_back(self) -> list[int]:
+        """The partitions that others are ahead of; all of them while the whole log is empty; else none."""
+        passed = self.passed
+        if passed >= 0 and all(log.passed == passed for log in self._logs):
+            return []
+        return [log.partition for log in self._logs if log.passed == passed and passed < self._until_tick]
+
     def next_tick(self) -> int:
         """The first tick with examples that may be folded; if there is none, the last tick that may be folded.
 
@@ -183,7 +200,7 @@ class LogFollower:
         return min([*(tick for tick, _ in waiting), self.passed, self._until_tick])
 
     def look(self, tick: int) -> list[AcceptedTick]:
-        """What `take` would hand out, and what goes on waiting: in the order (tick, partition)."""
+        """The ticks that `take` would hand out; they go on waiting. In the order (tick, partition)."""
         found = [accepted for log in self._logs for accepted in log.look_up_to(tick)]
         return sorted(found, key=lambda accepted: (accepted.mark.last_tick, accepted.mark.partition))
 
@@ -207,6 +224,16 @@ class LogFollower:
     def ignored(self) -> int:
         """How many records and marks rule R ignored."""
         return sum(log.rule.ignored_marks + log.rule.ignored_records for log in self._logs)
+
+    @property
+    def foreign(self) -> int:
+        """How many records were passed over as no part of the log."""
+        return self._unusable.foreign
+
+    @property
+    def left_out(self) -> int:
+        """How many damaged records were passed over because a skip names them."""
+        return sum(log.rule.skipped_records for log in self._logs)
 
     @property
     def read_bytes(self) -> int:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from stream_learner.adapters.telemetry.metrics import Metrics
     from stream_learner.config import Config
+    from stream_learner.core.gate.decisions import Decisions
     from stream_learner.core.log.examples import ExampleRecord
     from stream_learner.core.log.rule_r import AcceptedTick
     from stream_learner.core.log.subset import FeatureSubset
@@ -211,7 +212,7 @@ class LearnedModel:
 
     @property
     def trouble(self) -> str:
-        """What keeps the model from being folded or published, "" if nothing."""
+        """The trouble that keeps the model from being folded or published, "" for none."""
         return self._checkpoint_schedule.trouble or self.gate.trouble or self._publications.trouble
 
     @property
@@ -261,12 +262,16 @@ class LearnedModel:
         """
         self._checkpoint_schedule.keep_when_due(self.tick, self._checkpoints, positions, known=known)
 
-    def may_fold(self, coming: Sequence[AcceptedTick], tick: int) -> bool:
-        """Whether the gate lets `tick` through, or the model is past it. coming: the accepted ticks up to it."""
+    def may_fold(self, coming: Sequence[AcceptedTick], tick: int, decisions: Decisions) -> bool:
+        """Whether the gate lets `tick` through, or the model is past it.
+
+        coming: the accepted ticks up to it. decisions: those of operators on the log.
+        """
         if tick <= self.tick:
             return True
         predict = self._predict if self.learner.loss.name in PROBABILITIES else None
-        return self.gate.rule(tick, [one for one in coming if one.mark.last_tick > self.tick], predict)
+        mine = [one for one in coming if one.mark.last_tick > self.tick]
+        return self.gate.rule(tick, mine, decisions, predict)
 
     def _predict(self, record: ExampleRecord) -> NDArray[np.float64]:
         return self.learner.predict(record if self._subset is None else self._subset.apply(record))
@@ -297,7 +302,7 @@ class LearnedModel:
         self._publications.publish_when_due(self.tick, self._checkpoints, at_end=self.at_end)
 
     def _description(self) -> dict[str, Any]:
-        """What a scorer must know: the content of the model record."""
+        """The content of the model record, with what a scorer must know."""
         config, progress = self.config, self.learner.progress
         impressions, _ = config.event_specs()
         topics, rewinds = config.input, self._checkpoints.rewinds

@@ -53,11 +53,11 @@ class PublicationSchedule:
         self._published_s = time.monotonic()
         self._again_at_s = 0.0
         self._other_features = ""
-        """Why the model must not be published with the features that are configured, "" where it may be."""
+        """The reason why the model must not be published with the features that are configured, "" where it may be."""
 
     @property
     def trouble(self) -> str:
-        """Why the model cannot be published, "" if it can or need not be."""
+        """The reason why the model cannot be published, "" if it can or need not be."""
         term = self._leadership.term
         return self._other_features or self._gate.trouble or (term.failure if term is not None else "")
 

@@ -14,7 +14,7 @@ _SLICE_FIGURES = (
     (names.LEARNER_CALIBRATION, "calibration"),
     (names.LEARNER_AUC, "auc"),
 )
-_COUNTED = ("examples", "refused", "read_bytes", "ignored", "missed", "fetched", "evicted")
+_COUNTED = ("examples", "refused", "read_bytes", "ignored", "foreign", "left_out", "missed", "fetched", "evicted")
 
 
 class LearnerReport:
@@ -49,6 +49,8 @@ class LearnerReport:
         self._count(names.LEARNER_REFUSED, "refused", learner.refused)
         self._count(names.LEARNER_LOG_BYTES, "read_bytes", log.read_bytes)
         self._count(names.LEARNER_IGNORED, "ignored", log.ignored)
+        self._count(names.LEARNER_FOREIGN, "foreign", log.foreign)
+        self._count(names.LEARNER_LEFT_OUT, "left_out", log.left_out)
         gauges = self._metrics.set
         gauges(names.LEARNER_BUFFER_BYTES, log.waiting_bytes)
         gauges(names.LEARNER_FEATURES, learner.table.count)

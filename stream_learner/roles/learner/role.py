@@ -37,6 +37,7 @@ from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, Re
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
+from stream_learner.roles.learner.log_wait import LogWait
 from stream_learner.roles.learner.model import LearnedModel
 from stream_learner.roles.learner.row_index import check_memory
 
@@ -115,6 +116,7 @@ class LearnerRole:
         self._topics: TopicWatch | None = None
         self._reported_s = time.monotonic()
         self._outage = BrokerOutage(self._log, "log_unreachable", "log_reachable")
+        self._log_wait = LogWait(self._log, configs[0].join.tick_ms)
 
     @property
     def learner(self) -> Learner:
@@ -138,7 +140,7 @@ class LearnerRole:
 
     @property
     def why_not_ready(self) -> str:
-        """Why the learner is not ready, "" if it is."""
+        """The reason why the learner is not ready, "" if it is."""
         if self._follower is None:
             return "the learner has not loaded its state"
         if self._outage.since_s is not None:
@@ -148,7 +150,11 @@ class LearnerRole:
         trouble = "; ".join(model.trouble for model in self.models if model.trouble)
         if trouble:
             return trouble
-        return "" if self._caught_up or not self._standby else "the standby has not caught up with the training log"
+        if self._caught_up or not self._standby:
+            return ""
+        holding = ", ".join(map(str, self._log_wait.partitions))
+        waits = f": it waits for partition {holding}" if holding else ""
+        return f"the standby has not caught up with the training log{waits}"
 
     def open(self) -> None:
         """Steps 1 and 2. Raises what `LearnedModel` and the topics' checks raise."""
@@ -235,6 +241,7 @@ class LearnerRole:
         if came:
             self._outage.answered(time.monotonic())
         self._note_added()
+        self._log_wait.look(self._follower)
         return came
 
     def _note_added(self) -> None:
@@ -270,7 +277,9 @@ class LearnerRole:
         coming = self._follower.look(tick)
         if not any(accepted.records for accepted in coming):
             return True
-        lets = [model.may_fold(coming, tick) for model in self.models]  # each says what it holds
+        # One look for all models: a decision that comes meanwhile is for the next tick of each of them.
+        decisions = self._control.state.decisions_of(self.models[0].config.examples_topic)
+        lets = [model.may_fold(coming, tick, decisions) for model in self.models]  # each says what it holds
         return all(lets)
 
     @property

@@ -25,7 +25,7 @@ SHOW_EVERY_S = 10.0
 
 
 def memory_budget(config: Config, learner: Learner) -> MemoryBudget | None:
-    """How `learner.memory` is shared out, None where the whole model is in memory."""
+    """The parts of `learner.memory`, None where the whole model is in memory."""
     total_bytes = config.learner.memory_bytes
     return None if total_bytes is None else MemoryBudget.of(total_bytes, len(learner.optimizer.columns))
 

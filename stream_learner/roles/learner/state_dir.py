@@ -47,7 +47,7 @@ class DiskRoom:
     ) -> None:
         """floor_bytes: with less than this free, nothing is written."""
         self.reason = ""
-        """Why nothing is written, "" while there is room."""
+        """The reason why nothing is written, "" while there is room."""
         self._path, self._floor_bytes, self._log = path, floor_bytes, log
         self._free_bytes, self._clock_s = free_bytes, clock_s
         self._look_at_s = self._again_at_s = -1e9

@@ -1,7 +1,6 @@
 """A copy on disk of the last whole version, with which a scorer can start while no broker answers.
 
-In: a directory, the model that is served. Out: a file in it, replaced as a whole; at the next start, the version in it.
-This file must never hand out a version that is damaged or of another model, nor make a thread that predicts wait.
+A copy that is damaged or of another model is never handed out, and no thread that predicts waits for the writing.
 
 1. Copy the rows of the version served, in memory; records of the topic wait for so long.
 2. Write them to a temporary file, and sync it.

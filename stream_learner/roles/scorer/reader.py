@@ -1,8 +1,7 @@
 """Follows `<model>.snapshots` into a replica, in a thread of its own.
 
-In: the snapshot topic, a pin. Out: a `Replica` that is kept current, and a call for every version served.
-This file must never make a thread that predicts wait, nor end because of a record that cannot be used. It passes over
-such a record, counts it and names it in the log; the replica keeps its last whole version until it has another.
+No thread that predicts waits for it. A record that cannot be used does not end it: it passes over the record, counts it
+and names it in the log, and the replica keeps its last whole version until it has another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One model as a scorer follows it: its replica, and how events become its features.
 
-In: events, hashed features, a pin. Out: predictions of one version; whether there is a version, how old it is, and why
-no newer one comes. The package's docstring has its states as a table.
-This file must never know of aliases, take a lock to predict, nor give up a whole version before it has another.
+It predicts without a lock, each call with one version, and gives up no whole version before it has another. It knows
+nothing of aliases. The package's docstring has its states as a table.
 
 1. Begin with the copy that was kept on disk, if one is given, else read the snapshot topic until a version is whole.
 2. Serve it. Later versions take its place as they become whole.
@@ -78,7 +77,7 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True)
 class _Encoding:
-    """How events become features for the version served."""
+    """The decoder of events for the version served."""
 
     features: dict[str, Any]
     inputs: dict[str, Any]
@@ -143,7 +142,7 @@ class ModelReplica:
         self._kept = kept.replica if kept is not None else None
         self._reader: SnapshotReader | None = None
         self._failure: StreamLearnerError | None = None
-        """Why the last reader could not be begun."""
+        """The reason why the last reader could not be begun."""
         self._held: tuple[int | None] | None = None
         """The argument of `pin`, None for no pin. A reader that is begun later is pinned with it."""
         self._stale = False
@@ -216,14 +215,14 @@ class ModelReplica:
 
     @property
     def why_not_ready(self) -> str:
-        """Why there is no whole version yet. Once there is one, "" until `stop`."""
+        """The reason why there is no whole version yet. Once there is one, "" until `stop`."""
         if self._stop.is_set():
             return "the scorer was closed"
         return "" if self._whole is not None else self.trouble or "the model record is not read yet"
 
     @property
     def trouble(self) -> str:
-        """Why later versions cannot be applied at present, "" if they can."""
+        """The reason why later versions cannot be applied at present, "" if they can."""
         reader, failure = self._reader, self.failure
         if failure is not None:
             return str(failure)
@@ -245,7 +244,7 @@ class ModelReplica:
 
     @property
     def why_not_current(self) -> str:
-        """Why it does not serve the last version of its topic, or serves a stale one; "" if neither."""
+        """The reason why it does not serve the last version of its topic, or serves a stale one; "" if neither."""
         whole, reader = self._whole, self._reader
         if self.why_not_ready:
             return self.why_not_ready
@@ -256,7 +255,7 @@ class ModelReplica:
 
     @property
     def why_refused(self) -> str:
-        """Why predicting raises NotReady: no version yet, or `refuse_after_ms` has passed; "" if it does not."""
+        """The reason to refuse, "" for none: there is no version, or `refuse_after_ms` has passed."""
         if self._whole is None:
             return self.why_not_ready
         if self._quiet_for(self._refuse_after_ms):
@@ -408,7 +407,7 @@ class ModelReplica:
             self._log.info("version_fresh", version=version)
 
     def _encoding_of(self, content: Mapping[str, Any]) -> _Encoding:
-        """How events are encoded for a model record. Raises NewerFormat if this program cannot make its features."""
+        """The encoding of events for a model record. Raises NewerFormat if this program cannot make its features."""
         try:
             inputs = content["inputs"]
             spec = FeatureSpec.from_dict(content["features"])

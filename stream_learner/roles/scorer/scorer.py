@@ -1,8 +1,7 @@
 """The class that predicts: follows one model, or the model that an alias points at.
 
-In: events as JSON or dictionaries, or hashed features. Out: click probabilities, each with the version and the model
-that made it.
-This file must never answer from a mixture of versions or models, nor stop answering because no new version comes.
+It takes events as JSON or dictionaries, or hashed features, and returns click probabilities with the version and the
+model that made them. No answer mixes versions or models, and answers do not end because no new version comes.
 
     with Scorer("localhost:9092", model="ctr") as scorer:
         scorer.wait_ready()
@@ -181,7 +180,7 @@ class Scorer:
 
     @property
     def why_not_ready(self) -> str:
-        """Why it is not ready, "" if it is."""
+        """The reason why it is not ready, "" if it is."""
         if not self._started:
             return NOT_STARTED
         if self._forked:
@@ -203,13 +202,13 @@ class Scorer:
 
     @property
     def trouble(self) -> str:
-        """Why later versions of the model served cannot be applied at present, "" if they can."""
+        """The reason why later versions of the model served cannot be applied at present, "" if they can."""
         current = self._served.current
         return current.trouble if current is not None else self.why_not_ready
 
     @property
     def why_refused(self) -> str:
-        """Why predicting raises NotReady: there is no version, or `refuse_after_ms` has passed; "" if it does not."""
+        """The reason to refuse, "" for none: there is no version, or `refuse_after_ms` has passed."""
         current = self._served.current
         return current.why_refused if current is not None and self._started else self.why_not_ready
 
@@ -227,7 +226,7 @@ class Scorer:
 
     @property
     def pending(self) -> str:
-        """Why the model that the alias points at is not served, "" if it is. The scorer may be ready all the same."""
+        """The reason why the alias's model is not served, "" if it is. The scorer may be ready all the same."""
         return self._served.pending
 
     @property

@@ -1,7 +1,6 @@
-"""Which model a scorer serves: the one named, or the one that an alias or a pin says; exchanged without a gap.
+"""Chooses the model that a scorer serves, by name, alias or pin, and exchanges it without a gap.
 
-In: the control topic's state, a pin from the program. Out: the replica that is served.
-This file must never leave a model that is served for one that is not complete and fresh.
+A model that is served is never left for one that is not complete and fresh.
 
 1. Load the model that is wanted beside the one served, in a replica of its own.
 2. When that one is complete and fresh, put it in the place of the other: one reference, so that a call that has begun
@@ -67,7 +66,7 @@ class ServedModel:
         self._log = log
         self.current: ModelReplica | None = None
         self.pending = ""
-        """Why the model that the alias points at is not served, "" if it is."""
+        """The reason why the model that the alias points at is not served, "" if it is."""
         self._loading: _Loading | None = None
         self._refusal: _Refusal | None = None
         self._logged = ""

@@ -36,7 +36,7 @@ def assert_same(found: RawBatch, wanted: RawBatch) -> None:
 
 @pytest.mark.parametrize("complete", [False, True])
 def test_a_part_is_as_if_it_had_come_alone(complete: bool) -> None:
-    """It is so too if the batch has null values and the part has none."""
+    """The same holds if the batch has null values and the part has none."""
     whole = batch(0, 6, complete=complete)
     for first in range(6):
         for end in range(first + 1, 7):

@@ -25,7 +25,7 @@ def batch(raws: list[bytes]) -> tuple[bytes, NDArray[np.int64]]:
 
 
 def plainly(plan: Plan, raw: bytes, time_ms: int) -> Event:
-    """What the plain path makes of one event."""
+    """The result of the defining decoder for one event."""
     try:
         row = read_event(plan, parse_event(raw, plan.max_event_bytes), time_ms)
     except Refused as refused:

@@ -17,11 +17,11 @@ from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, Fie
 from tests.core.events import decode_help, decode_oracle
 
 Thing = tuple[str, str, str]
-"""What a user calls one feature: its kind (number, category, missing, bias), the field, the text of a category."""
+"""A feature as users name it: its kind (number, category, missing, bias), the field, the text of a category."""
 
 BIAS: Thing = ("bias", "", "")
 PIECES = ["a", "=", "\\", ":", ":missing", ".", "e", "b0", "é"]
-"""What names and texts are made of: what texts of keys use themselves, what escaping may use, ordinary letters."""
+"""Pieces of names and texts: characters that texts of keys use, characters that escaping may use, ordinary letters."""
 
 NAMES = st.lists(st.sampled_from(PIECES), max_size=5).map("".join)
 THINGS = st.one_of(

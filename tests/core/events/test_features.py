@@ -255,5 +255,5 @@ def test_names_that_are_escaped_in_keys_are_shown_as_they_are() -> None:
 
 @pytest.mark.parametrize("event", [b'{"site":"other"}', b"not JSON", b"[]"])
 def test_a_key_that_the_event_does_not_explain_is_shown_as_it_is(event: bytes) -> None:
-    """Also where the bytes are no event at all."""
+    """The key is shown even if the bytes are no event at all."""
     assert names_of_keys([0xABC], event, FeatureSpec()) == ["0x0000000000000abc"]

@@ -42,7 +42,7 @@ def texts(found: Elements) -> list[bytes]:
 
 
 def parsed(text: bytes) -> Any:
-    """What a parser makes of it; an exception where it is no JSON."""
+    """The parsed text; an exception if it is not JSON."""
     try:
         return orjson.loads(text)
     except ValueError as error:
@@ -112,7 +112,7 @@ def test_what_is_out_of_the_ordinary_is_left_to_a_parser(text: bytes) -> None:
 
 
 def test_more_elements_than_allowed_are_counted_and_not_kept() -> None:
-    """As many as allowed are found; one more is refused with its count."""
+    """The allowed number is found; with one more the request is refused and the number told."""
     text = orjson.dumps({"instances": [1] * 7})
     found = find_elements(text, KEY, 7)
     assert found is not None and len(found) == 7

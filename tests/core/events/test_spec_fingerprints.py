@@ -71,7 +71,7 @@ def features_of(spec: FeatureSpec, event: dict[str, Any]) -> Columns:
 
 
 def read(spec: EventSpec, event: dict[str, Any]) -> Columns:
-    """What an impression and a click of these fields are."""
+    """The result of decoding an impression and a click with these fields."""
     data, bounds = decode_help.batch([json.dumps(event).encode()])
     times = np.array([NOW_MS])
     shown = ImpressionDecoder(spec, FeatureSpec()).decode(data, bounds, times)
@@ -82,7 +82,7 @@ def read(spec: EventSpec, event: dict[str, Any]) -> Columns:
 
 @pytest.mark.parametrize("name", OTHER_FEATURES)
 def test_a_setting_that_changes_features_changes_the_fingerprint(name: str) -> None:
-    """And is named as what differs, alone."""
+    """The fingerprint changes, and only this setting is named as different."""
     other, event = OTHER_FEATURES[name]
     assert features_of(BASE, event) != features_of(other, event)
     assert other.fingerprint != BASE.fingerprint
@@ -155,7 +155,7 @@ def test_a_published_specification_has_the_same_fingerprint(spec: FeatureSpec) -
 
 @pytest.mark.parametrize("name", OTHER_EVENTS)
 def test_a_setting_that_changes_what_is_read_changes_the_fingerprint(name: str) -> None:
-    """And is named as what differs, alone."""
+    """The fingerprint changes, and only this setting is named as different."""
     other, event = OTHER_EVENTS[name]
     assert read(EVENT, event) != read(other, event)
     assert other.fingerprint != EVENT.fingerprint

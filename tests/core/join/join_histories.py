@@ -13,7 +13,7 @@ UNKNOWN_KEY = 999
 
 @dataclass
 class History:
-    """What two partitions hold in the end, and when each record arrives."""
+    """The records of two partitions, and the time at which each arrives."""
 
     spec: JoinSpec
     grace_ms: int
@@ -22,7 +22,7 @@ class History:
 
     @property
     def last_arrival(self) -> int:
-        """When the last record has arrived."""
+        """The arrival time of the last record."""
         return max([r.arrival for r in self.impressions + self.clicks], default=0)
 
 
@@ -61,7 +61,7 @@ def random_history(rng: random.Random, keep_negatives: float = 1.0) -> History:
 
 
 def closed_by_log(history: History, rng: random.Random) -> History:
-    """The same history with last records of other ids in both partitions, so late that log time closes all ticks."""
+    """A copy of the history with late records of other ids in both partitions, so that log time closes all ticks."""
     last = history.last_arrival + 3 * history.spec.keep_ms + 50
 
     def closed(records: list[Record]) -> list[Record]:

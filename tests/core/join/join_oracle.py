@@ -29,7 +29,7 @@ class Record:
 
 @dataclass
 class PlainTick:
-    """What a cut emits, as lists and counters that compare."""
+    """The output of a cut, as lists and counters that can be compared."""
 
     examples: list[tuple[int, int, float, float, list[tuple[int, float]]]]
     counts: Counter[str]
@@ -190,7 +190,7 @@ class PlainJoin:
         return PlainTick(examples, +n, len(self.pending), first)
 
     def _judge(self, r: Record, tick: int, floor: int) -> tuple[str, float]:
-        """What becomes of an impression that is not dead, and its label."""
+        """The outcome and the label of an impression that is not dead."""
         spec = self.spec
         k = -(-spec.dedupe_ms // spec.tick_ms)
         g = max(1, -(-k // 8))

@@ -1,8 +1,8 @@
 """Random worlds of one partition pair: impressions and clicks as they arrive, with all that goes wrong in a field.
 
-In: a random generator. Out: a `World`: settings, and of each record when it arrives, offset, time and bytes.
-Windows are a few ticks of a few milliseconds, so that every edge is near. This file must never know what a joiner does
-with the records; only which of them can be used.
+A `World` has the settings, and the arrival, offset, time and bytes of each record. Windows are a few ticks of a few
+milliseconds, so that every edge is near. It must never know what a joiner does with the records; only which of them can
+be used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.oracles.events import Click, Impression, Record, Settings, hash_bytes
 UNKNOWN = "unknown"
 """The id of clicks on nothing."""
 LAST = "last"
-"""What the ids of the events begin with that close a world."""
+"""The prefix of the ids of events that close a world."""
 BAD_VALUES = (b"not json", b"{}", None, b'{"id":null}', b'{"id":"x","at":"soon","w":-1,"v":2}')
 
 
@@ -34,7 +34,7 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """What two partitions of the same number hold in the end."""
+    """The records of an impression partition and the click partition of the same number."""
 
     settings: Settings
     grace_ms: int
@@ -43,7 +43,7 @@ class World:
 
     @property
     def last_arrival_ms(self) -> int:
-        """When the last record is there."""
+        """The arrival time of the last record."""
         return max((a.at_ms for a in self.impressions + self.clicks), default=0)
 
     @property
@@ -53,7 +53,7 @@ class World:
         return int(s["window_ms"] + s["skew_ms"] + s["lateness_ms"])
 
     def oracle_impressions(self) -> list[Impression]:
-        """As the oracle reads them, all without features but the bias."""
+        """The impressions as the oracle reads them, without features but the bias."""
         return [
             Impression(
                 a.offset, a.time_ms, *((0, 0.0) if a.time_ms is None else (hash_bytes(a.id.encode()), a.number)), ()
@@ -62,7 +62,7 @@ class World:
         ]
 
     def oracle_clicks(self) -> list[Click]:
-        """As the oracle reads them."""
+        """The clicks as the oracle reads them."""
         return [
             Click(a.offset, a.time_ms, *((0, 0.0) if a.time_ms is None else (hash_bytes(a.id.encode()), a.number)))
             for a in self.clicks
@@ -70,7 +70,7 @@ class World:
 
 
 def records(arrivals: list[Arrival]) -> list[Record]:
-    """As Kafka gives them."""
+    """Records as Kafka hands them out."""
     return [Record(a.offset, a.timestamp_ms, a.value) for a in arrivals]
 
 
@@ -108,7 +108,7 @@ def random_world(rng: random.Random) -> World:
 
 
 def closed_by_log(world: World, rng: random.Random) -> World:
-    """The same, with `agree` last events in both inputs, so late that log time closes all and lets every click go.
+    """A copy of the world with `agree` late events in both inputs, so that log time closes all ticks and all clicks go.
 
     The last `agree` - 1 clicks are taken and wait: a tick is passed only by clicks that come after it.
     """
@@ -172,7 +172,7 @@ class _Traffic:
         return self._wrong(time) if self.rng.random() < self.wrong else time
 
     def _repeats(self, now: int, time: int, name: str) -> list[_Event]:
-        """The same impression again, and perhaps again: near the ends of what is remembered."""
+        """Repeats of an impression, once or twice, near the ends of the time for which ids are remembered."""
         rng, out, at = self.rng, [], now
         while rng.random() < self.resend:
             far = self.s["dedupe_ms"] + rng.choice([-1, 0, 1, self.s["tick_ms"], self.s["dedupe_ms"] // 4])

@@ -22,7 +22,7 @@ Row = tuple[int, int, int, float, float]
 
 @dataclass
 class Emitted:
-    """What a mark, or several, stand for: tick, log time, id, label and weight of each example, and the counts."""
+    """The output of one mark or several: tick, log time, id, label and weight of each example, and the counts."""
 
     examples: list[Row]
     impressions: Counter[str]
@@ -61,7 +61,7 @@ def clicks_of(events: list[Click]) -> tuple[np.ndarray, Clicks]:
 
 
 def run(world: World, rng: random.Random, by_clock: bool) -> list[TickOutput]:
-    """What a joiner makes of a world as its records arrive: it reads in random pieces and emits when it can."""
+    """Run a joiner over a world as its records arrive: it reads in random pieces and emits when it can."""
     impressions, clicks = world.oracle_impressions(), world.oracle_clicks()
     join, outputs = JoinState(spec_of(world.settings), impression_start=0, click_start=0), []
     arrivals = world.impressions + world.clicks

@@ -1,8 +1,8 @@
 """Random histories of one partition of the training log: several writers, and everything that may go wrong.
 
-In: a seed, and the rule R and rule W to try. Out: the log they leave behind, checked against every law.
-The join is a stand-in: a writer is free to choose how far a tick reaches into the inputs, as the wall clock is, so that
-two writers make different ticks of the same inputs. Everything else is the real code.
+Rule R and rule W are arguments; the log that the writers leave behind is checked against every law. The join is a
+stand-in: a writer is free to choose how far a tick reaches into the inputs, as the wall clock is, so that two writers
+make different ticks of the same inputs. Everything else is the real code.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def is_soft(batch: ExampleBatch) -> bool:
 def plain_record(
     partition: int, tick: int, attempt: int, sequence: int, batch: ExampleBatch, weighted: bool, soft: bool
 ) -> bytes:
-    """What the record of these examples must be, written value by value from the documented layout."""
+    """The expected record of these examples, written value by value from the documented layout."""
     distinct: dict[int, int] = {}
     indices = [distinct.setdefault(int(key), len(distinct)) for key in batch.keys]
     odd = [(place, value) for place, value in enumerate(batch.values.tolist()) if value != 1.0]
@@ -163,7 +163,7 @@ def marks(draw: st.DrawFn) -> Mark:
 
 
 def plain_mark(mark: Mark) -> bytes:
-    """What the mark must be, written from the documented layout; codes inside."""
+    """The expected mark, written from the documented layout, with its codes inside."""
     i, c = mark.counts.impressions, mark.counts.clicks
     body = struct.pack("<Qq", mark.pred_attempt, mark.pred_tick)
     body += struct.pack("<4q", mark.first_tick, mark.next_impression, mark.first_click, mark.click_cursor)

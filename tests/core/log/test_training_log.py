@@ -189,8 +189,8 @@ def test_an_ignored_record_may_have_any_body_an_accepted_one_may_not() -> None:
     mine = tick_records(7, 0, GENESIS)
     harmed = mine[1][:-1] + bytes([mine[1][-1] ^ 1])
     rule = RuleR(partition=5)
-    with pytest.raises(ForeignRecord, match="partition 5, offset 0: a record of partition 0"):
-        rule.take(0, mine[0])
+    assert rule.take(0, mine[0]) is None
+    assert str(rule.last_foreign) == "partition 5, offset 0: a record of partition 0"
     rule = RuleR()
     assert len(take_all(rule, [mine[0], harmed, *chain(8, 1)])) == 1
     assert rule.take(5, mine[2]) is None
@@ -201,22 +201,28 @@ def test_an_ignored_record_may_have_any_body_an_accepted_one_may_not() -> None:
     assert (rule.position, rule.last, rule.accepted_marks) == (2, GENESIS, 0)
 
 
+FOREIGN = (None, b"", b"{}", b"junk", bytes(1 << 20), b"SLTL\1\0", chain(7, 1)[0][:39])
+
+
+@pytest.mark.parametrize("value", FOREIGN)
+def test_what_has_no_valid_header_is_passed_over_wherever_it_lies(value: bytes | None) -> None:
+    """Tombstones, other people's bytes, cut headers: each is counted, and the ticks are the same."""
+    records = [*chain(7, 3), *chain(8, 1)]
+    wanted = [tick.mark for tick in take_all(RuleR(), records)]
+    rule = RuleR()
+    found = take_all(rule, [value, *(one for record in records for one in (record, value))])
+    assert [tick.mark for tick in found] == wanted
+    assert rule.foreign_records == len(records) + 1
+    assert rule.last_foreign is not None and rule.last_foreign.offset == 2 * len(records)
+
+
 @pytest.mark.parametrize(
-    ("value", "error"),
-    [
-        (None, ForeignRecord),
-        (b"", ForeignRecord),
-        (b"{}", ForeignRecord),
-        (b"SLTL\3\0 something new", NewerVersion),
-        (b"SLTL\1\0", DamagedRecord),
-        (chain(7, 1)[0][:39], DamagedRecord),
-        (chain(7, 1)[2][:-1], DamagedRecord),
-    ],
+    ("value", "error"), [(b"SLTL\4\0 something new", NewerVersion), (chain(7, 1)[2][:-1], DamagedRecord)]
 )
-def test_a_record_that_cannot_be_attributed_stops_the_reader_at_once(
+def test_a_newer_record_and_a_damaged_mark_stop_the_reader_at_once(
     value: bytes | None, error: type[RecordError]
 ) -> None:
-    """Tombstones, other people's bytes, newer versions, damaged headers and marks: with the offset, nothing taken."""
+    """With the offset, nothing taken."""
     rule = RuleR(MarkId(9, 5))
     with pytest.raises(error, match="offset 17") as caught:
         rule.take(17, value)
@@ -388,9 +394,10 @@ def test_clicks_that_waited_before_a_mark_that_begins_anew_are_given_up() -> Non
 
 def test_an_error_can_be_given_the_topic_it_came_from() -> None:
     """Core knows offset and partition; the role knows the topic."""
-    with pytest.raises(ForeignRecord) as caught:
-        RuleR(partition=2).take(0, b"x")
-    error = caught.value.at(topic="ctr.examples", partition=9)
+    rule = RuleR(partition=2)
+    rule.take(0, b"x")
+    assert rule.last_foreign is not None
+    error = rule.last_foreign.at(topic="ctr.examples", partition=9)
     assert isinstance(error, ForeignRecord)
     assert str(error) == "topic ctr.examples, partition 2, offset 0: not a record of the training log"
     assert (error.topic, error.partition, error.offset) == ("ctr.examples", 2, 0)

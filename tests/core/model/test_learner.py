@@ -123,7 +123,7 @@ def test_an_example_that_is_not_finite_is_refused_whole(bad: Example) -> None:
 
 
 def test_an_example_of_importance_zero_is_counted_and_changes_no_row() -> None:
-    """Neither does one whose prediction is already its label."""
+    """An example whose prediction equals its label changes no row either."""
     learner = a_learner(PARAMETERS[0])
     learner.fold(as_record([Example(((1, 1.0),), 1.0, 0.0), Example((), 0.5)]), 0)
     assert (learner.examples, learner.table.count) == (2, 0)
@@ -153,7 +153,7 @@ def test_a_state_that_is_not_of_these_rows_or_this_optimizer_is_refused() -> Non
 
 
 def test_a_tick_whose_changes_were_taken_is_closed() -> None:
-    """Nothing more can be folded into it, and nothing changes by trying."""
+    """Folding into such a tick is refused, and changes nothing."""
     learner = folded(random_examples(50, 1), 50, PARAMETERS[0])
     learner.table.take_changed_for_publication(3)
     digest = learner.digest()

@@ -120,7 +120,7 @@ def test_a_margin_that_is_a_probability_predicts_one_even_unread(name: str) -> N
 
 
 def test_a_soft_label_is_partly_a_positive() -> None:
-    """For the figures that count positives."""
+    """Figures that count positives count its share."""
     assert losses.class_of(losses.LOGISTIC, 0.25) == 0.25
 
 

@@ -180,7 +180,7 @@ def test_squared_loss_has_an_average_and_no_entropy() -> None:
 
 
 def test_slices_must_have_a_length() -> None:
-    """And at least one must be kept."""
+    """A slice has a length above 0, and at least one is kept."""
     with pytest.raises(ValueError, match="positive"):
         Progress(LOGISTIC, slice_ms=0)
     with pytest.raises(ValueError, match="positive"):

@@ -65,7 +65,7 @@ def test_parts_of_two_checkpoints_are_not_a_head() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"copy_format": "1"}, {"copy_format": 1, "lineage": "x", "identity": [1]}])
 def test_a_body_that_is_no_head_of_a_copy_is_refused(body: dict[str, object]) -> None:
-    """As where somebody else writes records of our kind."""
+    """Records of our kind that somebody else has written are refused."""
     with pytest.raises(DamagedRecord):
         decode_copy(encode_head(copy_of().stamp, body))
 
@@ -77,6 +77,6 @@ def test_a_newer_format_is_said_to_be_newer() -> None:
 
 
 def test_keys_of_two_lineages_never_meet() -> None:
-    """The same piece of two directories has two keys."""
+    """A piece that two directories have has two keys."""
     assert piece_key("0" * 16, b"p\x00") == b"piece/0000000000000000/7000"
     assert piece_key("0" * 15 + "1", b"p\x00") != piece_key("0" * 16, b"p\x00")

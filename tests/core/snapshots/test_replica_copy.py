@@ -31,7 +31,7 @@ def bytes_of(version: WholeVersion, applied_ms: int = 5) -> bytes:
 
 
 def read(data: bytes) -> Copy:
-    """What it holds."""
+    """The copy's content."""
     return read_copy(io.BytesIO(data), len(data))
 
 

@@ -170,7 +170,7 @@ class World:
             ]
 
     def check(self, replica: Replica) -> None:
-        """Whatever is served is exactly the model at its version."""
+        """Check that the served rows are exactly those of the model at its version."""
         if replica.served is None:
             self.unready += 1
             return

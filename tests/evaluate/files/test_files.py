@@ -154,7 +154,7 @@ def test_much_text_from_few_bytes_is_taken_a_little_at_a_time(tmp_path: Path) ->
 
 
 def test_utf_16_is_refused(tmp_path: Path) -> None:
-    """It would be read as nonsense."""
+    """UTF-16 text is refused: it would be read as nonsense."""
     path = tmp_path / "text.csv"
     path.write_bytes("a,b\n1,2\n".encode("utf-16"))
     with pytest.raises(BadInput, match="UTF-16, and UTF-8 is needed"):
@@ -162,7 +162,7 @@ def test_utf_16_is_refused(tmp_path: Path) -> None:
 
 
 def test_zeros_that_fill_up_a_gzip_file_are_passed_over(tmp_path: Path) -> None:
-    """As gzip itself does."""
+    """Zeros behind the last member are passed over, as gzip does."""
     path = tmp_path / "text"
     path.write_bytes(gzip.compress(b"1 2:3\n") + bytes(512))
     assert [block.text for block in read(path)] == [b"1 2:3\n"]
@@ -219,7 +219,7 @@ class TestSource:
         assert b"".join(taken).startswith(b"0\n1\n2\n")
 
     def test_the_reading_thread_ends_with_its_taker(self, tmp_path: Path) -> None:
-        """Also when blocks are left untaken."""
+        """The thread ends even if blocks were not taken."""
         path = tmp_path / "text"
         path.write_bytes(b"1\n" * 10_000)
         blocks = TextSource([str(path)], block_bytes=10).blocks()

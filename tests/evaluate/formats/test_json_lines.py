@@ -130,14 +130,14 @@ def test_a_fault_names_the_byte_where_it_can(line: bytes, column: int, expected:
 
 
 def test_a_last_line_without_a_newline_is_read_like_any_other() -> None:
-    """It is blank only where nothing is in it, whatever it begins with."""
+    """Such a line is blank only if nothing is in it."""
     parser = JsonLines()
     for text, faults in ((b"\r#", [1]), (b"{}\n\r#", [2]), (b"{}\n\r\n", []), (b"{}\n", []), (b"", [])):
         assert [fault.line for fault in parser.parse(text, 1).faults] == faults, text
 
 
 def test_label_and_weight_must_be_fields_of_their_own() -> None:
-    """Also apart from what the specification uses."""
+    """Label and weight must not be fields that the specification uses."""
     with pytest.raises(ValueError, match="cannot be label and weight"):
         JsonLines(label="a", weight="a")
     with pytest.raises(ValueError, match="field 'label' is the event's"):

@@ -1,7 +1,7 @@
 """What a line of LIBSVM or CSV is: `csv`, regular expressions, `float`, and the slow oracle of features.
 
-In: one line. Out: label, weight and features, or FAULT, or None for a line that is passed over.
-This file must never import the code under test.
+The result is label, weight and features; FAULT; or None for a line that is passed over. It must never import the code
+under test.
 """
 
 from __future__ import annotations

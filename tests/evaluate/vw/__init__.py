@@ -1,0 +1,1 @@
+"""Vowpal Wabbit command lines, ours against the installed package, side by side."""

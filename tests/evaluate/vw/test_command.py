@@ -33,7 +33,7 @@ def test_parts_and_rates(command: str, parts: tuple[bool, bool, bool], eta: floa
 
 
 def test_other_updates_have_their_own_defaults() -> None:
-    """And penalties where they have any."""
+    """Other updates have their own rates, and their own penalties if they have any."""
     assert parse_vw("--ftrl --l1 2").optimizer() == FtrlProximal(0.5, 1.0, 2.0, 0.0)
     assert parse_vw("--pistol").optimizer() == Pistol(alpha=1.0, beta=0.5)
     assert parse_vw("--coin --ftrl_alpha 3").optimizer() == CoinBetting(alpha=3.0, beta=1.0)

@@ -1,7 +1,4 @@
-"""Command lines of Vowpal Wabbit that the oracle and the program are both held against.
-
-In: nothing. Out: the reference commands with their data, and the choices of an update.
-"""
+"""Command lines of Vowpal Wabbit that the oracle and the program are both held against."""
 
 from __future__ import annotations
 

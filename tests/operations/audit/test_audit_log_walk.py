@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from stream_learner.adapters.kafka import KafkaSettings
-from stream_learner.core.log.header import HEADER_BYTES, open_record
+from stream_learner.core.log.header import HEADER_BYTES, MAGIC, Kind, RecordHeader, open_record, seal
 from stream_learner.core.log.marks import GENESIS, MarkId, TickCounts, decode_mark, encode_mark
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.core.log.rule_w import Attempt
@@ -34,7 +34,7 @@ def history(seed: int) -> list[bytes]:
 
 
 def accepted(log: list[bytes]) -> list[AcceptedTick]:
-    """What rule R accepts of a log."""
+    """The ticks of a log that rule R accepts."""
     rule = RuleR(partition=0)
     return [tick for offset, value in enumerate(log) if (tick := rule.take(offset, value))]
 
@@ -97,23 +97,28 @@ def needed(log: list[bytes], ticks: list[AcceptedTick]) -> list[int]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_flipped_bit_is_found_wherever_it_is(seed: int) -> None:
-    """In any byte of any record, of an accepted tick or not; the record is named."""
+    """In any byte of any record, of an accepted tick or not; the record is named, or foreign with another magic."""
     log, rng = history(seed), random.Random(seed)
     at = rng.randrange(len(log))
     value = bytearray(log[at])
-    value[rng.randrange(len(value))] ^= 1 << rng.randrange(8)
-    _, findings, _ = walk([*log[:at], bytes(value), *log[at + 1 :]])
-    assert at in {finding.offset for finding in findings.listed if finding.check == CHECKSUMS}
+    byte = rng.randrange(len(value))
+    value[byte] ^= 1 << rng.randrange(8)
+    _, findings, walking = walk([*log[:at], bytes(value), *log[at + 1 :]])
+    assert walking.foreign_records == (byte < len(MAGIC))
+    assert byte < len(MAGIC) or at in {finding.offset for finding in findings.listed if finding.check == CHECKSUMS}
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_records_that_are_not_ours_are_named_and_read_past(seed: int) -> None:
+def test_records_that_are_not_ours_are_counted_and_read_past(seed: int) -> None:
     """A null, text, or another partition's record between sound ones: all ticks are still there."""
     log, rng = history(seed), random.Random(seed)
     ticks = accepted(log)
     at = rng.randrange(len(log) + 1)
-    steps, findings, _ = walk([*log[:at], rng.choice([None, b"", b"text", b"x" * HEADER_BYTES]), *log[at:]])
-    assert [(f.check, f.offset) for f in findings.listed] == [(CHECKSUMS, at)]
+    moved = seal(RecordHeader(Kind.EXAMPLES, 0, 1, 0, 9, 3), b"")
+    steps, findings, walking = walk(
+        [*log[:at], rng.choice([None, b"", b"text", b"x" * HEADER_BYTES, moved]), *log[at:]]
+    )
+    assert (findings.listed, walking.foreign_records) == ([], 1)
     assert marks_in(steps) == [tick.mark for tick in ticks]
 
 

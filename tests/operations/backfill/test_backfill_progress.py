@@ -44,7 +44,7 @@ def test_share_pace_and_time_left_follow_event_time() -> None:
 
 
 def waits(views: list[PartitionView], goal: Goal = GOAL, tick: int = 0) -> str:
-    """What it waits for when nothing has moved for three seconds."""
+    """The reason for waiting that it tells when nothing has moved for three seconds."""
     progress = BackfillProgress(goal, 0.0)
     assert progress.status(views, tick, 1, 1.0, START_MS).waits == ""
     return progress.status(views, tick, 1, 4.0, START_MS).waits

@@ -1,9 +1,7 @@
 """Every online optimizer of the sources, dense, in float64, said slowly and from the papers alone.
 
-In: the name of an optimizer, the number of coordinates, a loss, hyper-parameters; then examples: features as
-`{coordinate: value}`, label, importance. Out: predictions, losses before each update, mistakes, weights.
-Every rule touches every coordinate at every step, as the equations read. This package must never import
-anything of `stream_learner`, and takes no short cut: no lazy updates, no sparse state, no own `exp`.
+Every rule touches every coordinate at every step, as the equations read. This package must never import anything of
+`stream_learner`, and takes no short cut: no lazy updates, no sparse state, no own `exp`.
 
 - `losses`: value, slope, label domain and link of each loss
 - `base`: what all optimizers share, learning-rate schedules, progressive validation
@@ -15,11 +13,10 @@ anything of `stream_learner`, and takes no short cut: no lazy updates, no sparse
 - `scale_free`: PiSTOL and coin betting
 - `games`: linear games, their regret, the family of problems of Streeter & McMahan 2010, Theorem 1
 
-Conventions, where the papers differ: w_1 = 0; accumulators start at 0 and include the current gradient before
-it is used; a coordinate whose gradient is 0 takes no gradient step; clipping comes after the step; sgn(0) = 0.
-Sources: [L] McMahan's lecture "Adaptive per-coordinate learning" (2012), [SM] Streeter & McMahan (2010), [F]
-slides "Online convex optimization 2", [Z] notes on sparse online optimisation, [VW] Chikkerur (2015), [G]
-McMahan et al. (2013).
+Conventions, where the papers differ: w_1 = 0; accumulators start at 0 and include the current gradient before it is
+used; a coordinate whose gradient is 0 takes no gradient step; clipping comes after the step; sgn(0) = 0. Sources: [L]
+McMahan's lecture "Adaptive per-coordinate learning" (2012), [SM] Streeter & McMahan (2010), [F] slides "Online convex
+optimization 2", [Z] notes on sparse online optimisation, [VW] Chikkerur (2015), [G] McMahan et al. (2013).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What all optimizers share: state as dense vectors, prediction, schedules, progressive validation.
 
-In: examples. Out: predictions before each update, and weights. An optimizer that lives on gradients alone
-overrides `step`, and can then be played in a game without examples; the others override `update`.
+An optimizer that lives on gradients alone overrides `step`, and can then be played in a game without examples; the
+others override `update`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Optimizer:
         return vector
 
     def weights(self) -> Vector:
-        """What the next prediction is made with."""
+        """The weights of the next prediction."""
         return self.w.copy()
 
     def predict(self, x: Features, h: float = 1.0) -> float:

@@ -1,7 +1,7 @@
 """The baselines of [SM] Table 1, linear classifiers with labels −1 and 1 and hinge loss.
 
-In: examples. Out: weights. Both push an example to meet a constraint; meeting it twice changes nothing, so
-importance counts as seen (> 0) or not seen (0).
+Both push an example to meet a constraint; meeting it twice changes nothing, so importance counts as seen (> 0) or not
+seen (0).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Follow the regularized leader: the weights are a function of the sum of the gradients.
 
-In: gradients. Out: weights, recomputed from the sums at every step.
+The weights are computed again from the sums at every step.
 """
 
 from __future__ import annotations

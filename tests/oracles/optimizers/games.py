@@ -20,7 +20,7 @@ Adversary = Callable[[Vector], Vector]
 
 
 class Game(NamedTuple):
-    """What was played and what it cost: rows are rounds."""
+    """The plays of a game and their costs, a row for each round."""
 
     plays: Vector
     gradients: Vector

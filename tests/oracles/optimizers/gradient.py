@@ -33,7 +33,7 @@ class GradientDescent(Optimizer):
 
 
 class GlobalDescent(Optimizer):
-    """The same with η_t = scale · D/√(2 Σ‖g_s‖²), clipped to [−R, R]ⁿ, [SM Theorem 2, §5.1].
+    """Gradient descent with η_t = scale · D/√(2 Σ‖g_s‖²), clipped to [−R, R]ⁿ, [SM Theorem 2, §5.1].
 
     D² = n_seen · (2R)²; n_seen counts the coordinates seen so far, the current example's included. A given
     `diameter` takes the place of D (a game has no features).

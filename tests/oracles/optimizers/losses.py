@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Loss:
-    """What every loss has. `factor` multiplies value and slope; `mean` is the inverse link: what p says of y."""
+    """The parts of a loss. `factor` multiplies value and slope; `mean` is the inverse link, from p to an expected y."""
 
     name = ""
     factor = 1.0

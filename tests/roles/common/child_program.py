@@ -1,7 +1,4 @@
-"""What the children of `test_child.py` do. In: a message that says what. Out: reports.
-
-This file must never run without its parent.
-"""
+"""What the children of `test_child.py` do. It must never run without its parent."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ def interrupt_early(parent: Parent) -> None:
 
 
 def library(parent: Parent) -> None:
-    """Where a library was found."""
+    """The path of a library."""
     parent.report(json.__file__)
 
 

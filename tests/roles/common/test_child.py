@@ -128,7 +128,7 @@ def test_children_end_when_their_parent_is_killed(begin: Begin) -> None:
 
 
 def test_one_whose_parent_is_gone_before_the_message_ends() -> None:
-    """It ends with the code of a process that got SIGTERM."""
+    """Such a child ends with the code of a process that got SIGTERM."""
     ended = subprocess.run(
         [sys.executable, "-m", PROGRAM], stdin=subprocess.DEVNULL, cwd=PROJECT, check=False, capture_output=True
     )

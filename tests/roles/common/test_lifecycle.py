@@ -77,7 +77,7 @@ def test_a_role_is_opened_turned_finished_and_closed() -> None:
     ],
 )
 def test_an_error_is_passed_on_after_the_close(step: str, steps: list[str]) -> None:
-    """Nothing is finished after an error, everything is given back."""
+    """After an error the role is not finished, but it is closed."""
     stopping = Stopping()
     role = Steps(fails_at=step, stopping=stopping, turns=1)
     with pytest.raises(ArithmeticError, match=step):
@@ -86,7 +86,7 @@ def test_an_error_is_passed_on_after_the_close(step: str, steps: list[str]) -> N
 
 
 def test_a_role_told_to_stop_before_it_is_open_does_not_turn() -> None:
-    """It is opened, finished and closed all the same."""
+    """Such a role is opened, finished and closed all the same."""
     stopping = Stopping()
     stopping.set()
     role = Steps()
@@ -218,7 +218,7 @@ run_roles([Opens()], stopping)
 
 
 def test_a_role_that_was_told_to_stop_while_it_opened_says_so() -> None:
-    """Also where it has opened by then, and ends in good order."""
+    """It says so even if it has opened by then and ends in good order."""
     process = subprocess.Popen([sys.executable, "-c", OPENS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "open\n"
     process.send_signal(signal.SIGTERM)

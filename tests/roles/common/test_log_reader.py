@@ -130,7 +130,7 @@ def test_whoever_misses_the_first_records_is_told_the_same() -> None:
     ],
 )
 def test_every_bad_record_of_a_topic_has_its_error(kind: type[RecordError], wanted: type[Stop]) -> None:
-    """It names the record's own offset where that is known."""
+    """The error names the record's own offset if that is known."""
     found = error_in_topic(kind("what it is"), "m.examples", 3, 9)
     assert (type(found), found.message) == (wanted, "m.examples partition 3 offset 9: what it is")
     assert "offset 7: what it is" in error_in_topic(kind("what it is", Where(7)), "m.examples", 3, 9).message

@@ -161,7 +161,7 @@ def test_an_outage_hardly_changes_what_is_usual() -> None:
 
 
 def test_a_restart_knows_what_was_usual_and_that_it_was_held() -> None:
-    """It need not learn again; the next click ends the hold as ever."""
+    """The new process need not learn again; the next click ends the hold."""
     silence = ClickSilence()
     at = learned(silence)
     again = ClickSilence()
@@ -186,7 +186,7 @@ def test_what_is_known_here_counts_more_than_what_was_left() -> None:
 
 @given(st.integers(0, 2**40), st.floats(0, 1e6), st.integers(0, 2**40), st.booleans())
 def test_what_is_left_for_the_next_survives_as_text(arrivals: int, rate: float, longest: int, held: bool) -> None:
-    """It stands behind the hint, and the hint is read as before."""
+    """The text stands behind the hint, and the hint is read as before."""
     usual = Usual(arrivals, float(f"{rate:.6g}"), longest, held)
     assert Usual.from_text(usual.to_text()) == usual
     assert Hint.from_text(f"12:a:3:{usual.to_text()}") == Hint.from_text("12:a:3")
@@ -236,7 +236,7 @@ def test_impressions_do_not_count_while_nobody_knows_of_the_clicks() -> None:
 
 
 def test_clicks_are_seen_though_the_clock_was_set_back() -> None:
-    """By an hour; otherwise clicks would not end a hold for so long."""
+    """Clicks end a hold at once though the clock was set back by an hour."""
     arrivals = Arrivals("i", "c")
     arrivals.look(ends(7_200_000, (0, 0)))
     assert arrivals.look(ends(3_600_000, (5, 3))) == Arrived(3_600_000, 5, 3)

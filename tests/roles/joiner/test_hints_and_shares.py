@@ -61,7 +61,7 @@ def test_the_error_names_the_reasons_and_a_record_to_look_at() -> None:
     assert str(raised.value) == (
         "110 of 1,011 records of clicks read in the last 60 s are bad (80 times the id field is missing or null; 30 "
         "times the time is missing, unreadable, negative or beyond the year 9999), the latest in partition 3 at offset "
-        "1009; join.max_bad_share allows 10%"
+        "1009 (the time is missing, unreadable, negative or beyond the year 9999); join.max_bad_share allows 10%"
     )
 
 
@@ -77,7 +77,7 @@ def test_a_share_up_to_the_limit_is_let_through() -> None:
 
 
 def test_clicks_that_are_all_bad_are_noticed_among_many_more_impressions() -> None:
-    """Of both topics together they are 2 %, of their own all."""
+    """The bad records are 2 % of both topics together, and all of the clicks."""
     share = BadShare(0.1, 60_000)
     noted(share, "impressions", *[Reason.OK] * 5_000)
     with pytest.raises(TooManyBadRecords, match="100 of 100 records of clicks"):

@@ -122,7 +122,7 @@ def point(partitions: int) -> ResumePoint:
 
 
 class Fold:
-    """What a learner folds of a log, in its turns."""
+    """The fold of a learner, turn by turn."""
 
     def __init__(self, follower: LogFollower, tick: int = -1) -> None:
         self.follower, self.tick = follower, tick
@@ -159,6 +159,28 @@ def grow(log: Log, between: Callable[[], None] = lambda: None) -> None:
         between()
 
 
+def test_the_partitions_that_hold_the_fold_back_are_known(log: Log) -> None:
+    """All of an empty log; those behind the furthest; none where all are equally far, or at the last tick wanted."""
+    follower = log.follow()
+    assert follower.holding_back() == [0, 1]
+    log.tick(0, 2, BEFORE, ticks=3)
+    fold = Fold(follower)
+
+    def read_up_to(ticks: list[int]) -> bool:
+        fold.turn()
+        return [mark.last_tick for mark in log.last[:BEFORE]] == ticks and follower.waiting_bytes == 0
+
+    until(lambda: follower.read() or follower.waiting_bytes > 0)
+    assert follower.holding_back() == [1]
+    log.tick(1, 2, BEFORE, ticks=3)
+    until(lambda: read_up_to([2, 2]))
+    assert follower.holding_back() == []
+    follower.close()
+    ended = log.follow(until_tick=-1)
+    assert ended.holding_back() == []
+    ended.close()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_who_lives_through_it_folds_what_one_folds_that_reads_it_all(seed: int, log: Log) -> None:
     """Wherever its turns fall, and wherever it is stopped and goes on from its positions."""
@@ -190,7 +212,7 @@ def test_who_lives_through_it_folds_what_one_folds_that_reads_it_all(seed: int, 
 
 
 def test_nothing_is_folded_before_the_added_partitions_have_passed_it(log: Log) -> None:
-    """As after a crash between the marks of old and new partitions."""
+    """The fold waits, as after a crash between the marks of old and new partitions."""
     for partition in range(BEFORE):
         log.tick(partition, 1, BEFORE)
         log.begin_anew(partition, 1)

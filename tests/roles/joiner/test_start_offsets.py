@@ -52,7 +52,7 @@ class Broker:
 
 
 def begin(impressions: Log, clicks: Log, where: str | int = "earliest") -> StartOffsets:
-    """Where partition 3 begins."""
+    """The offsets at which partition 3 begins."""
     return StartRule(Broker(impressions, clicks), where).of("i", "c", 3)  # type: ignore[arg-type]
 
 

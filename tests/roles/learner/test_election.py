@@ -22,7 +22,7 @@ class Says:
     silent_s: float = 0.0
 
     def poll(self) -> None:
-        """Nothing new."""
+        """Do nothing: there is no news."""
 
 
 def election(settings: KafkaSettings, says: Says, *, standby: bool) -> Election:

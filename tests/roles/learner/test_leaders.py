@@ -107,7 +107,7 @@ class Publisher:
             raise Fenced("the outcome stayed unknown")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class Candidate:

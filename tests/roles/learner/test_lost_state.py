@@ -26,7 +26,7 @@ COPIES = 10
 
 
 def test_a_copy_restores_the_bits_of_its_tick_and_the_fold_goes_on_from_them(make_kept: MakeKept) -> None:
-    """At every tick. Little more is sent than the checkpoints wrote."""
+    """This is so at every tick, and little more is sent than the checkpoints wrote."""
     kept = make_kept()
     digests = undisturbed(kept.config)
     sent = []

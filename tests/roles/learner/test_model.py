@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
-from stream_learner.config.optimizers import Optimizer
+from stream_learner.config.optimizers import CHOICE
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 from stream_learner.roles.learner.model import LearnedModel
 from tests.cli_e2e.scraped import values_of
@@ -65,7 +65,7 @@ def test_a_checkpoint_under_way_at_the_stop_is_finished_and_logged(
 
 def test_a_model_that_is_not_published_counts_its_weights_with_each_checkpoint(config: Config, admin: Admin) -> None:
     """If weights move without being touched, only a count finds those that are not 0: a standby's metric needs it."""
-    fobos = Optimizer.of({"name": "fobos", "l1": 0.001})
+    fobos = CHOICE.of({"name": "fobos", "l1": 0.001})
     learner = config.learner.model_copy(update={"optimizer": fobos})
     model = LearnedModel(config.model_copy(update={"learner": learner}), Metrics("m"), until_tick=TICK)
     model.load(LOG, admin)

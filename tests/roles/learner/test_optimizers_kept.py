@@ -15,6 +15,7 @@ import pytest
 
 from stream_learner.adapters.kafka import TopicInfo
 from stream_learner.config import Config
+from stream_learner.config.optimizers import CHOICE
 from stream_learner.config.optimizers import Optimizer as Settings
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.losses import prediction
@@ -213,14 +214,14 @@ def test_the_settings_are_those_of_the_optimizer(name: str) -> None:
     """`learner.optimizer` takes, by name, each hyper-parameter of that optimizer and no other, with its default."""
     own = hyper_parameters(OPTIMIZERS[name])
     needed = {one.name: sample(one) for one in own.values() if one.default is MISSING}
-    settings = Settings.of({"name": name, **needed})
+    settings = CHOICE.of({"name": name, **needed})
     assert set(type(settings).settings()) == {"name", *own}
     optimizer = make_optimizer({"name": name, **needed})
     assert make_optimizer(settings.given()) == optimizer
     others = {key: 1.0 for key in Settings.settings() if key not in own and key != "name"}
     for key, value in others.items():
         with pytest.raises(ValueError, match=f"{name} has no hyper-parameter '{key}'"):
-            Settings.of({"name": name, **needed, key: value})
+            CHOICE.of({"name": name, **needed, key: value})
 
 
 def test_a_name_of_a_setting_means_the_same_in_every_optimizer() -> None:

@@ -33,14 +33,14 @@ class Writes:
         self._kept, self._shards = kept, set(shards)
 
     def init(self) -> None:
-        """Nobody else publishes."""
+        """Do nothing: nobody else publishes."""
 
     def publish(self, records: Iterable[Record]) -> None:
         """Keep them, each with its partition."""
         self._kept += [(r.partition, r.key or b"", r.value) for r in records if r.partition in self._shards]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def publication(learner: Learner, kept: list[Entry], last: LastPublication, shards: Iterable[int]) -> Publication:

@@ -99,7 +99,8 @@ def read_integer(at: int):  # type: ignore[no-untyped-def]
 
 @kernel
 def read_fraction(at: int, behind: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
-    """What follows the whole part, [at, behind), of a number: (address after it or FAIL, mantissa, exponent).
+    """Read the fraction and exponent behind the whole part, [at, behind), of a number: (address after it or FAIL,
+    mantissa, exponent).
 
     The whole part must have no superfluous leading zero. FAIL also for more than 19 significant digits, and for an
     exponent of more than 4 digits.

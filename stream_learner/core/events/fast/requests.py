@@ -1,4 +1,4 @@
-"""Where the events of a request are: `{"instances": [event, event, …], …}`, found without parsing them.
+"""Finds the events of a request: `{"instances": [event, event, …], …}`, found without parsing them.
 
 An unusual object (an escape in a key, the key twice, no array there) is left to a parser. This file never decides
 whether an element is JSON; the decoder of the element does.

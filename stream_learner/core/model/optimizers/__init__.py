@@ -71,7 +71,7 @@ __all__ = [
 
 
 def fold_of(optimizer: Optimizer) -> Fold:
-    """What folds with an optimizer: the general fold for a rule, else the optimizer itself."""
+    """The `Fold` of an optimizer: the general fold for a rule, else the optimizer itself."""
     if isinstance(optimizer, RuleOptimizer):
         return GeneralFold(optimizer)
     if isinstance(optimizer, Fold):
@@ -110,8 +110,8 @@ def sample_optimizer(name: str) -> Optimizer:
 
 
 def no_such_parameter(name: str, key: str) -> str:
-    """What to say of a hyper-parameter that an optimizer does not have: the nearest one that it has, and which
-    optimizers have this one.
+    """The message about a hyper-parameter that an optimizer does not have: the nearest one that it has, and the
+    optimizers that have this one.
     """
     nearest = _nearest(key, hyper_parameters(OPTIMIZERS[name]))
     owners = [other for other, kind in OPTIMIZERS.items() if key in hyper_parameters(kind)]

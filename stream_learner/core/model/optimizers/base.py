@@ -1,7 +1,6 @@
-"""What an optimizer is: hyper-parameters, the columns and scalars it keeps, and its fold.
+"""The interface of an optimizer: `Optimizer` has the hyper-parameters, the columns and the scalars, `Fold` the calls.
 
-In: hyper-parameters. Out: an `Optimizer`; and what the learner calls to fold with it, a `Fold`.
-This file must never know where rows are stored. Table, checkpoint, digest and publication know columns only.
+Neither knows where rows are stored. Table, checkpoint, digest and publication know columns only.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Optimizer:
     scalars: ClassVar[tuple[str, ...]] = ()
     """Scalars of the model state besides the loss's own, float64 each, zero at the start."""
     moves: ClassVar[bool] = False
-    """Whether weights of rows that no example touches change as the scalars do."""
+    """Weights of rows that no example touches change when the scalars do."""
     losses: ClassVar[tuple[str, ...] | None] = None
     """Names of the losses it is defined for; None: all."""
     local_bytes: ClassVar[int] = LOCAL_BYTES
@@ -54,7 +53,7 @@ class Optimizer:
 
     @property
     def reason(self) -> str:
-        """Why it is for evaluation only, with these hyper-parameters; "" for all that fit the streaming learner."""
+        """The reason that it can only be evaluated with these hyper-parameters; "" if it fits the streaming learner."""
         return ""
 
     def reads_label_range(self, loss: str) -> bool:

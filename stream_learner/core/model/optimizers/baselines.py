@@ -88,7 +88,7 @@ class PassiveAggressive(RuleOptimizer):
     losses: ClassVar[tuple[str, ...] | None] = ("hinge",)
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """One number that no kernel reads: the rule has no hyper-parameters."""
         return np.zeros(1)
 
 
@@ -112,5 +112,5 @@ class ConfidenceWeighted(RuleOptimizer):
     losses: ClassVar[tuple[str, ...] | None] = ("hinge",)
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """phi, and the first variance a."""
         return np.array([self.phi, self.a])

@@ -1,8 +1,7 @@
-"""A local row and the scalars as the kernels of a rule see them.
+"""Loads and stores of a rule's kernels: columns of a local row, scalars, hyper-parameters, each by its place.
 
-In: the address of a local row (float64[8]: weight, column 0, column 1, ...), of the optimizer's scalars or of its
-hyper-parameters; a place. Out: the number there.
-This file must never check a place: rules are written with constants.
+A local row is float64[8]: weight, column 0, column 1, and so on. Places are not checked: rules are written with
+constants.
 """
 
 from __future__ import annotations

@@ -93,9 +93,9 @@ class EntropicLeader(RuleOptimizer):
 
     @property
     def reason(self) -> str:
-        """See `Optimizer.reason`."""
+        """Features that were never seen have weights too, which a scorer would not know."""
         return "features that no example has named have a weight too, and a scorer would not know it"
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """The strength, and the number of features without the bias."""
         return np.array([self.strength, float(self.dimension)])

@@ -1,14 +1,13 @@
 """An exact sum of numbers e^x: terms can be added and removed in any order without rounding errors.
 
-In: the address of the sum, float64[SUM_SCALARS], zero at the start; exponents x in [-LARGEST_X, LARGEST_X].
-Out: the sum changed; its value as a mantissa and a power of two.
-This file must never round what enters the sum: an addend is e^x rounded to 53 bits, and then an integer.
+The sum lies at an address, float64[SUM_SCALARS], zero at the start; exponents x are in [-LARGEST_X, LARGEST_X]. An
+addend is e^x rounded to 53 bits; after that nothing is rounded. The value is read as a mantissa and a power of two.
 
 The sum is one integer of LIMBS limbs of 48 bits, the least first, each a whole number in a float64, in units of
 2^-UNIT, like the long accumulator of Kulisch. So removing an addend restores the sum before it was added to the last
 bit, even if the addend was e^2000 times the rest: no drift, no overflow. The value that is read has a relative error of
 at most 1e-15.
-Place 0 holds how many limbs are in use.
+Place 0 holds the number of limbs in use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """FTRL-Proximal with per-coordinate learning rates, L1 and L2.
 
-In: local rows (w, z, n, sqrt n), a record. Out: the same, changed by every example in turn.
-This file must never fuse, reorder or drop an operation: the digest of every model depends on it.
+A local row is w, z, n, sqrt n. No operation may be fused, reordered or dropped: the digest of every model depends on
+each.
 
 Source: [G] Algorithm 1, listed in `core.model.optimizers`. With d the importance
 times the slope of the loss, per feature of value x:
@@ -114,7 +114,7 @@ def _update(scratch: int, length: int, d: float, inverse_alpha: float, beta: flo
 def _fold(
     record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int, parameters: int
 ) -> int:
-    """See `Fold.fold`."""
+    """Fold a record's examples in order, as `Fold.fold` promises."""
     inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
     l1, l2 = load_f64(parameters + 8 * _L1), load_f64(parameters + 8 * _L2)
     fields = opened(record)
@@ -178,12 +178,12 @@ class FtrlProximal(Optimizer):
         return out
 
     def prepare(self, local: int, count: int, scalars: int) -> int:
-        """See `Fold.prepare`."""
+        """Compute weight and sqrt n of each local row; returns how many weights are not 0."""
         parameters = self._parameters()
         return int(_prepare(local, count, address_of(parameters)))
 
     def fold(self, record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int) -> int:
-        """See `Fold.fold`."""
+        """Fold a record's examples in order; returns how many were refused."""
         parameters = self._parameters()
         return int(_fold(record, local, scratch, loss, option, scalars, margins, address_of(parameters)))
 

@@ -1,7 +1,7 @@
 """The one fold of every optimizer but FTRL-Proximal.
 
-In: local rows (weight, then the columns; float64[8]), a record. Out: the same, changed by every example in turn.
-This file must never know a rule: what differs between optimizers is behind `switch`.
+A local row is float64[8]: the weight, then the columns. What differs between optimizers is behind `switch`; no rule is
+named here.
 
 An example is folded in four steps, each over its features in their order; features of value 0 are passed over:
 1. read: each row is brought up to the last step; w.x is summed, in order, for the prediction that is reported and for
@@ -137,7 +137,7 @@ def _fold(
     margins: int,
     pa: int,
 ) -> int:
-    """See `Fold.fold`; `width`: numbers of a local row in use, `count`: of the optimizer's own scalars."""
+    """Fold a record's examples, as `Fold.fold` promises. width: columns and weight; count: the optimizer's scalars."""
     fields = opened(record)
     low, high = label_range(scalars)
     sc = scalars + _OWN
@@ -193,7 +193,7 @@ class GeneralFold:
         self._parameters = address_of(self._kept)
 
     def weights(self, columns: NDArray[np.float64], scalars: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See `Fold.weights`."""
+        """Weights of rows, by the `weight` kernel of the rule."""
         columns, scalars = np.ascontiguousarray(columns, np.float64), np.ascontiguousarray(scalars, np.float64)
         out, sc = np.empty(len(columns)), address_of(scalars) + _OWN
         row_bytes = 8 * self._columns
@@ -201,10 +201,10 @@ class GeneralFold:
         return out
 
     def prepare(self, local: int, count: int, scalars: int) -> int:
-        """See `Fold.prepare`."""
+        """Compute the weight of each local row, by the `weight` kernel of the rule."""
         return int(_prepare(self._rule, local, count, scalars + _OWN, self._parameters))
 
     def fold(self, record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int) -> int:
-        """See `Fold.fold`."""
+        """Fold a record's examples in order, by the kernels of the rule; returns how many were refused."""
         places = record, local, scratch, loss, option, scalars, self._scalars, margins, self._parameters
         return int(_fold(self._rule, 1 + self._columns, *places))

@@ -82,7 +82,7 @@ class GradientDescent(Scheduled):
         forget_no_bounds(self)
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """The learning rate's parameters, then the bounds of a weight."""
         return np.array([*self.schedule_parameters(), *box(self.low, self.high)])
 
 
@@ -145,7 +145,7 @@ class GlobalDescent(RuleOptimizer):
     scalars: ClassVar[tuple[str, ...]] = ("squares", "seen")
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """Radius, scale and diameter; a diameter of 0 stands for none."""
         return np.array([self.radius, self.scale, self.diameter or 0.0])
 
 
@@ -191,7 +191,7 @@ class PerCoordinateDescent(RuleOptimizer):
         check_above(0.0, **{"high - low": self.high - self.low})
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """The rate scale (high - low) / sqrt(two), then the bounds of a weight."""
         return np.array([self.scale * (self.high - self.low) / math.sqrt(self.two), self.low, self.high])
 
 
@@ -217,7 +217,7 @@ class AdaGrad(RuleOptimizer):
         forget_no_bounds(self)
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """eta, then the bounds of a weight."""
         return np.array([self.eta, *box(self.low, self.high)])
 
 
@@ -227,7 +227,7 @@ _N = 2
 
 @kernel
 def normalized_read(row: int, x: float) -> tuple[float, float, float]:
-    """Where |x| > s: w = w s^2 / x^2, s = |x|. The size is x^2 / s^2."""
+    """If |x| > s: w = w s^2 / x^2, s = |x|. The size is x^2 / s^2."""
     s, w = column(row, _S), column(row, _W)
     if abs(x) > s:
         shrunk = s / abs(x)

@@ -1,7 +1,7 @@
 """Importance-aware ("invariant") updates, w = w - s(h) x, in closed form for every loss.
 
-In: margin p, label y, importance h, rate eta, X = x.x. Out: s(h).
-This file must never subtract two numbers that are close when h eta X is small, as it is for most examples.
+p is the margin, y the label, h the importance, eta the rate, and X = x.x. No formula here subtracts two numbers that
+are close when h eta X is small, as it is for most examples: that would lose the digits.
 
 Source: [VW]. s solves ds/dh = eta l'(p - s X), s(0) = 0: the limit of many steps of little importance.
 The law: one update with importance a + b equals one with a, then one with b. (The source's recursion for s(h + 1) is
@@ -124,5 +124,5 @@ class Invariant(RuleOptimizer):
     columns: ClassVar[tuple[str, ...]] = ("w",)
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """The learning rate eta."""
         return np.array([self.eta])

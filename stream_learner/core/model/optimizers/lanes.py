@@ -1,7 +1,6 @@
-"""An example's features side by side: what every optimizer's fold does around its own update.
+"""Lays an example's features side by side for the folds, and computes the dot product in a fixed order.
 
-In: addresses of local rows, of a record's columns, of the scratch planes. Out: scratch planes, the dot product.
-This file must never change the order of a sum: the dot product is a fixed tree over eight lanes.
+The dot product is a tree over eight lanes. Its order must stay: every digest depends on it.
 
 A local row is float64[4]: the weight that predicts, then up to three values that belong to the feature. The scratch
 holds one plane each for the values x and for the four parts of the row, PLANE_BYTES apart, feature by feature, so

@@ -160,7 +160,7 @@ class FixedLeader(RuleOptimizer):
     columns: ClassVar[tuple[str, ...]] = ("g1",)
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """The strength."""
         return np.array([self.strength])
 
 
@@ -182,7 +182,7 @@ class RootLeader(RuleOptimizer):
     moves: ClassVar[bool] = True
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """The factor c."""
         return np.array([self.c])
 
 
@@ -208,7 +208,7 @@ class DoublingLeader(RuleOptimizer):
     moves: ClassVar[bool] = True
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """The factor c, the length of the first epoch, and whether sums are kept (1.0 or 0.0)."""
         return np.array([self.c, float(self.first), float(self.keep)])
 
 
@@ -234,5 +234,5 @@ class GrowingL1Leader(RuleOptimizer):
     moves: ClassVar[bool] = True
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """alpha, beta, l1 and l2."""
         return np.array([self.alpha, self.beta, self.l1, self.l2])

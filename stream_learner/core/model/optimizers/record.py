@@ -1,11 +1,9 @@
 """A record of examples as the folds read it.
 
-In: the address of a record's fields, an int64[12]. Out: the fields by name; the label range of the model's scalars.
-
-The fields are the numbers of examples n, of values that are not 1, and of distinct features; then the addresses of
-row_len u16[n], indices u16, positions u32, values f64, label f64[n], weight f64[n], the features' keys u64,
-log_time_ms i64[n], and learned u8[n]: 0 for an example that is only to be predicted. If that last address is 0, all
-examples are learned from.
+The folds get the address of a record's fields, an int64[12]. They are the numbers of examples n, of values that are not
+1, and of distinct features; then the addresses of row_len u16[n], indices u16, positions u32, values f64, label f64[n],
+weight f64[n], the features' keys u64, log_time_ms i64[n], and learned u8[n]: 0 for an example that is only to be
+predicted. If that last address is 0, all examples are learned from.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ EXAMPLES, EXCEPTIONS, FEATURES, ROW_LEN, INDICES, POSITIONS, VALUES, LABEL, WEIG
 
 
 class Record(NamedTuple):
-    """What a fold needs of a record: two counts, then addresses."""
+    """The fields of a record that a fold reads: two counts, then addresses."""
 
     examples: int
     exceptions: int

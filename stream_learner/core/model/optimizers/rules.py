@@ -1,7 +1,7 @@
 """A rule: the kernels that make an optimizer out of the general fold.
 
-In: the address of a local row, of the optimizer's own scalars `sc` and of its hyper-parameters `pa`; x is never 0.
-Out: numbers; rows and scalars changed.
+Kernels get the address of a local row, of the optimizer's own scalars `sc` and of its hyper-parameters `pa`; x is never
+0.
 
 `general` folds an example in four steps and calls a kernel of the rule at each. A kernel declares only those of the
 step's arguments that it needs, under the names they have here. `h` is the importance, `d` = dl/dp the slope of the

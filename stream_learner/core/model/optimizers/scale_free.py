@@ -137,7 +137,7 @@ class Pistol(RuleOptimizer):
     columns: ClassVar[tuple[str, ...]] = ("theta", "a", "m")
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """alpha and beta."""
         return np.array([self.alpha, self.beta])
 
 
@@ -161,5 +161,5 @@ class CoinBetting(RuleOptimizer):
     moves: ClassVar[bool] = True
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """alpha and beta."""
         return np.array([self.alpha, self.beta])

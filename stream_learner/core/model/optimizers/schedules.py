@@ -1,7 +1,7 @@
 """Learning rates that depend on the number of the example, and of the pass.
 
-In: hyper-parameters (places 0 to 4), scalars t and passes (places 0 and 1). Out: the rate of step t.
-This file must never hold a rate of a single coordinate.
+They are computed from the hyper-parameters (places 0 to 4) and the scalars t and passes (places 0 and 1). Rates of
+single coordinates are in the files of their rules.
 
     constant   eta
     root       eta / sqrt t                                 ([SM] eq. 1)
@@ -89,7 +89,7 @@ class Scheduled(RuleOptimizer):
         return (self.eta, float(SCHEDULES.index(self.schedule)), self.decay, self.t0, self.power)
 
     def parameters(self) -> NDArray[np.float64]:
-        """Those of the learning rate; an optimizer with others appends them."""
+        """The learning rate's parameters. An optimizer with more hyper-parameters appends them."""
         return np.array(self.schedule_parameters())
 
     def end_pass(self, scalars: NDArray[np.float64]) -> None:

@@ -1,6 +1,4 @@
-"""Hyper-parameters as an optimizer's dataclass declares them: what each means, and which values it may take.
-
-In: an optimizer's class. Out: its settings, and ValueError for values they do not allow.
+"""Declarations of hyper-parameters in an optimizer's dataclass: the meaning of each, and the values it may take.
 
 A hyper-parameter is a field whose type carries a `Setting`:
 

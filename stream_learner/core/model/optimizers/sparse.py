@@ -236,13 +236,13 @@ class L1Subgradient(Scheduled):
 
     @property
     def reason(self) -> str:
-        """See `Optimizer.reason`."""
+        """A falling rate makes it too slow for a stream; at a constant rate it fits."""
         if self.schedule == "constant":
             return ""
         return "at a falling rate, a weight is brought up to date through every example since its feature was seen"
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """The learning rate's parameters, l1, and 1.0 where the rate is constant."""
         return np.array([*self.schedule_parameters(), self.l1, float(self.schedule == "constant")])
 
 
@@ -268,7 +268,7 @@ class SimpleTruncation(Scheduled):
         check_at_least(0.0, theta=self.theta)
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """The learning rate's parameters, 0.0 for no shrinking, theta, and the examples between two truncations."""
         return np.array([*self.schedule_parameters(), 0.0, self.theta, float(self.every)])
 
 
@@ -301,7 +301,7 @@ class TruncatedGradient(Scheduled):
         check_at_least(0.0, theta=self.theta or 0.0)
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """The learning rate's parameters, l1, theta (infinite for None), and the examples between two truncations."""
         theta = math.inf if self.theta is None else self.theta
         return np.array([*self.schedule_parameters(), self.l1, theta, float(self.every)])
 
@@ -319,7 +319,7 @@ class Fobos(Scheduled):
     moves: ClassVar[bool] = True
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`: as of the truncated gradient without a threshold, at every example."""
+        """The parameters of the truncated gradient without a threshold, at every example."""
         return np.array([*self.schedule_parameters(), self.l1, math.inf, 1.0])
 
 
@@ -341,5 +341,5 @@ class DualAveraging(RuleOptimizer):
     moves: ClassVar[bool] = True
 
     def parameters(self) -> NDArray[np.float64]:
-        """See `RuleOptimizer.parameters`."""
+        """l1 and gamma."""
         return np.array([self.l1, self.gamma])

@@ -1,7 +1,5 @@
 """The switch of the general fold: at each step, the kernel of whichever rule is folded with.
 
-In: the code of a rule, and a step's arguments. Out: what that rule's kernel returns.
-
 The kernels are written from the registered rules, so that no rule is named here:
 
     def scale(rule, loss, option, p, y, h, d, size, sc, pa):
@@ -48,7 +46,7 @@ def _call(own: Any, known: dict[str, Any]) -> str:
 
 
 def _answer(step: str, rule: Rule, known: dict[str, Any]) -> str:
-    """What a rule returns at a step.
+    """Call the kernel of a rule at a step.
 
     Rules whose weight is a formula share one branch, which calls `weight`: with their formulas one by one the kernel
     is too large for LLVM to inline, and coin betting a quarter slower.

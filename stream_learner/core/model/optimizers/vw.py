@@ -1,8 +1,7 @@
 """The default update of Vowpal Wabbit 9.11 and its parts, in float64: adaptive, normalized, invariant.
 
-In: local rows (weight, w, G, s, r; float64[8]), a record. Out: the same, changed by every example in turn.
-This file must never call the C library: results are the same bits on every machine. `evaluate/vw/float32` has the
-tool's float32.
+A local row is float64[8]: weight, w, G, s, r. The C library is never called, so that results have the same bits on
+every machine. `evaluate/vw/float32` has the tool's float32.
 
 Sources: [T]; [VW] describes older rules. With
 flags A, Z, I, q = power_t, and every occurrence of a feature taken in its turn:
@@ -245,7 +244,7 @@ def _learn(
 
 @kernel
 def _fold(record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int, pa: int) -> int:
-    """See `Fold.fold`."""
+    """Fold a record's examples in order, as `Fold.fold` promises."""
     fields = opened(record)
     low, high = label_range(scalars)
     widest = vw_losses.WIDEST if (loss == losses.LOGISTIC) | (loss == losses.POISSON) else 0.0
@@ -331,7 +330,7 @@ class VwDescent(Optimizer):
         return self.l1 > 0.0 or self.l2 > 0.0
 
     def reads_label_range(self, loss: str) -> bool:
-        """See `Optimizer.reads_label_range`: it clips every margin; to [-50, 50] where labels lie in [0, 1]."""
+        """Whether margins are clipped to the range of the labels; for logistic loss they are clipped to [-50, 50]."""
         return loss != "logistic"
 
     def _parameters(self) -> NDArray[np.float64]:
@@ -347,11 +346,11 @@ class VwDescent(Optimizer):
         return out
 
     def prepare(self, local: int, count: int, scalars: int) -> int:
-        """See `Fold.prepare`."""
+        """Compute the weight of each local row, with the scalars as they are; returns how many are not 0."""
         return int(_prepare(local, count, scalars + _OWN))
 
     def fold(self, record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int) -> int:
-        """See `Fold.fold`."""
+        """Fold a record's examples in order; returns how many were refused."""
         parameters = self._parameters()
         return int(_fold(record, local, scratch, loss, option, scalars, margins, address_of(parameters)))
 

@@ -1,7 +1,6 @@
 """Losses as Vowpal Wabbit's default update takes them, in float64: slopes and importance-aware steps.
 
-In: prediction p, label y, rate e = eta h, size X. Out: numbers.
-This file must never know a row or a scalar of the model.
+They take the prediction p, the label y, the rate e = eta h and the size X.
 
 The step is that of `invariant` where the exact value and the tool's differ by rounding only. The logistic step differs:
 the tool approximates Lambert's W, and for small steps its error even changes the sign.

@@ -36,7 +36,7 @@ leave yet."""
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """How `learner.memory` is divided.
+    """The parts of `learner.memory`.
 
     total_bytes   all of it
     table_bytes   5/8, for the weight table
@@ -170,7 +170,18 @@ class BoundedWeightTable(WeightTable):
         return total % (1 << 64)
 
     def resolve(self, keys: int, count: int, rows: int, local: int = 0, local_bytes: int = 0) -> None:
-        """See `WeightTable.resolve`. Rows that are not in memory are fetched before the keys are inserted."""
+        """The slots of keys. Rows that are not in memory are fetched before the keys are inserted."""
+        self._bring(keys, count, rows)
+        self._find_or_insert(keys, count, rows, local, local_bytes)
+
+    def known(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """The keys that have a row. Rows that are not in memory are fetched, since they are resolved next."""
+        addresses = np.empty(len(keys), np.int64)
+        self._bring(address_of(keys), len(keys), address_of(addresses))
+        return super().known(keys)
+
+    def _bring(self, keys: int, count: int, rows: int) -> None:
+        """Make room for u64[count] at address `keys`, and fetch the cold rows among them."""
         if not kernels.count_incoming(self._directory, keys, count, self._incoming_at):
             self._bounded.clean_tick = self._cold.tick
             self._bounded.reserve(self._incoming)
@@ -180,7 +191,6 @@ class BoundedWeightTable(WeightTable):
             wanted = np.empty(missing, np.uint64)
             kernels.absent(keys, rows, count, address_of(wanted))
             self._fetch(wanted)
-        self._find_or_insert(keys, count, rows, local, local_bytes)
 
     def _fetch(self, wanted: NDArray[np.uint64]) -> None:
         rows = self._cold.fetch(wanted)
@@ -194,7 +204,7 @@ class BoundedWeightTable(WeightTable):
         kernels.fill_rows(address_of(addresses), len(keys), self._shape, *arrays)
 
     def _rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
-        """See `WeightTable.rows_of`. Cold rows are copied, and do not come into memory."""
+        """The rows of keys. Cold rows are copied, and do not come into memory."""
         rows = super()._rows_of(keys)
         # Memory has no such row, or it has not changed yet.
         elsewhere = np.flatnonzero((rows.touched < 0) & (rows.keys != 0))
@@ -220,7 +230,7 @@ class BoundedWeightTable(WeightTable):
         return StateRows(both.keys[order], both.columns[order], both.touched[order])
 
     def load(self, rows: StateRows) -> None:
-        """See `WeightTable.load`. Raises ValueError also for rows that are cold rows: touched up to their tick."""
+        """Load rows. Raises what `WeightTable.load` raises, and ValueError for cold rows: touched up to their tick."""
         if len(rows) and rows.touched.min() <= self._cold.tick:
             raise ValueError(f"rows up to tick {self._cold.tick} are cold rows, and cannot be loaded")
         for start in range(0, max(1, len(rows)), _BATCH):
@@ -231,7 +241,7 @@ class BoundedWeightTable(WeightTable):
         return keys if tick >= self._cold.tick else np.union1d(keys, self._cold.changed_after(tick))
 
     def write_back(self, rows: int, count: int, local: int, local_bytes: int, tick: int) -> int:
-        """See `WeightTable.write_back`. The list for the next publication is given up when it gets too long.
+        """Write local rows back. The list for the next publication is given up when it gets too long.
 
         That happens where nobody publishes; `changed_for_publication` then searches the rows.
         """
@@ -251,7 +261,7 @@ class BoundedWeightTable(WeightTable):
         return len(self._keys_after(listed.since)) if self._unlisted else len(listed)
 
     def take_changed_for_publication(self, tick: int) -> StateRows:
-        """See `WeightTable.take_changed_for_publication`; a scan finds the rows where they are not listed any more."""
+        """Take the rows to publish; a scan finds them where they are not listed any more."""
         if self._unlisted:
             since = self._changes[PUBLICATION].since
             self._restart(PUBLICATION, since, self._keys_after(since))

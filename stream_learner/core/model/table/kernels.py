@@ -28,7 +28,15 @@ import numpy as np
 from numba.extending import register_jitable
 
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import load_i64, load_u64, prefetch_for_write, store_i64, store_u64
+from stream_learner.core.machine.memory import (
+    load_byte,
+    load_i64,
+    load_u64,
+    prefetch_for_write,
+    store_byte,
+    store_i64,
+    store_u64,
+)
 from stream_learner.core.model.digest import row_digest, row_digest_change
 
 SUB_TABLES: Final = 256
@@ -372,6 +380,50 @@ def write_back(
 
 
 @kernel
+def known(directory: int, keys: int, count: int, ncols: int, out: int) -> None:
+    """Set u8[count] at `out` to 1 for each key whose row is here and was touched, else to 0."""
+    size = row_bytes(ncols)
+    for i in range(count):
+        if i + _AHEAD < count:
+            prefetch_for_write(_home(directory, load_i64(keys + 8 * (i + _AHEAD)), size))
+        key = load_i64(keys + 8 * i)
+        row = _home(directory, key, size)
+        end = _end(directory, key, size)
+        while row != end and load_i64(row) != key and load_i64(row) != 0:
+            row += size
+        there = row != end and load_i64(row) == key and key != 0
+        store_byte(out + i, 1 if there and load_i64(touched_at(row, ncols)) >= 0 else 0)
+
+
+@kernel
+def count_untouched(rows: int, count: int, ncols: int) -> int:
+    """How many of the rows, whose addresses are at `rows`, were never touched."""
+    untouched = 0
+    for i in range(count):
+        untouched += load_i64(touched_at(load_i64(rows + 8 * i), ncols)) < 0
+    return untouched
+
+
+@kernel
+def claim(rows: int, count: int, ncols: int, wanted: int, tick: int, since: int, lists: int) -> None:
+    """Touch the rows that were never touched, of those that u8[count] at `wanted` marks, though no column changed.
+
+    `since` and `lists` are as of `write_back`: the keys go on the lists, and the first count grows.
+    """
+    for i in range(count):
+        row = load_i64(rows + 8 * i)
+        if load_byte(wanted + i) == 0 or load_i64(touched_at(row, ncols)) >= 0:
+            continue
+        for which in range(2):
+            if load_i64(since + 8 * which) < tick:
+                end = load_i64(lists + 8 * which)
+                store_i64(end, load_i64(row))
+                store_i64(lists + 8 * which, end + 8)
+        store_i64(lists + 16, load_i64(lists + 16) + 1)
+        store_i64(touched_at(row, ncols), tick)
+
+
+@kernel
 def fill_rows(rows: int, count: int, shape: tuple[int, ...], columns: int, touched: int, fresh: int) -> int:
     """Set columns and touched of rows from f64[count, ncols] and i64[count]; returns the growth of the digests' sum.
 
@@ -408,13 +460,12 @@ def scan_touched(directory: int, ncols: int, since: int, out: int) -> int:
 
 @kernel
 def scan_digest(directory: int, ncols: int) -> int:
-    """The sum of the digests of all rows, modulo 2^64."""
+    """The sum of the digests of all rows, modulo 2^64. An empty slot is all zero, and so is its digest."""
     size = row_bytes(ncols)
     total = np.uint64(0)
     for sub in range(SUB_TABLES):
         row = load_i64(_entry(directory, ADDRESS, sub))
         for _ in range(load_i64(_entry(directory, SLOTS, sub))):
-            if load_i64(row) != 0:
-                total += row_digest(load_u64(row), columns_at(row), ncols)
+            total += row_digest(load_u64(row), columns_at(row), ncols)
             row += size
     return total

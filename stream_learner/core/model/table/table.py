@@ -133,6 +133,29 @@ class WeightTable:
         self.count = int(self._ends[2])
         return int(self._ends[3])
 
+    def known(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """For each of the keys u64[k]: True if it has a row that changed or was claimed."""
+        found = np.empty(len(keys), np.bool_)
+        kernels.known(self._directory, address_of(keys), len(keys), self.ncols, address_of(found))
+        return found
+
+    def claim(self, rows: int, count: int, wanted: NDArray[np.bool_], tick: int) -> None:
+        """Count rows just resolved as changed in `tick`, though their columns are still 0.
+
+        `wanted` bool[count] marks the rows that this is about. A row that changed before stays as it is.
+        """
+        for which, changes in enumerate(self._changes):
+            self._ends[which] = changes.room_for(count)
+        self._ends[2:] = self.count, 0
+        kernels.claim(rows, count, self.ncols, address_of(wanted), tick, self._since_at, self._ends_at)
+        for which, changes in enumerate(self._changes):
+            changes.appended_to(int(self._ends[which]))
+        self.count = int(self._ends[2])
+
+    def has_untouched(self, rows: int, count: int) -> bool:
+        """Whether one of the rows just resolved never changed, nor was claimed."""
+        return bool(kernels.count_untouched(rows, count, self.ncols))
+
     def rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
         """Rows of u64[r] keys, in their order; an absent or never changed key has zeros and touched -1."""
         return self._rows_of(np.array(keys, np.uint64))
@@ -263,6 +286,9 @@ def warm() -> None:
     rows = np.empty(2, np.int64)
     table.resolve(address_of(keys), 2, address_of(rows))
     table.write_back(address_of(rows), 2, address_of(local), 32, 1)
+    table.has_untouched(address_of(rows), 2)
+    table.known(keys)
+    table.claim(address_of(rows), 2, np.ones(2, np.bool_), 1)
     table.restart_changes(0, 0)
     table.take_changed_for_checkpoint(1)
     table.rows_with_prefix(0, 9)

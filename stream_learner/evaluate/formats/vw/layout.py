@@ -68,7 +68,7 @@ GRAM_WIDTH = 8
 TABLE_SLOTS = 1 << 18
 
 DONE, GROW, DOUBT, LETTER = range(4)
-"""Why the kernel returned: all is read; or a line needs more room, numbers decided, or wildcards expanded again."""
+"""Why the kernel returned: all is read, or a line needs room, a decided number, or wildcards expanded again."""
 
 FAULT_TEXTS = (
     "",

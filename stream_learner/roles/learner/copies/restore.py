@@ -93,7 +93,7 @@ def check_copy_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
         details = "; ".join(f"{n}: there {theirs.get(n)!r}, here {mine.get(n)!r}" for n in differing)
         raise StateOfAnotherModel(
             f"{topic} holds copies of another model's state ({details})",
-            action="Give this model another name or its own `topics.checkpoints`, or set back what was changed.",
+            action="Give each model its own `topics.checkpoints`." if "model" in differing else "",
         )
 
 

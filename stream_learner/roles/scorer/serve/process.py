@@ -24,6 +24,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics, merged
 from stream_learner.config import Config
+from stream_learner.config.references import Reference
 from stream_learner.errors import BrokenInvariant
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.common.lifecycle import Stopping
@@ -31,6 +32,8 @@ from stream_learner.roles.scorer.serve.served_name import ServedName
 from stream_learner.version import __version__
 
 TURN_S = 0.2
+LOOP_LIMIT_S = 20.0
+"""An event loop that has not turned for so long hangs. It turns ten times a second unless the machine is starved."""
 
 Tell = Callable[[int], None]
 """Is called with the port on which the process answers `/metrics` and `/readyz`."""
@@ -58,6 +61,7 @@ class ServingProcess:
         self._config = config
         self._stopping = stopping
         self.started = False
+        self._accepts = False
         self._names = served_names(config, wait=wait)
         self._models = ServedModels({served.name: served for served in self._names})
         self._metrics = Metrics(config.model)
@@ -66,34 +70,43 @@ class ServingProcess:
         self._log = get_logger("serve")
 
     def run(
-        self, address: tuple[str, int] | None, tell: Tell = lambda port: None, *, accept_late: bool = False
+        self,
+        address: tuple[str, int] | None,
+        tell: Tell = lambda port: None,
+        *,
+        token: Reference | None = None,
+        accept_late: bool = False,
     ) -> None:
         """Answer until the process is told to stop.
 
-        address: where to answer `/metrics`, `/healthz` and `/readyz`; None for nowhere. accept_late: accept no request
-        before every model is ready, because other processes accept them meanwhile.
+        address: where to answer `/metrics`, `/healthz` and `/readyz`; None for nowhere. token: what `/metrics` asks
+        for. accept_late: accept no request before every model is ready, because other processes accept them meanwhile.
         """
         with ExitStack() as stack:
             stack.callback(self._close)
             if address is not None:
-                tell(stack.enter_context(self._telemetry(address)).port)
+                tell(stack.enter_context(self._telemetry(address, token)).port)
             if not accept_late:
-                self._server.start()
+                self._accept()
             self._log.info("serving", port=self._server.port, names=self._models.names)
             if load_kernels(["serve"], stop=self._stopping):
                 self._look_after(accept_late)
             if self.started:
                 self._drain()
 
+    def _accept(self) -> None:
+        self._server.start()
+        self._accepts = True
+
     def _look_after(self, accept_late: bool) -> None:
         waiting, was_ready = accept_late, False
         while True:
             for served in self._names:
                 served.tend()
-            self.started |= any(not served.why_not_ready for served in self._names)
             reason = self._models.why_not_ready
+            self.started |= any(not served.why_not_ready for served in self._names)
             if waiting and not reason:
-                self._server.start()
+                self._accept()
                 waiting = False
             if not waiting and not self._server.alive:
                 raise BrokenInvariant("the event loop of the server ended by itself")
@@ -115,16 +128,23 @@ class ServingProcess:
             served.close()
         self._log.info("stopped_serving")
 
-    def _telemetry(self, address: tuple[str, int]) -> TelemetryServer:
-        return TelemetryServer(*address, metrics=self, health=self._health, ready=self._readiness)
+    def _telemetry(self, address: tuple[str, int], token: Reference | None) -> TelemetryServer:
+        return TelemetryServer(*address, metrics=self, health=self._health, ready=self._readiness, token=token)
 
     def text(self) -> bytes:
         """The metrics of the server and of each scorer."""
         return merged(({}, metrics.text()) for metrics in (self._metrics, *(n.metrics for n in self._names)))
 
     def _health(self) -> tuple[bool, str]:
-        alive = self._server.alive
-        return alive, "ok" if alive else "the event loop of the server does not run"
+        """A server that accepts nothing yet has no event loop that could hang."""
+        if not self._accepts:
+            return True, "ok"
+        if not self._server.alive:
+            return False, "the event loop of the server does not run"
+        silent_s = self._server.silent_s
+        if silent_s > LOOP_LIMIT_S:
+            return False, f"the event loop of the server has not turned for {silent_s:.0f} s"
+        return True, "ok"
 
     def _readiness(self) -> tuple[bool, str]:
         reason = self._models.why_not_ready

@@ -67,24 +67,24 @@ class ServedName:
 
     @property
     def why_not_ready(self) -> str:
-        """Why there is no whole version yet, "" if there is one."""
+        """The reason why there is no whole version yet, "" if there is one."""
         if not self._following or self._scorer is None:
             return self._reason
         return self._scorer.why_not_ready
 
     @property
     def why_refused(self) -> str:
-        """Why requests are refused, "" if they are not."""
+        """The reason why requests are refused, "" if they are not."""
         if not self._following or self._scorer is None:
             return self._reason
         return self._scorer.why_refused
 
     def predict_json(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
-        """See `Scorer.predict_json`. Raises NotReady before the first version."""
+        """Predictions of `Scorer.predict_json`. Raises NotReady before the first version."""
         return self._ready_scorer.predict_json(data, bounds)
 
     def predict_many(self, events: Sequence[bytes | str]) -> Predictions:
-        """See `Scorer.predict_many`. Raises NotReady before the first version."""
+        """Predictions of `Scorer.predict_many`. Raises NotReady before the first version."""
         return self._ready_scorer.predict_many(events)
 
     def tend(self) -> None:

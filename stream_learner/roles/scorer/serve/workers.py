@@ -27,7 +27,7 @@ from stream_learner.config import Config
 from stream_learner.errors import BrokenInvariant, StreamLearnerError
 from stream_learner.roles.common import startup
 from stream_learner.roles.common.child import Child, Parent
-from stream_learner.roles.common.lifecycle import Stopping, end_where_starting
+from stream_learner.roles.common.lifecycle import Heartbeat, Stopping, end_where_starting
 from stream_learner.roles.scorer.serve.process import ServingProcess
 
 TURN_S = 0.2
@@ -35,6 +35,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 STEADY_S = 60.0
 """After a worker has run for this long, the pause before its next start is the first one again."""
 ASK_S = 2.0
+LOOK_S = 5.0
+LOOKS = 3
+"""A worker that is not live at so many looks in a row, `LOOK_S` apart, hangs: it is ended, and started again."""
 CLOSE_S = 15.0
 
 
@@ -54,7 +57,7 @@ def serve(config: Config, *, wait: bool = True) -> int:
     address = (telemetry.http_host, telemetry.http_port) if telemetry.http_port else None
     process = ServingProcess(config, listening, stopping, wait=wait)
     end_where_starting(stopping, lambda: process.started)
-    process.run(address)
+    process.run(address, token=telemetry.token)
     if not process.started:
         startup.end()
     return 0
@@ -70,6 +73,7 @@ class Worker:
         self.number = number
         self.starts = 0
         self.port = 0
+        self._not_live = 0
         self._child: Child | None = None
         self._began_s = self._again_s = 0.0
         self._pause_s = FIRST_PAUSE_S
@@ -120,6 +124,18 @@ class Worker:
         self.start()
         return True
 
+    def look(self) -> None:
+        """Ask whether it is live, and end it if it has not said so for `LOOKS` times."""
+        if not self.alive or not self.port:
+            self._not_live = 0
+            return
+        live, text = self.ask("/healthz")
+        self._not_live = 0 if live else self._not_live + 1
+        if self._child is not None and self._not_live >= LOOKS:
+            reason = text.decode(errors="replace").strip()
+            get_logger("serve").error("worker_hangs", worker=self.number, reason=reason)
+            self._child.end(0)
+
     def stop(self) -> None:
         """Tell it to drain and end."""
         if self._child is not None:
@@ -152,6 +168,8 @@ class Workers:
         self._metrics = Metrics(config.model)
         self._workers = [Worker(config, listening, number, wait=wait) for number in range(config.serve.workers)]
         self._log = get_logger("serve")
+        self._pulse = Heartbeat()
+        self._look_at_s = 0.0
 
     def run(self, stopping: Stopping) -> int:
         """Run until a signal, and return 0; or until a worker fails at its first start, and return its exit code."""
@@ -161,7 +179,10 @@ class Workers:
             stack.callback(self._close)
             if telemetry.http_port:
                 address = (telemetry.http_host, telemetry.http_port)
-                stack.enter_context(TelemetryServer(*address, metrics=self, health=self._health, ready=self._readiness))
+                server = TelemetryServer(
+                    *address, metrics=self, health=self._health, ready=self._readiness, token=telemetry.token
+                )
+                stack.enter_context(server)
             for worker in self._workers:
                 worker.start()
                 self._metrics.inc(names.SERVE_WORKER_STARTS)
@@ -175,7 +196,13 @@ class Workers:
 
     def _turn(self) -> int:
         """Look after each worker. Returns the exit code of one whose first start failed for good, else 0."""
+        looks = time.monotonic() > self._look_at_s
+        if looks:
+            self._look_at_s = time.monotonic() + LOOK_S
         for worker in self._workers:
+            self._pulse.beat()
+            if looks:
+                worker.look()
             code = worker.exit_code
             if worker.starts == 1 and code is not None and 0 < code < BrokenInvariant.exit_code:
                 return code
@@ -186,10 +213,10 @@ class Workers:
     def _close(self) -> None:
         for worker in self._workers:
             worker.stop()
+        self._listening.close()  # or connections would wait here that no worker takes any more
         until_s = time.monotonic() + _stop_s(self._config)
         for worker in self._workers:
             worker.wait(until_s)
-        self._listening.close()
 
     def text(self) -> bytes:
         """The metrics of this process and of all workers; those of a worker have the label `worker`."""
@@ -203,6 +230,8 @@ class Workers:
                 yield {"worker": str(worker.number)}, text
 
     def _health(self) -> tuple[bool, str]:
+        if not self._pulse.alive():
+            return False, "the process that looks after the workers hangs"
         alive = any(worker.alive for worker in self._workers)
         return alive, "ok" if alive else "no worker runs"
 

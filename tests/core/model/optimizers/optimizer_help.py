@@ -1,6 +1,5 @@
 """Optimizers on random sparse problems, folded by `Learner` and told by the dense oracle.
 
-In: name and hyper-parameters of an optimizer, the name of a loss, a seed. Out: assertions.
 The oracle touches every coordinate at every step, so that what a lazy rule leaves for later is checked as well.
 """
 
@@ -147,7 +146,7 @@ def in_domain(loss: str, y: float) -> float:
 
 
 def oracle_margin(oracle: Any, loss: str, example: Example) -> float:
-    """What the oracle predicts before it learns the example, which it then does."""
+    """The oracle's prediction before it learns the example; then it learns it."""
     y = in_domain(loss, example.label)
     x = {COORDINATE_OF[key]: value for key, value in example.features}
     oracle.of.check(y)

@@ -165,7 +165,7 @@ def test_all_coordinates_may_be_far_away_together() -> None:
 
 
 def test_a_sum_of_gradients_is_held_at_two_thousand_times_the_strength() -> None:
-    """It comes back at once."""
+    """A sum beyond the bound is held at it, and the first gradient of the other sign takes it back."""
     learner = learner_for("entropic", "linear", {"strength": 0.5, "dimension": 2})
     assert game(learner, (0, 1e6), (1, -1e6))[:2] == [0.0, 1.0]
     columns = learner.table.rows_of(np.array([key_of(0), key_of(1)], np.uint64)).columns

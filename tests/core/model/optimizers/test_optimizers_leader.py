@@ -100,14 +100,14 @@ def test_proximal_without_penalties_is_descent_with_adaptive_rates(name: str, be
 
 
 def test_proximal_without_beta_is_adagrad() -> None:
-    """And so without penalties."""
+    """FTRL-Proximal with beta, l1 and l2 at 0 is AdaGrad."""
     examples = some_examples("logistic", 8)
     proximal = after("ftrl_proximal", {"alpha": 0.3, "beta": 0.0, "l1": 0.0, "l2": 0.0}, examples)
     assert proximal == pytest.approx(after("adagrad", {"eta": 0.3}, examples), rel=1e-10)
 
 
 def test_a_penalty_that_does_not_grow_from_zero_is_no_penalty() -> None:
-    """With l1 = 0 both kinds of FTRL-Proximal are one."""
+    """With l1 = 0 both kinds of FTRL-Proximal are the same."""
     examples = resting_examples("logistic", 5)
     hyper = {"alpha": 0.3, "beta": 0.5, "l1": 0.0, "l2": 0.1}
     assert after("ftrl_proximal_growing_l1", hyper, examples) == pytest.approx(

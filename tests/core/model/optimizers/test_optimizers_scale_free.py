@@ -73,7 +73,7 @@ def in_units(examples: list[Example], unit: Callable[[int], float]) -> list[Exam
 
 
 def margins_of(name: str, examples: list[Example]) -> list[float]:
-    """What each example was predicted with."""
+    """The margin of each example's prediction."""
     return [float(m) for m in learner_for(name, "logistic", {}).fold(as_record(examples), 0)]
 
 
@@ -143,7 +143,7 @@ def test_an_example_whose_weight_would_not_be_finite_is_refused() -> None:
 
 
 def test_which_weights_move_by_themselves() -> None:
-    """Those of coin betting, by the average size of examples."""
+    """Weights of coin betting change by the average size of examples."""
     assert [make_optimizer({"name": name}).moves for name in NAMES] == [False, True]
     learner = learner_for("coin", "linear", {})
     learner.fold(as_record([Example(((key_of(0), 1.0),), -1.0)]), 0)

@@ -13,9 +13,9 @@ from stream_learner.core.model.optimizers.vw import VwDescent
 from stream_learner.core.model.optimizers.vw_losses import lambert_minus
 from stream_learner.evaluate.example_block import RecordMaker
 from stream_learner.evaluate.formats.vw.parser import VwText, VwTextOptions
+from tests.evaluate.vw.live import generated
 from tests.oracles import vw as oracle_vw
 from tests.oracles.vw import progressive
-from tests.vw.live import generated
 
 PARTS = list(product((False, True), repeat=3))
 NAMES = ("adaptive", "normalized", "invariant")
@@ -37,7 +37,7 @@ def records(text: bytes, logistic: bool = False) -> list[ExampleRecord]:
 
 
 def command_of(parts: tuple[bool, bool, bool], loss: str, extra: dict[str, float]) -> str:
-    """What the tool is called with."""
+    """The command line for the tool."""
     flags = [f"--{name}" for name, on in zip(NAMES, parts, strict=True) if on] or ["--sgd"]
     return " ".join([*flags, "-l 0.3 --loss_function", loss, *(f"--{k} {v}" for k, v in extra.items())])
 
@@ -92,7 +92,7 @@ def test_a_refused_example_changes_nothing() -> None:
 
 
 def test_the_rate_decays_with_passes() -> None:
-    """As the tool's does, once for each pass."""
+    """The rate decays once for each pass, as the tool's does."""
     text = generated()
     command = "--passes 3 --holdout_off --decay_learning_rate 0.5"
     expected = progressive(command, text.decode("ascii").splitlines(), np.float64).predictions

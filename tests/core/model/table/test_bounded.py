@@ -69,7 +69,7 @@ def limit_bytes(ncols: int, rows: int = LIMIT_ROWS) -> int:
 
 
 class TwoTables(RuleBasedStateMachine):
-    """The same folds, checkpoints, publications and restarts on both tables."""
+    """Does the same folds, checkpoints, publications and restarts on both tables."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class TwoTables(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting is None and self.tick > self.checkpoint[1])
     @rule()
     def begin_checkpoint(self) -> None:
-        """What changed is the same, and is written later, while the fold goes on."""
+        """Compare the changed rows; they are written later, while the fold goes on."""
         ours = self.bounded.take_changed_for_checkpoint(self.tick)
         assert_same(self.plain.take_changed_for_checkpoint(self.tick), ours)
         self.waiting, self.waiting_tick = ours, self.tick

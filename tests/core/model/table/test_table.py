@@ -25,7 +25,7 @@ def keys_of(values: list[int]) -> NDArray[np.uint64]:
 
 
 def change(table: WeightTable, rows: Model, tick: int) -> None:
-    """What a fold does to rows: resolve, set local columns, write back."""
+    """Change rows as a fold does: resolve, set local columns, write back."""
     keys = keys_of(list(rows))
     places, local = np.empty(len(keys), np.int64), np.zeros((len(keys), 1 + table.ncols))
     width = local.strides[0]
@@ -50,7 +50,7 @@ def as_model(rows: StateRows) -> Model:
 
 
 def assert_same(theirs: StateRows, ours: StateRows) -> None:
-    """The same rows in the same order, to the bit."""
+    """Assert that both have equal rows in equal order, to the bit."""
     for name in ("keys", "columns", "touched"):
         np.testing.assert_array_equal(getattr(theirs, name), getattr(ours, name))
 

@@ -43,7 +43,7 @@ def theirs(command: str, line: str, folder: Path, capfd: pytest.CaptureFixture[s
 
 
 def ours(options: VwTextOptions, line: str) -> list[tuple[int, float]]:
-    """The same of our parser."""
+    """The result of our parser."""
     parsed = VwText(options).parse(line.encode(), 1)
     assert parsed.faults == []
     batch = parsed.batch
@@ -66,7 +66,7 @@ def test_pairs_come_in_the_tools_order(words: str, tmp_path: Path, capfd: pytest
 
 @pytest.mark.parametrize("words", CUBIC)
 def test_triples_come_in_the_tools_order(words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The same of three."""
+    """The order of features of three namespaces is the tool's."""
     command = " ".join(f"--cubic {word}" for word in words.split())
     assert ours(as_vw(cubic=tuple(words.split())), MANY) == theirs(command, MANY, tmp_path, capfd)
 

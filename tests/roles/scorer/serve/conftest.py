@@ -1,7 +1,6 @@
 """What the tests of the server share: a model whose weights are known, and a server of it.
 
-In: the fixture `kafka`. Out: `make_world`, `published`, `server`, `scorer`. This file must never leave a topic behind
-on a broker that is not its own.
+It must never leave a topic behind on a broker that is not its own.
 """
 
 from __future__ import annotations

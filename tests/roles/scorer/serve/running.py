@@ -1,7 +1,6 @@
 """A server of predictions on a port of its own: inside the test's process, or as the command.
 
-In: a world, settings of `serve`. Out: its address, until the block ends. This file must never leave a thread or a
-process behind.
+It must never leave a thread or a process behind.
 """
 
 from __future__ import annotations
@@ -24,7 +23,10 @@ from tests.waiting import patience, wait_until
 
 
 class Server:
-    """A running server: `url`, `port`, `model`, and `stop`, which tells it to drain and end."""
+    """A running server: `url`, `port`, `model`, and `stop`, which tells it to drain and end.
+
+    telemetry_port: where it answers `/healthz` of the process; 0 until it does.
+    """
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -37,10 +39,14 @@ class Server:
         self._process = ServingProcess(config, listening, self._stopping)
         self._errors: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, name="serving-process")
+        self.telemetry_port = 0
+
+    def _told(self, port: int) -> None:
+        self.telemetry_port = port
 
     def _run(self) -> None:
         try:
-            self._process.run(None)
+            self._process.run(("127.0.0.1", 0), self._told)
         except BaseException as error:  # noqa: BLE001 -- raised by `stop` in the test's own thread
             self._errors.append(error)
 
@@ -98,7 +104,7 @@ def serve_command(world: World, *settings: str) -> Iterator[tuple[Command, str]]
 
 
 def is_ready(url: str) -> bool:
-    """What a balancer asks."""
+    """Whether the server is ready, as a balancer asks it."""
     try:
         return httpx.get(f"{url}/v2/health/ready", timeout=patience(2.0)).status_code == 200
     except httpx.TransportError:

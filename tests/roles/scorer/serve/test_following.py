@@ -28,7 +28,7 @@ from tests.waiting import patience, wait_until
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Nothing that holds itself in a circle is freed meanwhile."""
+    """Switch the garbage collector off, so that no cycle is freed meanwhile."""
     gc.collect()
     gc.disable()
     try:

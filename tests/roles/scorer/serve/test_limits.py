@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.cli_e2e.published import Published
+from tests.roles.scorer.serve.clients import answers, connect, error_of, head, read_all, status_of
 from tests.roles.scorer.serve.running import Server, config_of, serving
 from tests.waiting import patience, wait_until
 
@@ -27,45 +28,6 @@ def strict(published: Published) -> Iterator[Server]:
     """A server with tight limits."""
     with serving(config_of(published.world, **LIMITS)) as server:
         yield server
-
-
-def connect(server: Server) -> socket.socket:
-    """A client of few manners."""
-    return socket.create_connection(("127.0.0.1", server.port), timeout=patience())
-
-
-def read_all(client: socket.socket) -> bytes:
-    """Everything until the server closes the connection."""
-    parts = []
-    try:
-        while part := client.recv(65_536):
-            parts.append(part)
-    except ConnectionResetError:
-        pass
-    return b"".join(parts)
-
-
-def head(server: Server, *lines: str) -> bytes:
-    """The head of a prediction request."""
-    return "\r\n".join([f"POST /v1/models/{server.model}:predict HTTP/1.1", "Host: x", *lines, "", ""]).encode()
-
-
-def answers(server: Server) -> bool:
-    """Whether an ordinary client gets an answer."""
-    body = {"instances": [{"site": "a"}]}
-    found = httpx.post(f"{server.url}/v1/models/{server.model}:predict", json=body, timeout=patience())
-    return found.status_code == 200
-
-
-def status_of(answer: bytes) -> int:
-    """The status in an answer's first line."""
-    return int(answer.split(b" ", 2)[1])
-
-
-def error_of(answer: bytes) -> str:
-    """The reason in an answer."""
-    found: str = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
-    return found
 
 
 @pytest.mark.parametrize(
@@ -148,7 +110,7 @@ def test_requests_sent_ahead_of_the_answers_are_bounded(server: Server) -> None:
 def test_where_too_many_are_connected_the_longest_idle_go(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as there are too many, also when all come at once."""
+    """As many idle connections are closed as there are too many, also if all come at once."""
     monkeypatch.setattr("stream_learner.adapters.http.server.allow_connections", lambda wanted: 5)
     server = Server(config_of(published.world, keep_alive="1m"))
     clients = [connect(server) for _ in range(60)]
@@ -276,7 +238,7 @@ def test_a_body_may_be_gzip(strict: Server, packed: bytes, encoding: str, code: 
     ("accepts", "packed"), [("gzip", True), ("br, gzip;q=0.5", True), ("gzip;q=0", False), ("", False)]
 )
 def test_a_large_answer_is_gzip_for_those_who_take_it(server: Server, accepts: str, packed: bool) -> None:
-    """And says that it depends on who asks."""
+    """A gzip answer has `Vary`, since it depends on the request."""
     body = {"instances": [{"x": i} for i in range(500)]}
     found = httpx.post(
         f"{server.url}/v1/models/{server.model}:predict", json=body, headers={"accept-encoding": accepts}
@@ -286,33 +248,12 @@ def test_a_large_answer_is_gzip_for_those_who_take_it(server: Server, accepts: s
     assert len(found.json()["predictions"]) == 500
 
 
-def test_more_requests_at_once_than_allowed_are_told_to_come_back(published: Published) -> None:
-    """503 with Retry-After for as long as the others take; probes are answered all the while."""
-    with serving(config_of(published.world, max_concurrency=2, request_timeout="2s")) as server:
-        clients = [connect(server) for _ in range(2)]
-        for client in clients:
-            client.sendall(head(server, "Content-Length: 10"))
-        url = f"{server.url}/v1/models/{server.model}:predict"
-
-        def refused() -> bool:
-            found = httpx.post(url, json={"instances": []})
-            return found.status_code == 503 and found.headers["retry-after"] == "1" and "at once" in found.text
-
-        wait_until(refused)
-        assert httpx.get(f"{server.url}/v2/health/live").status_code == 200
-        assert httpx.get(f"{server.url}/readyz").status_code == 200
-        wait_until(lambda: httpx.post(url, json={"instances": []}).status_code == 200)
-        for client in clients:
-            assert status_of(read_all(client)) == 408
-            client.close()
-
-
 def test_a_client_that_leaves_takes_its_request_with_it(strict: Server) -> None:
     """Counted with code 499, and nothing is left under way."""
     with closing(connect(strict)) as client:
         client.sendall(head(strict, "Content-Length: 10"))
     wait_until(lambda: 'code="499"' in strict.metrics())
-    wait_until(lambda: f'serve_in_flight{{model="{strict.model}"}} 0.0' in strict.metrics())
+    wait_until(lambda: f'serve_receiving{{model="{strict.model}"}} 0.0' in strict.metrics())
     assert answers(strict)
 
 

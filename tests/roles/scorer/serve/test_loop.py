@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from stream_learner.adapters.http.executor import INLINE_BYTES, RequestExecutor
 from stream_learner.core.snapshots.table import ReplicaTable
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published, p_click
+from tests.roles.scorer.serve.clients import Gate
 from tests.roles.scorer.serve.conftest import WEIGHTS
 from tests.roles.scorer.serve.running import Server, config_of, serving
 from tests.waiting import patience, wait_until
@@ -22,32 +22,6 @@ from tests.waiting import patience, wait_until
 KEYS = 20_000
 VERSIONS = 15
 T = TypeVar("T")
-
-
-class Gate:
-    """Holds whoever goes through while it is shut. `held` is how many wait there."""
-
-    def __init__(self) -> None:
-        self.held = 0
-        self._open = threading.Event()
-        self._open.set()
-
-    @contextmanager
-    def shut(self) -> Iterator[None]:
-        """Hold everybody until the block ends."""
-        self._open.clear()
-        try:
-            yield
-        finally:
-            self._open.set()
-
-    def through(self, call: Callable[[], T]) -> T:
-        """What `call` gives, once the gate is open."""
-        if not self._open.is_set():
-            self.held += 1
-            self._open.wait()
-            self.held -= 1
-        return call()
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def test_a_request_under_way_is_answered_before_the_end(published: Published) ->
         with socket.create_connection(address, timeout=patience()) as client:
             head = f"POST /v1/models/{server.model}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
             client.sendall(head.encode() + body[:5])
-            wait_until(lambda: f'serve_in_flight{{model="{server.model}"}} 1.0' in server.metrics())
+            wait_until(lambda: f'serve_receiving{{model="{server.model}"}} 1.0' in server.metrics())
             server.stopping()
             wait_until(lambda: not is_ready(server.url))
             wait_until(lambda: refuses(address))

@@ -22,7 +22,7 @@ def asked(server: Server) -> httpx.Response:
 
 
 def is_ready(server: Server) -> bool:
-    """What a balancer asks."""
+    """Whether the server is ready, as a balancer asks it."""
     return httpx.get(f"{server.url}/readyz", timeout=patience()).status_code == 200
 
 

@@ -63,9 +63,12 @@ def test_a_token_is_asked_for_everywhere_but_at_the_probes(
         for path in ("/v2/health/live", "/v2/health/ready", "/healthz", "/readyz", "/openapi.json"):
             assert ask(server, path, None).status_code == 200
         assert ask(server, "/openapi.json", None).json()["components"]["securitySchemes"]
-        replace(file, "second")
+        replace(file, "first\r\nsecond\n")
         wait_until(lambda: ask(server, "/v1/models", "Bearer second").status_code == 200)
-        assert ask(server, "/v1/models", "Bearer first").status_code == 401
+        assert ask(server, "/v1/models", "Bearer first").status_code == 200
+        replace(file, "second")
+        wait_until(lambda: ask(server, "/v1/models", "Bearer first").status_code == 401)
+        assert ask(server, "/v1/models", "Bearer second").status_code == 200
         replace(file, "")
         wait_until(lambda: "token_unreadable" in caplog.text)
         assert ask(server, "/v1/models", "Bearer").status_code == 401
@@ -74,7 +77,7 @@ def test_a_token_is_asked_for_everywhere_but_at_the_probes(
 
 @pytest.mark.parametrize("token", ["", "\n"])
 def test_an_empty_token_is_refused_at_the_start(published: Published, tmp_path: Path, token: str) -> None:
-    """Nothing would be protected by it."""
+    """An empty token is refused, since it protects nothing."""
     file = tmp_path / "token"
     file.write_text(token)
     with pytest.raises(ConfigError, match=r"serve\.token: the token is empty"):

@@ -44,6 +44,14 @@ BROKER = {"bootstrap.servers": "127.0.0.1:1"}
         ({"transactional.id": "x"}, "kafka.transactional.id: not settable here"),
         ({"isolation.level": "read_committed"}, "kafka.isolation.level: not settable here"),
         ({"test.mock.num.brokers": 3}, "kafka.test.mock.num.brokers: not settable here"),
+        ({"plugin.library.paths": "x"}, "kafka.plugin.library.paths: not settable here"),
+        ({"ssl.engine.location": "/tmp/x.so"}, "kafka.ssl.engine.location: not settable here"),
+        ({"ssl.engine.id": "x"}, "kafka.ssl.engine.id: not settable here"),
+        ({"ssl.providers": "default,x"}, "kafka.ssl.providers: not settable here"),
+        ({"sasl.kerberos.kinit.cmd": "touch /tmp/x"}, "kafka.sasl.kerberos.kinit.cmd: not settable here"),
+        ({"sasl.kerberos.principal": "me; touch x"}, "kafka.sasl.kerberos.principal: may hold letters"),
+        ({"sasl.kerberos.principal": "-x"}, "kafka.sasl.kerberos.principal: may hold letters"),
+        ({"sasl.kerberos.keytab": '/k"$(touch x)'}, "kafka.sasl.kerberos.keytab: may hold letters"),
         ({"error_cb": "x"}, "kafka.error_cb: not a setting"),
         ({"fetch.wait.max": 5}, "did you mean fetch.wait.max.ms?"),
         ({"fetch.wait.max.ms": "soon"}, "kafka.fetch.wait.max.ms: Invalid value"),
@@ -58,6 +66,13 @@ def test_what_breaks_a_protocol_or_is_unknown_is_refused_by_name(given: dict[str
         KafkaSettings({**BROKER, **given})
     assert len(caught.value.problems) == 1
     assert problem in caught.value.problems[0]
+
+
+def test_names_of_kerberos_are_let_through() -> None:
+    """A principal and a keytab as they are usually written."""
+    KafkaSettings(
+        {**BROKER, "sasl.kerberos.principal": "ads/joiner-1@EXAMPLE.ORG", "sasl.kerberos.keytab": "/a/b.keytab"}
+    )
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -227,7 +242,7 @@ def test_reports_replace_only_errors_that_say_nothing() -> None:
 
 
 def test_repeated_lines_come_once_in_a_while() -> None:
-    """Of each kind of trouble one line a period; lines of other kinds pass."""
+    """One line of each kind of trouble is logged in a period; lines of other kinds pass."""
     now_s = [0.0]
     seldom = RepeatFilter(30.0, lambda: now_s[0])
 

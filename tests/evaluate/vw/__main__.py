@@ -1,6 +1,6 @@
-"""The whole grid as a table: `python -m tests.vw`, with the causes of what differs in float64.
+"""The whole grid as a table: `python -m tests.evaluate.vw`, with the causes of what differs in float64.
 
-In: nothing. Out: lines on standard output; the exit code is 1 where a float32 run differs, or a cause is not known.
+The exit code is 1 if a float32 run differs, or if a cause is not known.
 """
 
 from __future__ import annotations
@@ -12,8 +12,19 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+from tests.evaluate.vw.live import (
+    ARITHMETICS,
+    DEFAULTS,
+    LOSSES,
+    Compared,
+    cells,
+    compared,
+    generated,
+    read,
+    reals,
+    sets,
+)
 from tests.evaluate.vw.vw_commands import FLAGS, REFERENCES
-from tests.vw.live import ARITHMETICS, DEFAULTS, LOSSES, Compared, cells, compared, generated, read, reals, sets
 
 ROWS = 1000
 

@@ -47,7 +47,7 @@ def fill(settings: KafkaSettings, topic: str, counts: dict[int, int]) -> None:
 
 
 def value_at(partition: int, offset: int) -> bytes:
-    """What `fill` writes there."""
+    """The value that `fill` writes at an offset."""
     return b"%d/%d " % (partition, offset) + bytes(VALUE_BYTES - 12)
 
 
@@ -298,7 +298,7 @@ def test_readers_of_all_topics_take_a_consumer_each_topic(kafka_settings: KafkaS
 
 
 def threads_and_files() -> tuple[int, int]:
-    """What this process has now."""
+    """The threads and open files that this process has now."""
     own = Path("/proc/self")
     return len(list((own / "task").iterdir())), len(list((own / "fd").iterdir()))
 

@@ -28,7 +28,7 @@ from tests.kafka_broker.broker import delete_topics
 from tests.waiting import patience
 
 QUESTIONS = 2_000
-"""Of each thread. Where descriptions were not waited for, six processes of eight ended before."""
+"""Questions of each thread. Without waiting for descriptions, six processes of eight ended before."""
 ASK = """
 import faulthandler, logging, sys, threading
 from stream_learner.adapters.kafka import KafkaSettings, OffsetQueries

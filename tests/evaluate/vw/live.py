@@ -1,6 +1,5 @@
 """A command line over the same lines, here and in the installed package; where the average losses differ, and why.
 
-In: a command line, lines of VW text. Out: the average loss that the package prints, and ours.
 References are made when they are asked for, so that none can go stale.
 """
 
@@ -26,7 +25,7 @@ from tests.evaluate.vw.vw_commands import FLAGS
 from tests.oracles.vw import Options, learner_of
 from tests.oracles.vw_text import VwExample
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 DIVERGED = 1e6
 ARITHMETICS = ("vw", "float64")
 
@@ -98,7 +97,7 @@ def cause_of(command: str, text: bytes, found: float, arithmetic: str) -> str:
 
 
 def exactly(command: str, text: bytes, scale: float = 1.0) -> float:
-    """What the oracle of the tool's formulas gives in float64, values and importances times scale."""
+    """The oracle's average loss in float64, with values and importances multiplied by `scale`."""
     known = parse_vw(command)
     batch = VwText(replace(known.reading, repeats=True)).parse(text, 1).batch
     learner = learner_of(Options(_OF_TEXT.sub("", command)), np.float64)

@@ -1,6 +1,6 @@
 """`evaluate --vw` against the installed package, live: all printed digits of the average loss.
 
-A part of the grid; `python -m tests.vw` runs the whole.
+A part of the grid; `python -m tests.evaluate.vw` runs the whole.
 """
 
 from __future__ import annotations
@@ -9,8 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.evaluate.vw.live import (
+    ARITHMETICS,
+    DATA,
+    DEFAULTS,
+    EXTRAS,
+    LOSSES,
+    compared,
+    generated,
+    ours,
+    read,
+    reals,
+    sets,
+)
 from tests.evaluate.vw.vw_commands import FLAGS, REFERENCES
-from tests.vw.live import ARITHMETICS, DATA, DEFAULTS, EXTRAS, LOSSES, compared, generated, ours, read, reals, sets
 
 ROWS = 300
 LONG = ("--ngram 3", "float64")

@@ -81,6 +81,29 @@ def test_ensure_shows_and_changes_nothing_unless_told(admin: Admin) -> None:
     assert until(lambda: not admin.ensure(other))
 
 
+def test_what_there_is_more_of_is_reported_and_left_as_it_is(admin: Admin, topics: MakeTopic) -> None:
+    """Of what the plan names in `at_least` only, and never made less; without an end is more than any retention."""
+    topic = topics("more", 2)
+    more = {"retention.ms": "-1", "max.message.bytes": "2000000", "cleanup.policy": "compact"}
+    admin.ensure([TopicPlan(topic, 2, configs=more)], change=True)
+    assert until(lambda: not admin.ensure([TopicPlan(topic, 2, configs=more)]))
+    asked = {"retention.ms": "1000", "max.message.bytes": "1000000", "cleanup.policy": "delete"}
+    plan = TopicPlan(topic, 1, configs=asked, at_least=("partitions", "retention.ms", "cleanup.policy"))
+    shown = {d.setting: (d.enough, d.done) for d in admin.ensure([plan])}
+    assert shown == {
+        "partitions": (True, False),
+        "retention.ms": (True, False),
+        "max.message.bytes": (False, False),
+        "cleanup.policy": (False, False),
+    }
+    changed = {d.setting: (d.enough, d.done) for d in admin.ensure([plan], change=True)}
+    assert changed == {**shown, "max.message.bytes": (False, True), "cleanup.policy": (False, True)}
+    assert until(lambda: {d.setting for d in admin.ensure([plan])} == {"partitions", "retention.ms"})
+    assert admin.describe([topic], with_configs=True)[topic].configs["retention.ms"] == "-1"
+    less = TopicPlan(topic, 3, configs={"retention.ms": "1000"}, at_least=("partitions",))
+    assert not any(d.enough for d in admin.ensure([less]))
+
+
 def test_partition_counts_and_replication_are_never_changed(admin: Admin, topics: MakeTopic) -> None:
     """They are reported with the reason, whatever was told."""
     topic = topics("counts", 2)

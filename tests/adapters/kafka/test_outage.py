@@ -172,7 +172,7 @@ def test_records_wait_for_a_broker_in_their_order(broker: Broker, settings: Kafk
 
 
 def _values(settings: KafkaSettings, topic: str, last: bytes, number: int) -> list[bytes | None]:
-    """What is visible, up to so many of the last value."""
+    """The visible values, read until the last value has come so many times."""
     found: list[bytes | None] = []
     with PartitionReader(settings, topic, 0, 0) as reader:
 

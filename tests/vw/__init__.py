@@ -1,1 +1,0 @@
-"""Vowpal Wabbit command lines, ours against the installed package, side by side."""
