@@ -21,7 +21,7 @@ from stream_learner.core.log.examples import ExampleBatch, ExampleRecord, decode
 from stream_learner.core.log.marks import ImpressionCounts, Mark, TickCounts
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.core.model.fold import Learner
-from stream_learner.core.model.optimizers import make_optimizer
+from stream_learner.core.model.optimizers.ftrl import FtrlProximal
 
 VOLUMES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 YEAR_TICK_MS = 300_000
@@ -145,7 +145,7 @@ def _cost() -> Iterator[Row]:
     """On the records of ticks with 20 features an example, beside the fold of the same records."""
     for examples, count in ((100, 300), (1_000, 100), (10_000, 20)):
         parts = [_tick(number, examples) for number in range(count)]
-        learner, gate = Learner(make_optimizer({"name": "ftrl"})), Gate(GatePolicy(), tick_ms=1_000)
+        learner, gate = Learner(FtrlProximal()), Gate(GatePolicy(), tick_ms=1_000)
         fold_s = judge_s = 0.0
         for number, part in enumerate(parts):
             begin = time.perf_counter()
