@@ -14,7 +14,7 @@ from typing import Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.config import Config
-from stream_learner.core.control.records import GateState, LogDecision
+from stream_learner.core.control.records import Accepted, GateState, LogDecision
 from stream_learner.core.control.state import ControlState
 from stream_learner.core.gate.decisions import Decision, What
 from stream_learner.errors import DecisionRefused, NotFound, TopicMissing
@@ -74,7 +74,7 @@ def decide(config: Config, request: DecisionRequest, clock_ms: Callable[[], int]
     state = control.state
     _published(config, config.model)  # an unknown model is refused as that, not as one that holds nothing
     first, last = _span(config, request, state)
-    _check_texts(request)
+    _check_texts(request.reason, request.who)
     _check_dates(config, last, clock_ms())
     _check_held(config, state, first)
     for model, version in _versions(config, state):
@@ -99,6 +99,18 @@ def decide(config: Config, request: DecisionRequest, clock_ms: Callable[[], int]
         "why": decision.why,
         "hint": _hint(config, state, decision),
     }
+
+
+def accept_publication(config: Config, reason: str, who: str, clock_ms: Callable[[], int] = wall_clock_ms) -> Fields:
+    """Let the learner publish what it holds back (`snapshots.gate`): beyond the version that scorers have now.
+
+    Raises DecisionRefused without a reason, NotFound for an unknown model, TopicMissing.
+    """
+    control = _read(config)
+    _check_texts(reason, who)
+    version = _published(config, config.model)
+    control.write(Accepted(config.model, version, who, clock_ms(), reason.strip()))
+    return {"model": config.model, "accepted_after_version": version, "who": who, "why": reason.strip()}
 
 
 def _read(config: Config) -> ControlTopic:
@@ -128,12 +140,12 @@ def _span(config: Config, request: DecisionRequest, state: ControlState) -> tupl
     return first, last
 
 
-def _check_texts(request: DecisionRequest) -> None:
-    if not request.reason.strip():
+def _check_texts(reason: str, who: str) -> None:
+    if not reason.strip():
         raise DecisionRefused(
             "a decision needs a reason", action="Give it with --reason; it is kept with the decision."
         )
-    for name, text in (("reason", request.reason), ("who", request.who)):
+    for name, text in (("reason", reason), ("who", who)):
         if len(text) > LONGEST_TEXT:
             raise DecisionRefused(f"--{name} has {len(text)} characters; a decision keeps at most {LONGEST_TEXT}")
         try:

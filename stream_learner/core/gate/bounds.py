@@ -48,7 +48,9 @@ LOWEST_DAYS: Final = 3
 RISE: Final = (1.7, 1.4)
 """Where the last `LULL_MS` had that many times the usual examples and that many times the usual clicks, something new
 has begun, and what is usual is learned anew (`Bound.capped`)."""
-LULL_MS: Final = 10 * MINUTE_MS
+LAUNCHED: Final = (2.7, 9.0)
+"""So does that many times the usual examples, however many clicks; with more it is no launch (`Bound.capped`)."""
+LULL_MS: Final = 5 * MINUTE_MS
 HIGH_SUSPICION: Final = 3.0
 """Evidence for too many events that makes suspicious; for too few any does. A few events in a row give some of it."""
 PATIENCE_MS: Final = 3 * HOUR_MS

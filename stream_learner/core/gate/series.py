@@ -16,6 +16,7 @@ from stream_learner.core.gate.bounds import (
     FINE_EVIDENCE,
     HOUR_MS,
     LAUNCH,
+    LAUNCHED,
     LOWEST_DAYS,
     LULL,
     LULL_MS,
@@ -287,6 +288,8 @@ class Series:
         """Whether much more, or much less, comes and is clicked: other traffic, whose usual share is not known yet."""
         shown, found = RISE
         more = self._recent > shown * self._recent_of and self._recent_found > found * self._recent_found_of
+        launched, most = LAUNCHED
+        more = more or launched * self._recent_of < self._recent < most * self._recent_of
         less = self._recent < LULL * self._recent_of and self._recent_found < LULL * self._recent_found_of
         return more or less
 
