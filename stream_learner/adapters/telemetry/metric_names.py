@@ -50,6 +50,13 @@ def _histogram(name: str, buckets: tuple[float, ...], meaning: str, *labels: str
 
 
 BUILD_INFO = _gauge("build_info", "Always 1; the labels say which version runs as which role.", "version", "role")
+START_TIME = _gauge(
+    "start_time_seconds",
+    "When the process began, in seconds since 1970. A value that changes again and again is of a role that ends again "
+    "and again.",
+    "role",
+)
+READY = _gauge("ready", "1 while the role is ready, as /readyz says, else 0. Of scorers see scorer_ready.", "role")
 RETRIES = _counter("retries_total", "Times a role waited and tried again, by the class of the error.", "role", "error")
 
 JOINER_PARTITIONS = _gauge("joiner_partitions", "Partitions this joiner writes.")
