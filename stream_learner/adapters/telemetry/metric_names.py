@@ -264,5 +264,18 @@ SERVE_LOOP_SILENT = _gauge(
 SERVE_WORKERS = _gauge("serve_workers", "Worker processes running, where serve.workers is above 1.")
 SERVE_WORKER_STARTS = _counter("serve_worker_starts_total", "Worker processes started, the first ones included.")
 
+FROM_ZERO: tuple[tuple[Metric, dict[str, str]], ...] = (
+    (LEARNER_FOREIGN, {}),
+    (JOINER_FOREIGN, {}),
+    (LEARNER_GATE_DECISIONS, {"outcome": "late"}),
+    (LEARNER_GATE_WARNINGS, {}),
+    (LEARNER_REFUSED, {}),
+    (SCORER_UNUSABLE, {}),
+    (SCORER_COPIES, {"outcome": "failed"}),
+    (SERVE_CUT, {"reason": "too_many"}),
+)
+"""Counters, with labels, whose first count raises an alert. They are shown as 0 from the start: Prometheus sees no increase
+in a series that begins at 1."""
+
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """Every metric declared above, in order."""

@@ -1,5 +1,5 @@
-"""What a joiner logs about its inputs when it begins, and when it is over: shares of records that say that a producer is
-wrong, and partitions that are behind.
+"""What a joiner logs about its inputs when it begins, and when it is over: shares of records that tell of a producer that
+is wrong, and partitions that are behind.
 """
 
 from __future__ import annotations
