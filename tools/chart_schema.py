@@ -478,6 +478,10 @@ def _monitoring() -> Schema:
         "additionalGroups": OBJECTS,
         "lagSeconds": _whole(1),
         "freshnessSeconds": _whole(1),
+        "latencySeconds": {"type": "number", "exclusiveMinimum": 0},
+        "duplicateRatio": {"type": "number", "minimum": 0, "maximum": 1},
+        "deadLetterRatio": {"type": "number", "minimum": 0, "maximum": 1},
+        "positivesRatio": {"type": "number", "minimum": 0, "maximum": 1},
         "orphanRatio": {"type": "number", "minimum": 0, "maximum": 1},
     }
     return _object(
