@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.exceptions import HTTPException
 
+from stream_learner.adapters.http.at_once import AtOnce
 from stream_learner.adapters.http.bodies import Message, Receive, header
 from stream_learner.adapters.http.models import ServedModels
 from stream_learner.adapters.http.refused import RETRY_SOON, ClientGone, Headers, Refused
@@ -107,6 +108,8 @@ class Gate:
         self, routes: App, models: ServedModels, metrics: Metrics, token: Token | None, *, timeout_s: float
     ) -> None:
         """timeout_s: how long a request may take, the receipt of its body included."""
+        self.at_once: dict[bytes, AtOnce] = {}
+        """Paths of POST requests that the connection may have answered at once."""
         self._routes = routes
         self._models = models
         self._metrics = metrics
@@ -130,7 +133,8 @@ class Gate:
         try:
             await self._answer(scope, exchange)
         finally:
-            self._count(scope, exchange.status or GONE, time.perf_counter() - began_s)
+            labels = (scope.get("protocol", "other"), scope.get("served", ""), exchange.status or GONE)
+            self.count(labels, time.perf_counter() - began_s)
 
     async def _answer(self, scope: Scope, exchange: Exchange) -> None:
         deadline = Deadline(self._timeout_s)
@@ -177,16 +181,16 @@ class Gate:
         else:
             await reply_error_and_close(exchange.send, exchange.receive, status, reason, headers)
 
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        protocol = scope.get("protocol", "other")
-        labels = (protocol, scope.get("served", ""), status)
+    def count(self, labels: tuple[str, str, int], seconds: float) -> None:
+        """Count a request by protocol, name and status, and the time that it took."""
         count = self._counters.get(labels)
         if count is None:
-            count = self._metrics.counter_of(names.SERVE_REQUESTS, protocol=protocol, name=labels[1], code=str(status))
+            protocol, name, status = labels
+            count = self._metrics.counter_of(names.SERVE_REQUESTS, protocol=protocol, name=name, code=str(status))
             self._counters[labels] = count
         count(1.0)
-        if protocol != "other":
-            self._histograms[protocol](seconds)
+        if labels[0] != "other":
+            self._histograms[labels[0]](seconds)
             self._slow.note(seconds)
 
     def _log_bug(self, error: Exception) -> None:

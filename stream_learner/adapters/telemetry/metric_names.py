@@ -179,6 +179,10 @@ LEARNER_CHECKPOINTS = _counter("learner_checkpoints_total", "Checkpoints that be
 LEARNER_CHECKPOINT = _histogram(
     "learner_checkpoint_seconds", SLOW_SECONDS, "From beginning a checkpoint until it counts."
 )
+LEARNER_PUBLICATION_HELD = _gauge(
+    "learner_publication_held",
+    "1 while the model is out of the bounds of a publication; see snapshots.gate.",
+)
 LEARNER_HISTORY = _gauge("learner_history_checkpoints", "Checkpoints kept to go back to; see learner.history.")
 LEARNER_HISTORY_AGE = _gauge(
     "learner_history_age_seconds", "Age of the oldest kept checkpoint, in log time; 0 without one."
