@@ -50,6 +50,10 @@ RISE: Final = (1.7, 1.4)
 has begun, and what is usual is learned anew (`Bound.capped`)."""
 LAUNCHED: Final = (2.7, 9.0)
 """So does that many times the usual examples, however many clicks; with more it is no launch (`Bound.capped`)."""
+RISING: Final = (1.7, 1.25)
+"""Finer tests say nothing where the last `RISING_MS` had that many times the usual examples and that many times those
+of the last `LULL_MS`: what begins there is not known yet (`Bound.capped`)."""
+RISING_MS: Final = MINUTE_MS
 LULL_MS: Final = 5 * MINUTE_MS
 HIGH_SUSPICION: Final = 3.0
 """Evidence for too many events that makes suspicious; for too few any does. A few events in a row give some of it."""
