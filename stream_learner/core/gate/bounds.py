@@ -101,7 +101,7 @@ DEAD_SOON: Final = Alternative(0.85, 0.05, fine=True)
 HALF: Final = Alternative(0.9, 0.4, fine=True)
 HALF_DAY: Final = Alternative(0.85, 0.4)
 MANY: Final = Alternative(2.5, 6.0, lenient=True)
-FLOOD: Final = Alternative(7.0, 25.0, lenient=True)
+FLOOD: Final = Alternative(7.0, 25.0)
 FAILING: Final = Alternative(2.0, 5.0, lenient=True)
 
 
