@@ -11,11 +11,11 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from stream_learner.adapters.rocksdb.history import KeptCheckpoint, drop, keep, kept_in
+from stream_learner.adapters.rocksdb.history import KeptCheckpoint, drop, keep, kept_in, size_of
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.errors import StreamLearnerError
 from stream_learner.roles.learner.history_ages import HistoryAges
-from stream_learner.roles.learner.state_dir import MIB, database_files, free_bytes_of
+from stream_learner.roles.learner.state_dir import MIB, free_bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ class History:
         """Keep the checkpoint that was committed last; it may be older than what is folded."""
         if self._kept and self._kept[-1].tick >= checkpoints.tick:
             return
-        self.make_room(sum(file.stat().st_size for file in database_files(self._path)))
+        self.make_room(size_of(self._path))
         try:
             self._kept.append(keep(checkpoints.store, checkpoints.tick, self._note(checkpoints)))
             self._failing = False
