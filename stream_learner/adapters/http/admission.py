@@ -35,6 +35,10 @@ class Admission:
         """How many requests there are whose body is not complete."""
         return len(self._incomplete)
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a request with so large a body can be worked on now."""
+        return self.working < self._most_requests and self.held_bytes + size_bytes <= self._most_bytes
+
     @contextmanager
     def body(self) -> Iterator[Body]:
         """Room for the body of one request, given back when the block ends."""

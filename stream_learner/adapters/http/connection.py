@@ -14,6 +14,8 @@
 If more connections are open than allowed, the one is closed whose client has been waited for longest, be it for the
 first byte, the rest of a head or of a body. So whoever holds all connections open loses them to whoever asks.
 
+A request of the usual kind is answered here as soon as it has come (`at_once.py`); all others by the application.
+
 A connection has one timer, which looks at the limit that holds when it fires: a request sets a time, not a timer.
 """
 
@@ -21,20 +23,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from stream_learner.adapters.http.at_once import AtOnce
+
 HEAD_BYTES = 64 << 10
 PIPELINED = 128
 """Requests of one connection that may wait while another is answered; uvicorn goes on reading meanwhile."""
 LAST_S = 1.0
 """How long a first request, or one whose head is not complete, may take once the server has begun to close."""
+SECOND_PIECE_S = 0.005
+"""How long a small request that came without its end may still be answered at once."""
 NOT_HTTP = "this is not an HTTP request"
 NO_HOST = "a request of HTTP/1.1 must have exactly one Host header"
+NOT_PLAIN = frozenset([b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"])
+"""Headers of requests that are left to the application."""
 TOO_MANY, TOO_SLOW = "too_many", "too_slow"
 """The reason why a connection was cut off, as it is counted."""
 _QUIET = logging.getLogger("stream_learner.serve.connection")
@@ -80,6 +88,14 @@ class Connection(HttpToolsProtocol):
     _head_bytes = 0
     """Bytes received since the last complete head, piece of a body or request: those of a head, or of trailers."""
     _why_refused = NOT_HTTP
+    at_once: Mapping[bytes, AtOnce]
+    """What answers a POST request at once, by its path."""
+    _answering: AtOnce | None = None
+    """What may answer the request that is being parsed; None if it is left to the application."""
+    _plain = True
+    """Whether no header asks for more than an answer to the body as it is."""
+    _body = b""
+    _second_piece: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -94,9 +110,11 @@ class Connection(HttpToolsProtocol):
             self.limits.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers."""
+        """Stop the timers. The application is to know of a request whose client has gone."""
+        if self._answering is not None:
+            self._leave_to_application()
         self.limits.waiting.pop(self, None)
-        for timer in (self._timer, self._write_timer):
+        for timer in (self._timer, self._write_timer, self._second_piece):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -105,6 +123,8 @@ class Connection(HttpToolsProtocol):
         """Parse bytes, and count those that complete nothing."""
         self._progressed = False
         super().data_received(data)
+        if self._answering is not None and not self.transport.is_closing():
+            self._leave_soon()
         self._head_bytes = 0 if self._progressed else self._head_bytes + len(data)
         if self._head_bytes > HEAD_BYTES:
             if self._in_head:
@@ -119,13 +139,18 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
         self._in_head = self._in_message = self._asked = True
         self._hosts = 0
+        self._plain = True
         self._wait(self.limits.request_s)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header. Trailers are dropped: the request has been admitted or refused by then."""
         if self._in_head:
             super().on_header(name, value)
-            self._hosts += name.lower() == b"host"
+            name = self.headers[-1][0]
+            if name == b"host":
+                self._hosts += 1
+            elif name in NOT_PLAIN:
+                self._plain = False
 
     def on_headers_complete(self) -> None:
         """The head is complete; from here on the gate keeps the time. Raises ValueError without a Host header."""
@@ -134,17 +159,25 @@ class Connection(HttpToolsProtocol):
             raise ValueError(NO_HOST)
         self._in_head, self._progressed = False, True
         self._until_s = None
-        super().on_headers_complete()
+        if self._is_ordinary():
+            self._body, self._answering = b"", self.at_once.get(self.url)
+        if self._answering is None:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body has come."""
         self._progressed = True
-        super().on_body(body)
+        if self._answering is None:
+            super().on_body(body)
+        else:
+            self._body += body
 
     def on_message_complete(self) -> None:
         """The request is complete. Where it was answered before that, the next one is waited for."""
         self._progressed = True
         self._in_message = False
+        if self._answering is not None and self._answer():
+            return
         super().on_message_complete()
         if self.cycle.response_complete:
             self._wait(self.limits.keep_alive_s)
@@ -166,6 +199,52 @@ class Connection(HttpToolsProtocol):
             self._wait(self.limits.keep_alive_s)
         elif not self._in_head:
             self._wait(self.limits.request_s)
+
+    def _is_ordinary(self) -> bool:
+        """Whether the request may be answered at once: nothing is left to be done before it, or to be said after."""
+        return (
+            self._plain
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+            and self.parser.get_method() == b"POST"
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.should_keep_alive()
+        )
+
+    def _answer(self) -> bool:
+        """Answer the request that has come whole. If that cannot be done at once, leave it to the application."""
+        answering = self._answering
+        assert answering is not None
+        answer = answering(self.headers, self._body, self.server_state.default_headers)
+        if answer is None:
+            self._leave_to_application()
+            return False
+        self._decide()
+        self.transport.write(answer)
+        self.server_state.total_requests += 1
+        self._wait(self.limits.keep_alive_s)
+        return True
+
+    def _leave_soon(self) -> None:
+        """Wait a moment for a second piece: many clients send head and body apart. It is the last one that counts."""
+        if self._second_piece is None:
+            self._second_piece = self.loop.call_later(SECOND_PIECE_S, self._leave_to_application)
+        else:
+            self._leave_to_application()
+
+    def _decide(self) -> None:
+        """The request is answered, or left to the application."""
+        self._answering = None
+        if self._second_piece is not None:
+            self._second_piece.cancel()
+            self._second_piece = None
+
+    def _leave_to_application(self) -> None:
+        """Let the application have the request, as far as it has come."""
+        self._decide()
+        super().on_headers_complete()
+        if self._body:
+            super().on_body(self._body)
 
     def shutdown(self) -> None:
         """The server closes: answer what was asked. A client that has just connected may ask once."""
@@ -222,6 +301,9 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
 
-def connection_class(limits: ConnectionLimits) -> type[Connection]:
-    """A class of connections with these limits, in the form that uvicorn takes."""
-    return type("LimitedConnection", (Connection,), {"limits": limits})
+def connection_class(limits: ConnectionLimits, at_once: Mapping[bytes, AtOnce] | None = None) -> type[Connection]:
+    """A class of connections with these limits, in the form that uvicorn takes.
+
+    at_once: what answers a POST request at once, by its path.
+    """
+    return type("LimitedConnection", (Connection,), {"limits": limits, "at_once": at_once or {}})

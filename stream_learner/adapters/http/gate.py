@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable
 
 from starlette.exceptions import HTTPException
 
+from stream_learner.adapters.http.at_once import AtOnce
 from stream_learner.adapters.http.bodies import Message, Receive, header
 from stream_learner.adapters.http.models import ServedModels
 from stream_learner.adapters.http.refused import RETRY_SOON, ClientGone, Headers, Refused
 from stream_learner.adapters.http.replies import CLOSE, Scope, Send, reply_error, reply_error_and_close
 from stream_learner.adapters.http.token import Token
 from stream_learner.adapters.telemetry import metric_names as names
-from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.adapters.telemetry.logs import Logger, get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import NotReady
 
@@ -72,6 +73,34 @@ class Deadline:
         self._timer.cancel()
 
 
+class SlowAnswers:
+    """Logs it when more than one prediction in a hundred is slow, and when that is over."""
+
+    SLOW_S = 0.25
+    REQUESTS = 1_000
+    """It is judged after so many."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._requests = self._slow = 0
+        self._said = False
+
+    def note(self, seconds: float) -> None:
+        """Take the time of one prediction request."""
+        self._requests += 1
+        self._slow += seconds > self.SLOW_S
+        if self._requests < self.REQUESTS:
+            return
+        share = self._slow / self._requests
+        self._requests = self._slow = 0
+        if (share > 0.01) != self._said:
+            self._said = not self._said
+            if self._said:
+                self._log.warning("answers_slow", share=round(share, 3), seconds=self.SLOW_S)
+            else:
+                self._log.info("answers_slow_no_more")
+
+
 class Gate:
     """The ASGI application in front of the routes."""
 
@@ -79,13 +108,16 @@ class Gate:
         self, routes: App, models: ServedModels, metrics: Metrics, token: Token | None, *, timeout_s: float
     ) -> None:
         """timeout_s: how long a request may take, the receipt of its body included."""
+        self.at_once: dict[bytes, AtOnce] = {}
+        """Paths of POST requests that the connection may have answered at once."""
         self._routes = routes
         self._models = models
         self._metrics = metrics
         self._token = token
         self._timeout_s = timeout_s
-        self._logged_s = float("-inf")
         self._log = get_logger("serve")
+        self._logged_s = float("-inf")
+        self._slow = SlowAnswers(self._log)
         self._counters: dict[tuple[str, str, int], Callable[[float], None]] = {}
         self._histograms = {
             protocol: metrics.histogram_of(names.SERVE_SECONDS, protocol=protocol) for protocol in ("v1", "v2")
@@ -101,7 +133,8 @@ class Gate:
         try:
             await self._answer(scope, exchange)
         finally:
-            self._count(scope, exchange.status or GONE, time.perf_counter() - began_s)
+            labels = (scope.get("protocol", "other"), scope.get("served", ""), exchange.status or GONE)
+            self.count(labels, time.perf_counter() - began_s)
 
     async def _answer(self, scope: Scope, exchange: Exchange) -> None:
         deadline = Deadline(self._timeout_s)
@@ -148,16 +181,17 @@ class Gate:
         else:
             await reply_error_and_close(exchange.send, exchange.receive, status, reason, headers)
 
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        protocol = scope.get("protocol", "other")
-        labels = (protocol, scope.get("served", ""), status)
+    def count(self, labels: tuple[str, str, int], seconds: float) -> None:
+        """Count a request by protocol, name and status, and the time that it took."""
         count = self._counters.get(labels)
         if count is None:
-            count = self._metrics.counter_of(names.SERVE_REQUESTS, protocol=protocol, name=labels[1], code=str(status))
+            protocol, name, status = labels
+            count = self._metrics.counter_of(names.SERVE_REQUESTS, protocol=protocol, name=name, code=str(status))
             self._counters[labels] = count
         count(1.0)
-        if protocol != "other":
-            self._histograms[protocol](seconds)
+        if labels[0] != "other":
+            self._histograms[labels[0]](seconds)
+            self._slow.note(seconds)
 
     def _log_bug(self, error: Exception) -> None:
         now_s = time.monotonic()

@@ -22,10 +22,14 @@ LINGER_S = 1.0
 LINGER_BYTES = 64 << 20
 
 
+def json_headers(body: bytes) -> Headers:
+    """The headers that every response with a JSON body has."""
+    return (JSON, (b"content-length", b"%d" % len(body)))
+
+
 async def reply(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
     """Send a whole response with a JSON body."""
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [JSON, length, *headers]})
+    await send({"type": "http.response.start", "status": status, "headers": [*json_headers(body), *headers]})
     await send({"type": "http.response.body", "body": body})
 
 
@@ -45,8 +49,7 @@ async def reply_error_and_close(send: Send, receive: Receive, status: int, reaso
     Reads on for a moment first: closing a connection with unread bytes resets it, and the client loses the answer.
     """
     body = orjson.dumps({"error": reason})
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [JSON, length, CLOSE, *headers]})
+    await send({"type": "http.response.start", "status": status, "headers": [*json_headers(body), CLOSE, *headers]})
     await send({"type": "http.response.body", "body": body, "more_body": True})
     with suppress(asyncio.TimeoutError):
         await asyncio.wait_for(_read_on(receive), LINGER_S)

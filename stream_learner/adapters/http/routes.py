@@ -12,6 +12,7 @@ from starlette.routing import Route, Router
 
 from stream_learner.adapters.http import v1, v2
 from stream_learner.adapters.http.admission import Admission
+from stream_learner.adapters.http.at_once import PredictAtOnce
 from stream_learner.adapters.http.bodies import Receive, compress, read_body, takes_gzip
 from stream_learner.adapters.http.executor import RequestExecutor
 from stream_learner.adapters.http.gate import Gate
@@ -91,6 +92,26 @@ class PredictRoute:
         self._instances[name](float(len(predictions.p_click)))
         await reply(send, 200, response, _headers(predictions, is_packed))
 
+    def at_once(self, name: str, gate: Gate, token: Token | None) -> PredictAtOnce:
+        """The same for ordinary requests of one name, which need no application."""
+        labels, instances = (self._protocol, name, 200), self._instances[name]
+
+        def count(predictions: Predictions, seconds: float) -> None:
+            instances(float(len(predictions.p_click)))
+            gate.count(labels, seconds)
+
+        return PredictAtOnce(
+            name,
+            lambda served, body: self._predict(served, body, self._limits.instances),
+            lambda predictions: _headers(predictions, is_packed=False),
+            self._models,
+            self._admission,
+            token,
+            count,
+            limit_bytes=self._limits.body_bytes,
+            answer_bytes=GZIP_FROM_BYTES,
+        )
+
 
 class ReadRoute:
     """A route that is answered without reading a body."""
@@ -108,9 +129,11 @@ def make_app(
 ) -> Gate:
     """The ASGI application that serves the models; `version` is this program's."""
     admission = Admission(limits.requests, limits.held_bytes)
+    predict = PredictRoute("v1", v1.predict, models, metrics, limits, admission, executor)
+    infer = PredictRoute("v2", v2.infer, models, metrics, limits, admission, executor)
     routes = Router(
         [
-            *_prediction_routes(models, metrics, limits, admission, executor),
+            *_prediction_routes(predict, infer),
             *_v1_routes(models),
             *_v2_routes(models, version),
             *_probe_routes(models),
@@ -121,14 +144,14 @@ def make_app(
     metrics.follow(names.SERVE_IN_FLIGHT, lambda: float(admission.working))
     metrics.follow(names.SERVE_RECEIVING, lambda: float(admission.receiving))
     metrics.follow(names.SERVE_BODY_BYTES, lambda: float(admission.held_bytes))
-    return Gate(routes, models, metrics, token, timeout_s=limits.request_s)
+    gate = Gate(routes, models, metrics, token, timeout_s=limits.request_s)
+    for name in models.names:
+        gate.at_once[b"/v1/models/%s:predict" % name.encode()] = predict.at_once(name, gate, token)
+        gate.at_once[b"/v2/models/%s/infer" % name.encode()] = infer.at_once(name, gate, token)
+    return gate
 
 
-def _prediction_routes(
-    models: ServedModels, metrics: Metrics, limits: Limits, admission: Admission, executor: RequestExecutor
-) -> list[Route]:
-    predict = PredictRoute("v1", v1.predict, models, metrics, limits, admission, executor)
-    infer = PredictRoute("v2", v2.infer, models, metrics, limits, admission, executor)
+def _prediction_routes(predict: PredictRoute, infer: PredictRoute) -> list[Route]:
     return [
         Route("/v1/models/{name:name}:predict", predict, methods=["POST"]),
         Route("/v1/models/{name:name}/versions/{version:name}:predict", predict, methods=["POST"]),

@@ -73,7 +73,7 @@ class PredictionServer:
         )
         config = server_config(
             self._app,
-            http=connection_class(connections),
+            http=connection_class(connections, self._app.at_once),
             loop="uvloop",
             backlog=BACKLOG,
             timeout_graceful_shutdown=math.ceil(self._request_s) + 1,

@@ -25,11 +25,12 @@ from tests.waiting import patience, wait_until
 class Server:
     """A running server: `url`, `port`, `model`, and `stop`, which tells it to drain and end.
 
-    telemetry_port: where it answers `/healthz` of the process; 0 until it does.
+    telemetry_port: where it answers `/healthz` of the process, if asked; 0 until it does.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, telemetry: bool = False) -> None:
         self.config = config
+        self._address = ("127.0.0.1", 0) if telemetry else None
         self.model = config.model
         listening = listen("127.0.0.1", 0, 4096)
         self.port: int = listening.getsockname()[1]
@@ -46,7 +47,7 @@ class Server:
 
     def _run(self) -> None:
         try:
-            self._process.run(("127.0.0.1", 0), self._told)
+            self._process.run(self._address, self._told)
         except BaseException as error:  # noqa: BLE001 -- raised by `stop` in the test's own thread
             self._errors.append(error)
 
@@ -79,9 +80,9 @@ def config_of(world: World, **serve: Any) -> Config:
 
 
 @contextmanager
-def serving(config: Config, *, ready: bool = True) -> Iterator[Server]:
+def serving(config: Config, *, ready: bool = True, telemetry: bool = False) -> Iterator[Server]:
     """A server, ready if asked, that is gone when the block ends."""
-    server = Server(config)
+    server = Server(config, telemetry=telemetry)
     server.start()
     try:
         if ready:

@@ -205,7 +205,7 @@ def test_who_has_connected_is_answered_when_the_server_stops(
     has accepted and that has not asked yet."""
     monkeypatch.setattr("stream_learner.adapters.http.connection.LAST_S", patience())
     gate = Gate()
-    with serving(config_of(published.world, request_timeout=f"{patience():.0f}s")) as server:
+    with serving(config_of(published.world, request_timeout=f"{patience():.0f}s"), telemetry=True) as server:
         body = b'{"instances": [{"site": "a"}]}'
         request = head(server, f"Content-Length: {len(body)}") + body
         with closing(connect(server)) as silent:
@@ -235,7 +235,7 @@ def test_a_loop_that_hangs_is_not_live(published: Published, monkeypatch: pytest
         found = httpx.get(f"http://127.0.0.1:{server.telemetry_port}/healthz", timeout=patience())
         return found.status_code, found.text
 
-    with serving(config_of(published.world, request_timeout=f"{patience():.0f}s")) as server:
+    with serving(config_of(published.world, request_timeout=f"{patience():.0f}s"), telemetry=True) as server:
         wait_until(lambda: health() == (200, "ok\n"))
         hold_predictions(monkeypatch, gate)
         body = b'{"instances": [{"site": "a"}]}'
@@ -261,7 +261,7 @@ def test_a_worker_that_hangs_is_replaced(published: Published, monkeypatch: pyte
         return {pid for pid, line in children(os.getpid()).items() if "roles.scorer.serve.workers" in line}
 
     def is_ready() -> bool:
-        return answer(port, "/readyz")[0] == 200
+        return listens(port) and answer(port, "/readyz")[0] == 200
 
     try:
         wait_until(is_ready)
