@@ -1,9 +1,8 @@
-"""Brings promtool, which tests Prometheus's rules, into the project's cache: `python -m tools.get_promtool` prints where
-it is.
+"""Brings promtool, which tests the rules of Prometheus, into the project's cache, and prints where it is.
 
 It is a `promtool` on PATH, or comes out of the package `prometheus` of the distribution. apt compares that package with
-the signed lists of the distribution; its lists are read into the cache too, so that nothing needs rights, and nothing is
-installed or started.
+the signed lists of the distribution. Those are read into the cache too, so that it takes no rights, and nothing is
+installed or started. A version is not pinned: the distribution keeps one at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Series as Prometheus would have scraped them from the program's own registries while something goes on.
 
-A step is called once a scrape with the metrics of a process and the minutes since the beginning, and does to the metrics
-what the program would. Names, labels and suffixes of the series are those that the program exposes.
+A step is called at each scrape with the metrics of a process and the minutes since the beginning, and does to the
+metrics what the program would. Names, labels and suffixes of the series are those that the program exposes.
 """
 
 from __future__ import annotations

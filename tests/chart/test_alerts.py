@@ -88,8 +88,8 @@ def test_an_alert_is_quiet_on_what_is_close(case: Case, tmp_path: Path) -> None:
 
 
 def test_freshness_is_told_before_anything_is_refused(tmp_path: Path) -> None:
-    """When the learner goes away: the version that is served is old, it is stale, requests will be refused; each of them
-    is critical, and the last comes while there is time."""
+    """When the learner goes away: the version that is served is old, it is stale, requests will be refused; each of
+    them is critical, and the last comes while there is time."""
     learner_gone = together(
         sets(names.SCORER_FRESHNESS, lambda minute: 60.0 * minute),
         sets(names.SCORER_VERSION_AGE, lambda minute: 60.0 * minute),

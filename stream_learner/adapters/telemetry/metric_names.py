@@ -278,8 +278,8 @@ FROM_ZERO: tuple[tuple[Metric, dict[str, str]], ...] = (
     (SCORER_COPIES, {"outcome": "failed"}),
     (SERVE_CUT, {"reason": "too_many"}),
 )
-"""Counters, with labels, whose first count raises an alert. They are shown as 0 from the start: Prometheus sees no increase
-in a series that begins at 1."""
+"""Counters, with labels, whose first count raises an alert. They are shown as 0 from the start: Prometheus sees no
+increase in a series that begins at 1."""
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """Every metric declared above, in order."""

@@ -1,5 +1,5 @@
-"""What a joiner logs about its inputs when it begins, and when it is over: shares of records that tell of a producer that
-is wrong, and partitions that are behind.
+"""Lines in the log of a joiner for what begins and is over later: shares of records that tell of a producer that is
+wrong, and partitions that are behind.
 """
 
 from __future__ import annotations
