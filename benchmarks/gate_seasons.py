@@ -91,16 +91,14 @@ class _Model:
         self.share += (clicked - shown * self.share) / (shown + self.memory / max(self.share, 1e-6))
 
 
-def ticks(
-    season: Season, days: float, seed: int, poison: Poison | None = None, poison_from_ms: int = -1
-) -> Iterator[Tick]:
-    """The ticks that have examples, in order."""
+def ticks(season: Season, days: float, seed: int, poison: Poison | None = None, begin_ms: int = 0) -> Iterator[Tick]:
+    """The ticks that have examples, in order, from `begin_ms` on; poisoned, if they are, from the first on."""
     rng = np.random.default_rng(seed)
-    model = _Model(season.click_share)
+    model: _Model | None = None
     launches = _Launches(season, days, rng)
     gaps = _gaps(season, days, rng)
     per_chunk = max(1, HOUR_MS // season.tick_ms)
-    for begin in range(0, int(days * DAY_MS) // season.tick_ms, per_chunk):
+    for begin in range(begin_ms // season.tick_ms, (begin_ms + int(days * DAY_MS)) // season.tick_ms, per_chunk):
         numbers = np.arange(begin, begin + per_chunk)
         at_ms = numbers * season.tick_ms
         rate, share = _course(season, at_ms, rng)
@@ -108,13 +106,12 @@ def ticks(
         rate = np.where(gaps(at_ms), 0.0, rate)
         shown = rng.poisson(rate * season.tick_ms / 1000)
         clicked = rng.binomial(shown, np.clip(share, 0, 1))
-        for number, now, n, k, p in zip(
-            numbers.tolist(), at_ms.tolist(), shown.tolist(), clicked.tolist(), share, strict=True
-        ):
+        for number, n, k, p in zip(numbers.tolist(), shown.tolist(), clicked.tolist(), share, strict=True):
             if not n:
                 continue
-            spoiled = poison if 0 <= poison_from_ms <= now else None
-            yield Tick(number, _sums(season, model, n, k, spoiled, rng), n * float(p))
+            if model is None:
+                model = _Model(float(p) if begin_ms else season.click_share)
+            yield Tick(number, _sums(season, model, n, k, poison, rng), n * float(p))
 
 
 def _course(season: Season, at_ms: NDArray[np.int64], rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -141,13 +138,13 @@ def _course(season: Season, at_ms: NDArray[np.int64], rng: np.random.Generator) 
 
 
 class _Launches:
-    """Campaigns that begin within minutes, with four times the traffic of the site and clicks of their own."""
+    """Campaigns that begin within minutes, with four times the traffic of the site, clicked more or less often."""
 
     def __init__(self, season: Season, days: float, rng: np.random.Generator) -> None:
         count = int(days / season.launches) if season.launches else 0
         self._begin = (np.arange(count) + 0.5 * rng.random(count)) * season.launches * DAY_MS
         self._lasts = rng.choice([2, 6, 24], count) * float(HOUR_MS)
-        self._share = rng.choice([0.25, 0.5, 1.0, 2.0, 3.0], count) * season.click_share
+        self._share = rng.choice([0.25, 0.5, 1.0, 2.0, 3.0], count)
 
     def at(self, at_ms: NDArray[np.int64], rate: Floats, share: Floats) -> tuple[Floats, Floats]:
         total, clicked = rate, rate * share
@@ -155,7 +152,7 @@ class _Launches:
             if begin > at_ms[-1] or begin + lasts + HOUR_MS < at_ms[0]:
                 continue
             risen = np.clip((at_ms - begin) / (5 * MINUTE_MS), 0, 1) * np.clip((begin + lasts - at_ms) / HOUR_MS, 0, 1)
-            total, clicked = total + 4 * rate * risen, clicked + 4 * rate * risen * own
+            total, clicked = total + 4 * rate * risen, clicked + 4 * rate * risen * share * own
         return total, np.divide(clicked, total, out=np.zeros_like(total), where=total > 0)
 
 

@@ -182,6 +182,7 @@ MUTATIONS = {
     "rule W 1: an empty log is a new one, whatever the hint": lambda: [
         *_lose("log recreated"),
         (LogTail, "_refuse_empty", _no_empty_log),
+        (LogTail, "_refuse_unmarked", _nothing),
     ],
     "rule W 1: a log that seems to lack its resume points is not looked at again": lambda: [
         (partition_module, "LOOK_AGAIN", 0),

@@ -1,9 +1,12 @@
-"""`docs/runbook.md` covers every error and every reason for not being ready; metrics and settings it names exist."""
+"""`docs/runbook.md` covers every error, every alert and every reason for not being ready; what it names exists."""
 
 from __future__ import annotations
 
+import ast
 import re
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,10 +15,71 @@ from stream_learner.config import Config
 from stream_learner.config.paths import leaves
 from stream_learner.core.events.reasons import Reason
 from stream_learner.errors import Stop, all_errors, operator_action
+from tests.test_readme import anchors
 
 PROJECT = Path(__file__).resolve().parent.parent
 PAGE = (PROJECT / "docs" / "runbook.md").read_text(encoding="utf-8")
 PREFIX = "stream_learner_"
+RULES = (PROJECT / "helm" / "stream-learner" / "templates" / "prometheusrule.yaml").read_text(encoding="utf-8")
+WITHOUT_A_LINE = {"examples_refused", "table_bytes", "connections_cut"}
+"""What the metric of a condition is about of which no line tells: it is counted too often for one, or has no moment."""
+
+
+class Condition(NamedTuple):
+    """A row of the table of conditions; `–` is an empty list."""
+
+    text: str
+    metrics: list[str]
+    alerts: list[str]
+    events: list[str]
+    link: str
+    reaction: str
+
+
+def conditions() -> list[Condition]:
+    """The rows of the table."""
+    lines = PAGE.split("<!-- conditions -->")[1].split("<!-- /conditions -->")[0].strip().splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    assert all(len(row) == 6 for row in rows)
+    return [
+        Condition(text, *(re.findall(r"`(\w+)`", cell) for cell in named), link, reaction)
+        for text, *named, link, reaction in rows
+    ]
+
+
+@cache
+def texts_of_the_program() -> frozenset[str]:
+    """Every string in the package that is no docstring: what is logged is among them, as a word of its own."""
+    found = set()
+    for path in (PROJECT / "stream_learner").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
+        found |= {node.value for node in constants if isinstance(node.value, str)}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("row", conditions(), ids=lambda row: row.text[:40])
+def test_a_condition_is_told_by_what_there_is(row: Condition) -> None:
+    """Its metrics are measured, its alerts are in the chart's rules, its lines are logged, its section is on the page,
+    and each alert looks at one of the metrics or leads to that section."""
+    assert row.metrics and set(row.metrics) <= {metric.name for metric in CATALOGUE}
+    rules = dict(re.findall(r"- alert: StreamLearner(\w+)\n((?:  .*\n)+)", RULES))
+    assert row.alerts and set(row.alerts) <= set(rules)
+    assert row.events or any(word in metric for metric in row.metrics for word in WITHOUT_A_LINE)
+    assert set(row.events) <= texts_of_the_program()
+    anchor = re.fullmatch(r"\[[^]]+\]\(#([\w-]+)\)", row.link)
+    assert anchor is not None and anchor[1] in anchors(PROJECT / "docs" / "runbook.md")
+    assert row.text and row.reaction
+    for name in row.alerts:
+        looks = any(f"{PREFIX}{metric}" in rules[name] for metric in row.metrics)
+        assert looks or f"runbook: {anchor[1]}\n" in rules[name], name
+
+
+def test_every_alert_is_in_the_table() -> None:
+    """Of an alert without a row nobody knows what the program does."""
+    found = {name for row in conditions() for name in row.alerts}
+    assert found == set(re.findall(r"- alert: StreamLearner(\w+)", RULES))
 
 
 def test_every_error_has_its_row() -> None:

@@ -7,7 +7,9 @@ names all that may be in it.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from stream_learner.adapters.kafka.properties import OURS
@@ -37,6 +39,12 @@ SECRET_OPTIONS = (
 NAME = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 MODEL = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$"
 MOMENT = r"^(earliest|\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?([zZ]|[+-]\d\d:\d\d))$"
+SECONDS = r"^([0-9]+(ms|s|m))?$"
+RESERVED = (
+    r"^(app\.kubernetes\.io/(name|instance|component|version|part-of|managed-by)|helm\.sh/chart|stream-learner/model)$"
+)
+"""Labels that the chart gives."""
+RULES = Path(__file__).resolve().parent.parent / "helm" / "stream-learner" / "templates" / "prometheusrule.yaml"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
 
 TEXT: Schema = {"type": "string"}
@@ -44,6 +52,8 @@ BOOLEAN: Schema = {"type": "boolean"}
 MAPPING: Schema = {"type": "object"}
 TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
+STRINGS: Schema = {"type": "array", "items": {"type": "string"}}
+LABELS: Schema = {**TEXTS, "propertyNames": {"not": {"pattern": RESERVED}}}
 PERCENT: Schema = {"type": "integer", "minimum": 1, "maximum": 80}
 AMOUNT: Schema = {"anyOf": [{"type": "string", "pattern": QUANTITY}, {"type": "number", "exclusiveMinimum": 0}]}
 
@@ -104,7 +114,11 @@ def _by_role(values: Schema) -> Schema:
 
 def _top() -> dict[str, Schema]:
     return {
-        "global": {"description": "Set by a chart that this one is part of; nothing here reads it.", **MAPPING},
+        "enabled": BOOLEAN,
+        "global": _global(),
+        "commonLabels": LABELS,
+        "commonAnnotations": TEXTS,
+        "extraObjects": {"type": "array", "items": {"type": ["object", "string"]}},
         "nameOverride": {"type": "string", "maxLength": 40},
         "fullnameOverride": {"type": "string", "maxLength": 52},
         "image": _image(),
@@ -118,7 +132,7 @@ def _top() -> dict[str, Schema]:
             "additionalProperties": _ref("model"),
         },
         "backfills": {"type": "array", "items": _ref("backfillEntry")},
-        **{role: _ref(role) for role in ("joiner", "learner", "scorer", "backfill", "topics", "pod")},
+        **{role: _ref(role) for role in ("joiner", "learner", "scorer", "backfill", "topics", "test", "pod")},
         "podSecurity": _object({name: _or_null(_whole(1)) for name in ("user", "group", "fsGroup")}),
         "topologySpread": _object(
             {name: _one_of("ScheduleAnyway", "DoNotSchedule", "Off") for name in ("zone", "host")}
@@ -129,9 +143,17 @@ def _top() -> dict[str, Schema]:
     }
 
 
+def _global() -> Schema:
+    """Other charts may have values of their own here, so that unknown names are let through."""
+    secret = {"anyOf": [TEXT, _object({"name": TEXT}, ["name"])]}
+    known = {"imageRegistry": TEXT, "imagePullSecrets": {"type": "array", "items": secret}, "labels": LABELS}
+    return {"type": "object", "properties": known}
+
+
 def _image() -> Schema:
     return _object(
         {
+            "registry": TEXT,
             "repository": {"type": "string", "minLength": 1},
             # A tag that moves is no version: nobody could say what runs.
             "tag": {"type": "string", "pattern": "^[A-Za-z0-9_.-]*$", "not": {"const": "latest"}},
@@ -158,6 +180,7 @@ def _secrets() -> Schema:
             "secretName": {"type": "string", "minLength": 1},
             "mountPath": {"type": "string", "pattern": "^/run/secrets/.+"},
             "env": {**TEXTS, "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}},
+            "version": {"type": ["string", "integer"]},
         },
         ["secretName"],
     )
@@ -171,6 +194,7 @@ def _roles() -> dict[str, Schema]:
         "joiner": _object(
             {
                 **_role(startup=True),
+                **_workload(),
                 "enabled": BOOLEAN,
                 "replicas": _whole(0),
                 "bufferPercent": PERCENT,
@@ -190,29 +214,31 @@ def _roles() -> dict[str, Schema]:
         "learner": _object(
             {
                 **_role(startup=True),
+                **_workload(),
                 "enabled": BOOLEAN,
                 "standby": BOOLEAN,
                 "bufferPercent": PERCENT,
-                "persistence": _persistence({"existingClaim": TEXT}),
+                "persistence": _persistence({"existingClaim": TEXT, "retentionPolicy": _retention()}),
             }
         ),
         "scorer": _scorer(),
         "backfill": _object(
             {
                 **_role(),
+                **_job(),
                 "joinBufferPercent": PERCENT,
                 "learnerBufferPercent": PERCENT,
-                "backoffLimit": _whole(0),
                 "persistence": _persistence({}),
             }
         ),
         "topics": _object(
             {
                 **_role(),
+                **_job(),
                 **dict.fromkeys(("enabled", "hook", "createInputs", "apply"), BOOLEAN),
-                "backoffLimit": _whole(0),
             }
         ),
+        "test": _test(),
         "model": _model(),
         "backfillEntry": _backfill_entry(),
     }
@@ -228,10 +254,27 @@ def _role(*, startup: bool = False) -> dict[str, Schema]:
     }
 
 
+def _workload() -> dict[str, Schema]:
+    return {"annotations": TEXTS, "revisionHistoryLimit": _or_null(_whole(0)), "minReadySeconds": _whole(0)}
+
+
+def _job() -> dict[str, Schema]:
+    return {
+        "annotations": TEXTS,
+        "backoffLimit": _whole(0),
+        "activeDeadlineSeconds": _or_null(_whole(1)),
+        "ttlSecondsAfterFinished": _or_null(_whole(0)),
+    }
+
+
+def _test() -> Schema:
+    role = _role()
+    # It is killed at once: it has nothing to keep.
+    del role["terminationGracePeriodSeconds"]
+    return _object({**role, **_job(), "enabled": BOOLEAN, "timeoutSeconds": _whole(1)})
+
+
 def _scorer() -> Schema:
-    service = _object(
-        {"type": _one_of("ClusterIP", "NodePort", "LoadBalancer"), "port": _whole(1, 65_535), "annotations": TEXTS}
-    )
     share = {"anyOf": [_whole(1), {"type": "string", "pattern": "^[0-9]{1,2}%$"}]}
     role = _role()
     # It follows from serve.drain and serve.request_timeout.
@@ -239,12 +282,15 @@ def _scorer() -> Schema:
     return _object(
         {
             **role,
+            **_workload(),
             "enabled": BOOLEAN,
             "replicas": _whole(0),
-            "startupSeconds": _or_null(_whole(5)),
+            "startupSeconds": _whole(5),
             "preStopSeconds": _whole(0, 600),
             "copies": _object({"enabled": BOOLEAN, "existingClaim": TEXT}),
-            "service": service,
+            "service": _service(),
+            "ingress": _ingress(),
+            "httpRoute": _http_route(),
             "tls": _object({"secretName": TEXT}),
             "token": _token(),
             "podDisruptionBudget": _budget(share),
@@ -253,9 +299,66 @@ def _scorer() -> Schema:
                     "enabled": BOOLEAN,
                     "minReplicas": _whole(1),
                     "maxReplicas": _whole(1),
-                    "targetCPUPercent": _whole(1, 100),
+                    # Of what is requested, which the limit may be above.
+                    "targetCPUPercent": _or_null(_whole(1, 1000)),
+                    "targetMemoryPercent": _or_null(_whole(1, 1000)),
+                    "metrics": OBJECTS,
+                    "behavior": MAPPING,
                 }
             ),
+        }
+    )
+
+
+def _service() -> Schema:
+    local = _one_of("", "Cluster", "Local")
+    return _object(
+        {
+            "type": _one_of("ClusterIP", "NodePort", "LoadBalancer"),
+            "port": _whole(1, 65_535),
+            "nodePort": _or_null(_whole(1, 65_535)),
+            "annotations": TEXTS,
+            "labels": LABELS,
+            **dict.fromkeys(("appProtocol", "loadBalancerClass"), TEXT),
+            "loadBalancerSourceRanges": STRINGS,
+            **dict.fromkeys(("externalTrafficPolicy", "internalTrafficPolicy"), local),
+            "trafficDistribution": _one_of("", "PreferClose", "PreferSameZone", "PreferSameNode"),
+            "ipFamilyPolicy": _one_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),
+            "ipFamilies": {"type": "array", "items": _one_of("IPv4", "IPv6"), "maxItems": 2},
+            "sessionAffinity": _one_of("", "None", "ClientIP"),
+        }
+    )
+
+
+def _ingress() -> Schema:
+    path = _object(
+        {
+            "path": {"type": "string", "pattern": "^/"},
+            "pathType": _one_of("Prefix", "Exact", "ImplementationSpecific"),
+        },
+        ["path"],
+    )
+    host = _object({"host": TEXT, "paths": {"type": "array", "items": path}}, ["host"])
+    tls = _object({"hosts": STRINGS, "secretName": TEXT})
+    return _object(
+        {
+            "enabled": BOOLEAN,
+            "className": TEXT,
+            "annotations": TEXTS,
+            "hosts": {"type": "array", "items": host},
+            "tls": {"type": "array", "items": tls},
+        }
+    )
+
+
+def _http_route() -> Schema:
+    return _object(
+        {
+            "enabled": BOOLEAN,
+            "annotations": TEXTS,
+            "parentRefs": OBJECTS,
+            "hostnames": STRINGS,
+            "rules": {"type": "array", "items": {"type": "object", "not": {"required": ["backendRefs"]}}},
         }
     )
 
@@ -264,14 +367,19 @@ def _pod() -> Schema:
     return _object(
         {
             "annotations": TEXTS,
-            "labels": TEXTS,
-            "extraEnv": OBJECTS,
+            "labels": LABELS,
+            **dict.fromkeys(("extraEnv", "extraEnvFrom", "extraInitContainers", "extraContainers"), OBJECTS),
+            "lifecycle": MAPPING,
             "extraVolumes": OBJECTS,
             "extraVolumeMounts": OBJECTS,
             "nodeSelector": TEXTS,
             "tolerations": OBJECTS,
             "affinity": MAPPING,
-            "priorityClassName": TEXT,
+            **dict.fromkeys(("priorityClassName", "runtimeClassName", "schedulerName"), TEXT),
+            "dnsPolicy": _one_of("", "ClusterFirst", "Default", "None", "ClusterFirstWithHostNet"),
+            "dnsConfig": MAPPING,
+            "hostAliases": OBJECTS,
+            "topologySpreadConstraints": OBJECTS,
         }
     )
 
@@ -286,7 +394,13 @@ def _budget(most: Schema | None = None) -> Schema:
 
 
 def _persistence(further: dict[str, Schema]) -> Schema:
-    return _object({"enabled": BOOLEAN, **further, "storageClass": TEXT, "size": AMOUNT})
+    modes = {"type": "array", "minItems": 1, "items": _one_of("ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany")}
+    common = {"storageClass": TEXT, "size": AMOUNT, "accessModes": modes, "annotations": TEXTS}
+    return _object({"enabled": BOOLEAN, **further, **common})
+
+
+def _retention() -> Schema:
+    return _object(dict.fromkeys(("whenDeleted", "whenScaled"), _one_of("Retain", "Delete")))
 
 
 def _model() -> Schema:
@@ -358,20 +472,36 @@ def _monitoring() -> Schema:
     rules = {
         "enabled": BOOLEAN,
         "runbookUrl": TEXT,
+        "disabled": _object(dict.fromkeys(_alerts(), BOOLEAN)),
+        "additionalRuleLabels": {**TEXTS, "propertyNames": {"not": {"enum": ["severity", "model"]}}},
+        "additionalRuleAnnotations": {**TEXTS, "propertyNames": {"not": {"enum": ["summary", "runbook_url"]}}},
+        "additionalGroups": OBJECTS,
         "lagSeconds": _whole(1),
         "freshnessSeconds": _whole(1),
+        "latencySeconds": {"type": "number", "exclusiveMinimum": 0},
+        "duplicateRatio": {"type": "number", "minimum": 0, "maximum": 1},
+        "deadLetterRatio": {"type": "number", "minimum": 0, "maximum": 1},
+        "positivesRatio": {"type": "number", "minimum": 0, "maximum": 1},
         "orphanRatio": {"type": "number", "minimum": 0, "maximum": 1},
     }
     return _object(
         {
             "monitor": _one_of("PodMonitor", "ServiceMonitor", "None"),
             "interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m)$"},
+            "scrapeTimeout": {"type": "string", "pattern": SECONDS},
+            **dict.fromkeys(("relabelings", "metricRelabelings"), OBJECTS),
+            "sampleLimit": _or_null(_whole(1)),
             "labels": TEXTS,
             "token": _token(monitorKey={"type": "string", "pattern": "^[-._a-zA-Z0-9]*$"}),
             "rules": _object(rules),
             "dashboard": _object({"enabled": BOOLEAN, "labels": TEXTS, "annotations": TEXTS}),
         }
     )
+
+
+def _alerts() -> list[str]:
+    """The names of the chart's alerts."""
+    return re.findall(r"^- alert: (\w+)$", RULES.read_text(encoding="utf-8"), re.M)
 
 
 def _config() -> dict[str, Schema]:

@@ -44,13 +44,25 @@ def accept(
     last: Annotated[
         int | None, typer.Option("--to", min=0, metavar="TICK", help="The last tick; that of --from if left out.")
     ] = None,
+    publication: Annotated[
+        bool, typer.Option("--publication", help="Accept what is held before its publication (`snapshots.gate`).")
+    ] = False,
     who: Who = None,
     as_json: AsJson = False,
 ) -> None:
     """Let the learner learn from ticks that are out of bounds: it goes on, and what it holds them against begins anew.
 
-    The decision is taken by every model of the log, and in every replay of it.
+    The decision is taken by every model of the log, and in every replay of it. With --publication nothing is decided
+    about ticks: the model that is held before its publication is published.
     """
+    if publication:
+        from stream_learner.operations import gate
+
+        if first is not None or last is not None:
+            raise typer.BadParameter("--publication is about no ticks: leave --from and --to out")
+        fields = gate.accept_publication(load_for_role(config, overrides), reason, who_of(who))
+        print_fields(fields, as_json=as_json)
+        return
     _decide("accept", config, overrides, first, last, reason, who, as_json)
 
 

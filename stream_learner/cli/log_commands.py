@@ -53,7 +53,8 @@ def skip(
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found['log']} partition {found['partition']} offset {found['offset']}: a record of kind {found['kind']}"
     if found["tick"] is None:
-        yield "no tick that counts has it: nothing is lost"
+        more = found["stopped_at"] is not None
+        yield "what is lost is known once readers come further" if more else "it belongs to no tick: nothing is lost"
     else:
         lost = count_of(found["examples_lost"], "example")
         yield f"lost: {lost} of tick {found['tick']}, {found['positives_lost']} of them positive"

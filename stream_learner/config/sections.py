@@ -368,6 +368,14 @@ class Snapshots(Section):
             "More makes a publication smaller and the topic larger."
         ),
     )
+    gate: Literal["hold", "warn", "off"] = Field(
+        "hold",
+        description=(
+            "What is done where the last predictions are far worse than they were, or those of known examples have "
+            "moved far since the last version: hold publishes nothing until they are within bounds again or an "
+            "operator accepts it, warn says so and publishes, off does not judge. Learning goes on in any case."
+        ),
+    )
 
 
 class Topics(Section):

@@ -14,7 +14,7 @@ from typing import Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.config import Config
-from stream_learner.core.control.records import GateState, LogDecision
+from stream_learner.core.control.records import Accepted, GateState, LogDecision
 from stream_learner.core.control.state import ControlState
 from stream_learner.core.gate.decisions import Decision, What
 from stream_learner.errors import DecisionRefused, NotFound, TopicMissing
@@ -24,6 +24,7 @@ from stream_learner.roles.control.topic import ControlTopic
 
 Fields = dict[str, Any]
 DAY_MS = 86_400_000
+LONGEST_TEXT = 2_000
 NO_GATE_RECORD = "its learner has written nothing of its gate: it has never held, or may not write to the control topic"
 
 
@@ -73,8 +74,9 @@ def decide(config: Config, request: DecisionRequest, clock_ms: Callable[[], int]
     state = control.state
     _published(config, config.model)  # an unknown model is refused as that, not as one that holds nothing
     first, last = _span(config, request, state)
-    _check_reason(request)
+    _check_texts(request.reason, request.who)
     _check_dates(config, last, clock_ms())
+    _check_held(config, state, first)
     for model, version in _versions(config, state):
         if first <= version:
             raise DecisionRefused(
@@ -97,6 +99,18 @@ def decide(config: Config, request: DecisionRequest, clock_ms: Callable[[], int]
         "why": decision.why,
         "hint": _hint(config, state, decision),
     }
+
+
+def accept_publication(config: Config, reason: str, who: str, clock_ms: Callable[[], int] = wall_clock_ms) -> Fields:
+    """Let the learner publish what it holds back (`snapshots.gate`): beyond the version that scorers have now.
+
+    Raises DecisionRefused without a reason, NotFound for an unknown model, TopicMissing.
+    """
+    control = _read(config)
+    _check_texts(reason, who)
+    version = _published(config, config.model)
+    control.write(Accepted(config.model, version, who, clock_ms(), reason.strip()))
+    return {"model": config.model, "accepted_after_version": version, "who": who, "why": reason.strip()}
 
 
 def _read(config: Config) -> ControlTopic:
@@ -126,11 +140,30 @@ def _span(config: Config, request: DecisionRequest, state: ControlState) -> tupl
     return first, last
 
 
-def _check_reason(request: DecisionRequest) -> None:
-    if not request.reason.strip():
+def _check_texts(reason: str, who: str) -> None:
+    if not reason.strip():
         raise DecisionRefused(
             "a decision needs a reason", action="Give it with --reason; it is kept with the decision."
         )
+    for name, text in (("reason", reason), ("who", who)):
+        if len(text) > LONGEST_TEXT:
+            raise DecisionRefused(f"--{name} has {len(text)} characters; a decision keeps at most {LONGEST_TEXT}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DecisionRefused(f"--{name} is not text in UTF-8: {text!r}") from error
+
+
+def _check_held(config: Config, state: ControlState, first: int) -> None:
+    """Refuse ticks before one that is held: they are folded."""
+    for gate in state.gates.values():
+        if gate.log == config.examples_topic and gate.holding is not None and first < gate.holding.tick:
+            held = gate.holding.tick
+            raise DecisionRefused(
+                f"{gate.model} has folded all up to tick {held}, which it holds: a decision from tick {first} on is "
+                "too late for it",
+                action=f"Decide from tick {held} on; or go back to before tick {first} with `stream-learner rewind`.",
+            )
 
 
 def _check_dates(config: Config, last: int, now_ms: int) -> None:

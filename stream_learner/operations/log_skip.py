@@ -109,7 +109,9 @@ class _LogSkip:
             self._refuse_place(now)
         # Step 2: what is lost.
         then = self._read(_WithSkip(self._settings, self._admin, skip))
-        if then.tick is None:
+        if then.stopped_at == request.offset:
+            raise SkipRefused(f"no skip helps: {then.error}")
+        if _kind(value) not in (Kind.EXAMPLES.name.lower(), Kind.CODES.name.lower()):
             self._check_chain(then)
         # Step 3: the skip.
         if request.write:
@@ -159,7 +161,7 @@ class _LogSkip:
         raise SkipRefused(f"readers stop elsewhere: {found.error}")
 
     def _check_chain(self, then: _Reading) -> None:
-        """Raise SkipRefused if marks go on from what is passed over: they would never count; JoinersRun."""
+        """Raise SkipRefused if marks go on from what is passed over, so that they would never count; JoinersRun."""
         later = [mark for _, mark in marks(self._place, self._records(self._request.offset), skip_damaged=True)]
         furthest = max((mark.last_tick for mark in later), default=-1)
         if then.error is None and furthest > then.last:

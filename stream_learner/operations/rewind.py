@@ -116,7 +116,7 @@ class _Rewind:
             # Step 4: the record.
             if missed is None:
                 control.write(rewinds)
-            self._free_late_decisions(control, kept.tick)
+            self._renew_gate(control, kept.tick)
         # Step 5: the swap.
         swap(path)
         last = rewinds.history[-1]
@@ -200,19 +200,23 @@ class _Rewind:
                 "under another name with `stream-learner backfill`, and promote it.",
             )
 
-    def _free_late_decisions(self, control: ControlTopic, tick: int) -> None:
-        """Let decisions count again that came too late for the state before, and are in time for this one."""
+    def _renew_gate(self, control: ControlTopic, tick: int) -> None:
+        """Take back what the learner has said of its gate beyond the tick that the state goes back to.
+
+        A tick that it held is not reached; decisions that came too late for the state before are in time for this one.
+        """
         gate = control.state.gates.get(self._config.model)
-        if gate is None or not gate.late:
+        if gate is None:
             return
         in_time = {one.id for one in control.state.decisions_of(gate.log) if one.from_tick > tick}
-        late = tuple(one for one in gate.late if one not in in_time)
-        if late != gate.late:
-            control.write(
-                replace(
-                    gate, late=late, who=self._request.who, when_ms=self._clock_ms(), note=f"rewound to tick {tick}"
-                )
-            )
+        renewed = replace(
+            gate,
+            late=tuple(one for one in gate.late if one not in in_time),
+            holding=None if gate.holding is None or gate.holding.tick > tick else gate.holding,
+        )
+        if renewed != gate:
+            note = f"rewound to tick {tick}"
+            control.write(replace(renewed, who=self._request.who, when_ms=self._clock_ms(), note=note))
 
 
 def _state_of(store: CheckpointStore) -> _State:

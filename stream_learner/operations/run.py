@@ -90,6 +90,9 @@ def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
     if learns and config.learner.memory_bytes is not None:
         machine.keep_little()  # before the first thread, which would have an arena of its own
     metrics = Metrics(config.model)
+    for name in wanted:
+        metrics.set(names.START_TIME, time.time(), role=name)
+        metrics.set(names.READY, 0, role=name)
     roles: list[Role | RoleAwaitingBrokers] = []
     heartbeats = [Heartbeat() for _ in wanted]
     with ExitStack() as stack:
@@ -109,7 +112,12 @@ def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
         roles += made
         for role in roles:
             metrics.set(names.BUILD_INFO, 1, version=__version__, role=role.name)
+            metrics.follow(names.READY, partial(_is_ready, role), role=role.name)
         run_roles(roles, stopping, heartbeats)
+
+
+def _is_ready(role: HasReadiness) -> float:
+    return float(not role.why_not_ready)
 
 
 def _answer(

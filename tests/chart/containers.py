@@ -18,18 +18,18 @@ from typing import Any
 
 import yaml
 
-from tests.chart.rendered import Identity, Object
+from tests.chart.rendered import Identity, Object, own_container
 from tests.cli_e2e.commands import environment
 from tests.cli_e2e.world import free_port
 from tests.waiting import patience, wait_until
 
 
 class Container:
-    """The one container of a workload. A context manager: started, and killed at the end if it still runs."""
+    """The container of a workload's role. A context manager: started, and killed at the end if it still runs."""
 
     def __init__(self, document: Object, found: dict[Identity, Object], folder: Path, bootstrap: str) -> None:
         self._pod = document["spec"]["template"]["spec"]
-        (self._container,) = self._pod["containers"]
+        self._container = own_container(document)
         self._name = f"{document['metadata']['name']}-0"
         self._folder = folder / self._name
         self._found = found

@@ -74,6 +74,12 @@ def containers(found: dict[Identity, Object]) -> Iterator[tuple[Identity, Object
             yield identity, container
 
 
+def own_container(document: Object) -> Object:
+    """The container of a workload's role, without those that values add."""
+    (found,) = (c for c in document["spec"]["template"]["spec"]["containers"] if c["name"] == role_of(document))
+    return dict(found)
+
+
 def role_of(document: Object) -> str:
     """The role that an object is of."""
     return str(document["metadata"]["labels"].get("app.kubernetes.io/component", ""))

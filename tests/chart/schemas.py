@@ -31,16 +31,32 @@ def _list(items: Schema) -> Schema:
 
 _LABELS = {"type": "object", "additionalProperties": TEXT}
 _SELECTOR = _object({"matchLabels": _LABELS}, "matchLabels")
+_SPAN = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"}
+_RELABELING = _object(
+    {
+        "sourceLabels": _list(TEXT),
+        **dict.fromkeys(("separator", "targetLabel", "regex", "replacement", "action"), TEXT),
+        "modulus": COUNT,
+    }
+)
+_KEY = _object({"name": TEXT, "key": TEXT}, "name", "key")
 _ENDPOINT = _object(
     {
         "port": TEXT,
         "path": TEXT,
-        "interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"},
-        "authorization": _object(
-            {"type": TEXT, "credentials": _object({"name": TEXT, "key": TEXT, "optional": {"type": "boolean"}}, "key")}
-        ),
+        **dict.fromkeys(("interval", "scrapeTimeout"), _SPAN),
+        "authorization": _object({"type": TEXT, "credentials": _KEY}, "credentials"),
+        **dict.fromkeys(("relabelings", "metricRelabelings"), _list(_RELABELING)),
     },
     "port",
+)
+_MATCH = _object({"path": _object({"type": {"enum": ["Exact", "PathPrefix", "RegularExpression"]}, "value": TEXT})})
+_ROUTE_RULE = _object(
+    {
+        "matches": _list(_MATCH),
+        "backendRefs": _list(_object({"name": TEXT, "port": COUNT}, "name", "port")),
+        "timeouts": _object({"request": _SPAN, "backendRequest": _SPAN}),
+    }
 )
 _RULE = _object(
     {
@@ -72,13 +88,23 @@ _TRIGGER = _object(
 )
 OPERATORS: dict[tuple[str, str], Schema] = {
     ("monitoring.coreos.com/v1", "PodMonitor"): _object(
-        {"selector": _SELECTOR, "podMetricsEndpoints": _list(_ENDPOINT)}, "selector", "podMetricsEndpoints"
+        {"selector": _SELECTOR, "podMetricsEndpoints": _list(_ENDPOINT), "sampleLimit": COUNT},
+        "selector",
+        "podMetricsEndpoints",
     ),
     ("monitoring.coreos.com/v1", "ServiceMonitor"): _object(
-        {"selector": _SELECTOR, "endpoints": _list(_ENDPOINT)}, "selector", "endpoints"
+        {"selector": _SELECTOR, "endpoints": _list(_ENDPOINT), "sampleLimit": COUNT}, "selector", "endpoints"
     ),
     ("monitoring.coreos.com/v1", "PrometheusRule"): _object(
         {"groups": _list(_object({"name": TEXT, "rules": _list(_RULE)}, "name", "rules"))}, "groups"
+    ),
+    ("gateway.networking.k8s.io/v1", "HTTPRoute"): _object(
+        {
+            "parentRefs": _list(_object(dict.fromkeys(("name", "namespace", "sectionName"), TEXT), "name")),
+            "hostnames": _list(TEXT),
+            "rules": _list(_ROUTE_RULE),
+        },
+        "parentRefs",
     ),
     ("keda.sh/v1alpha1", "ScaledObject"): _object(
         {

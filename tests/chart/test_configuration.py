@@ -16,7 +16,17 @@ import yaml
 from stream_learner.cli import app, main
 from stream_learner.config import Config
 from stream_learner.errors import BrokenInvariant, Stop, all_errors
-from tests.chart.rendered import SHAPES, WORKLOADS, Identity, Object, containers, from_values, objects, role_of
+from tests.chart.rendered import (
+    SHAPES,
+    WORKLOADS,
+    Identity,
+    Object,
+    containers,
+    from_values,
+    objects,
+    own_container,
+    role_of,
+)
 from tests.chart.test_refusals import MINIMAL, changed
 from tools.chart import CHART
 
@@ -83,7 +93,9 @@ def test_config_check_takes_it(
 def test_what_the_configuration_refers_to_is_mounted(shape: str) -> None:
     """Every file below a mount of a Secret, every variable one of the container's."""
     for identity, document, config in workloads(shape):
-        (container,) = document["spec"]["template"]["spec"]["containers"]
+        if role_of(document) == "test":
+            continue
+        container = own_container(document)
         mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
         variables = {variable["name"] for variable in container.get("env", [])}
         serve = config.serve if role_of(document) == "scorer" else None
@@ -103,7 +115,10 @@ def test_what_the_configuration_refers_to_is_mounted(shape: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_commands_are_those_of_the_program(shape: str) -> None:
     """Each container's arguments are parsed as the program parses them."""
-    for _, container in containers(objects(shape)):
+    for _, document, _ in workloads(shape):
+        if role_of(document) == "test":
+            continue
+        container = own_container(document)
         command: Any = typer.main.get_command(app)
         arguments = list(container["args"])
         while hasattr(command, "commands"):
@@ -133,14 +148,13 @@ def test_a_scorer_is_given_the_time_that_its_shutdown_takes(shape: str) -> None:
         if role_of(document) != "scorer":
             continue
         spec = document["spec"]["template"]["spec"]
-        container = spec["containers"][0]
+        container = own_container(document)
         before_s = float(container["lifecycle"]["preStop"]["exec"]["command"][1]) if "lifecycle" in container else 0
         serve = config.serve
         assert (
             spec["terminationGracePeriodSeconds"] == before_s + (serve.drain_ms + serve.request_timeout_ms) / 1000 + 15
         )
-        probe = container["startupProbe"]
-        assert probe["periodSeconds"] * probe["failureThreshold"] >= config.join.window_ms / 1000 + 900
+        assert document["spec"]["progressDeadlineSeconds"] >= config.join.window_ms / 1000 + 900
 
 
 def test_buffers_are_shares_of_the_memory_limits() -> None:
@@ -244,6 +258,20 @@ def test_the_notes_name_what_is_there(tmp_path: Path) -> None:
     empty = notes(tmp_path / "b", {})
     least = yaml.safe_load(empty[empty.index("\n") :])
     assert "kind: StatefulSet" in from_values(tmp_path, least)
+
+
+def test_the_notes_say_what_a_new_model_waits_for(tmp_path: Path) -> None:
+    """Its first window, by its length; a promotion, where scorers follow an alias; another entry's learner."""
+    waits = notes(tmp_path / "a", changed("models.ctr.config.join", {"window": "45m"}))
+    assert "its first window (45m) has closed" in waits and "promote" not in waits
+    assert "helm test" in waits
+    followed = notes(tmp_path / "b", changed("models.ctr.config.scorer", {"alias": "live"}))
+    assert "serve what live leads to" in followed and "stream-learner promote" in followed
+    followed = notes(tmp_path / "c", changed("models.ctr.config.serve", {"aliases": ["live", "new"]}))
+    assert "serve what live, new leads to" in followed
+    alone = notes(tmp_path / "d", changed("learner.enabled", False))
+    assert "wait for a first version of ctr, which no learner of this entry publishes" in alone
+    assert "Nothing is made" in notes(tmp_path / "e", changed("enabled", False))
 
 
 def notes(folder: Path, values: dict[str, Any]) -> str:

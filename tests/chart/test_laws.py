@@ -22,6 +22,7 @@ from tests.chart.rendered import (
     by_identity,
     containers,
     objects,
+    own_container,
     pod_specs,
     text_of,
 )
@@ -134,16 +135,17 @@ def temporary_files_are_limited(found: Found) -> Iterator[Any]:
 
 
 def roles_have_probes(found: Found) -> Iterator[Any]:
-    """All three, of what goes on until it is told to stop; readiness is asked of another page than life."""
-    for identity, container in containers(found):
-        if identity[0] == "Job":
+    """All three, of what goes on until it is told to stop. Startup asks for life: what waits is not restarted."""
+    for identity, document in found.items():
+        if identity[0] not in ("StatefulSet", "Deployment"):
             continue
+        container = own_container(document)
         paths = {
             name: container.get(f"{name}Probe", {}).get("httpGet", {}) for name in ("startup", "readiness", "liveness")
         }
         ports = {port["name"] for port in container["ports"]}
         if {name: get.get("path") for name, get in paths.items()} != {
-            "startup": "/readyz",
+            "startup": "/healthz",
             "readiness": "/readyz",
             "liveness": "/healthz",
         } or not {get["port"] for get in paths.values()} <= ports:
@@ -205,20 +207,19 @@ def mounts_have_volumes(found: Found) -> Iterator[Any]:
             continue
         spec = document["spec"]["template"]["spec"]
         made = {claim["metadata"]["name"] for claim in document["spec"].get("volumeClaimTemplates", [])}
-        for container in spec["containers"]:
-            mounts = container["volumeMounts"]
-            if {mount["name"] for mount in mounts} != made | {volume["name"] for volume in spec["volumes"]}:
-                yield identity, mounts
-            if len({mount["mountPath"] for mount in mounts}) < len(mounts):
-                yield identity, mounts
+        mounts = own_container(document)["volumeMounts"]
+        if {mount["name"] for mount in mounts} != made | {volume["name"] for volume in spec["volumes"]}:
+            yield identity, mounts
+        if len({mount["mountPath"] for mount in mounts}) < len(mounts):
+            yield identity, mounts
 
 
 def hooks_bring_what_they_need(found: Found) -> Iterator[Any]:
-    """Objects that a hook's Job refers to are hooks too, and are made before it."""
+    """Objects that a hook's Job refers to are hooks too, and are made before it; a test comes after everything."""
     weight = "helm.sh/hook-weight"
     for identity, document in found.items():
         notes = document["metadata"].get("annotations", {})
-        if identity[0] != "Job" or "helm.sh/hook" not in notes:
+        if identity[0] != "Job" or notes.get("helm.sh/hook", "test") == "test":
             continue
         spec = document["spec"]["template"]["spec"]
         needed = [("ConfigMap", v["configMap"]["name"]) for v in spec["volumes"] if "configMap" in v]

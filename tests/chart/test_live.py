@@ -111,8 +111,9 @@ def site(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
 
 
 def test_roles_become_ready_serve_and_end_in_time(site: Site) -> None:
-    """Every probe means what it says: a scorer is alive but not ready while there is no version, and ready once there
-    is; its answer comes through the port of its Service. SIGTERM ends each role, with 0, within its grace period."""
+    """Every probe means what it says: a scorer has started but is not ready while there is no version, and is ready
+    once there is; its answer comes through the port of its Service. SIGTERM ends each role, with 0, within its grace
+    period."""
     with ExitStack() as stack:
         scorer = stack.enter_context(site.container("scorer"))
         joiner = stack.enter_context(site.container("joiner"))
@@ -120,8 +121,9 @@ def test_roles_become_ready_serve_and_end_in_time(site: Site) -> None:
         for role in (joiner, learner):
             for probe in ("startup", "readiness", "liveness"):
                 role.wait_for(probe)
-        scorer.wait_for("liveness")
-        assert scorer.probe("readiness") == scorer.probe("startup") == 503
+        for probe in ("startup", "liveness"):
+            scorer.wait_for(probe)
+        assert scorer.probe("readiness") == 503
         site.produce()
         for probe in ("startup", "readiness", "liveness"):
             scorer.wait_for(probe)

@@ -76,5 +76,6 @@ def test_every_kind_of_object_is_in_some_shape() -> None:
     sources = {
         source for shape in SHAPES for source in re.findall(r"^# Source: \S+?/templates/(\S+)$", text_of(shape), re.M)
     }
-    templates = {path.name for path in (CHART / "templates").glob("*.yaml")}
+    folder = CHART / "templates"
+    templates = {str(path.relative_to(folder)) for path in folder.rglob("*.yaml")}
     assert sources == templates

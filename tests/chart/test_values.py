@@ -52,7 +52,14 @@ def test_the_schema_is_current() -> None:
 def test_every_object_of_the_schema_is_closed() -> None:
     """A misspelt name is refused wherever it is; only parts that are Kubernetes' own are open."""
     open_parts = [path for path, part in objects_of(SCHEMA) if "additionalProperties" not in part]
-    assert {path.split("/")[-1] for path in open_parts} <= {"items", "affinity", "global"}
+    assert {path.split("/")[-1] for path in open_parts} <= {
+        "items",
+        "affinity",
+        "global",
+        "lifecycle",
+        "dnsConfig",
+        "behavior",
+    }
 
 
 def test_settings_are_those_of_the_program() -> None:
@@ -65,7 +72,7 @@ def test_settings_are_those_of_the_program() -> None:
 
 def test_every_value_of_the_chart_changes_something(tmp_path: Path) -> None:
     """No value without effect: each is read by a template."""
-    text = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").iterdir())
+    text = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").rglob("*.*"))
     for path in documented():
         assert re.search(rf"[.\"]{re.escape(path.split('.')[-1])}\b", text), path
     assert from_values(tmp_path, MINIMAL)

@@ -78,9 +78,14 @@ def test_what_is_refused(world: World) -> None:
     assert run(world, "skip", "--from", "10008", "--to", "10009", "--reason", "").code == refused
     assert run(world, "skip", "--from", "10008", "--to", "99999999999999", "--reason", "x").code == refused
     assert run(world, "skip", "--from", "10008", "--reason", "x").code == 2, "--to is asked for"
+    assert run(world, "skip", "--from", "10008", "--to", "10009", "--reason", "x" * 2001).code == refused
+    assert run(world, "skip", "--from", "10008", "--to", "10009", "--reason", "\udcff").code == refused
     unknown = run(world, "skip", "--from", "1", "--to", "2", "--reason", "x", "--set", "model=nobody")
     assert unknown.code == errors.NotFound.exit_code and "nobody" in unknown.error["message"]
     assert run(world, "status", "--set", "model=nobody").code == errors.NotFound.exit_code
+    hold(world)
+    folded = run(world, "skip", "--from", str(HELD - 1), "--to", str(HELD), "--reason", "x")
+    assert folded.code == refused and f"from tick {HELD} on" in folded.error["action"]
     assert run(world, "status").json["decisions"] == []
 
 

@@ -18,6 +18,7 @@ from stream_learner.operations.backfill.progress import BackfillStatus
 from stream_learner.operations.backfill.run import Backfill
 from stream_learner.operations.gate import DecisionRequest
 from stream_learner.roles.common.lifecycle import Stopping
+from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.role import LearnerRole
 from tests.e2e.backfills import backfilled
 from tests.e2e.conftest import MakeSite
@@ -136,6 +137,24 @@ def test_accept_goes_on_and_several_models_hold_together(gated: Gated) -> None:
         found = digests(role, alone)
     assert len(found) == 1
     assert rows(role) == {folded(config, TICKS, dead=DEAD_TICKS).table.rows_digest}
+
+
+def test_nothing_is_folded_before_the_decisions_are_known(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While brokers do not answer for the control topic the learner waits, and says so; a topic that is missing has no
+    decisions."""
+    gated.write(5)
+    monkeypatch.setattr(ControlWatch, "is_settled", False)
+    with running(role := gated.learner(gated.config())):
+        wait_until(lambda: "has not read the decisions" in role.why_not_ready, "it says what it waits for")
+        wait_until(lambda: role._follower.read_bytes > 0, "it reads the log")  # type: ignore[union-attr]
+        assert role.tick == -1
+        monkeypatch.undo()
+        wait_folded(FIRST + 4, role)
+    nowhere = gated.site.changed(
+        topics={"control": "there-is-none"}, learner={"state_dir": str(gated.site.folder / "n")}
+    )
+    with running(role := gated.learner(nowhere)):
+        wait_folded(FIRST + 4, role)
 
 
 def test_what_must_not_be_decided(gated: Gated) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
 
 import pytest
 
 from stream_learner.cli import main
 from stream_learner.config import Config
+from stream_learner.core.log.header import VERSION
 from stream_learner.core.log.skips import checksum_of
 from stream_learner.errors import DamagedLog, JoinersRun, NotFound, SkipRefused
 from stream_learner.operations.audit.request import AuditRequest
@@ -115,6 +117,22 @@ def test_the_skip_says_who_when_and_why_and_only_what_stops_readers_is_skipped(
         log_skip(config, request(model.at))
     with pytest.raises(NotFound):
         log_skip(config, request(10**9))
+
+
+def test_what_else_stops_readers_is_told(model: Model) -> None:
+    """A second damaged record, in a later tick; a record of a newer version, which no skip passes over."""
+    later = next(tick for tick in model.ticks[model.place + 1 :] if tick.records)
+    config = model.damaged(lambda log: model.flipped(model.first, -1)(log)[: later.mark_offset])
+    last = later.records[0][0]
+    newer = b"SLTL" + struct.pack("<H", VERSION + 1) + bytes(40)
+    model.site.append(config.examples_topic, 0, newer)
+    found = log_skip(config, request(model.first))
+    assert (found["tick"], found["stopped_at"]) == (model.mark.last_tick, later.mark_offset)
+    with pytest.raises(SkipRefused, match="no skip helps: .*version"):
+        log_skip(config, request(later.mark_offset))
+    config = model.damaged(lambda log: model.flipped(last, -1)(model.flipped(model.first, -1)(log)))
+    with pytest.raises(SkipRefused, match=f"readers stop elsewhere: .* offset {model.first}"):
+        log_skip(config, request(last))
 
 
 def test_a_mark_that_later_ticks_follow_is_not_skipped(model: Model) -> None:

@@ -32,7 +32,7 @@ from tests.security.token_server import AUDIENCE, TokenServer
 from tests.waiting import patience
 
 USERS = ("joiner", "learner", "scorer", "operator")
-SPARE = tuple(f"user-{number}" for number in range(24))
+SPARE = tuple(f"user-{number}" for number in range(28))
 """Users of SASL/PLAIN only, for things that each lack another right at the same time."""
 LIMITED = "limited"
 """One more, for whoever has a quota."""

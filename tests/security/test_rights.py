@@ -19,12 +19,14 @@ from stream_learner.adapters.kafka import TopicPlan
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.cli import app
 from stream_learner.config import Config, load_config
+from stream_learner.core.control.records import LogDecision
+from stream_learner.core.gate.decisions import Decision
 from stream_learner.core.gate.gate import Gate, Predict, Verdict
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import ConfigError, NotAuthorised
-from stream_learner.operations import gate
 from stream_learner.operations.rights import ROLES, Right, commands, rights_of
 from stream_learner.operations.topics import control_plan, ensure_topics
+from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.learner import model
 from stream_learner.roles.learner.role import LearnerRole
 from tests.e2e.conftest import MakeSite
@@ -166,8 +168,11 @@ def test_a_learner_that_may_not_write_what_it_holds_says_so_and_goes_on(
             said = lambda: [event for event in logged if event["event"] == "gate_state_not_written"]  # noqa: E731
             wait_until(lambda: said() != [], "it says what it cannot write")
             assert learner.why_not_ready.startswith("held: ")
-            request = gate.DecisionRequest("accept", 0, site.end_tick, "a test", "ann")
-            gate.decide(site.config, request, clock_ms=lambda: 1 << 60)
+            holding = learner.models[0].gate.holding
+            assert holding is not None
+            accept = Decision.make("accept", holding.tick, site.end_tick, who="ann", when_ms=1, why="a test")
+            control = ControlTopic(site.settings, site.config.control_topic)
+            control.write(LogDecision(site.config.examples_topic, accept))
             wait_until(lambda: site.folded(learner) and not learner.why_not_ready, "it goes on")
     (event,) = said()
     assert f"learner lacks the right: Write on topic {site.config.control_topic}" in event["reason"]

@@ -254,8 +254,8 @@ def test_a_learner_obeys_a_pause_only_where_it_may_read_the_control_topic(
     live.site.admin.create([plan for plan in plans(config, 1) if plan.name in own])
     aliases.set_paused(live.config, config.model, True, "test", "")
     rights = rights_of(config, user)
-    lack = Lack(user, rights, rights[-1], lambda: fold(live, config))
-    assert (lack.missing.operation, lack.missing.name) == ("Read", config.control_topic)
+    (reading,) = (right for right in rights if (right.operation, right.name) == ("Read", config.control_topic))
+    lack = Lack(user, rights, reading, lambda: fold(live, config))
     if may_read:
         allow(secured, user, rights)
     else:

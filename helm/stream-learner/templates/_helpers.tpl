@@ -43,20 +43,60 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: stream-learner
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with include "stream-learner.commonLabels" .root | fromYaml }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
+{{/* The labels that values give to every object and pod. Selectors have none of them: they may change. */}}
+{{- define "stream-learner.commonLabels" -}}
+{{- toYaml (merge dict (.Values.commonLabels | default dict) (.Values.global | default dict | dig "labels" dict | default dict)) -}}
+{{- end -}}
+
+{{/* The annotations of an object's metadata, from a list of the root and mappings: of two that say the same, the first
+one counts. Nothing where there are none. */}}
+{{- define "stream-learner.annotations" -}}
+{{- $found := dict -}}
+{{- range append (rest .) ((first .).Values.commonAnnotations) -}}
+{{- $found = merge $found (. | default dict) -}}
+{{- end -}}
+{{- with $found }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end -}}
+
+{{/* The image. A registry takes the place of the one that the repository begins with. */}}
 {{- define "stream-learner.image" -}}
+{{- $repository := .Values.image.repository -}}
+{{- with .Values.global | default dict | dig "imageRegistry" "" | default .Values.image.registry -}}
+{{- $first := splitList "/" $repository | first -}}
+{{- if and (contains "/" $repository) (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) -}}
+{{- $repository = trimPrefix (printf "%s/" $first) $repository -}}
+{{- end -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository -}}
+{{- end -}}
 {{- with .Values.image -}}
 {{- if .digest -}}
-{{ .repository }}@{{ .digest }}
+{{ $repository }}@{{ .digest }}
 {{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{ $repository }}:{{ .tag | default $.Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Secrets for the registry: those of all charts, which may be names alone, and those of this one. */}}
+{{- define "stream-learner.pullSecrets" -}}
+{{- $found := list -}}
+{{- range concat (.Values.global | default dict | dig "imagePullSecrets" list | default list) (.Values.imagePullSecrets | default list) -}}
+{{- $found = append $found (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- toYaml (uniq $found) -}}
 {{- end -}}
 
 {{- define "stream-learner.serviceAccount" -}}
-{{- get .root.Values.serviceAccounts.names .role | default (ternary (include "stream-learner.name" (list .root .role)) "default" .root.Values.serviceAccounts.create) -}}
+{{- $role := .account | default .role -}}
+{{- get .root.Values.serviceAccounts.names $role | default (ternary (include "stream-learner.name" (list .root $role)) "default" .root.Values.serviceAccounts.create) -}}
 {{- end -}}
 
 {{/* Two mappings as one, from a list of both: mappings are merged, anything else of the second one wins, also null,

@@ -2,7 +2,8 @@
 The pod of every role. `at` has, beside what _helpers.tpl says: args; env (a list, the role's own); ports (name to
 number); grace (seconds); startup (seconds, where there are probes); and where needed preStop (seconds), claim (name of
 the state's volume claim, "template" where the StatefulSet makes it, "none" for a temporary volume), mounts (Secrets of
-the role's own: name to Secret), config (name of the ConfigMap), spread, restartPolicy.
+the role's own: name to Secret), config (name of the ConfigMap), spread, restartPolicy, command (instead of the
+image's), account (role whose ServiceAccount it has).
 */}}
 
 {{- define "stream-learner.pod" -}}
@@ -10,19 +11,22 @@ the role's own: name to Secret), config (name of the ConfigMap), spread, restart
 metadata:
   annotations:
     checksum/config: {{ include "stream-learner.config" . | sha256sum }}
+    {{- with include "stream-learner.secretVersions" . | fromYaml }}
+    checksum/secrets: {{ toJson . | sha256sum }}
+    {{- end }}
     {{- with $pod.annotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   labels:
     {{- include "stream-learner.selectorLabels" . | nindent 4 }}
-    {{- with $pod.labels }}
+    {{- with merge dict ($pod.labels | default dict) (include "stream-learner.commonLabels" .root | fromYaml) }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
   serviceAccountName: {{ include "stream-learner.serviceAccount" . }}
   automountServiceAccountToken: false
   enableServiceLinks: false
-  {{- with .root.Values.imagePullSecrets }}
+  {{- with include "stream-learner.pullSecrets" .root | fromYamlArray }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -32,8 +36,15 @@ spec:
   terminationGracePeriodSeconds: {{ .grace }}
   securityContext:
     {{- include "stream-learner.podSecurity" .root | nindent 4 }}
+  {{- with $pod.extraInitContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   containers:
     {{- include "stream-learner.container" . | nindent 4 }}
+    {{- with $pod.extraContainers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     {{- include "stream-learner.volumes" . | nindent 4 }}
   {{- with $pod.nodeSelector }}
@@ -51,9 +62,40 @@ spec:
   {{- with $pod.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
-  {{- if .spread }}
+  {{- with $pod.runtimeClassName }}
+  runtimeClassName: {{ . }}
+  {{- end }}
+  {{- with $pod.schedulerName }}
+  schedulerName: {{ . }}
+  {{- end }}
+  {{- with $pod.dnsPolicy }}
+  dnsPolicy: {{ . }}
+  {{- end }}
+  {{- with $pod.dnsConfig }}
+  dnsConfig:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $pod.hostAliases }}
+  hostAliases:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if $pod.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- toYaml $pod.topologySpreadConstraints | nindent 4 }}
+  {{- else if .spread }}
   {{- include "stream-learner.spread" . | nindent 2 }}
   {{- end }}
+{{- end -}}
+
+{{/* The versions that values give to Secrets which pods take variables from: such pods are replaced with the version. */}}
+{{- define "stream-learner.secretVersions" -}}
+{{- $versions := dict -}}
+{{- range .settings.secrets -}}
+{{- if .version -}}
+{{- $_ := set $versions .secretName (toString .version) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $versions -}}
 {{- end -}}
 
 {{/* What the restricted Pod Security Standard asks of a pod, and the user. */}}
@@ -79,10 +121,18 @@ seccompProfile:
 - name: {{ .role }}
   image: {{ include "stream-learner.image" .root }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  {{- with .command }}
+  command:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   args:
     {{- toYaml .args | nindent 4 }}
   {{- with include "stream-learner.env" . | fromYamlArray }}
   env:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .settings.pod.extraEnvFrom }}
+  envFrom:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with .ports }}
@@ -95,11 +145,9 @@ seccompProfile:
   {{- if .startup }}
   {{- include "stream-learner.probes" . | nindent 2 }}
   {{- end }}
-  {{- with .preStop }}
+  {{- with include "stream-learner.lifecycle" . | fromYaml }}
   lifecycle:
-    preStop:
-      exec:
-        command: [sleep, {{ toString . | quote }}]
+    {{- toYaml . | nindent 4 }}
   {{- end }}
   resources:
     {{- toYaml .settings.resources | nindent 4 }}
@@ -147,11 +195,23 @@ seccompProfile:
 {{- toYaml (concat $env .settings.pod.extraEnv) -}}
 {{- end -}}
 
-{{/* /readyz: the role can do its work, a scorer has a whole version. /healthz: its loop turns. Both are
-asked on a port of their own, without a certificate; `monitoring.token` guards the metrics there, and no probe. */}}
+{{/* What happens at the start and the end of a container: what `pod.lifecycle` says, else the sleep of `preStop`. */}}
+{{- define "stream-learner.lifecycle" -}}
+{{- $sleep := dict -}}
+{{- with .preStop -}}
+{{- $sleep = dict "preStop" (dict "exec" (dict "command" (list "sleep" (toString .)))) -}}
+{{- end -}}
+{{- $given := .settings.pod.lifecycle | default dict -}}
+{{- toYaml (merge dict $given (hasKey $given "preStop" | ternary dict $sleep)) -}}
+{{- end -}}
+
+{{/* /healthz: the process has started, and its loop turns. /readyz: the role can do its work, a scorer has a whole
+version. Startup asks only for the first: nothing is gained by restarting what loads, waits for brokers, for a first
+version, or for a decision. Both are asked on a port of their own, without a certificate; `monitoring.token` guards the
+metrics there, and no probe. */}}
 {{- define "stream-learner.probes" -}}
 startupProbe:
-  httpGet: {path: /readyz, port: telemetry}
+  httpGet: {path: /healthz, port: telemetry}
   periodSeconds: 5
   timeoutSeconds: 3
   failureThreshold: {{ divf .startup 5 | ceil | int64 }}
@@ -227,4 +287,25 @@ topologySpreadConstraints:
   {{- end }}
   {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/* What of a workload's specification values may say, from the settings of the role. */}}
+{{- define "stream-learner.workloadSpec" -}}
+{{- if not (kindIs "invalid" .revisionHistoryLimit) }}
+  revisionHistoryLimit: {{ int64 .revisionHistoryLimit }}
+{{- end }}
+{{- with .minReadySeconds }}
+  minReadySeconds: {{ int64 . }}
+{{- end }}
+{{- end -}}
+
+{{/* What of a Job's specification values may say, from the settings of the role. */}}
+{{- define "stream-learner.jobSpec" -}}
+backoffLimit: {{ int64 .backoffLimit }}
+{{- with .activeDeadlineSeconds }}
+activeDeadlineSeconds: {{ int64 . }}
+{{- end }}
+{{- if not (kindIs "invalid" .ttlSecondsAfterFinished) }}
+ttlSecondsAfterFinished: {{ int64 .ttlSecondsAfterFinished }}
+{{- end }}
 {{- end -}}

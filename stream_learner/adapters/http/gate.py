@@ -18,7 +18,7 @@ from stream_learner.adapters.http.refused import RETRY_SOON, ClientGone, Headers
 from stream_learner.adapters.http.replies import CLOSE, Scope, Send, reply_error, reply_error_and_close
 from stream_learner.adapters.http.token import Token
 from stream_learner.adapters.telemetry import metric_names as names
-from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.adapters.telemetry.logs import Logger, get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import NotReady
 
@@ -73,6 +73,34 @@ class Deadline:
         self._timer.cancel()
 
 
+class SlowAnswers:
+    """Logs it when more than one prediction in a hundred is slow, and when that is over."""
+
+    SLOW_S = 0.25
+    REQUESTS = 1_000
+    """It is judged after so many."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._requests = self._slow = 0
+        self._said = False
+
+    def note(self, seconds: float) -> None:
+        """Take the time of one prediction request."""
+        self._requests += 1
+        self._slow += seconds > self.SLOW_S
+        if self._requests < self.REQUESTS:
+            return
+        share = self._slow / self._requests
+        self._requests = self._slow = 0
+        if (share > 0.01) != self._said:
+            self._said = not self._said
+            if self._said:
+                self._log.warning("answers_slow", share=round(share, 3), seconds=self.SLOW_S)
+            else:
+                self._log.info("answers_slow_no_more")
+
+
 class Gate:
     """The ASGI application in front of the routes."""
 
@@ -87,8 +115,9 @@ class Gate:
         self._metrics = metrics
         self._token = token
         self._timeout_s = timeout_s
-        self._logged_s = float("-inf")
         self._log = get_logger("serve")
+        self._logged_s = float("-inf")
+        self._slow = SlowAnswers(self._log)
         self._counters: dict[tuple[str, str, int], Callable[[float], None]] = {}
         self._histograms = {
             protocol: metrics.histogram_of(names.SERVE_SECONDS, protocol=protocol) for protocol in ("v1", "v2")
@@ -162,6 +191,7 @@ class Gate:
         count(1.0)
         if labels[0] != "other":
             self._histograms[labels[0]](seconds)
+            self._slow.note(seconds)
 
     def _log_bug(self, error: Exception) -> None:
         now_s = time.monotonic()

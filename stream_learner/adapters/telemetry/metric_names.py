@@ -50,6 +50,13 @@ def _histogram(name: str, buckets: tuple[float, ...], meaning: str, *labels: str
 
 
 BUILD_INFO = _gauge("build_info", "Always 1; the labels say which version runs as which role.", "version", "role")
+START_TIME = _gauge(
+    "start_time_seconds",
+    "When the process began, in seconds since 1970. A value that changes again and again is of a role that ends again "
+    "and again.",
+    "role",
+)
+READY = _gauge("ready", "1 while the role is ready, as /readyz says, else 0. Of scorers see scorer_ready.", "role")
 RETRIES = _counter("retries_total", "Times a role waited and tried again, by the class of the error.", "role", "error")
 
 JOINER_PARTITIONS = _gauge("joiner_partitions", "Partitions this joiner writes.")
@@ -172,6 +179,10 @@ LEARNER_CHECKPOINTS = _counter("learner_checkpoints_total", "Checkpoints that be
 LEARNER_CHECKPOINT = _histogram(
     "learner_checkpoint_seconds", SLOW_SECONDS, "From beginning a checkpoint until it counts."
 )
+LEARNER_PUBLICATION_HELD = _gauge(
+    "learner_publication_held",
+    "1 while the model is out of the bounds of a publication; see snapshots.gate.",
+)
 LEARNER_HISTORY = _gauge("learner_history_checkpoints", "Checkpoints kept to go back to; see learner.history.")
 LEARNER_HISTORY_AGE = _gauge(
     "learner_history_age_seconds", "Age of the oldest kept checkpoint, in log time; 0 without one."
@@ -256,6 +267,19 @@ SERVE_LOOP_SILENT = _gauge(
 )
 SERVE_WORKERS = _gauge("serve_workers", "Worker processes running, where serve.workers is above 1.")
 SERVE_WORKER_STARTS = _counter("serve_worker_starts_total", "Worker processes started, the first ones included.")
+
+FROM_ZERO: tuple[tuple[Metric, dict[str, str]], ...] = (
+    (LEARNER_FOREIGN, {}),
+    (JOINER_FOREIGN, {}),
+    (LEARNER_GATE_DECISIONS, {"outcome": "late"}),
+    (LEARNER_GATE_WARNINGS, {}),
+    (LEARNER_REFUSED, {}),
+    (SCORER_UNUSABLE, {}),
+    (SCORER_COPIES, {"outcome": "failed"}),
+    (SERVE_CUT, {"reason": "too_many"}),
+)
+"""Counters, with labels, whose first count raises an alert. They are shown as 0 from the start: Prometheus sees no
+increase in a series that begins at 1."""
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """Every metric declared above, in order."""

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric as PrometheusMetric
 
-from stream_learner.adapters.telemetry.metric_names import CATALOGUE, Metric
+from stream_learner.adapters.telemetry.metric_names import CATALOGUE, FROM_ZERO, Metric
 from stream_learner.errors import BrokenInvariant
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -35,6 +35,8 @@ class Metrics:
         self._histograms: dict[Metric, Histogram] = {}
         for metric in CATALOGUE:
             self._make(metric)
+        for metric, labels in FROM_ZERO:
+            self._counters[metric].labels(model=model, **labels)
 
     def _make(self, metric: Metric) -> None:
         name, meaning, labels = metric.full_name, metric.meaning, ("model", *metric.labels)

@@ -17,6 +17,7 @@ The topic is compacted and has one partition. Keys are text, values are JSON obj
                          since_tick, bound, slice, found, expected, low and high; late: the ids of decisions that came
                          when their first tick was folded already. Written by the learner that leads; who is its host
     rewind/<model>       model; history: all rewinds, oldest first, each with to_tick, from_tick, who, when_ms, note
+    publish/<model>      model; version: the one that scorers have, beyond which the learner may publish what it holds
 
 A change in a history has id (16 hexadecimal digits, another for each change), what (promote, rollback or delete),
 who, when_ms, from, to, forced and note.
@@ -188,7 +189,26 @@ class GateState:
         return b"gate/" + self.model.encode()
 
 
-Record: TypeAlias = Alias | Publication | Pin | LogDecision | GateState | Rewinds
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An operator's word that a model which is held before its publication may be published.
+
+    version: the one that scorers have while it is held.
+    """
+
+    model: str
+    version: int
+    who: str
+    when_ms: int
+    note: str = ""
+
+    @property
+    def key(self) -> bytes:
+        """The key of its record."""
+        return b"publish/" + self.model.encode()
+
+
+Record: TypeAlias = Alias | Publication | Pin | LogDecision | GateState | Rewinds | Accepted
 
 
 def encode(record: Record) -> bytes:
@@ -215,7 +235,7 @@ def decode(key: bytes, value: bytes, where: Where = NOWHERE) -> Record:
     fields = _fields(key, value, where)
     if kind not in _DECODERS:
         raise ForeignRecord(
-            f"the key {key!r} is none of alias/, publication/, pin/, decision/, gate/ and rewind/", where
+            f"the key {key!r} is none of alias/, publication/, pin/, decision/, gate/, rewind/ and publish/", where
         )
     try:
         record = _DECODERS[kind](fields)
@@ -236,7 +256,7 @@ def name_of(record: Record) -> str:
     """The alias, model or training log that a record is about."""
     if isinstance(record, LogDecision):
         return record.log
-    return record.model if isinstance(record, Publication | GateState | Rewinds) else record.name
+    return record.model if isinstance(record, Publication | GateState | Rewinds | Accepted) else record.name
 
 
 def _without_rollbacks(history: tuple[Change, ...]) -> list[str]:
@@ -417,6 +437,13 @@ def _rewinds(fields: Mapping[str, Any]) -> Rewinds:
     return Rewinds(_name("model", fields["model"]), history)
 
 
+def _accepted(fields: Mapping[str, Any]) -> Accepted:
+    version = _checked("version", fields["version"], int)
+    if version < -1:
+        raise ValueError(f"version is {version}")
+    return Accepted(_name("model", fields["model"]), version, **_signed(fields))
+
+
 def _rewind(fields: Mapping[str, Any]) -> Rewind:
     to_tick, from_tick = (_checked(name, fields[name], int) for name in ("to_tick", "from_tick"))
     if not -1 <= to_tick <= from_tick:
@@ -452,4 +479,5 @@ _DECODERS: dict[str, Callable[[Mapping[str, Any]], Record]] = {
     "decision": _decision,
     "gate": _gate,
     "rewind": _rewinds,
+    "publish": _accepted,
 }

@@ -14,6 +14,7 @@ from typing import Final
 
 from stream_learner.core.control.records import (
     HISTORY,
+    Accepted,
     Alias,
     GateState,
     LogDecision,
@@ -56,6 +57,7 @@ class ControlState:
     publications: dict[str, Publication] = field(default_factory=dict)
     pins: dict[str, Pin] = field(default_factory=dict)
     rewinds: dict[str, Rewinds] = field(default_factory=dict)
+    accepted: dict[str, Accepted] = field(default_factory=dict)
     gates: dict[str, GateState] = field(default_factory=dict)
     decisions: dict[str, Decisions] = field(default_factory=dict)
     """By training log."""
@@ -82,6 +84,8 @@ class ControlState:
             self.publications[record.model] = record
         elif isinstance(record, Rewinds):
             self.rewinds[record.model] = record
+        elif isinstance(record, Accepted):
+            self.accepted[record.model] = record
         elif isinstance(record, Pin):
             self.pins[record.name] = record
         elif isinstance(record, GateState):
@@ -104,6 +108,8 @@ class ControlState:
             del self.publications[record.model]
         elif isinstance(record, Rewinds):
             del self.rewinds[record.model]
+        elif isinstance(record, Accepted):
+            del self.accepted[record.model]
         elif isinstance(record, Pin):
             del self.pins[record.name]
         elif isinstance(record, GateState):

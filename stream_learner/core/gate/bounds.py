@@ -22,8 +22,9 @@ FINE_EVIDENCE: Final = 100.0
 """How many it needs before it is held against finer tests."""
 FAST_FOUND: Final = 150.0
 """The fast estimate remembers an hour, or so many found events if they take longer."""
-FAST_MS: Final = 5 * HOUR_MS // 4
-"""An estimate whose memory is longer than this lags too far behind a day's course for finer tests."""
+FAST_MS: Final = (3 * HOUR_MS // 4, 5 * HOUR_MS // 4)
+"""Finer tests need an estimate of that much time: with less, what is usual has only just been learned anew, and with
+more it lags too far behind the day's course."""
 ALIKE: Final = (0.75, 1.5)
 """A day is held against others if it has that many times their examples for the time (`Bound.capped`)."""
 OF_A_DAY: Final = 0.6
@@ -39,11 +40,17 @@ BURST: Final = 10.0
 LAUNCH: Final = 2.2
 """How many times the usual events of the time are expected at most (`Bound.capped`)."""
 LULL: Final = 0.6
-"""Where the last `LULL_MS` had less than this share of the usual examples, finer tests say nothing (`Bound.capped`)."""
+"""Where the last `LULL_MS` had less than this share of the usual examples, finer tests say nothing; where it also had
+less than this share of the usual clicks, something has ended, and what is usual is learned anew (`Bound.capped`)."""
 DAYS: Final = 7
 LOWEST_DAYS: Final = 3
 """A day is held against those of the last `DAYS` that had the smallest shares: the others may have had a launch."""
-LULL_MS: Final = 10 * MINUTE_MS
+RISE: Final = (1.7, 1.4)
+"""Where the last `LULL_MS` had that many times the usual examples and that many times the usual clicks, something new
+has begun, and what is usual is learned anew (`Bound.capped`)."""
+LAUNCHED: Final = (2.7, 9.0)
+"""So does that many times the usual examples, however many clicks; with more it is no launch (`Bound.capped`)."""
+LULL_MS: Final = 5 * MINUTE_MS
 HIGH_SUSPICION: Final = 3.0
 """Evidence for too many events that makes suspicious; for too few any does. A few events in a row give some of it."""
 PATIENCE_MS: Final = 3 * HOUR_MS
@@ -53,7 +60,7 @@ PRIOR: Final = 20.0
 """Expected events for which the dispersion is taken to be 1 beforehand."""
 
 
-class Test(NamedTuple):
+class Alternative(NamedTuple):
     """Found events are usual at `usual` times what is expected or on its other side, wrong at `wrong` times.
 
     fine: whether it needs an estimate that follows the day. lenient: whether the slow estimate may excuse it.
@@ -81,21 +88,21 @@ class Bound:
     """
 
     name: str
-    tests: tuple[Test, ...]
-    day: Test | None = None
+    tests: tuple[Alternative, ...]
+    day: Alternative | None = None
     floor: float = 0.0
     capped: bool = False
     by_exposure: bool = False
     dispersion: float = 1.0
 
 
-DEAD: Final = Test(0.6, 0.05, lenient=True)
-DEAD_SOON: Final = Test(0.85, 0.05, fine=True)
-HALF: Final = Test(0.9, 0.4, fine=True)
-HALF_DAY: Final = Test(0.85, 0.4)
-MANY: Final = Test(2.5, 6.0, lenient=True)
-FLOOD: Final = Test(7.0, 25.0, lenient=True)
-FAILING: Final = Test(2.0, 5.0, lenient=True)
+DEAD: Final = Alternative(0.6, 0.05, lenient=True)
+DEAD_SOON: Final = Alternative(0.85, 0.05, fine=True)
+HALF: Final = Alternative(0.9, 0.4, fine=True)
+HALF_DAY: Final = Alternative(0.85, 0.4)
+MANY: Final = Alternative(2.5, 6.0, lenient=True)
+FLOOD: Final = Alternative(7.0, 25.0, lenient=True)
+FAILING: Final = Alternative(2.0, 5.0, lenient=True)
 
 
 class Excess(NamedTuple):
@@ -156,7 +163,7 @@ class Score:
 
     __slots__ = ("cost", "expected", "found", "gain", "is_low", "since", "test", "value")
 
-    def __init__(self, test: Test) -> None:
+    def __init__(self, test: Alternative) -> None:
         self.test = test
         self.gain = float(log(test.wrong / test.usual))
         self.cost = test.wrong - test.usual

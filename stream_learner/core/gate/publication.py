@@ -73,6 +73,9 @@ LIMITS: Final[Mapping[str, Limits]] = {
     LARGEST: Limits(3.0, 1.5, 3.5),
 }
 CALIBRATION_FACTOR: Final = 2.0
+SHORT_CALIBRATION_FACTOR: Final = 3.0
+SHORT_FACTOR: Final = 2.0
+"""For less than a window: its figures are held against the means of whole ones, with more room."""
 
 
 class Sums(NamedTuple):
@@ -137,7 +140,9 @@ class Usual:
     count: int = 0
 
     def learn(self, value: float) -> None:
-        """Take in one more."""
+        """Take in one more; what is not finite is left out."""
+        if not math.isfinite(value):
+            return
         self.count += 1
         share = 1.0 / min(self.count, MEMORY)
         distance = value - self.mean
@@ -185,7 +190,7 @@ class PublicationGate:
         self._admitted_tick = tick
         for record, told in parts:
             if int(record.row_len.sum(dtype=np.int64)) <= LARGEST_FEATURES:
-                self._admitted.append(_Admitted(record, np.nan_to_num(told)))
+                self._admitted.append(_Admitted(record, _finite(told)))
         while sum(len(one.told) for one in self._admitted) > RESERVOIR:
             self._admitted.popleft()
 
@@ -205,7 +210,7 @@ class PublicationGate:
 
     def _note(self, tick: int, sums: Sums) -> None:
         """Note the sums once a minute, and forget those before the window."""
-        if not self._marks or tick - self._marks[-1][0] >= self._minute:
+        if all(map(math.isfinite, sums)) and (not self._marks or tick - self._marks[-1][0] >= self._minute):
             self._marks.append((tick, sums))
         while len(self._marks) > 1 and tick - self._marks[1][0] >= self._window:
             if sums.minus(self._marks[1][1]).evidence < EVIDENCE and len(self._marks) < 2 * MEMORY:
@@ -213,18 +218,28 @@ class PublicationGate:
             self._marks.popleft()
 
     def _judge_quality(self, tick: int, sums: Sums) -> Held | None:
-        window = sums.minus(self._marks[0][1])
-        if window.importance <= 0.0 or not np.isfinite(window).all():
-            return None
-        excess = self._calibration(tick, window)
+        """Hold the last window against the means, and all that it ends with: poison shows best where nothing is mixed
+        in."""
+        for place, (_, then) in enumerate(self._marks):
+            window, whole = sums.minus(then), place == 0
+            if window.importance <= 0.0 or not all(map(math.isfinite, window)):
+                continue
+            found = self._calibration(tick, window, CALIBRATION_FACTOR if whole else SHORT_CALIBRATION_FACTOR)
+            found = found or self._figures(tick, window, 1.0 if whole else SHORT_FACTOR)
+            if found is not None:
+                return found
+        return None
+
+    def _figures(self, tick: int, window: Sums, least: float) -> Held | None:
+        """The first figure of a window out of bounds. least: a figure up to so many times its mean is within them."""
         for name, value in _quality(window).items():
             usual = self._usual[name]
-            limit = usual.limit(LIMITS[name])
+            limit = max(usual.limit(LIMITS[name]), least * usual.mean)
             if usual.count >= WARM_UP and value > limit:
-                excess = excess or Held(name, value, usual.mean, limit, tick)
-        return excess
+                return Held(name, value, usual.mean, limit, tick)
+        return None
 
-    def _calibration(self, tick: int, window: Sums) -> Held | None:
+    def _calibration(self, tick: int, window: Sums, factor: float) -> Held | None:
         """Predicted over found, or found over predicted, where that cannot be chance."""
         usual, expected, found = self._usual[CALIBRATION], window.prediction, window.label
         if usual.count < WARM_UP or expected <= 0.0:
@@ -232,7 +247,7 @@ class PublicationGate:
         expected *= math.exp(-usual.mean)
         deviance = 2.0 * ((found * math.log(found / expected) if found > 0.0 else 0.0) - (found - expected))
         ratio = abs(math.log((expected + 1.0) / (found + 1.0)))
-        limit = max(math.log(CALIBRATION_FACTOR), DEVIATIONS * usual.deviation)
+        limit = max(math.log(factor), DEVIATIONS * usual.deviation)
         if deviance <= DEVIANCE or ratio <= limit:
             return None
         return Held(CALIBRATION, math.exp(ratio), math.exp(abs(usual.mean)), math.exp(limit), tick)
@@ -249,12 +264,12 @@ class PublicationGate:
     def _changes(self, predictions: Sequence[NDArray[np.float64]]) -> dict[str, float]:
         if len(predictions) != len(self._admitted) or sum(map(len, predictions)) < FEWEST:
             return {}
-        now = np.nan_to_num(np.concatenate(list(predictions)))
+        now = _finite(np.concatenate(list(predictions)))
         told = np.concatenate([one.told for one in self._admitted])
         largest = max(float(np.abs(now).sum()), float(np.abs(told).sum()))
         if largest <= 0.0:
             return {}
-        least = 0.1 * float(np.abs(told).mean()) or 1e-12
+        least = 0.1 * float(np.abs(told).mean()) + 1e-12
         ratios = np.abs(np.log((np.abs(now) + least) / (np.abs(told) + least)))
         return {CHANGE: float(np.abs(now - told).sum()) / largest, LARGEST: float(np.quantile(ratios, 0.99))}
 
@@ -277,7 +292,7 @@ class PublicationGate:
         self._told_tick = tick
         if len(predictions) == len(self._admitted):
             pairs = zip(self._admitted, predictions, strict=True)
-            self._admitted = deque(one._replace(told=np.nan_to_num(now)) for one, now in pairs)
+            self._admitted = deque(one._replace(told=_finite(now)) for one, now in pairs)
 
     def accept(self, tick: int, predictions: Sequence[NDArray[np.float64]]) -> None:
         """Let the model through by decision: from now on this is what was published, and all means begin anew."""
@@ -299,9 +314,9 @@ class PublicationGate:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state. Raises ValueError, KeyError or TypeError for what is none."""
-        for name, (mean, deviation, count) in state["usual"].items():
-            if name in self._usual:
-                self._usual[name] = Usual(float(mean), float(deviation), int(count))
+        for name in self._usual.keys() & set(state["usual"]):
+            mean, deviation, count = state["usual"][name]
+            self._usual[name] = Usual(float(mean), float(deviation), int(count))
         self._marks = deque((int(tick), Sums(*map(float, sums))) for tick, *sums in state["marks"])
         self._learned_tick, self._admitted_tick, self._told_tick, self.since_tick = map(int, state["ticks"])
         self._admitted = deque(_unpacked(text) for text in state["reservoir"])
@@ -309,6 +324,10 @@ class PublicationGate:
         self.held = (
             None if held is None else Held(str(held[0]), float(held[1]), float(held[2]), float(held[3]), int(held[4]))
         )
+
+
+def _finite(predictions: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.clip(np.nan_to_num(predictions), -1e12, 1e12)
 
 
 def _quality(window: Sums) -> dict[str, float]:

@@ -16,6 +16,7 @@ from stream_learner.core.gate.bounds import (
     FINE_EVIDENCE,
     HOUR_MS,
     LAUNCH,
+    LAUNCHED,
     LOWEST_DAYS,
     LULL,
     LULL_MS,
@@ -25,6 +26,7 @@ from stream_learner.core.gate.bounds import (
     PATIENCE,
     PATIENCE_MS,
     PRIOR,
+    RISE,
     SLOW_FOUND,
     SLOW_MS,
     YEAR_MS,
@@ -87,6 +89,7 @@ class Series:
         self._minute, self._minute_off, self._minute_of = -1, 0.0, 0.0
         self._new_off, self._new_of = 0.0, 0.0
         self._recent, self._recent_of = 0.0, 0.0
+        self._recent_found, self._recent_found_of = 0.0, 0.0
         self._spread, self._spread_of = PRIOR, PRIOR
         self._judged: _Judged | None = None
 
@@ -102,7 +105,7 @@ class Series:
         ready = self._ready or self._is_ready(fast)
         expected = exposure * max(fast.share, self.bound.floor)
         part, budget = self._part(fast, ready, expected, ms)
-        fine = ready and fast.ms <= FAST_MS and fast.found >= FINE_EVIDENCE and not self._is_lull(fast, exposure, ms)
+        fine = ready and self._is_fine(fast) and not self._is_lull(fast, exposure, ms)
         values, expecteds = [], []
         limit, excess = 0.0, None
         for score in self._scores:
@@ -130,6 +133,10 @@ class Series:
     def _is_ready(self, fast: Estimate) -> bool:
         evidence = fast.exposure if self.bound.by_exposure else fast.found
         return self._age_ms >= self._warm_up_ms and evidence >= EVIDENCE
+
+    def _is_fine(self, fast: Estimate) -> bool:
+        least_ms, most_ms = FAST_MS
+        return least_ms <= fast.ms <= most_ms and fast.found >= FINE_EVIDENCE
 
     def _part(self, fast: Estimate, ready: bool, expected: float, ms: float) -> tuple[float, float]:
         """The part of what is expected that the time allows, and the budget that is left."""
@@ -265,10 +272,26 @@ class Series:
         self._waiting, self._waits_since_ms = Sum(), -1
 
     def _take_recent(self, judged: _Judged) -> None:
-        if judged.ready:
-            keep = 1.0 / (1.0 + judged.ms / LULL_MS)
-            self._recent = self._recent * keep + judged.exposure
-            self._recent_of = self._recent_of * keep + judged.fast.exposure / judged.fast.ms * judged.ms
+        """What the last minutes had, and what was usual for their time."""
+        if not (judged.ready and self.bound.capped):
+            return
+        fast = judged.fast
+        keep = 1.0 / (1.0 + judged.ms / LULL_MS)
+        self._recent = self._recent * keep + judged.exposure
+        self._recent_of = self._recent_of * keep + fast.exposure / fast.ms * judged.ms
+        self._recent_found = self._recent_found * keep + judged.found
+        self._recent_found_of = self._recent_found_of * keep + fast.found / fast.ms * judged.ms
+        if self._has_changed():
+            self._fast = fast.faded(EVIDENCE / 2)
+
+    def _has_changed(self) -> bool:
+        """Whether much more, or much less, comes and is clicked: other traffic, whose usual share is not known yet."""
+        shown, found = RISE
+        more = self._recent > shown * self._recent_of and self._recent_found > found * self._recent_found_of
+        launched, most = LAUNCHED
+        more = more or launched * self._recent_of < self._recent < most * self._recent_of
+        less = self._recent < LULL * self._recent_of and self._recent_found < LULL * self._recent_found_of
+        return more or less
 
     def _take_minute(self, judged: _Judged) -> None:
         """How far the events of a minute are off what is expected makes the dispersion."""
@@ -349,6 +372,8 @@ _NUMBERS = (
     "_new_of",
     "_recent",
     "_recent_of",
+    "_recent_found",
+    "_recent_found_of",
     "_spread",
     "_spread_of",
 )

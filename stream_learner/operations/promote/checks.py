@@ -101,12 +101,16 @@ class PromotionChecks:
         return description
 
     def publishing(self, outcome: Outcome) -> None:
-        """Check that publication of the model is not paused."""
+        """Check that publication of the model is not paused, and that its gate does not hold it."""
         found = self._control.state.publications.get(outcome.request.model)
-        if found is not None and found.paused:
+        gate = self._control.state.gates.get(outcome.request.model)
+        if gate is not None and gate.holding is not None:
+            detail = f"its gate holds it at tick {gate.holding.tick}: {gate.note}"
+            outcome.checks.append(Check("publishing", False, detail))
+        elif found is not None and found.paused:
             outcome.checks.append(Check("publishing", False, f"publication was paused by {found.who}"))
         else:
-            outcome.checks.append(Check("publishing", True, "not paused"))
+            outcome.checks.append(Check("publishing", True, "not paused, not held"))
 
     def pinned(self, outcome: Outcome, passed: bool | None = False) -> None:
         """Check that the alias is not pinned: scorers of a pinned alias would not follow."""

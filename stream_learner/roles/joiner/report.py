@@ -66,9 +66,15 @@ def report_partition(metrics: Metrics, joiner: PartitionJoiner, now_ms: int, tic
             metrics.observe(metric, seconds)
         durations.clear()
     _report_place(metrics, joiner)
-    if progress.last is not None:
-        lag_s = max(now_ms - (progress.last.last_tick + 1) * tick_ms, 0) / 1000
+    lag_s = lag_beyond_window_s(joiner, now_ms, tick_ms)
+    if lag_s is not None:
         metrics.set(names.JOINER_LAG, lag_s, partition=str(joiner.partition))
+
+
+def lag_beyond_window_s(joiner: PartitionJoiner, now_ms: int, tick_ms: int) -> float | None:
+    """How far the last closed tick of a partition lies behind the clock; None before the first mark."""
+    last = joiner.progress.last
+    return None if last is None else max(now_ms - (last.last_tick + 1) * tick_ms, 0) / 1000
 
 
 def forget_partition(metrics: Metrics, partition: int) -> None:

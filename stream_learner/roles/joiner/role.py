@@ -50,11 +50,13 @@ from stream_learner.roles.joiner.report import (
     OrphanShare,
     PartitionView,
     forget_partition,
+    lag_beyond_window_s,
     likely_causes,
     report_partition,
     view_of,
 )
 from stream_learner.roles.joiner.resume_age import resume_within_s
+from stream_learner.roles.joiner.share_watch import BehindWatch, ShareWatch
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
 from stream_learner.roles.joiner.start_offsets import StartRule
 from stream_learner.wording import count_of
@@ -107,6 +109,8 @@ class JoinerRole:
         self._topics: TopicWatch | None = None
         self._orphans = OrphanShare()
         self._ahead = AheadWatch()
+        self._shares = ShareWatch(self._log)
+        self._behind = BehindWatch(self._log)
         self._silence = self._silence_watch()
         self._turns = 0
         self._retry_s = 0.0
@@ -374,6 +378,9 @@ class JoinerRole:
     def _report_partition(self, joiner: PartitionJoiner) -> None:
         report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
 
+    def _lag_s(self, joiner: PartitionJoiner) -> float | None:
+        return lag_beyond_window_s(joiner, self._clock_ms(), self._config.join.tick_ms)
+
     def _watch_ends(self) -> None:
         assert self._ends is not None
         topics = (self._config.input.impressions.topic, self._config.input.clicks.topic)
@@ -390,13 +397,16 @@ class JoinerRole:
                 last, hint = progress.last, progress.hint.to_text()
                 note = hint if self._silence is None else self._silence.with_hint(hint)
                 self._membership.commit(partition, last.next_impression, last.click_cursor, note)
-            self._warn_of_orphans(joiner)
+            self._warn_of_shares(joiner)
             self._report_partition(joiner)
+        if self._until_tick is None:
+            self._behind.note({p: lag_s for p, j in self.partitions.items() if (lag_s := self._lag_s(j)) is not None})
         self._report()
 
-    def _warn_of_orphans(self, joiner: PartitionJoiner) -> None:
+    def _warn_of_shares(self, joiner: PartitionJoiner) -> None:
         assert self._plan is not None
         for counts in joiner.progress.unreported:
+            self._shares.note(counts)
             matched = self._orphans.note(counts)
             if matched is not None:
                 causes = likely_causes(matched, self._plan.partitions)

@@ -14,6 +14,7 @@ from stream_learner.roles.learner.history import History
 from stream_learner.roles.learner.leadership import Leadership
 from stream_learner.roles.learner.log_features import LogFeatures
 from stream_learner.roles.learner.log_follower import LogPosition
+from stream_learner.roles.learner.publication_gate import ModelPublicationGate
 from stream_learner.roles.learner.state_dir import DiskRoom
 
 if TYPE_CHECKING:
@@ -39,10 +40,12 @@ class CheckpointSchedule:
         leadership: Leadership,
         log_features: LogFeatures,
         gate: ModelGate,
+        publication_gate: ModelPublicationGate,
     ) -> None:
         """leadership: has the copies that are told of every checkpoint. log_features, gate: go into all of them."""
         self._metrics, self._log = metrics, log
         self._leadership, self._log_features, self._gate = leadership, log_features, gate
+        self._publication_gate = publication_gate
         self._interval_s = config.learner.checkpoint_interval_ms / 1000
         self._room = DiskRoom(config.state_dir, config.learner.min_free_bytes, log)
         self._history = History(config, metrics, log)
@@ -138,7 +141,8 @@ class CheckpointSchedule:
             self._leadership.copies.finish()
 
     def _begin(self, tick: int, checkpoints: Checkpoints, positions: Positions) -> None:
-        checkpoints.begin(tick, positions, self._log_features.by_partition, self._gate.state())
+        gates = self._gate.state(), self._publication_gate.state()
+        checkpoints.begin(tick, positions, self._log_features.by_partition, *gates)
 
     def _finish_checkpoint(self, checkpoints: Checkpoints) -> None:
         if checkpoints.writing:

@@ -108,6 +108,8 @@ class Checkpoints:
         """The rewinds that the state went through, as every checkpoint says from now on."""
         self.gate: dict[str, Any] | None = None
         """In the checkpoint that was loaded: the state of the gate, None where it has none."""
+        self.publication_gate: dict[str, Any] | None = None
+        """The same of the gate before publications."""
 
     def follow_rewinds(self, spans: tuple[Span, ...], tick: int, said_by: str) -> None:
         """Take over the rewinds of the model that this state, folded up to `tick`, has not gone through.
@@ -163,7 +165,7 @@ class Checkpoints:
         self._learner.table.restart_changes(self.tick, self.tick)
         self.log_features = {int(partition): int(text, 16) for partition, text in head.get("features", {}).items()}
         self.rewinds = spans_of(head)
-        self.gate = head.get("gate")
+        self.gate, self.publication_gate = head.get("gate"), head.get("publication_gate")
         return {
             int(partition): LogPosition(offset, MarkId(attempt, last_tick))
             for partition, (offset, attempt, last_tick) in head["positions"].items()
@@ -185,10 +187,12 @@ class Checkpoints:
         positions: Mapping[int, LogPosition],
         log_features: Mapping[int, int] | None = None,
         gate: Mapping[str, Any] | None = None,
+        publication_gate: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin a checkpoint of the state as it is now, after `tick`.
 
-        positions: where each partition of the log goes on after `tick`. log_features, gate: as the attributes.
+        positions: where each partition of the log goes on after `tick`. log_features, gate, publication_gate: as the
+        attributes.
         """
         table = self._learner.table
         self._began_s = time.monotonic()
@@ -209,6 +213,8 @@ class Checkpoints:
             "features": {str(partition): f"{of_log:016x}" for partition, of_log in (log_features or {}).items()},
             "gate": gate,
         }
+        if publication_gate is not None:
+            head["publication_gate"] = publication_gate
         if self.rewinds:
             head |= rewinds_field(self.rewinds)
         digest = self._learner.digest()

@@ -93,7 +93,7 @@ class ModelGate:
     @property
     def late(self) -> tuple[str, ...]:
         """The decisions that came too late, by id, those included that the learner that led before has found so."""
-        self._decisions()
+        self._counting_of(self._control().decisions_of(self._training_log))
         return tuple(sorted(self._late))
 
     @property
@@ -127,31 +127,24 @@ class ModelGate:
             self._gate = self._make_gate()
             self._log.warning("gate_begins_anew", reason=str(error))
 
-    def rule(self, tick: int, coming: Sequence[AcceptedTick], predict: Predict | None) -> bool:
-        """Rule on the next tick with examples; False if it is held.
+    def rule(self, tick: int, coming: Sequence[AcceptedTick], known: Decisions, predict: Predict | None = None) -> bool:
+        """Rule on the next tick with examples; False if it is held. known: the decisions on the log.
 
         coming: all accepted ticks up to it that are not folded. predict: predictions of a record by the model now, None
         if they are no probabilities. To be called again, for the same tick, until no model holds; then `took` follows.
         """
         if self._judged is None or self._judged[0] != tick:
             self._judged = tick, None if self._gate is None else self._gate.judge(tick, coming, predict)
-        verdict, decision = self._judged[1], self._decisions().at(tick)
+        verdict, decision = self._judged[1], self._counting_of(known).at(tick)
         self._ruled = tick, self._ruling(tick, verdict, decision), decision
         return self._ruled[1] is not Ruling.HOLD
 
     def _ruling(self, tick: int, verdict: Verdict | None, decision: Decision | None) -> Ruling:
         if decision is not None:
             return Ruling.SKIP if decision.what == "skip" else Ruling.ACCEPT
-        if verdict is None:
-            self._warned = ""
-            return Ruling.TAKE
-        if self.policy == HOLD:
+        if verdict is not None and self.policy == HOLD:
             self._hold(tick, verdict)
             return Ruling.HOLD
-        if self._warned != verdict.bound:
-            self._warned = verdict.bound
-            self._log.warning("gate_warns", reason=verdict.message, **_figures(tick, verdict))
-        self._metrics.inc(names.LEARNER_GATE_WARNINGS)
         return Ruling.TAKE
 
     def _hold(self, tick: int, verdict: Verdict) -> None:
@@ -169,6 +162,8 @@ class ModelGate:
             self._pass(accepted)
             return
         _, ruling, decision = ruled
+        if ruling is Ruling.TAKE:
+            self._warn(tick, None if self._judged is None else self._judged[1])
         self._judged = self._ruled = None
         self._taken_tick = tick
         self._enter(ruling)
@@ -181,6 +176,15 @@ class ModelGate:
         if self.holding is not None:
             self._log.info("gate_opens", tick=tick, seconds=round(time.monotonic() - self._held_since_s, 1))
             self.holding, self.message = None, ""
+
+    def _warn(self, tick: int, verdict: Verdict | None) -> None:
+        """Count a tick that was learned although it is out of bounds; log the first of a run of them."""
+        bound = "" if verdict is None else verdict.bound
+        if verdict is not None:
+            self._metrics.inc(names.LEARNER_GATE_WARNINGS)
+            if bound != self._warned:
+                self._log.warning("gate_warns", reason=verdict.message, **_figures(tick, verdict))
+        self._warned = bound
 
     def _pass(self, accepted: Sequence[AcceptedTick]) -> None:
         if self._gate is not None:
@@ -209,13 +213,11 @@ class ModelGate:
         self._metrics.inc(names.LEARNER_GATE_DECISIONS, outcome=decision.what)
         self._log.info("gate_decision", tick=tick, **_said(decision))
 
-    def _decisions(self) -> Decisions:
-        """The decisions that count: those on the log that did not come too late, and those that took effect before."""
-        control = self._control()
-        known = control.decisions_of(self._training_log)
+    def _counting_of(self, known: Decisions) -> Decisions:
+        """The decisions that count: those that did not come too late, and those that took effect before."""
         if known is not self._known:
             self._known = known
-            mine = control.gates.get(self._model)
+            mine = self._control().gates.get(self._model)
             if mine is not None and mine.log == self._training_log:
                 self._late |= set(mine.late) - set(self._applied)
             for decision in known:

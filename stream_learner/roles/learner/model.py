@@ -22,6 +22,7 @@ from stream_learner.roles.learner.gate_state_writer import GateStateWriter
 from stream_learner.roles.learner.leadership import Leadership
 from stream_learner.roles.learner.log_features import LogFeatures
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
+from stream_learner.roles.learner.publication_gate import ModelPublicationGate
 from stream_learner.roles.learner.publication_schedule import PublicationSchedule
 from stream_learner.roles.learner.recovery import Recovery
 from stream_learner.roles.learner.report import LearnerReport
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from stream_learner.adapters.telemetry.metrics import Metrics
     from stream_learner.config import Config
+    from stream_learner.core.gate.decisions import Decisions
     from stream_learner.core.log.examples import ExampleRecord
     from stream_learner.core.log.rule_r import AcceptedTick
     from stream_learner.core.log.subset import FeatureSubset
@@ -90,6 +92,14 @@ class LearnedModel:
             if control is not None
             else None
         )
+        self._publication_gate = ModelPublicationGate(
+            config.snapshots.gate if config.learner.publish else "off",
+            config.model,
+            config.join.tick_ms,
+            ControlState if control is None else lambda: control.state,
+            metrics,
+            self._log,
+        )
         self._leadership = Leadership(config, self.settings, metrics, self._log, standby=standby, with_lease=with_lease)
         self._publications = PublicationSchedule(
             config,
@@ -97,11 +107,12 @@ class LearnedModel:
             self._log,
             self._leadership,
             self._log_features if subset is None else None,  # a subset's examples are cut down to its features
+            self._publication_gate,
             describe=self._description,
             is_paused=is_paused,
         )
         self._checkpoint_schedule = CheckpointSchedule(
-            config, metrics, self._log, self._leadership, self._log_features, self.gate
+            config, metrics, self._log, self._leadership, self._log_features, self.gate, self._publication_gate
         )
         self._loaded: Checkpoints | None = None
         self._piece_bytes: int | None = None
@@ -140,6 +151,7 @@ class LearnedModel:
         self.tick = self._loaded.tick
         self._log_features.restore(self._loaded.log_features)
         self.gate.restore(self._loaded.gate, self.tick)
+        self._publication_gate.restore(self._loaded.publication_gate)
         self._checkpoint_schedule.begin(self._loaded)
         if self._until_tick is not None and self.tick > self._until_tick:
             raise ConfigError(
@@ -224,7 +236,7 @@ class LearnedModel:
     @property
     def waits_for_resume(self) -> bool:
         """Whether all is folded that was to be folded, and cannot be published because that is paused."""
-        return self.at_end and self._publications.paused and not self.done
+        return self.at_end and (self._publications.paused or self._publications.held) and not self.done
 
     def keep_lease(self, *, caught_up: bool) -> None:
         """Step 2, in every turn: lead if it is this learner's turn, follow if it is no longer.
@@ -250,12 +262,16 @@ class LearnedModel:
         """
         self._checkpoint_schedule.keep_when_due(self.tick, self._checkpoints, positions, known=known)
 
-    def may_fold(self, coming: Sequence[AcceptedTick], tick: int) -> bool:
-        """Whether the gate lets `tick` through, or the model is past it. coming: the accepted ticks up to it."""
+    def may_fold(self, coming: Sequence[AcceptedTick], tick: int, decisions: Decisions) -> bool:
+        """Whether the gate lets `tick` through, or the model is past it.
+
+        coming: the accepted ticks up to it. decisions: those of operators on the log.
+        """
         if tick <= self.tick:
             return True
         predict = self._predict if self.learner.loss.name in PROBABILITIES else None
-        return self.gate.rule(tick, [one for one in coming if one.mark.last_tick > self.tick], predict)
+        mine = [one for one in coming if one.mark.last_tick > self.tick]
+        return self.gate.rule(tick, mine, decisions, predict)
 
     def _predict(self, record: ExampleRecord) -> NDArray[np.float64]:
         return self.learner.predict(record if self._subset is None else self._subset.apply(record))
@@ -267,10 +283,14 @@ class LearnedModel:
         began = time.perf_counter()
         left_out = self.gate.leaves_out(tick)
         with noting_damage(self.config.state_dir):
+            records = []
             for accepted in ticks:
                 self._log_features.take(accepted.mark)
                 for _, record in () if left_out else accepted.records:
-                    self.learner.fold(record if self._subset is None else self._subset.apply(record), tick)
+                    records.append(record if self._subset is None else self._subset.apply(record))
+            self._publication_gate.admit(tick, records, self.learner)
+            for record in records:
+                self.learner.fold(record, tick)
         self.gate.took(tick, [one for one in ticks if one.mark.last_tick > self.tick])
         self.learner.decided = self.gate.digest
         self.metrics.observe(names.LEARNER_FOLD, time.perf_counter() - began)

@@ -46,6 +46,7 @@ from stream_learner.core.snapshots.records import MODEL_SHARD, Stamp, publicatio
 from stream_learner.core.snapshots.rows import StateRows, WeightRows, rows_between
 from stream_learner.errors import RetryLater, StateOfAnotherModel
 from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
+from stream_learner.wording import count_of
 
 
 def _new_attempt_id() -> int:
@@ -182,7 +183,12 @@ class Publication:
         return self._weights(rows)
 
     def _weights(self, rows: StateRows) -> WeightRows:
-        return WeightRows(rows.keys, self._learner.weights(rows.columns).astype(np.float32))
+        with np.errstate(over="ignore"):
+            weights = self._learner.weights(rows.columns).astype(np.float32)
+        wrong = len(weights) - int(np.count_nonzero(np.isfinite(weights)))
+        if wrong:
+            raise RetryLater(f"{count_of(wrong, 'weight')} would be published that is no finite number")
+        return WeightRows(rows.keys, weights)
 
     def _records(self, plans: list[PagePlan[WeightRows]], tick: int, content: Mapping[str, Any]) -> list[Record]:
         attempt = self._new_attempt_id()

@@ -11,6 +11,7 @@ from stream_learner.errors import BrokerUnreachable, ConfigError, Fenced, RetryL
 from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.leadership import Leadership, Term
 from stream_learner.roles.learner.log_features import LogFeatures
+from stream_learner.roles.learner.publication_gate import ModelPublicationGate
 
 if TYPE_CHECKING:
     from stream_learner.adapters.telemetry.logs import Logger
@@ -35,6 +36,7 @@ class PublicationSchedule:
         log: Logger,
         leadership: Leadership,
         log_features: LogFeatures | None,
+        gate: ModelPublicationGate,
         *,
         describe: Callable[[], Mapping[str, Any]],
         is_paused: Callable[[str], bool],
@@ -45,7 +47,7 @@ class PublicationSchedule:
         """
         self.paused = False
         self._config, self._metrics, self._log = config, metrics, log
-        self._leadership = leadership
+        self._leadership, self._gate = leadership, gate
         self._log_features = log_features if config.learner.publish else None
         self._describe, self._is_paused = describe, is_paused
         self._published_s = time.monotonic()
@@ -57,7 +59,7 @@ class PublicationSchedule:
     def trouble(self) -> str:
         """The reason why the model cannot be published, "" if it can or need not be."""
         term = self._leadership.term
-        return self._other_features or (term.failure if term is not None else "")
+        return self._other_features or self._gate.trouble or (term.failure if term is not None else "")
 
     def publish_when_due(self, tick: int, checkpoints: Checkpoints, *, at_end: bool) -> None:
         """Publish the model as of `tick` if the interval is over; at once at the end.
@@ -69,8 +71,15 @@ class PublicationSchedule:
         if at_end and self._other_features:
             raise ConfigError(f"{self._other_features}, up to tick {tick}", action=OTHER_FEATURES)
         is_time = time.monotonic() - self._published_s >= self._config.snapshots.interval_ms / 1000
-        if at_end or is_time:
+        if self._leadership.term is None:
+            self._gate.follow(tick, checkpoints.learner)
+        elif at_end or is_time:
             self._publish(tick, checkpoints)
+
+    @property
+    def held(self) -> bool:
+        """Whether the model is held back because it is out of bounds."""
+        return bool(self._gate.trouble)
 
     def finish(self, tick: int, checkpoints: Checkpoints) -> None:
         """Publish the model as of `tick`, if it is allowed. Raises Fenced."""
@@ -107,6 +116,8 @@ class PublicationSchedule:
             return
         if not term.publication.may_publish(tick):
             return
+        if not self._gate.lets(tick, checkpoints.learner, term.publication.version):
+            return
         try:
             size_bytes = term.publication.publish(tick, checkpoints.tick, self._describe())
         except (BrokerUnreachable, RetryLater) as error:
@@ -116,6 +127,7 @@ class PublicationSchedule:
         except Fenced as error:
             raise self._leadership.taken_over(error) from error
         term.failure, self._published_s = "", now_s
+        self._gate.published()
         checkpoints.learner.count_nonzero()
         self._note_published(term, size_bytes, time.monotonic() - now_s)
 

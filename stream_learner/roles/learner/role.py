@@ -277,7 +277,9 @@ class LearnerRole:
         coming = self._follower.look(tick)
         if not any(accepted.records for accepted in coming):
             return True
-        lets = [model.may_fold(coming, tick) for model in self.models]  # each says what it holds
+        # One look for all models: a decision that comes meanwhile is for the next tick of each of them.
+        decisions = self._control.state.decisions_of(self.models[0].config.examples_topic)
+        lets = [model.may_fold(coming, tick, decisions) for model in self.models]  # each says what it holds
         return all(lets)
 
     @property

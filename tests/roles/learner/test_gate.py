@@ -110,7 +110,7 @@ class World:
     def turn(self, tick: int) -> bool:
         """Fold a tick as the role does, if the gate lets it through."""
         coming = accepted(tick)
-        if not self.model.may_fold(coming, tick):
+        if not self.model.may_fold(coming, tick, self.control.state.decisions_of("m.examples")):
             return False
         self.model.fold(coming, tick)
         return True

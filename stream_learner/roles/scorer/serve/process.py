@@ -66,6 +66,7 @@ class ServingProcess:
         self._models = ServedModels({served.name: served for served in self._names})
         self._metrics = Metrics(config.model)
         self._metrics.set(names.BUILD_INFO, 1, version=__version__, role="serve")
+        self._metrics.set(names.START_TIME, time.time(), role="serve")
         self._server = PredictionServer(self._models, self._metrics, config.serve, listening, version=__version__)
         self._log = get_logger("serve")
 

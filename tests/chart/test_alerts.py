@@ -1,0 +1,126 @@
+"""Every alert fires on what it is for and not on what is close to it, by Prometheus's own evaluation of the rules."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.metric_names import FROM_ZERO
+from tests.chart.alert_cases import CASES, Case
+from tests.chart.recorded import Step, recorded, sets, together
+from tests.chart.rendered import objects
+from tools.get_promtool import NoPromtool, promtool
+
+REFUSE_MINUTES = 60
+GIVEN = ("--set", f"models.ctr.config.scorer.refuse_after={REFUSE_MINUTES}m")
+
+
+def rules() -> dict[str, Any]:
+    """The groups of the production shape, with every alert that a setting brings."""
+    found: dict[str, Any] = objects("production", *GIVEN)["PrometheusRule", "stream-learner"]["spec"]
+    return found
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    """The alerts by name."""
+    return {rule["alert"]: rule for group in rules()["groups"] for rule in group["rules"]}
+
+
+def evaluated(
+    folder: Path, pods: tuple[Step, ...], asked: list[tuple[str, int, bool]], minutes: int, every: int
+) -> str:
+    """What promtool finds wrong, "" if nothing. asked: queries, when, and whether they find anything."""
+    try:
+        command = promtool()
+    except NoPromtool as error:
+        pytest.fail(str(error), pytrace=False)
+    (folder / "rules.yaml").write_text(json.dumps(rules()), encoding="utf-8")
+    expected = [
+        {"expr": query, "eval_time": f"{at}m", "exp_samples": [{"labels": "{}", "value": 1}] if found else []}
+        for query, at, found in asked
+    ]
+    test = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": f"{every}m",
+                "input_series": recorded(pods, minutes, every),
+                "promql_expr_test": expected,
+            }
+        ],
+    }
+    (folder / "test.yaml").write_text(json.dumps(test), encoding="utf-8")
+    run = subprocess.run(
+        [command, "test", "rules", "test.yaml"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return "" if run.returncode == 0 else run.stdout + run.stderr
+
+
+def ever_fired(alert: str, minutes: int) -> str:
+    """A query that gives 1 where the alert was firing at any minute up to now, else nothing."""
+    return f'max(max_over_time(ALERTS{{alertname="{alert}",alertstate="firing"}}[{minutes + 1}m]))'
+
+
+def test_every_alert_has_its_case() -> None:
+    """And no case is of an alert that is not there."""
+    assert sorted(case.alert for case in CASES) == sorted(alerts())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_an_alert_fires_on_what_it_is_for(case: Case, tmp_path: Path) -> None:
+    """At the end of what goes on."""
+    firing = f'max(ALERTS{{alertname="{case.alert}",alertstate="firing"}})'
+    assert not evaluated(tmp_path, case.fires, [(firing, case.minutes, True)], case.minutes, case.every)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_an_alert_is_quiet_on_what_is_close(case: Case, tmp_path: Path) -> None:
+    """At every minute of it."""
+    asked = [(ever_fired(case.alert, case.minutes), case.minutes, False)]
+    assert not evaluated(tmp_path, case.quiet, asked, case.minutes, case.every)
+
+
+def test_freshness_is_told_before_anything_is_refused(tmp_path: Path) -> None:
+    """When the learner goes away: the version that is served is old, it is stale, requests will be refused; each of
+    them is critical, and the last comes while there is time."""
+    learner_gone = together(
+        sets(names.SCORER_FRESHNESS, lambda minute: 60.0 * minute),
+        sets(names.SCORER_VERSION_AGE, lambda minute: 60.0 * minute),
+        sets(names.SCORER_STALE, lambda minute: float(minute >= 5)),
+        sets(names.SCORER_READY, 1),
+    )
+    order = {"StreamLearnerVersionStale": 6, "StreamLearnerStale": 11, "StreamLearnerRefusesSoon": 32}
+    asked = [
+        (ever_fired(alert, at + shift), at + shift, shift >= 0) for alert, at in order.items() for shift in (-1, 0)
+    ]
+    assert max(order.values()) < REFUSE_MINUTES
+    assert {alerts()[name]["labels"]["severity"] for name in order} == {"critical"}
+    assert not evaluated(tmp_path, (learner_gone,), asked, 40, 1)
+
+
+def test_a_crash_before_the_first_scrape_is_seen(tmp_path: Path) -> None:
+    """A joiner of which nothing was ever scraped: nobody joins, and that is told."""
+    nothing = sets(names.BUILD_INFO, 1, version="1", role="serve")
+    assert not evaluated(tmp_path, (nothing,), [(ever_fired("StreamLearnerNothingJoined", 15), 15, True)], 15, 1)
+
+
+def test_counters_whose_first_count_is_an_alert_begin_at_0() -> None:
+    """A series that begins at 1 has no increase."""
+    first = re.compile(r"increase\(stream_learner_(\w+)\{([^}]*)\}\[\d+[mh]\]\)\) > 0(?![.\d])")
+    found = {
+        (metric, tuple(re.findall(r'(\w+)="([^"]*)"', selector)))
+        for rule in alerts().values()
+        if "unless" not in rule["expr"]
+        for metric, selector in first.findall(rule["expr"])
+    }
+    wanted = {
+        (metric, tuple(pair for pair in labels if pair[0] not in ("namespace", "model"))) for metric, labels in found
+    }
+    assert wanted == {(metric.name, tuple(labels.items())) for metric, labels in FROM_ZERO}
