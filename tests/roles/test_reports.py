@@ -56,6 +56,8 @@ class Followed:
     read_bytes: int = 0
     ignored: int = 0
     waiting_bytes: int = 0
+    foreign: int = 0
+    left_out: int = 0
 
 
 def values(metrics: Metrics) -> dict[tuple[str, str], float]:
