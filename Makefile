@@ -21,7 +21,7 @@ UV ?= $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test test-thorough test-all test-under-load check bench figures conformance chaos fuzz simulate docs lock clean image image-test security-test seeded-faults chart chart-test
+.PHONY: help demo test test-thorough test-all test-under-load check bench figures conformance chaos fuzz simulate docs lock clean image image-test security-test seeded-faults chart chart-package chart-test
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -78,6 +78,9 @@ image-test: $(STAMPS)/test ## Build the image and run every command from it (nee
 
 chart: $(STAMPS)/test ## Write what of the Helm chart is made from other files anew
 	@$(BIN)/python -m tools.chart
+
+chart-package: $(STAMPS)/test ## Pack the Helm chart into dist/ (SOURCE=address of the source code)
+	@mkdir -p dist && $(BIN)/python -m tools.chart_package dist
 
 chart-test: $(STAMPS)/test ## Check the Helm chart, and run what it renders
 	@$(BIN)/python -m pytest tests/chart $(ARGS)

@@ -61,17 +61,6 @@ def _no_empty_log(self: LogTail, hint: Hint | None, earliest: int, end: int) -> 
     """An empty log is a new one, whatever the hint says."""
 
 
-def _no_hint() -> Any:
-    right = LogTail._from_earliest
-
-    def mutated(
-        self: LogTail, earliest: int, end: int, hint: Hint | None, *, to_resume: bool
-    ) -> Iterator[Accepted | None]:
-        return right(self, earliest, end, None, to_resume=to_resume)
-
-    return mutated
-
-
 def _same_attempt(self: Process) -> int:
     self.world.note_writer(self, 77 + self.instance)
     return 77 + self.instance
@@ -193,7 +182,7 @@ MUTATIONS = {
     "rule W 1: an empty log is a new one, whatever the hint": lambda: [
         *_lose("log recreated"),
         (LogTail, "_refuse_empty", _no_empty_log),
-        (LogTail, "_from_earliest", _no_hint()),
+        (LogTail, "_refuse_unmarked", _nothing),
     ],
     "rule W 1: a log that seems to lack its resume points is not looked at again": lambda: [
         (partition_module, "LOOK_AGAIN", 0),

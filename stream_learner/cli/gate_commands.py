@@ -60,7 +60,7 @@ def accept(
 
         if first is not None or last is not None:
             raise typer.BadParameter("--publication is about no ticks: leave --from and --to out")
-        fields = gate.accept_publication(load_for_role(config, overrides), reason, operator(who))
+        fields = gate.accept_publication(load_for_role(config, overrides), reason, who_of(who))
         print_fields(fields, as_json=as_json)
         return
     _decide("accept", config, overrides, first, last, reason, who, as_json)

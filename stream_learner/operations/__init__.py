@@ -21,6 +21,7 @@ error with an exit code.
 | `gate status`, `gate policy`                     | `gate`                  |
 | `gate accept`, `gate skip`                       | `gate`                  |
 | `rewind`                                         | `rewind`                |
+| `log skip`                                       | `log_skip`              |
 | `promote`, `rollback`                            | `promote.run`           |
 | `alias list`, `alias show`, `alias delete`       | `promote.aliases`       |
 | `pause`, `resume`, `pin`, `unpin`                | `promote.aliases`       |

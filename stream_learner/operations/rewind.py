@@ -215,8 +215,8 @@ class _Rewind:
             holding=None if gate.holding is None or gate.holding.tick > tick else gate.holding,
         )
         if renewed != gate:
-            said = {"who": self._request.who, "when_ms": self._clock_ms(), "note": f"rewound to tick {tick}"}
-            control.write(replace(renewed, **said))
+            note = f"rewound to tick {tick}"
+            control.write(replace(renewed, who=self._request.who, when_ms=self._clock_ms(), note=note))
 
 
 def _state_of(store: CheckpointStore) -> _State:

@@ -163,6 +163,11 @@ class LogTail:
         if earliest == end:
             raise self._made_anew(f"holds no record (offsets {earliest} to {end})", hint)
 
+    def _refuse_unmarked(self, hint: Hint | None, accepted: Accepted, end: int) -> None:
+        """Raise LogTrimmed where only others have written to a log that had marks."""
+        if hint is not None and accepted.mark is None:
+            raise self._made_anew(f"holds no mark up to offset {end}", hint)
+
     def _made_anew(self, what: str, hint: Hint | None) -> LogTrimmed:
         """The error for a log without a mark, whatever else is in it, where there was one."""
         before = f"; a mark at offset {hint.read_from} was expected" if hint else ""
@@ -205,8 +210,7 @@ class LogTail:
             yield None
         if earliest > 0 and accepted.resume is None and to_resume:
             raise self._no_resume_point(earliest, end)
-        if hint is not None and accepted.mark is None:
-            raise self._made_anew(f"holds no mark (offsets {earliest} to {end})", hint)
+        self._refuse_unmarked(hint, accepted, end)
         yield accepted
 
     def _reader_at(self, offset: int) -> Reader:

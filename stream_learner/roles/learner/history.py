@@ -9,6 +9,7 @@ be kept, the learner says so and goes on.
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stream_learner.adapters.rocksdb.history import KeptCheckpoint, drop, keep, kept_in
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
     from stream_learner.adapters.telemetry.metrics import Metrics
     from stream_learner.config import Config
     from stream_learner.roles.learner.checkpoints import Checkpoints
+
+
+def _database_bytes(path: Path) -> int:
+    """How large a database is that is in use: RocksDB may delete a file while this looks at it."""
+    total = 0
+    for file in database_files(path):
+        with suppress(FileNotFoundError):
+            total += file.stat().st_size
+    return total
 
 
 class History:
@@ -71,7 +81,7 @@ class History:
         """Keep the checkpoint that was committed last; it may be older than what is folded."""
         if self._kept and self._kept[-1].tick >= checkpoints.tick:
             return
-        self.make_room(sum(file.stat().st_size for file in database_files(self._path)))
+        self.make_room(_database_bytes(self._path))
         try:
             self._kept.append(keep(checkpoints.store, checkpoints.tick, self._note(checkpoints)))
             self._failing = False

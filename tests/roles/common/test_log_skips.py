@@ -197,3 +197,12 @@ def test_no_reader_goes_on_before_the_skip_is_there() -> None:
             with pytest.raises(DamagedLog, match=rf"partition 0 offset {gone}: ") as raised:
                 read(Topic(damaged))
             assert f"log skip {gone} --partition 0" in raised.value.action
+
+
+def test_a_log_that_had_marks_is_not_begun_again_because_somebody_else_wrote_to_it() -> None:
+    """The topic was made anew, and holds junk only: a hint says that there were marks. Without one it is a new log."""
+    junk = Topic([b"junk", b"", b"more of it"])
+    assert junk.joined(None) == []
+    for hint in (Hint(7, MarkId(5, 3)), Hint(1, MarkId(5, 3)), Hint(0, MarkId(0, -1))):
+        with pytest.raises(LogTrimmed, match="holds no mark up to offset 3"):
+            junk.joined(hint)
