@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from stream_learner.config import Config
+from stream_learner.core.control.records import LogDecision
+from stream_learner.core.gate.decisions import Decision
 from stream_learner.errors import DecisionRefused, NotFound
 from stream_learner.evaluate.log_source import LogSource
 from stream_learner.operations import gate
@@ -18,6 +20,7 @@ from stream_learner.operations.backfill.progress import BackfillStatus
 from stream_learner.operations.backfill.run import Backfill
 from stream_learner.operations.gate import DecisionRequest
 from stream_learner.roles.common.lifecycle import Stopping
+from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.role import LearnerRole
 from tests.e2e.backfills import backfilled
@@ -121,6 +124,33 @@ def test_a_backfill_from_the_log_waits_says_so_and_takes_the_decision(gated: Gat
         learned = live.learner.examples
     assert filled.examples == TICKS * PARTITIONS * EXAMPLES > learned
     assert sum(len(record) for block in LogSource(config).blocks() for record in block) == learned
+
+
+def test_what_came_in_time_and_what_came_too_late_is_so_in_every_replay(gated: Gated) -> None:
+    """A skip of ticks to come is taken without a hold. One that comes too late is left out, said, and left out too by
+    the fold of an empty disk that knows it from the beginning, and by an audit."""
+    config = gated.config()
+    gated.write(20)
+    with running(live := gated.learner(config)):
+        wait_folded(FIRST + 19, live)
+        ahead = decide(config, "skip", FIRST + 25, FIRST + 29, "a test of the shop")
+        gated.write(20)
+        wait_folded(FIRST + 39, live)
+        late = Decision.make("skip", FIRST + 30, FIRST + 50, who="ann", when_ms=1, why="not through the command")
+        ControlTopic(gated.site.settings, config.control_topic).write(LogDecision(config.examples_topic, late))
+        wait_until(lambda: live.models[0].gate.late == (late.id,), "it came too late")
+        gated.write(20)
+        wait_folded(FIRST + 59, live)
+        wait_published(gated.site, config, FIRST + 59)
+        shown = {row["decision"]: row["late"] for row in gate.status(config)["decisions"]}
+        assert shown == {ahead["decision"]: False, late.id: True}
+        found = digests(live)
+    assert rows(live) == {folded(config, 60, without=range(25, 30)).table.rows_digest}
+    with running(again := gated.learner(gated.config("empty", copies=False))):
+        wait_folded(FIRST + 59, again)
+        assert digests(again) == found and again.models[0].gate.late == (late.id,)
+    checks = audit(config, AuditRequest(replay=True))["checks"]
+    assert checks["digests_again"]["status"] == "holds", checks["digests_again"]
 
 
 def test_accept_goes_on_and_several_models_hold_together(gated: Gated) -> None:
