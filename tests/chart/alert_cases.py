@@ -130,6 +130,11 @@ LEARNER = (
         (adds(names.LEARNER_GATE_WARNINGS, 0),),
     ),
     Case(
+        "StreamLearnerPublicationHeld",
+        (sets(names.LEARNER_PUBLICATION_HELD, 1),),
+        (sets(names.LEARNER_PUBLICATION_HELD, 0),),
+    ),
+    Case(
         "StreamLearnerDecisionLate",
         (once(adds(names.LEARNER_GATE_DECISIONS, 1, outcome="late"), 12),),
         (once(adds(names.LEARNER_GATE_DECISIONS, 1, outcome="skip"), 12),),

@@ -105,6 +105,14 @@ def test_freshness_is_told_before_anything_is_refused(tmp_path: Path) -> None:
     assert not evaluated(tmp_path, (learner_gone,), asked, 40, 1)
 
 
+def test_a_refusal_is_announced_where_nothing_is_called_stale() -> None:
+    """With `stale_after: null` no gauge says so, and the age alone is looked at."""
+    found = objects("models", "--set", "monitoring.rules.enabled=true")["PrometheusRule", "stream-learner"]
+    named = [r for g in found["spec"]["groups"] for r in g["rules"] if r["alert"] == "StreamLearnerRefusesSoon"]
+    assert named and not any("scorer_stale{" in rule["expr"] for rule in named)
+    assert "scorer_stale{" in alerts()["StreamLearnerRefusesSoon"]["expr"]
+
+
 def test_a_crash_before_the_first_scrape_is_seen(tmp_path: Path) -> None:
     """A joiner of which nothing was ever scraped: nobody joins, and that is told."""
     nothing = sets(names.BUILD_INFO, 1, version="1", role="serve")

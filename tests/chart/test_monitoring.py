@@ -111,6 +111,9 @@ def test_alerts_of_scorers_are_about_the_names_they_serve() -> None:
         "StreamLearnerScorerNotReady",
         "StreamLearnerRequestsFail",
         "StreamLearnerConnectionsCut",
+        "StreamLearnerRefusesSoon",
+        "StreamLearnerSlow",
+        "StreamLearnerScorerEnds",
     }
 
 

@@ -28,6 +28,8 @@ def test_the_metrics_add_up(learned: Learned) -> None:
     assert 0 < values["learner_features_nonzero", ""] <= values["learner_features", ""]
     assert values["learner_publish_seconds_count", ""] == values["learner_published_sequence", ""] > 0
     assert values["joiner_partitions", ""] == 2
+    assert values["ready", "joiner"] == values["ready", "learner"] == 1
+    assert 0 < values["start_time_seconds", "joiner"] <= values["start_time_seconds", "learner"] <= time.time()
     declared = {metric.full_name: metric for metric in CATALOGUE}
     for line in learned.metrics.splitlines():
         if line.startswith("# TYPE stream_learner_"):

@@ -128,7 +128,7 @@ def test_what_else_stops_readers_is_told(model: Model) -> None:
     model.site.append(config.examples_topic, 0, newer)
     found = log_skip(config, request(model.first))
     assert (found["tick"], found["stopped_at"]) == (model.mark.last_tick, later.mark_offset)
-    with pytest.raises(SkipRefused, match="no skip helps: .*version"):
+    with pytest.raises(SkipRefused, match=r"no skip helps: .*version"):
         log_skip(config, request(later.mark_offset))
     config = model.damaged(lambda log: model.flipped(last, -1)(model.flipped(model.first, -1)(log)))
     with pytest.raises(SkipRefused, match=f"readers stop elsewhere: .* offset {model.first}"):

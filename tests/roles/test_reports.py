@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.join.spec import Cut
@@ -55,6 +56,8 @@ class Followed:
     read_bytes: int = 0
     ignored: int = 0
     waiting_bytes: int = 0
+    foreign: int = 0
+    left_out: int = 0
 
 
 def values(metrics: Metrics) -> dict[tuple[str, str], float]:
@@ -179,8 +182,10 @@ def test_a_learner_is_reported_from_where_the_process_began() -> None:
     learner.fold(example(0.0), 1)
     learner.fold(example(float("nan")), 1)
     log.read_bytes, log.ignored, log.waiting_bytes = 100, 2, 50
-    for _ in range(2):
-        report.update(learner, log, tick=1, now_ms=1_000)  # type: ignore[arg-type]
+    with capture_logs() as logged:
+        for _ in range(2):
+            report.update(learner, log, tick=1, now_ms=1_000)  # type: ignore[arg-type]
+    assert [(line["event"], line["since_start"]) for line in logged] == [("examples_refused", 1)]
     found = values(metrics)
     summary = learner.progress.slices()[-1]
     expected = {

@@ -19,9 +19,9 @@ The way of a request
       |
     replies.py      status, headers and body as ASGI messages, back through the gate
 
-`connection.py` answers an ordinary prediction request itself, with `at_once.py`: small, whole, of the path that is usual,
-with status 200. That costs a third of the processor, and gives the same bytes. Whatever else it meets takes the way
-above from its beginning.
+`connection.py` answers an ordinary prediction request itself, with `at_once.py`: small, whole, of the usual path, with
+status 200. That takes half of the processor's time, and gives the same bytes. All others take the way above from its
+beginning.
 
 A step that cannot go on raises `Refused` (a status and a reason) or `NotReady`; the gate answers `{"error": reason}`,
 as both protocols ask. If the client goes away, `ClientGone` ends the request without an answer, and 499 is counted.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import socket
+import time
+from collections.abc import Callable
 
 from stream_learner.adapters import machine, open_files
 from stream_learner.adapters.http.connection import TOO_MANY, TOO_SLOW, ConnectionLimits, connection_class
@@ -41,6 +43,28 @@ def allow_connections(wanted: int) -> int:
     return max(files - OTHER_FILES, files // 2)
 
 
+class CutConnections:
+    """Counts connections that are cut off, and logs it, at most once a minute, when there were too many."""
+
+    AGAIN_S = 60.0
+
+    def __init__(self, metrics: Metrics, most: int, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """most: how many may be open."""
+        reasons = (TOO_MANY, TOO_SLOW)
+        self._count = {reason: metrics.counter_of(names.SERVE_CUT, reason=reason) for reason in reasons}
+        self._most = most
+        self._clock_s = clock_s
+        self._said_s = float("-inf")
+        self._log = get_logger("serve")
+
+    def note(self, reason: str) -> None:
+        """Take one that is being cut off."""
+        self._count[reason](1.0)
+        if reason == TOO_MANY and self._clock_s() - self._said_s > self.AGAIN_S:
+            self._said_s = self._clock_s()
+            self._log.warning("connections_cut", most=self._most)
+
+
 def body_memory_bytes(serve: Serve) -> int:
     """The memory that the bodies of all requests may hold in one process."""
     if serve.body_memory_bytes is not None:
@@ -67,9 +91,8 @@ class PredictionServer:
         )
         self._app = make_app(models, metrics, self._token, limits, self._executor, version)
         most = allow_connections(serve.max_concurrency)
-        cut = {reason: metrics.counter_of(names.SERVE_CUT, reason=reason) for reason in (TOO_MANY, TOO_SLOW)}
         connections = ConnectionLimits(
-            serve.keep_alive_ms / 1000, self._request_s, most, cut=lambda reason: cut[reason](1.0)
+            serve.keep_alive_ms / 1000, self._request_s, most, cut=CutConnections(metrics, most).note
         )
         config = server_config(
             self._app,

@@ -20,6 +20,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,17 @@ class KeptCheckpoint:
     @property
     def size_bytes(self) -> int:
         """Bytes of its files, those included that other checkpoints share."""
-        return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
+        return size_of(self.path)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of the files in a directory, without those that go while they are counted."""
+    total = 0
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(path):
+            with suppress(FileNotFoundError):
+                total += entry.stat().st_size if entry.is_file() else 0
+    return total
 
 
 def kept_in(state_dir: Path, *, clean: bool = False) -> list[KeptCheckpoint]:

@@ -50,6 +50,10 @@ RISE: Final = (1.7, 1.4)
 has begun, and what is usual is learned anew (`Bound.capped`)."""
 LAUNCHED: Final = (2.7, 9.0)
 """So does that many times the usual examples, however many clicks; with more it is no launch (`Bound.capped`)."""
+RISING: Final = (1.5, 1.1)
+"""Finer tests say nothing where the last `RISING_MS` had that many times the usual examples and that many times those
+of the last `LULL_MS`: what begins there is not known yet (`Bound.capped`)."""
+RISING_MS: Final = MINUTE_MS
 LULL_MS: Final = 5 * MINUTE_MS
 HIGH_SUSPICION: Final = 3.0
 """Evidence for too many events that makes suspicious; for too few any does. A few events in a row give some of it."""
@@ -101,7 +105,7 @@ DEAD_SOON: Final = Alternative(0.85, 0.05, fine=True)
 HALF: Final = Alternative(0.9, 0.4, fine=True)
 HALF_DAY: Final = Alternative(0.85, 0.4)
 MANY: Final = Alternative(2.5, 6.0, lenient=True)
-FLOOD: Final = Alternative(7.0, 25.0)
+FLOOD: Final = Alternative(6.0, 20.0)
 FAILING: Final = Alternative(2.0, 5.0, lenient=True)
 
 

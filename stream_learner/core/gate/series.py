@@ -27,6 +27,8 @@ from stream_learner.core.gate.bounds import (
     PATIENCE_MS,
     PRIOR,
     RISE,
+    RISING,
+    RISING_MS,
     SLOW_FOUND,
     SLOW_MS,
     YEAR_MS,
@@ -90,6 +92,7 @@ class Series:
         self._new_off, self._new_of = 0.0, 0.0
         self._recent, self._recent_of = 0.0, 0.0
         self._recent_found, self._recent_found_of = 0.0, 0.0
+        self._newest, self._newest_of = 0.0, 0.0
         self._spread, self._spread_of = PRIOR, PRIOR
         self._judged: _Judged | None = None
 
@@ -150,11 +153,15 @@ class Series:
         return part, budget - part * expected
 
     def _is_lull(self, fast: Estimate, exposure: float, ms: float) -> bool:
+        """Whether far fewer examples come than usual, or a rise has just begun: then finer tests say nothing."""
         if not self.bound.capped:
             return False
-        keep = 1.0 / (1.0 + ms / LULL_MS)
-        usual = self._recent_of * keep + fast.exposure / fast.ms * ms
-        return self._recent * keep + exposure < LULL * usual
+        usual = fast.exposure / fast.ms * ms
+        keep, short = 1.0 / (1.0 + ms / LULL_MS), 1.0 / (1.0 + ms / RISING_MS)
+        lately = (self._recent * keep + exposure) / (self._recent_of * keep + usual)
+        just_now = (self._newest * short + exposure) / (self._newest_of * short + usual)
+        rises, faster = RISING
+        return lately < LULL or (just_now > rises and just_now > faster * lately)
 
     def _limit(self, fast: Estimate) -> float:
         """The evidence that chance gives `false_alarms` times a year, times the dispersion."""
@@ -279,6 +286,9 @@ class Series:
         keep = 1.0 / (1.0 + judged.ms / LULL_MS)
         self._recent = self._recent * keep + judged.exposure
         self._recent_of = self._recent_of * keep + fast.exposure / fast.ms * judged.ms
+        short = 1.0 / (1.0 + judged.ms / RISING_MS)
+        self._newest = self._newest * short + judged.exposure
+        self._newest_of = self._newest_of * short + fast.exposure / fast.ms * judged.ms
         self._recent_found = self._recent_found * keep + judged.found
         self._recent_found_of = self._recent_found_of * keep + fast.found / fast.ms * judged.ms
         if self._has_changed():
@@ -374,6 +384,8 @@ _NUMBERS = (
     "_recent_of",
     "_recent_found",
     "_recent_found_of",
+    "_newest",
+    "_newest_of",
     "_spread",
     "_spread_of",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.model.fold import Learner
 from stream_learner.roles.learner.log_follower import LogFollower
@@ -24,6 +25,8 @@ class LearnerReport:
         self._metrics = metrics
         self._tick_ms = tick_ms
         self._counted = dict.fromkeys(_COUNTED, 0)
+        self._refused = self._told = 0
+        self._log = get_logger("learner")
 
     def begin(self, learner: Learner) -> None:
         """Leave out what the learner folded before this process: counters are of the process."""
@@ -46,6 +49,7 @@ class LearnerReport:
     def update(self, learner: Learner, log: LogFollower, tick: int, now_ms: int) -> None:
         """Report the state after `tick`."""
         self._count(names.LEARNER_EXAMPLES, "examples", learner.examples)
+        self._note_refused(learner.refused - self._counted["refused"])
         self._count(names.LEARNER_REFUSED, "refused", learner.refused)
         self._count(names.LEARNER_LOG_BYTES, "read_bytes", log.read_bytes)
         self._count(names.LEARNER_IGNORED, "ignored", log.ignored)
@@ -61,6 +65,13 @@ class LearnerReport:
             gauges(names.LEARNER_TICK_TIME, end_ms / 1000)
             gauges(names.LEARNER_LAG, max(now_ms - end_ms, 0) / 1000)
         self._report_slice(learner)
+
+    def _note_refused(self, more: int) -> None:
+        """Log the first examples refused since the start, and whenever they have doubled."""
+        self._refused += max(more, 0)
+        if self._refused > 0 and self._refused >= 2 * self._told:
+            self._told = self._refused
+            self._log.warning("examples_refused", since_start=self._refused)
 
     def _report_slice(self, learner: Learner) -> None:
         """Report the last whole slice of the progressive metrics; the first slice while it is not whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 
 from stream_learner.adapters.rocksdb import history
 from stream_learner.adapters.rocksdb.copy import Lineage, note_lineage, read_lineage
-from stream_learner.adapters.rocksdb.history import amend_head, copy_out, drop, keep, kept_in
+from stream_learner.adapters.rocksdb.history import amend_head, copy_out, drop, keep, kept_in, size_of
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from tests.adapters.rocksdb.test_store import State, begin, change, open_store
 
@@ -162,6 +163,20 @@ def test_what_is_no_kept_checkpoint_is_not_listed(tmp_path: Path) -> None:
     assert kept_in(tmp_path, clean=True) == []
     assert list(folder.iterdir()) == []
     assert kept_in(tmp_path / "nowhere") == []
+
+
+def test_a_size_is_told_while_files_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocksDB deletes its files whenever it likes: what is gone has no size."""
+    for name, size in (("one", 10), ("two", 300)):
+        (tmp_path / name).write_bytes(bytes(size))
+    (tmp_path / "folder").mkdir()
+    assert size_of(tmp_path) == 310
+    found = list(os.scandir(tmp_path))
+    (tmp_path / "two").unlink()
+    monkeypatch.setattr(os, "scandir", lambda path: found)
+    assert size_of(tmp_path) == 10
+    monkeypatch.undo()
+    assert size_of(tmp_path / "nowhere") == 0
 
 
 def test_the_head_can_be_amended_and_the_lineage_begins_anew(tmp_path: Path) -> None:

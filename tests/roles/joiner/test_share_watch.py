@@ -1,0 +1,80 @@
+"""A joiner's lines about shares of records and about partitions that are behind: once at the beginning, once at the
+end."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
+from stream_learner.roles.joiner.share_watch import BehindWatch, ShareWatch
+
+
+def impressions(examples: int = 0, **others: int) -> TickCounts:
+    """Impressions of one mark."""
+    return TickCounts(ImpressionCounts(read=examples + sum(others.values()), examples=examples, **others))
+
+
+def clicks(matched: int = 0, **others: int) -> TickCounts:
+    """Clicks of one mark whose outcome became known; those read are others."""
+    return TickCounts(clicks=ClickCounts(read=10_000, matched=matched, **others))
+
+
+def said(*marks: TickCounts) -> list[tuple[str, str, float]]:
+    """What is logged of these marks: event, input, share."""
+    with capture_logs() as logged:
+        watch = ShareWatch(get_logger("joiner"))
+        for mark in marks:
+            watch.note(mark)
+    return [(line["event"], line["input"], line["share"]) for line in logged]
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        (impressions(880, duplicates=120), [("many_duplicates", "impressions", 0.12)]),
+        (impressions(900, duplicates=100), []),
+        (impressions(980, dead=20), [("many_dead_letters", "impressions", 0.02)]),
+        (impressions(990, dead=10), []),
+        (impressions(980, late=20), [("many_late", "impressions", 0.02)]),
+        (impressions(0, sampled_out=1_000), []),
+        (clicks(940, late=60), [("many_late", "clicks", 0.06)]),
+        (clicks(950, late=50), []),
+        (clicks(0, orphans=1_000), []),
+        (
+            clicks(800, duplicates=150, dead=50),
+            [("many_duplicates", "clicks", 0.15), ("many_dead_letters", "clicks", 0.05)],
+        ),
+        (clicks(0), []),
+    ],
+)
+def test_a_share_above_its_bound_is_said(mark: TickCounts, expected: list[tuple[str, str, float]]) -> None:
+    """Of a thousand records; the bound itself is still right."""
+    assert said(mark) == expected
+
+
+def test_it_is_said_once_and_its_end_too() -> None:
+    """Judged by each thousand records alone, however many marks they come in."""
+    bad, good = impressions(250, duplicates=250), impressions(500)
+    assert said(bad) == []
+    assert said(bad, bad, bad, bad, good, good, good, good, bad, bad) == [
+        ("many_duplicates", "impressions", 0.5),
+        ("many_duplicates_no_more", "impressions", 0.0),
+        ("many_duplicates", "impressions", 0.5),
+    ]
+    assert said(bad, clicks(1_000), good, clicks(1_000)) == [("many_duplicates", "impressions", 0.25)]
+
+
+def test_being_behind_is_said_once_with_the_worst_partition() -> None:
+    """From a minute on; it has caught up when all are below half of that, or given away."""
+    watch = BehindWatch(get_logger("joiner"))
+    with capture_logs() as logged:
+        for lag_s in ({}, {0: 60.0}, {0: 61.0, 1: 90.0, 2: 5.0}, {0: 400.0}, {0: 31.0}, {0: 30.0}, {0: 61.0}, {}):
+            watch.note(lag_s)
+    assert [(line["event"], line.get("partition"), line.get("seconds")) for line in logged] == [
+        ("behind", 1, 90.0),
+        ("caught_up", None, None),
+        ("behind", 0, 61.0),
+        ("caught_up", None, None),
+    ]
