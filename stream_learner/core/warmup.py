@@ -61,10 +61,11 @@ def _event() -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def _join() -> None:
+    from stream_learner.core.events import field_counts
     from stream_learner.core.join import click_memory, crowded, gather, labels, log_time
     from stream_learner.core.machine import id_table
 
-    for module in (id_table, log_time, click_memory, labels, crowded, gather):
+    for module in (id_table, log_time, click_memory, labels, crowded, gather, field_counts):
         module.warm()
 
 
