@@ -177,6 +177,10 @@ class Score:
     def clear(self) -> None:
         self.value, self.since, self.found, self.expected = 0.0, -1, 0.0, 0.0
 
+    def ease(self) -> None:
+        """Keep half of the evidence."""
+        self.value, self.found, self.expected = self.value / 2.0, self.found / 2.0, self.expected / 2.0
+
     @property
     def suspicious(self) -> bool:
         """Whether what it sums must not be learned as usual yet."""

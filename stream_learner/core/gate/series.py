@@ -251,9 +251,15 @@ class Series:
         self.take()
 
     def skip(self) -> None:
-        """The tick judged last is left out; so is what waited to be learned and was found out of bounds with it."""
+        """The tick judged last is left out; so is what waited to be learned and was found out of bounds with it.
+
+        Half of the evidence stays. So a tick behind it that is sound, by chance a little low, is not held for what came
+        before it; and where the wrong goes on, it is held after half as many events as at first.
+        """
         judged = self._ended()
         if judged.broken:
+            for score in self._scores:
+                score.ease()
             self._waiting, self._waits_since_ms = Sum(), -1
             self._new_off = self._new_of = 0.0
         if judged.day_broken:

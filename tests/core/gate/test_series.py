@@ -88,14 +88,26 @@ def test_to_judge_changes_nothing() -> None:
 
 
 def test_a_tick_that_is_skipped_enters_no_estimate() -> None:
-    """And what was learned on suspicion before it is dropped with it."""
+    """And what was learned on suspicion before it is dropped with it, with half of the evidence."""
     mine = series(Alternative(0.6, 0.05))
     number = held(mine)
-    before = mine._fast.share, mine._scores[0].value
+    before = mine._fast.share, mine._scores[0].value / 2.0
     mine.skip()
     assert (mine._fast.share, mine._scores[0].value) == before
     assert mine._waiting.exposure == 0
-    assert mine.judge(number + 1, (number + 1) * 10_000, 0.0, 10.0, 10_000.0, False) is not None
+
+
+def test_behind_a_span_left_out_what_is_sound_is_learned_and_what_is_still_wrong_is_held_sooner() -> None:
+    """A sound tick that is a little low by chance; ticks without a click, half as many as at first."""
+    mine = series(Alternative(0.6, 0.05))
+    first = held(mine)
+    mine.skip()
+    assert mine.judge(first + 1, (first + 1) * 10_000, 0.8, 10.0, 10_000.0, False) is None
+    later = first + 1
+    while mine.judge(later, later * 10_000, 0.0, 10.0, 10_000.0, False) is None:
+        mine.take()
+        later += 1
+    assert later - first < (first - 400) * 0.75
 
 
 def test_a_tick_that_is_accepted_is_what_is_usual_from_then_on() -> None:
