@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from chaos.incidents import away, junk, spoiled
 from chaos.incidents.traffic import MINUTE_MS, Traffic
 from chaos.incidents.world import JOINERS, World
 from tests.e2e.configuration import Tree
@@ -33,18 +34,15 @@ class Incident:
 
 SKIPPED = "the oracle's, of the same events, with the same skip"
 NEVER = "the oracle's, of a run that never had the fault"
+JUNK = "the oracle's, of the same inputs; of the other topics as if there were no junk"
 
 
-def _dead_clicks(traffic: Traffic) -> None:
-    traffic.clicks = [click for click in traffic.clicks if not traffic.within(click)]
-
-
-def _poison(world: World) -> None:
+def _poison(world: World, bound: str = "positives") -> None:
     """The span of the incident is sent, and what comes right after it; the gate holds a tick, and nothing of it is
     published."""
     world.send(world.traffic.end_ms)
     world.send(world.traffic.end_ms + REST_MS)
-    hold_seen(world, "positives")
+    hold_seen(world, bound)
 
 
 def _silence(world: World) -> None:
@@ -59,6 +57,24 @@ def _silence(world: World) -> None:
         world.problems.append("ticks were closed while no click came")
     world.seen["join"] = "waits while no click comes"
     _poison(world)
+
+
+def _changed(world: World) -> None:
+    """Events of another form: they are learned, or the gate holds; whichever it is, it is seen."""
+    world.send(world.traffic.end_ms + REST_MS)
+    world.wait(lambda: world.tick() >= world.last_tick or world.held(), "the incident is learned or held")
+    held = world.held()
+    if held is None:
+        world.seen["learned"] = "yes"
+    else:
+        hold_seen(world, held["bound"])
+
+
+def _flood(world: World) -> None:
+    """Unique values are learned; nothing brakes them."""
+    before = world.metric("learner", "learner_features")
+    _changed(world)
+    world.seen["new features"] = int(world.metric("learner", "learner_features") - before)
 
 
 def hold_seen(world: World, bound: str) -> None:
@@ -79,26 +95,29 @@ def hold_seen(world: World, bound: str) -> None:
         world.problems.append(f"held by {held['bound']}, not by {bound}")
 
 
-def _junk_in_the_log(world: World) -> None:
-    """Bytes that are no records of the log, in every partition, while it grows."""
-    middle_ms = (world.traffic.begin_ms + world.traffic.end_ms) // 2
-    world.send(middle_ms)
-    junk: tuple[bytes | None, ...] = (b"junk", b"", None, bytes(16), b"\xff" * 100, b'{"id": "x"}' * 50)
-    topic = world.site.config.examples_topic
-    for partition in range(world.site.partitions):
-        world.site.append(topic, partition, *junk)
-    world.send(world.traffic.end_ms)
-    count = len(junk) * world.site.partitions
-    name = "log_records_foreign_total"
-    world.wait(lambda: world.metric("learner", f"learner_{name}") >= count, "the learner has passed it over")
-    world.seen["passed over"] = int(world.metric("learner", f"learner_{name}"))
-    if world.seen["passed over"] != count:
-        world.problems.append(f"{world.seen['passed over']} records were passed over, {count} were sent")
-    if not world.events("learner", "foreign_record_passed_over"):
-        world.problems.append("the learner has not said that it passed records over")
+def _junk_everywhere(world: World) -> None:
+    junk.everywhere(world)
+    world.send(world.traffic.end_ms + REST_MS)
+    world.wait(lambda: world.joined() >= world.last_tick, "the incident is joined")
+    junk.letters(world)
 
 
 INCIDENTS = (
-    Incident("dead-clicks", "the join waits; then held: positives", SKIPPED, _silence, _dead_clicks),
-    Incident("junk-in-the-log", "passed over, with a count", NEVER, _junk_in_the_log),
+    Incident("dead-clicks", "the join waits; then held: positives", SKIPPED, _silence, spoiled.dead_clicks),
+    Incident("half-the-clicks", "held: positives", SKIPPED, _poison, spoiled.half_the_clicks),
+    Incident("clicks-an-hour-late", "held: positives", SKIPPED, _silence, spoiled.late_clicks, after_min=85),
+    Incident("doubled-impressions", "learned, or held", SKIPPED, _changed, spoiled.doubled_impressions),
+    Incident("a-field-vanishes", "learned, or held", SKIPPED, _changed, spoiled.a_field_vanishes),
+    Incident("a-field-changes-type", "learned, or held", SKIPPED, _changed, spoiled.a_field_changes_type),
+    Incident("unique-values", "learned, or held", SKIPPED, _flood, spoiled.unique_values),
+    Incident("junk-in-the-log", "passed over, with a count", NEVER, junk.in_the_log),
+    Incident("junk-everywhere", "passed over, with counts and letters", JUNK, _junk_everywhere, spoiled.bad_records),
+    Incident("learner-away", "versions are old; all goes on", NEVER, lambda w: away.roles_away(w, "learner")),
+    Incident("joiners-away", "versions are old; all goes on", NEVER, lambda w: away.roles_away(w, *JOINERS)),
+    Incident("learner-and-joiners-away", "the same", NEVER, lambda w: away.roles_away(w, "learner", *JOINERS)),
+    Incident("brokers-away", "all wait and say so; all goes on", NEVER, away.brokers_away),
+    Incident(
+        "brokers-learner-and-joiners-away", "the same", NEVER, lambda w: away.brokers_away(w, "learner", *JOINERS)
+    ),
+    Incident("full-disk", "the learner waits and says so", NEVER, away.full_disk),
 )

@@ -32,6 +32,8 @@ class Load:
         self.failures: list[str] = []
         self.version = -1
         self.newest = -1
+        self.stale_s = 0
+        """How old the version of the last answer was."""
         self.predictions: list[float] = []
         self.widest = 1.0
         """The largest factor between the odds of an answer and those of the model before."""
@@ -70,6 +72,7 @@ class Load:
     def _note(self, answer: dict[str, Any]) -> None:
         self.predictions = answer["predictions"]
         self.version = int(answer["model_version"])
+        self.stale_s = int(answer["version_age_s"])
         self.newest = max(self.newest, self.version)
         for now, before in zip(map(_logit, self.predictions), self._before, strict=False):
             self.widest = max(self.widest, math.exp(abs(now - before)))

@@ -105,7 +105,7 @@ def _decide(world: World) -> None:
     config = world.site.config
     held = world.held()
     if held is not None and held["tick"] > world.decided_to:
-        at, last = held["tick"], world.traffic.end_ms // world.tick_ms
+        at, last = held["tick"], world.last_tick
         what: What = "skip" if at <= last else "accept"
         to = max(at, last)
         gate.decide(config, gate.DecisionRequest(what, at, to, "an incident", WHO))

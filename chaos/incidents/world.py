@@ -28,11 +28,16 @@ ROLES = {"joiner-0": "join", "joiner-1": "join", "learner": "learn", "serve-0": 
 JOINERS = ("joiner-0", "joiner-1")
 SERVERS = ("serve-0", "serve-1")
 LOCAL = "127.0.0.1"
-STALE_S = 3
+STALE_S, LEAD_S, SESSION_S, SOCKET_S = 3, 2, 3, 5
+"""The time-outs: of a version, of the lease, of a joiner's session, of requests to brokers."""
 SECTIONS: dict[str, Tree] = {
-    "kafka": {"socket.timeout.ms": 5_000, "reconnect.backoff.max.ms": 500},
+    "kafka": {
+        "socket.timeout.ms": 1000 * SOCKET_S,
+        "session.timeout.ms": 1000 * SESSION_S,
+        "reconnect.backoff.max.ms": 500,
+    },
     "join": {"max_bad_share": 0.1, "close_idle": False},
-    "learner": {"copy_interval": "500ms", "lease_timeout": "2s", "min_free": "8MiB"},
+    "learner": {"copy_interval": "500ms", "lease_timeout": f"{LEAD_S}s", "min_free": "8MiB"},
     "snapshots": {"interval": "250ms", "shards": 2},
     "telemetry": {"log_format": "json"},
 }
@@ -52,7 +57,7 @@ class World:
         merged: dict[str, Any] = {}
         for section in {*SECTIONS, *changes}:
             merged[section] = {**SECTIONS.get(section, {}), **changes.get(section, {})}
-        merged["kafka"] = {"bootstrap.servers": broker.bootstrap, "session.timeout.ms": 3_000, **merged["kafka"]}
+        merged["kafka"] = {"bootstrap.servers": broker.bootstrap, **merged["kafka"]}
         merged["learner"] |= {"state_dir": str(self.disk.path / "state"), "checkpoint_interval": "1s"}
         merged["topics"] = {"control": self.control}
         self.site = Site(broker.bootstrap, traffic.scenario(name), folder, **merged)
@@ -73,6 +78,11 @@ class World:
     def tick_ms(self) -> int:
         """The length of a tick."""
         return self.site.config.join.tick_ms
+
+    @property
+    def last_tick(self) -> int:
+        """The last tick with impressions of the incident: that in which the window of the last one closes."""
+        return (self.traffic.end_ms + self.site.config.join.window_ms) // self.tick_ms + 1
 
     def start(self, name: str) -> None:
         """Start the process of a role."""
