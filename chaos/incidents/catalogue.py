@@ -33,6 +33,7 @@ class Incident:
 
 
 SKIPPED = "the oracle's, of the same events, with the same skip"
+EVENTS = "the oracle's, of the same events, with the same skip if there was one"
 NEVER = "the oracle's, of a run that never had the fault"
 JUNK = "the oracle's, of the same inputs; of the other topics as if there were no junk"
 
@@ -106,10 +107,10 @@ INCIDENTS = (
     Incident("dead-clicks", "the join waits; then held: positives", SKIPPED, _silence, spoiled.dead_clicks),
     Incident("half-the-clicks", "held: positives", SKIPPED, _poison, spoiled.half_the_clicks),
     Incident("clicks-an-hour-late", "held: positives", SKIPPED, _silence, spoiled.late_clicks, after_min=85),
-    Incident("doubled-impressions", "learned, or held", SKIPPED, _changed, spoiled.doubled_impressions),
-    Incident("a-field-vanishes", "learned, or held", SKIPPED, _changed, spoiled.a_field_vanishes),
-    Incident("a-field-changes-type", "learned, or held", SKIPPED, _changed, spoiled.a_field_changes_type),
-    Incident("unique-values", "learned, or held", SKIPPED, _flood, spoiled.unique_values),
+    Incident("doubled-impressions", "learned, or held", EVENTS, _changed, spoiled.doubled_impressions),
+    Incident("a-field-vanishes", "learned, or held", EVENTS, _changed, spoiled.a_field_vanishes),
+    Incident("a-field-changes-type", "learned, or held", EVENTS, _changed, spoiled.a_field_changes_type),
+    Incident("unique-values", "learned, or held", EVENTS, _flood, spoiled.unique_values),
     Incident("junk-in-the-log", "passed over, with a count", NEVER, junk.in_the_log),
     Incident("junk-everywhere", "passed over, with counts and letters", JUNK, _junk_everywhere, spoiled.bad_records),
     Incident("learner-away", "versions are old; all goes on", NEVER, lambda w: away.roles_away(w, "learner")),

@@ -36,8 +36,8 @@ def everywhere(world: World) -> None:
     world.send(world.traffic.end_ms)
     _wait_foreign(world)
     for name in SERVERS:
-        world.wait(lambda name=name: world.metric(name, "scorer_records_unusable_total") > 0, f"{name} passes it over")  # type: ignore[misc]
-        world.seen["not usable in snapshots"] = int(world.metric(name, "scorer_records_unusable_total"))
+        world.wait(lambda name=name: world.events(name, "snapshot_record_unusable"), f"{name} passes junk over")  # type: ignore[misc]
+    world.seen["in the snapshots"] = "passed over and said"
     copied = world.tick()
     world.wait(lambda: world.metric("learner", "learner_copy_age_seconds") < 5 and world.tick() >= copied, "a copy")
     world.kill("learner")

@@ -16,7 +16,7 @@ from chaos.incidents.catalogue import INCIDENTS, Incident
 from chaos.incidents.load import FACTOR
 from chaos.incidents.traffic import MINUTE_MS, usual
 from chaos.incidents.verdict import verdict
-from chaos.incidents.world import JOINERS, ROLES, World
+from chaos.incidents.world import JOINERS, ROLES, SERVERS, World
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.core.gate.decisions import What
 from stream_learner.core.warmup import compile_kernels
@@ -81,9 +81,13 @@ def _carry_out(incident: Incident, world: World) -> None:
     world.wait(lambda: world.served(known), "the history is served")
     for load in world.loads.values():
         load.bound()
+    said = {name: len(world.events(name, "not_ready")) for name in SERVERS}
     incident.happen(world)
     world.send()
     _to_the_end(world)
+    for name in SERVERS:
+        if len(world.events(name, "not_ready")) > said[name]:
+            world.problems.append(f"{name} was not ready")
     world.stop()
     world.problems += verdict(world)
 
