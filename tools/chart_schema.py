@@ -483,6 +483,11 @@ def _monitoring() -> Schema:
         "deadLetterRatio": {"type": "number", "minimum": 0, "maximum": 1},
         "positivesRatio": {"type": "number", "minimum": 0, "maximum": 1},
         "orphanRatio": {"type": "number", "minimum": 0, "maximum": 1},
+        "retentionSeconds": _whole(0),
+        "fieldFeaturesPerHour": _whole(1),
+        "freeBytes": _whole(0),
+        "copySeconds": _whole(1),
+        "pausedSeconds": _whole(1),
     }
     return _object(
         {

@@ -80,3 +80,17 @@ def snapshot(config: ConfigFile = None, overrides: Overrides = None, as_json: As
     from stream_learner.operations.inspect_model import inspect_snapshot
 
     print_fields(inspect_snapshot(load_for_role(config, overrides)), as_json=as_json)
+
+
+@inspect_app.command("fields")
+def fields(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    events: Annotated[int, typer.Option("--events", "-n", min=1, help="How many of the newest impressions.")] = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Show which fields of the newest impressions give how many different features, and how many of them are new."""
+    from stream_learner.operations.inspect_fields import inspect_fields
+
+    rows = inspect_fields(load_for_role(config, overrides), events)
+    print_table(rows, title="fields", as_json=as_json)

@@ -322,6 +322,14 @@ class Learner(Section):
             "stay on disk and are fetched when a record names them. null keeps the whole model in memory."
         ),
     )
+    max_rows: Annotated[int, counting(1, 1 << 48)] | None = Field(
+        None,
+        description=(
+            "The most features that get state. Once it is reached, the features of an example that have none are left "
+            "out of it, and those known are learned on. It can be changed as long as nothing was left out. null for no "
+            "bound."
+        ),
+    )
     history_ms: Annotated[list[Annotated[DurationMs, lasting("10s", "30d")]], Field(max_length=8)] = Field(
         [HOUR_MS, 6 * HOUR_MS, DAY_MS],
         alias="history",

@@ -61,10 +61,11 @@ def _event() -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def _join() -> None:
+    from stream_learner.core.events import field_counts
     from stream_learner.core.join import click_memory, crowded, gather, labels, log_time
     from stream_learner.core.machine import id_table
 
-    for module in (id_table, log_time, click_memory, labels, crowded, gather):
+    for module in (id_table, log_time, click_memory, labels, crowded, gather, field_counts):
         module.warm()
 
 
@@ -101,6 +102,14 @@ def _table_growth(ncols: int) -> None:
     WeightTable(ncols).load(StateRows(keys, np.ones((len(keys), ncols)), np.zeros(len(keys), np.int64)))
 
 
+def _gate() -> None:
+    from stream_learner.core.gate import sample
+    from stream_learner.core.machine import arithmetic
+
+    sample.warm()
+    arithmetic.log(0.5)
+
+
 def _replica() -> None:
     from stream_learner.core.snapshots import replica
 
@@ -121,6 +130,7 @@ JOIN = Part("join", 1.5, _join)
 TRAINING_LOG = Part("training log", 1.0, _training_log)
 FEATURE_SUBSET = Part("feature subset", 0.5, _feature_subset)
 FOLD = Part("fold", 6.5, _fold)
+GATE = Part("gate", 1.0, _gate)
 REPLICA = Part("replica", 2.0, _replica)
 REQUESTS = Part("requests", 2.5, _requests)
 
@@ -133,6 +143,7 @@ PARTS: Final = (
     TRAINING_LOG,
     FEATURE_SUBSET,
     FOLD,
+    GATE,
     REPLICA,
     REQUESTS,
 )
@@ -140,10 +151,10 @@ PARTS: Final = (
 
 ROLES: Final[dict[str, tuple[Part, ...]]] = {
     "joiner": (HASHING, DECODING, CLICKS, JOIN, TRAINING_LOG),
-    "learner": (HASHING, TRAINING_LOG, FOLD),
+    "learner": (HASHING, TRAINING_LOG, FOLD, GATE),
     "scorer": (HASHING, DECODING, REPLICA),
     "serve": (HASHING, DECODING, REPLICA, REQUESTS),
-    "backfill": (HASHING, DECODING, CLICKS, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD),
+    "backfill": (HASHING, DECODING, CLICKS, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD, GATE),
 }
 """The parts of each role. FOLD stands for the fold with the optimizers that the role is given."""
 

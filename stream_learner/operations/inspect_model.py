@@ -59,6 +59,7 @@ def inspect_snapshot(config: Config) -> dict[str, Any]:
         "optimizer": content["optimizer"],
         "loss": content.get("loss", {"name": "logistic"}),
         "metrics": content["metrics"],
+        **({"rows": content["rows"]} if "rows" in content else {}),
         "shards": shards,
     }
 

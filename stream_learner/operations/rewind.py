@@ -140,8 +140,10 @@ class _Rewind:
         return open_store(self._config, self._new_learner(), topic.partitions)
 
     def _new_learner(self) -> Learner:
-        config = self._config
-        return Learner(config.optimizer(), loss=config.loss(), slice_ms=config.learner.metrics_slice_ms)
+        config, settings = self._config, self._config.learner
+        return Learner(
+            config.optimizer(), loss=config.loss(), slice_ms=settings.metrics_slice_ms, max_rows=settings.max_rows
+        )
 
     def _choose(self, state: _State, missed: Span | None) -> KeptCheckpoint:
         """The newest kept checkpoint that is early enough, and earlier than the state."""

@@ -71,8 +71,10 @@ _HELD = _Need(
     "saying what it holds",
     "`gate status` does not show what it holds, and the log says so; the learner goes on",
 )
+_NO_HEADROOM = "there is no `learner_retention_headroom_seconds`, and the log says so"
 _LEARNER: tuple[_Need, ...] = (
     _Need("Read", TOPIC, "{examples}", "the training log", ""),
+    _Need("DescribeConfigs", TOPIC, "{examples}", "how long it keeps records", _NO_HEADROOM),
     _Need("Read", TOPIC, "{snapshots}", "what was published last", ""),
     _Need("Write", TOPIC, "{snapshots}", "versions", ""),
     _Need("Write", TRANSACTIONAL_ID, "{publisher_id}", "being the one publisher", ""),

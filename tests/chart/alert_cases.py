@@ -108,6 +108,17 @@ JOINER = (
         (sets(names.READY, 0, role="joiner"),),
         (sets(names.READY, lambda minute: float(minute > 8), role="joiner"),),
     ),
+    Case(
+        "StreamLearnerInputsExpire",
+        (sets(names.JOINER_HEADROOM, 3_599, of="clicks", partition="0"),),
+        (sets(names.JOINER_HEADROOM, 3_601, of="clicks", partition="0"),),
+    ),
+    Case(
+        "StreamLearnerFieldGrows",
+        (sets(names.JOINER_FIELD_FEATURES, lambda minute: 2_000.0 * minute, field="session"),),
+        (sets(names.JOINER_FIELD_FEATURES, lambda minute: 1_500.0 * minute, field="session"),),
+        minutes=90,
+    ),
     Case("StreamLearnerJoinerEnds", (_restarts("joiner", 5),), (_restarts("joiner", 25),), minutes=40),
 )
 LEARNER = (
@@ -152,6 +163,41 @@ LEARNER = (
     ),
     Case("StreamLearnerModelGrows", (sets(names.LEARNER_TABLE_BYTES, 5.2e9),), (sets(names.LEARNER_TABLE_BYTES, 5e9),)),
     Case(
+        "StreamLearnerRowsNearBound",
+        (together(sets(names.LEARNER_FEATURES, 81), sets(names.LEARNER_ROWS_LIMIT, 100)),),
+        (
+            together(sets(names.LEARNER_FEATURES, 79), sets(names.LEARNER_ROWS_LIMIT, 100)),
+            together(sets(names.LEARNER_FEATURES, 1e9), sets(names.LEARNER_ROWS_LIMIT, 0)),
+        ),
+    ),
+    Case(
+        "StreamLearnerRowsHeldBack",
+        (once(adds(names.LEARNER_HELD_BACK, 5), 12),),
+        (adds(names.LEARNER_HELD_BACK, 0),),
+    ),
+    Case("StreamLearnerDiskFills", (sets(names.LEARNER_FREE_BYTES, 5e8),), (sets(names.LEARNER_FREE_BYTES, 6e8),)),
+    Case(
+        "StreamLearnerLogExpires",
+        (sets(names.LEARNER_HEADROOM, 3_599, partition="0"),),
+        (sets(names.LEARNER_HEADROOM, 3_601, partition="0"),),
+    ),
+    Case(
+        "StreamLearnerCopiesStop",
+        (together(sets(names.LEARNER_COPY_AGE, 9_999), adds(names.LEARNER_CHECKPOINTS, 2)),),
+        (together(sets(names.LEARNER_COPY_AGE, 3_000), adds(names.LEARNER_CHECKPOINTS, 2)),),
+        minutes=40,
+    ),
+    Case(
+        "StreamLearnerPublicationFails",
+        (once(adds(names.LEARNER_PUBLISH_FAILED, 1), 12),),
+        (adds(names.LEARNER_PUBLISH_FAILED, 0),),
+    ),
+    Case(
+        "StreamLearnerPublicationPaused",
+        (sets(names.LEARNER_PAUSED_SECONDS, 3_601),),
+        (sets(names.LEARNER_PAUSED_SECONDS, 3_599),),
+    ),
+    Case(
         "StreamLearnerLearnerNotReady",
         (sets(names.READY, 0, role="learner"),),
         (sets(names.READY, lambda minute: float(minute > 8), role="learner"),),
@@ -183,6 +229,7 @@ SCORER = (
         (once(adds(names.SCORER_COPIES, 1, outcome="failed"), 12),),
         (adds(names.SCORER_COPIES, 1, outcome="kept"),),
     ),
+    Case("StreamLearnerScorerDiskFills", (sets(names.SCORER_FREE_BYTES, 5e8),), (sets(names.SCORER_FREE_BYTES, 6e8),)),
     Case(
         "StreamLearnerScorerNotReady",
         (sets(names.SCORER_READY, 0),),

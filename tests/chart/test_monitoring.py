@@ -87,12 +87,27 @@ def test_alerts_fire_at_what_the_configuration_says() -> None:
     assert found["StreamLearnerBadShare"] == pytest.approx(0.01 / 2)
     assert found["StreamLearnerModelGrows"] == int((8 << 30) * 0.6)
     assert found["StreamLearnerLagBeyondWindow"] == 60
+    assert found["StreamLearnerFieldGrows"] == 100_000 and found["StreamLearnerRowsNearBound"] == 0.8
     minimal = objects("minimal", "--set", "monitoring.rules.enabled=true")["PrometheusRule", "stream-learner"]
     (rule,) = (r for g in minimal["spec"]["groups"] for r in g["rules"] if r["alert"] == "StreamLearnerBadShare")
     assert (
         float(rule["expr"].rsplit(" ", 1)[1])
         == Config.model_fields["join"].get_default(call_default_factory=True).max_bad_share / 2
     )
+
+
+def test_a_copy_is_late_by_its_interval_and_what_the_chart_allows() -> None:
+    """And only while checkpoints are written; without copies there is no alert about them."""
+
+    def rule(*more: str) -> str | None:
+        given = [word for setting in ("monitoring.rules.enabled=true", *more) for word in ("--set", setting)]
+        document = objects("minimal", *given)["PrometheusRule", "stream-learner"]
+        found = {one["alert"]: one["expr"] for group in document["spec"]["groups"] for one in group["rules"]}
+        return found.get("StreamLearnerCopiesStop")
+
+    assert "> 3660 and sum(increase(" in str(rule())
+    assert "> 7300 and" in str(rule("models.ctr.config.learner.copy_interval=2h", "monitoring.rules.copySeconds=100"))
+    assert rule("models.ctr.config.learner.copies=false") is None
 
 
 def test_alerts_of_scorers_are_about_the_names_they_serve() -> None:
@@ -108,6 +123,7 @@ def test_alerts_of_scorers_are_about_the_names_they_serve() -> None:
         "StreamLearnerUnusableRecords",
         "StreamLearnerServesCopy",
         "StreamLearnerCopyFails",
+        "StreamLearnerScorerDiskFills",
         "StreamLearnerScorerNotReady",
         "StreamLearnerRequestsFail",
         "StreamLearnerConnectionsCut",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 import pytest
 
 from stream_learner import Scorer, errors
-from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.adapters.kafka import Admin, PartitionReader, TopicPlan
 from stream_learner.core.log.marks import GENESIS, Mark, MarkId, encode_mark
 from stream_learner.core.model.fold import Learner
+from stream_learner.roles.common.log_reader import records
 from stream_learner.roles.learner.checkpoints import open_store
 from tests.cli_e2e.commands import Ended, answers_of
 from tests.cli_e2e.conftest import IMPRESSIONS, Learned, MakeWorld
-from tests.cli_e2e.world import PARTITIONS
+from tests.cli_e2e.world import PARTITIONS, World
 
 MARK = Mark(
     partition=0,
@@ -110,6 +112,47 @@ def test_ticks_and_records_are_those_of_the_log(learned: Learned, snapshot: dict
     assert set(examples["first_examples"][0]["features"].values()) == {1.0}
 
 
+def test_fields_are_those_of_the_newest_impressions(learned: Learned) -> None:
+    """How many events have a field, and how many features it gave: counted again from the topic. With fewer events
+    fewer are read; what comes only in the newer half of a partition is new."""
+    world = learned.world
+    all_of_them, few = inspect(learned, ("fields", "--json", "-n", "1000000"), ("fields", "--json", "-n", "100"))
+    topic = world.config.input.impressions.topic
+    events = [event for p in range(PARTITIONS) for value in values_in(world, topic, p) if (event := event_of(value))]
+    ignored = {"id", "time"}
+    seen: dict[str, set[str]] = {}
+    for event in events:
+        for name, value in event.items():
+            if name not in ignored:
+                seen.setdefault(name, set()).add(f"{value}" if isinstance(value, str | bool) else "number")
+    found = {row["field"]: row for row in all_of_them.json}
+    strings = [name for name, values in seen.items() if "number" not in values]
+    assert strings and all(found[name]["features"] == len(seen[name]) for name in strings)
+    assert [row["features"] for row in all_of_them.json] == sorted(
+        (r["features"] for r in found.values()), reverse=True
+    )
+    assert all(0 < row["share"] <= 1 and 0 <= row["new"] <= row["features"] for row in found.values())
+    assert sum(row["features"] for row in few.json) < sum(row["features"] for row in found.values())
+
+
+def event_of(value: bytes) -> dict[str, Any]:
+    """An impression; empty for what is none."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def values_in(world: World, topic: str, partition: int) -> list[bytes]:
+    """The values of a partition."""
+    place = (topic, partition)
+    offsets = Admin(world.settings).offsets
+    end = offsets.high_watermarks([place])[place]
+    with PartitionReader(world.settings, topic, partition, 0) as reader:
+        return [value for _, value in records(reader, end) if value is not None]
+
+
 def test_everything_can_be_read_as_text(learned: Learned, snapshot: dict[str, Any]) -> None:
     """Without --json: a table, or a line for each field."""
     version = str(snapshot["version"])
@@ -121,6 +164,8 @@ def test_everything_can_be_read_as_text(learned: Learned, snapshot: dict[str, An
         ("record", "1", "-p", "0"),
         ("snapshot",),
     )
+    (fields,) = inspect(learned, ("fields", "-n", "50"))
+    assert fields.out.startswith("fields\n") and "share" in fields.out
     assert weights.out.startswith("top weights\n") and weights.out.count("0x") == 3
     assert "checkpoint tick  " + version in feature.out
     assert "last tick  " in tick.out and "click cursor  " in tick.out

@@ -28,6 +28,11 @@ def test_the_metrics_add_up(learned: Learned) -> None:
     assert 0 < values["learner_features_nonzero", ""] <= values["learner_features", ""]
     assert values["learner_publish_seconds_count", ""] == values["learner_published_sequence", ""] > 0
     assert values["joiner_partitions", ""] == 2
+    assert values["learner_state_free_bytes", ""] > 0
+    assert values["learner_publication_failures_total", ""] == values["learner_publication_paused_seconds", ""] == 0
+    assert values["learner_rows_limit", ""] == values["learner_features_held_back_total", ""] == 0
+    # The bias has no field; a key in a hundred is not seen as a new one.
+    assert 0.97 * values["learner_features", ""] - 1 <= values["joiner_distinct_features", ""]
     assert values["ready", "joiner"] == values["ready", "learner"] == 1
     assert 0 < values["start_time_seconds", "joiner"] <= values["start_time_seconds", "learner"] <= time.time()
     declared = {metric.full_name: metric for metric in CATALOGUE}

@@ -60,7 +60,8 @@ def test_without_brokers_the_copy_is_served_at_once_and_said(copied: tuple[Publi
         assert scorer.description["name"] == model.world.model and scorer.weight(A) == WEIGHTS[A]
         (said,) = [line for line in logs if line["event"] == "serving_copy"]
         assert (said["version"], said["served_model"]) == (5, model.world.model)
-        assert values_of(metrics.text().decode())["scorer_from_copy", ""] == 1
+        shown = values_of(metrics.text().decode())
+        assert shown["scorer_from_copy", ""] == 1 and shown["scorer_state_free_bytes", ""] > 0
         wait_until(lambda: bool(scorer.why_stale) and scorer.version_age_s is not None)
         assert scorer.pending == "" and scorer.trouble
 

@@ -43,6 +43,11 @@ def decide(config: Config, what: Any, first: int | None, last: int | None, reaso
     return gate.decide(config, DecisionRequest(what, first, last, reason, "ann@host"))
 
 
+def shown_late(config: Config) -> dict[str, bool]:
+    """What `gate status` says of each decision: whether it came too late."""
+    return {row["decision"]: row["late"] for row in gate.status(config)["decisions"]}
+
+
 def digests(*roles: LearnerRole) -> set[str]:
     """The digests of all models of these learners."""
     return {f"{one.learner.digest():016x}" for role in roles for one in role.models}
@@ -142,8 +147,8 @@ def test_what_came_in_time_and_what_came_too_late_is_so_in_every_replay(gated: G
         gated.write(20)
         wait_folded(FIRST + 59, live)
         wait_published(gated.site, config, FIRST + 59)
-        shown = {row["decision"]: row["late"] for row in gate.status(config)["decisions"]}
-        assert shown == {ahead["decision"]: False, late.id: True}
+        wanted = {ahead["decision"]: False, late.id: True}
+        wait_until(lambda: shown_late(config) == wanted, "the learner says so")
         found = digests(live)
     assert rows(live) == {folded(config, 60, without=range(25, 30)).table.rows_digest}
     with running(again := gated.learner(gated.config("empty", copies=False))):

@@ -19,6 +19,7 @@ from stream_learner.operations.promote.run import promote, refusal, rollback
 from stream_learner.operations.topics import control_plan
 from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.control.topic import ControlTopic
+from tests.cli_e2e.scraped import values_of
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.variants import joined_site, role, run_until_done, variant
@@ -194,6 +195,9 @@ def test_publication_is_paused_and_resumed(make_site: MakeSite) -> None:
     def paused() -> bool:
         return f'learner_publication_paused{{model="{site.model}"}} 1.0' in metrics.text().decode()
 
+    def paused_s() -> float:
+        return values_of(metrics.text().decode()).get(("learner_publication_paused_seconds", ""), 0)
+
     with running(site.joiner()), site.scorer(control_topic=config.control_topic) as scorer:
         learner = site.learner(config, metrics)
         with running(learner):
@@ -201,6 +205,7 @@ def test_publication_is_paused_and_resumed(make_site: MakeSite) -> None:
             wait_until(lambda: scorer.version >= 0, "a version")
             pause(True)
             wait_until(paused, "the learner obeys")
+            wait_until(lambda: paused_s() > 0, "the time of the pause is told")
             version, tick = scorer.version, learner.tick
             site.produce(0.3, 0.6)
             wait_until(lambda: learner.tick > tick, "more is folded")
@@ -216,3 +221,4 @@ def test_publication_is_paused_and_resumed(make_site: MakeSite) -> None:
             pause(False)
             wait_until(lambda: scorer.version == site.end_tick, "the last version")
             assert not paused()
+            wait_until(lambda: paused_s() == 0, "and that it is over")

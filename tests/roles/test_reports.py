@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.config import Config
 from stream_learner.core.join.spec import Cut
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, MarkId, TickCounts
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import make_optimizer
+from stream_learner.roles.joiner.field_report import FieldReport
+from stream_learner.roles.joiner.headroom import Headroom
 from stream_learner.roles.joiner.progress import Appended, Progress
 from stream_learner.roles.joiner.report import (
     AheadWatch,
@@ -49,6 +56,13 @@ class Joined:
         return -1
 
 
+class Mock:
+    """An administration of brokers whose topics nobody can ask about."""
+
+    def is_mock(self) -> bool:
+        return True
+
+
 @dataclass
 class Followed:
     """The attributes of the log that reports read."""
@@ -65,10 +79,21 @@ def values(metrics: Metrics) -> dict[tuple[str, str], float]:
     return values_of(metrics.text().decode())
 
 
+def a_config(**learner: Any) -> Config:
+    return Config.model_validate(
+        {
+            "model": "m",
+            "kafka": {"bootstrap.servers": "b:1"},
+            "input": {"impressions": {"topic": "imp"}, "clicks": {"topic": "clk"}},
+            "learner": learner,
+        }
+    )
+
+
 def durable(joined: Joined, first: int, last: int) -> None:
     """A mark of these ticks has become durable."""
     at_s, mark, before = 0.0, MarkId(1, last), MarkId(1, first - 1)
-    joined.progress.note(Appended(at_s, mark, before, Cut(first, last, 9, 9), COUNTS, True), at_s)
+    joined.progress.note(Appended(at_s, mark, before, Cut(first, last, 9, 9), COUNTS, (first, last)), at_s)
 
 
 def test_a_partition_is_reported_once() -> None:
@@ -107,6 +132,16 @@ def test_a_partition_is_reported_once() -> None:
         ("joiner_log_time_seconds", "impressions,3"): 5,
     }
     assert {name: found.get(name) for name in expected} == expected
+    headroom = Headroom(a_config(), metrics, Mock(), list, lambda: 20_000, get_logger("t"))  # type: ignore[arg-type]
+    assert headroom.needed_of(joined) == {("imp", 3): 15, ("clk", 3): 15}  # type: ignore[arg-type]
+    headroom._watch.trimmed_at_ms = {("imp", 3): 27_500, ("m.examples", 3): 19_000, ("clk", 4): 90_000}
+    headroom.report(3)
+    found = values(metrics)
+    assert found["joiner_retention_headroom_seconds", "impressions,3"] == 7.5
+    assert found["joiner_retention_headroom_seconds", "log,3"] == 0
+    headroom._watch.trimmed_at_ms = {("imp", 3): 27_500}
+    headroom.report(3)
+    assert ("joiner_retention_headroom_seconds", "log,3") not in values(metrics)
     forget_partition(metrics, 3)
     assert not [name for name, labels in values(metrics) if labels.endswith("3")]
 
@@ -153,20 +188,21 @@ def test_partitioners_are_blamed_only_where_the_share_is_theirs(
     assert says.startswith("about one") or "before the model began" in text
 
 
-def example(label: float) -> ExampleRecord:
-    """A record of one example with one feature."""
+def example(*labels: float, key: int = 1, log_time_ms: int = 0) -> ExampleRecord:
+    """A record of examples with these labels and the same feature."""
+    n = len(labels)
     return ExampleRecord(
         partition=0,
         tick=0,
         attempt=1,
         sequence=0,
-        log_time_ms=np.zeros(1, np.int64),
-        id_hash=np.ones(1, np.uint64),
-        label=np.array([label]),
-        weight=np.ones(1),
-        keys=np.ones(1, np.uint64),
-        indices=np.zeros(1, np.uint16),
-        row_len=np.ones(1, np.uint16),
+        log_time_ms=np.full(n, log_time_ms),
+        id_hash=np.ones(n, np.uint64),
+        label=np.array(labels),
+        weight=np.ones(n),
+        keys=np.array([key], np.uint64),
+        indices=np.zeros(n, np.uint16),
+        row_len=np.ones(n, np.uint16),
         positions=np.zeros(0, np.uint32),
         values=np.zeros(0),
     )
@@ -202,3 +238,72 @@ def test_a_learner_is_reported_from_where_the_process_began() -> None:
         "learner_calibration_ratio": summary["calibration"],
     }
     assert {name: found[name, ""] for name in expected} == pytest.approx(expected)
+
+
+def test_a_figure_that_a_slice_does_not_define_vanishes() -> None:
+    """Without positives there is no calibration, no entropy, no AUC: the last good figures must not stand there."""
+    metrics = Metrics("m")
+    learner = Learner(make_optimizer({"name": "ftrl_proximal"}), slice_ms=1_000)
+    report = LearnerReport(metrics, tick_ms=200)
+    defined = ("learner_normalized_entropy", "learner_calibration_ratio", "learner_auc")
+    learner.fold(example(1.0, 0.0), 0)
+    report.update(learner, Followed(), tick=0, now_ms=1_000)  # type: ignore[arg-type]
+    assert not any(math.isnan(values(metrics)[name, ""]) for name in defined)
+    for second in (1, 2):
+        learner.fold(example(0.0, 0.0, log_time_ms=1_000 * second), second)
+    report.update(learner, Followed(), tick=2, now_ms=3_000)  # type: ignore[arg-type]
+    assert all(math.isnan(values(metrics)[name, ""]) for name in defined)
+    assert values(metrics)["learner_log_loss", ""] > 0
+
+
+def test_features_that_are_held_back_are_counted() -> None:
+    """Those of this process, beside the bound; without a bound the bound shows as 0."""
+    metrics = Metrics("m")
+    learner = Learner(make_optimizer({"name": "ftrl_proximal"}), max_rows=1)
+    report = LearnerReport(metrics, tick_ms=200)
+    for key in (1, 2):
+        learner.fold(example(1.0, key=key), 0)
+    report.begin(learner)
+    for key in (1, 2, 3):
+        learner.fold(example(1.0, key=key), 1)
+    report.update(learner, Followed(), tick=1, now_ms=1_000)  # type: ignore[arg-type]
+    found = values(metrics)
+    assert found["learner_features_held_back_total", ""] == 2
+    assert found["learner_rows_limit", ""] == found["learner_features", ""] == 1
+    report.update(Learner(make_optimizer({"name": "ftrl_proximal"})), Followed(), 1, 1_000)  # type: ignore[arg-type]
+    assert values(metrics)["learner_rows_limit", ""] == 0
+
+
+def test_what_a_learner_depends_on_is_reported(tmp_path: Path) -> None:
+    """Room on the disk of its state; how long its log keeps what it needs; how long publication is paused."""
+    metrics, config = Metrics("m"), a_config(state_dir=str(tmp_path))
+    report = LearnerReport(metrics, tick_ms=200)
+    report.update_surroundings(config, {("m.examples", 0): 9_000, ("m.examples", 1): 1_000}, 12.5, now_ms=2_000)
+    found = values(metrics)
+    assert (
+        found["learner_retention_headroom_seconds", "0"] == 7 and found["learner_retention_headroom_seconds", "1"] == 0
+    )
+    assert found["learner_publication_paused_seconds", ""] == 12.5
+    assert found["learner_state_free_bytes", ""] > 0
+    report.update_surroundings(config, {("m.examples", 1): 9_000}, 0.0, now_ms=2_000)
+    assert ("learner_retention_headroom_seconds", "0") not in values(metrics)
+    (gone := tmp_path / "gone").mkdir()
+    gone.rmdir()
+    report.update_surroundings(a_config(state_dir=str(gone)), None, 0.0, now_ms=2_000)
+    assert math.isnan(values(metrics)["learner_state_free_bytes", ""])
+
+
+def test_the_fields_with_most_features_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest of those with a hundred or more; one that is no longer among them goes; names stay short."""
+    metrics = Metrics("m")
+    report = FieldReport(a_config(), metrics)
+    counts = {"user": 5_000, "n" * 300: 400, "site": 100, "os": 99}
+    monkeypatch.setattr(report.counts, "counts", lambda: dict(counts))
+    report.update()
+    found = {labels: value for (name, labels), value in values(metrics).items() if "field_distinct" in name}
+    assert found == {"user": 5_000, "n" * 100: 400, "site": 100}
+    assert values(metrics)["joiner_distinct_features", ""] == 5_599
+    counts = {f"f{i}": 1_000 - i for i in range(30)}
+    report.update()
+    found = {labels: value for (name, labels), value in values(metrics).items() if "field_distinct" in name}
+    assert found == {f"f{i}": 1_000 - i for i in range(20)}

@@ -119,6 +119,23 @@ def test_a_joiner_without_the_right_to_an_inputs_retention_goes_on_and_says_so(
         wait_until(site.closed, "every partition closed")
 
 
+def test_a_learner_without_the_right_to_the_logs_retention_goes_on_and_says_so(
+    site: Site, roles: Roles, secured: Secured
+) -> None:
+    """It folds and publishes; its log names the right that it would need, once."""
+    rights = rights_of(site.config, "learner")
+    (retention,) = (right for right in rights if right.operation == "DescribeConfigs")
+    with running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+    with without(secured, retention, rights, "learner"), capture_logs() as logged:
+        learner = roles.learner()
+        with running(learner):
+            wait_until(lambda: site.folded(learner), "it folds")
+            wait_until(lambda: "retention_not_known" in [event["event"] for event in logged], "it says so")
+    (said,) = (event for event in logged if event["event"] == "retention_not_known")
+    assert f"learner lacks the right: DescribeConfigs on topic {site.config.examples_topic}" in said["reason"]
+
+
 def test_a_standby_stops_without_the_right_to_the_lease_and_a_plain_learner_goes_on(
     site: Site, roles: Roles, secured: Secured
 ) -> None:

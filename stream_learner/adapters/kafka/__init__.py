@@ -29,8 +29,8 @@ Threads
 One thread uses an object, unless its docstring says "thread-safe": `KafkaSettings`, `Admin`, `OffsetQueries`,
 `Leaders`. librdkafka has threads of its own. They call none of our code: callbacks run inside `poll`, `consume` or
 `flush`, in the thread that calls. (Callbacks of admin clients run in `poll(0)`, which `Admin` and `OffsetQueries` call
-before and after a request.) `EndWatch` has the only thread of this package; it asks for the ends of partitions again
-and again.
+before and after a request.) Two objects have threads of their own, which ask again and again: `EndWatch` for the ends
+of partitions, `RetentionWatch` for how long what is needed will be kept.
 
 How partitions share a consumer
 -------------------------------
@@ -93,6 +93,7 @@ from stream_learner.adapters.kafka.reader_pool import (
     ReaderPool,
     ReaderPools,
 )
+from stream_learner.adapters.kafka.retention import Retention, RetentionWatch
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.adapters.kafka.shared_reader import Reader
 from stream_learner.adapters.kafka.topic_watch import ADDED, TopicWatch
@@ -124,6 +125,8 @@ __all__ = [
     "ReaderPool",
     "ReaderPools",
     "Record",
+    "Retention",
+    "RetentionWatch",
     "Revoked",
     "TopicAndPartition",
     "TopicInfo",

@@ -76,9 +76,15 @@ class OffsetQueries:
         """The first offset whose record time is at or after `time_ms`; `BEYOND_END` if there is none."""
         return self._all(partitions, OffsetSpec.for_timestamp(time_ms), IsolationLevel.READ_UNCOMMITTED)
 
+    def at_times(self, times_ms: Mapping[TopicAndPartition, int]) -> dict[TopicAndPartition, int]:
+        """`at_time`, with a time of its own for each partition."""
+        specs = {partition: OffsetSpec.for_timestamp(time_ms) for partition, time_ms in times_ms.items()}
+        answers = self._ask(specs, IsolationLevel.READ_UNCOMMITTED)
+        return {partition: self._offset(partition, answer) for partition, answer in answers.items()}
+
     def first_times(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The time in ms of the first record, of those still there, that has a time; -1 if there is none."""
-        answers = self._ask(partitions, OffsetSpec.for_timestamp(0), IsolationLevel.READ_UNCOMMITTED)
+        answers = self._ask(dict.fromkeys(partitions, OffsetSpec.for_timestamp(0)), IsolationLevel.READ_UNCOMMITTED)
         found = {partition: self._answer(partition, answer) for partition, answer in answers.items()}
         return {partition: info.timestamp if info.offset >= 0 else -1 for partition, info in found.items()}
 
@@ -88,7 +94,8 @@ class OffsetQueries:
         """The high watermarks that are known, and the error for each partition without an answer in time."""
         known: dict[TopicAndPartition, int] = {}
         failed: dict[TopicAndPartition, StreamLearnerError] = {}
-        for partition, answer in self._ask(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED).items():
+        specs = dict.fromkeys(partitions, OffsetSpec.latest())
+        for partition, answer in self._ask(specs, IsolationLevel.READ_UNCOMMITTED).items():
             try:
                 known[partition] = self._offset(partition, answer)
             except StreamLearnerError as error:
@@ -100,7 +107,7 @@ class OffsetQueries:
     ) -> dict[TopicAndPartition, int]:
         return {
             partition: self._offset(partition, answer)
-            for partition, answer in self._ask(partitions, spec, isolation).items()
+            for partition, answer in self._ask(dict.fromkeys(partitions, spec), isolation).items()
         }
 
     def _offset(self, partition: TopicAndPartition, answer: Future[ListOffsetsResultInfo]) -> int:
@@ -122,15 +129,14 @@ class OffsetQueries:
         return found
 
     def _ask(
-        self, partitions: Iterable[TopicAndPartition], spec: OffsetSpec, isolation: IsolationLevel
+        self, specs: Mapping[TopicAndPartition, OffsetSpec], isolation: IsolationLevel
     ) -> PendingAnswers[TopicAndPartition, ListOffsetsResultInfo]:
         if self._settings.credentials_version() != self._credentials:
             self._connect()
         leaders = self._leaders
         leaders.client.poll(0)  # takes librdkafka's log lines, which would pile up
-        asked = list(dict.fromkeys(partitions))
-        missing = leaders.missing(asked) if self._describes() else {}
-        request = {TopicPartition(*partition): spec for partition in asked if partition not in missing}
+        missing = leaders.missing(list(specs)) if self._describes() else {}
+        request = {TopicPartition(*partition): spec for partition, spec in specs.items() if partition not in missing}
         answers: PendingAnswers[TopicAndPartition, ListOffsetsResultInfo] = PendingAnswers(
             leaders.client, lambda client: self._list(client, request, isolation)
         )

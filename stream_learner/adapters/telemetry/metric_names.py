@@ -113,6 +113,22 @@ JOINER_HELD = _gauge(
     "joiner_held",
     "1 while no click comes although impressions go on, and the wall clock closes no tick; see join.hold_on_silence.",
 )
+JOINER_HEADROOM = _gauge(
+    "joiner_retention_headroom_seconds",
+    "Time until retention may trim what a joiner that begins anew has to read of a partition: of is impressions, "
+    "clicks, or log. Missing where nothing is trimmed, and where the retention may not be asked for.",
+    "of",
+    "partition",
+)
+JOINER_FEATURES = _gauge(
+    "joiner_distinct_features", "About how many different features impressions had since this joiner began."
+)
+JOINER_FIELD_FEATURES = _gauge(
+    "joiner_field_distinct_features",
+    "About how many different features a field gave since this joiner began, for the 20 fields that gave most. A cross "
+    "is named by its fields. Every joiner counts for itself.",
+    "field",
+)
 JOINER_ATTEMPTS = _counter("joiner_attempts_total", "Attempts begun: one for each assignment or recovery.")
 JOINER_ATTEMPTS_LOST = _counter(
     "joiner_attempts_lost_total",
@@ -154,6 +170,11 @@ LEARNER_LAG = _gauge(
 )
 LEARNER_BUFFER_BYTES = _gauge("learner_buffer_bytes", "Training log read ahead and not folded yet.")
 LEARNER_FEATURES = _gauge("learner_features", "Features with state.")
+LEARNER_ROWS_LIMIT = _gauge("learner_rows_limit", "`learner.max_rows`; 0 where the rows are not bounded.")
+LEARNER_HELD_BACK = _counter(
+    "learner_features_held_back_total",
+    "Features left out of their examples, because their key has no row and learner.max_rows is reached.",
+)
 LEARNER_NONZERO = _gauge("learner_features_nonzero", "Features with a weight other than 0.")
 LEARNER_TABLE_BYTES = _gauge("learner_table_bytes", "Memory of the table of states.")
 LEARNER_MEMORY_BYTES = _gauge("learner_memory_limit_bytes", "`learner.memory`; 0 where the whole model is in memory.")
@@ -169,12 +190,21 @@ LEARNER_ROCKSDB_BYTES = _gauge(
 LEARNER_INDEX_TICK = _gauge("learner_row_index_tick", "Tick that the index of rows on disk stands for.")
 LEARNER_LOG_LOSS = _gauge("learner_log_loss", "Progressive log-loss (nats, before the update) of the last whole slice.")
 LEARNER_ENTROPY = _gauge(
-    "learner_normalized_entropy", "Log-loss of the last whole slice over that of its own mean label."
+    "learner_normalized_entropy",
+    "Log-loss of the last whole slice over that of its own mean label; NaN where that is 0, as without positives.",
 )
 LEARNER_CALIBRATION = _gauge(
-    "learner_calibration_ratio", "Sum of predictions over sum of labels of the last whole slice; 1 is right."
+    "learner_calibration_ratio",
+    "Sum of predictions over sum of labels of the last whole slice; 1 is right, NaN where the labels sum to 0.",
 )
-LEARNER_AUC = _gauge("learner_auc", "Area under the ROC curve of the last whole slice.")
+LEARNER_AUC = _gauge("learner_auc", "Area under the ROC curve of the last whole slice; NaN with one label only.")
+LEARNER_FREE_BYTES = _gauge("learner_state_free_bytes", "Free bytes of the disk of learner.state_dir.")
+LEARNER_HEADROOM = _gauge(
+    "learner_retention_headroom_seconds",
+    "Time until retention may trim what the last checkpoint has not folded of a partition of the training log. Missing "
+    "where nothing is trimmed, and where the retention may not be asked for.",
+    "partition",
+)
 LEARNER_CHECKPOINTS = _counter("learner_checkpoints_total", "Checkpoints that became durable.")
 LEARNER_CHECKPOINT = _histogram(
     "learner_checkpoint_seconds", SLOW_SECONDS, "From beginning a checkpoint until it counts."
@@ -203,6 +233,12 @@ LEARNER_PUBLISH_BYTES = _counter("learner_publish_bytes_total", "Bytes published
 LEARNER_PUBLISHED_SEQUENCE = _gauge("learner_published_sequence", "Number of the last publication.")
 LEARNER_PUBLISHED_VERSION = _gauge("learner_published_version", "Version, a tick, of the last publication.")
 LEARNER_PAUSED = _gauge("learner_publication_paused", "1 while publication is paused (`stream-learner pause`), else 0.")
+LEARNER_PAUSED_SECONDS = _gauge(
+    "learner_publication_paused_seconds", "How long publication has been paused, 0 while it is not."
+)
+LEARNER_PUBLISH_FAILED = _counter(
+    "learner_publication_failures_total", "Publications that failed; each is tried again a second later."
+)
 LEARNER_GATE_STATE = _gauge("learner_gate_state", "1 while the gate holds the model at a tick, else 0.")
 LEARNER_GATE_HELD = _gauge("learner_gate_held_seconds", "How long the gate has held the model, 0 while it does not.")
 LEARNER_GATE_DECISIONS = _counter(
@@ -231,6 +267,7 @@ SCORER_UNUSABLE = _counter(
 SCORER_FROM_COPY = _gauge("scorer_from_copy", "1 while the version of scorer.state_dir is served, else 0.")
 SCORER_COPIES = _counter("scorer_copies_total", "Copies of versions in scorer.state_dir: kept or failed.", "outcome")
 SCORER_COPY_VERSION = _gauge("scorer_copy_version", "Version of the copy in scorer.state_dir written last.")
+SCORER_FREE_BYTES = _gauge("scorer_state_free_bytes", "Free bytes of the disk of scorer.state_dir.")
 SCORER_APPLIED = _counter("scorer_versions_applied_total", "Versions applied.")
 SCORER_LOAD = _histogram("scorer_load_seconds", SLOW_SECONDS, "From start to a complete replica.")
 SCORER_WEIGHTS = _gauge("scorer_weights", "Weights in the replica.")
@@ -274,6 +311,8 @@ FROM_ZERO: tuple[tuple[Metric, dict[str, str]], ...] = (
     (LEARNER_GATE_DECISIONS, {"outcome": "late"}),
     (LEARNER_GATE_WARNINGS, {}),
     (LEARNER_REFUSED, {}),
+    (LEARNER_HELD_BACK, {}),
+    (LEARNER_PUBLISH_FAILED, {}),
     (SCORER_UNUSABLE, {}),
     (SCORER_COPIES, {"outcome": "failed"}),
     (SERVE_CUT, {"reason": "too_many"}),

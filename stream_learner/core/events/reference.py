@@ -223,7 +223,7 @@ def _read_features(plan: Plan, event: dict[str, Any]) -> tuple[list[int], list[f
         _check_count(len(found) + 1, spec.max_features)
         if field_plan.watched:
             watched.setdefault(name, []).append(len(found))
-        found.append(_occurrence(field_plan, value, spec.max_value_bytes))
+        found.append(occurrence(field_plan, value, spec.max_value_bytes))
     absent = [name for name in plan.indicators() if name not in watched]
     found += [(f"{spec.in_keys(name)}:missing".encode(), 1.0) for name in absent]
     _check_count(len(found), spec.max_features)
@@ -236,7 +236,8 @@ def _read_features(plan: Plan, event: dict[str, Any]) -> tuple[list[int], list[f
     return _sum_repeats(keys, values)
 
 
-def _occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence:
+def occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence:
+    """The feature of a string, number or boolean of a field that gives features. Raises Refused."""
     kind = plan.settings.kind
     if isinstance(value, str):
         text = value.encode()

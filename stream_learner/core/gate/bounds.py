@@ -48,7 +48,7 @@ LOWEST_DAYS: Final = 3
 RISE: Final = (1.7, 1.4)
 """Where the last `LULL_MS` had that many times the usual examples and that many times the usual clicks, something new
 has begun, and what is usual is learned anew (`Bound.capped`)."""
-LAUNCHED: Final = (2.7, 9.0)
+LAUNCHED: Final = (2.2, 9.0)
 """So does that many times the usual examples, however many clicks; with more it is no launch (`Bound.capped`)."""
 RISING: Final = (1.5, 1.1)
 """Finer tests say nothing where the last `RISING_MS` had that many times the usual examples and that many times those

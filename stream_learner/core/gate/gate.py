@@ -287,13 +287,18 @@ def _verdict(bound: str, name: str, excess: Excess) -> Verdict:
     return Verdict(bound, name, *excess)
 
 
+def _within(column: NDArray[np.float64], most: float) -> NDArray[np.float64]:
+    """The numbers of a column, none below 0 or beyond `most`; 0 for NaN."""
+    return np.where(column > 0.0, np.minimum(column, most), 0.0)
+
+
 def _with_sample(sums: TickSums, records: Sequence[ExampleRecord], predict: Predict, most: int) -> TickSums:
     """With the sums over the sample. Each product is rounded by itself, so that the sums are exact."""
     totals = [0, 0, 0, 0]
     for record, rows in sampled(records, most):
         part = cut_rows(record, rows)
-        p, y = (np.clip(np.nan_to_num(column), 0.0, 1.0) for column in (predict(part), part.label))
-        weight = np.clip(np.nan_to_num(part.weight), 0.0, _LARGEST) * _SCALE
+        p, y = _within(predict(part), 1.0), _within(part.label, 1.0)
+        weight = _within(part.weight, _LARGEST) * _SCALE
         for place, product in enumerate((p, y, y * p, p * p)):
             totals[place] += int(np.rint(weight * product).astype(np.int64).sum())
     predicted, labelled, label_predicted, predicted_squared = totals

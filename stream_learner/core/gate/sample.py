@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,3 +165,24 @@ def slice_counts(records: Sequence[ExampleRecord], wanted: NDArray[np.uint64]) -
             place = np.empty(len(record.keys), np.int16)
             _count_slices(record.keys, record.indices, record.row_len, record.label, wanted, place, out)
     return out
+
+
+def warm() -> None:
+    """Compile every kernel of this module, for records as they are read from a training log: read-only."""
+    columns: dict[str, Any] = {
+        "log_time_ms": np.zeros(2, np.int64),
+        "id_hash": np.arange(2, dtype=np.uint64),
+        "label": np.ones(2),
+        "weight": np.ones(2),
+        "keys": np.ones(1, np.uint64),
+        "indices": np.zeros(2, np.uint16),
+        "row_len": np.ones(2, np.uint16),
+        "positions": np.zeros(0, np.uint32),
+        "values": np.zeros(0),
+    }
+    for column in columns.values():
+        column.flags.writeable = False
+    record = ExampleRecord(partition=0, tick=0, attempt=1, sequence=0, **columns)
+    _chosen(record, 1)
+    cut_rows(record, np.zeros(1, np.int64))
+    slice_counts([record], np.ones(1, np.uint64))

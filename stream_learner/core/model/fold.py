@@ -23,7 +23,6 @@ from stream_learner.core.model.optimizers import Optimizer, fold_of, ftrl
 from stream_learner.core.model.optimizers.record import (
     EXAMPLES,
     FEATURES,
-    INDICES,
     KEYS,
     LABEL,
     LOG_TIME,
@@ -192,23 +191,21 @@ class Learner:
     def predict(self, record: ExampleRecord) -> NDArray[np.float64]:
         """The predictions for a record's examples, f64[n], NaN for one without a prediction. Changes nothing.
 
-        Rows are looked up for those keys alone that an example names, and none is inserted. Raises ValueError for a
-        record whose arrays do not agree.
+        Rows are looked up for all keys of the record, and none is inserted. Raises ValueError for a record whose arrays
+        do not agree.
         """
         arrays = _columns(record)
         fields = _fields(arrays)
         n = fields[EXAMPLES]
-        named, indices = np.unique(arrays[1], return_inverse=True)
-        indices = np.ascontiguousarray(indices, np.uint16)
-        columns = self.table.rows_of(arrays[6][named]).columns
-        local = np.zeros((max(1, len(named)), self.optimizer.local_bytes // 8))
-        local[: len(named), 1 : 1 + columns.shape[1]] = columns
+        keys = arrays[6]
+        columns = self.table.rows_of(keys).columns
+        local = np.zeros((max(1, len(keys)), self.optimizer.local_bytes // 8))
+        local[: len(keys), 1 : 1 + columns.shape[1]] = columns
         # Copies: a label that is shown counts in the label range.
         scalars, learned, margins = self._scalars.copy(), np.zeros(n, np.bool_), np.empty(n)
         self._record[:] = [*fields, address_of(learned)]
-        self._record[INDICES] = address_of(indices)
         at, code, option = self._at, self.loss.code, self.loss.option
-        self._fold.prepare(address_of(local), len(named), address_of(scalars))
+        self._fold.prepare(address_of(local), len(keys), address_of(scalars))
         self._fold.fold(
             at.record, address_of(local), at.scratch, code, option, address_of(scalars), address_of(margins)
         )

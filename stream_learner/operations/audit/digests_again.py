@@ -58,7 +58,7 @@ class DigestsAgain:
         self, config: Config, known: Known, findings: Findings, decisions: Decisions, rewinds: Sequence[Span] = ()
     ) -> None:
         """decisions: of operators, on the log. rewinds: what was published within them is of a course that was left."""
-        self.learner = Learner(config.optimizer(), loss=config.loss())
+        self.learner = Learner(config.optimizer(), loss=config.loss(), max_rows=config.learner.max_rows)
         self.tick = -1
         self.compared = 0
         published, copy = known.published, known.copy

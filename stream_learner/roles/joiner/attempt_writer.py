@@ -67,6 +67,8 @@ class AttemptWriter:
         )
         progress.attempts += 1
         progress.hint = known.hint or progress.hint
+        if known.resume is not None and known.resume.resume is not None:
+            progress.reads_from = (known.resume.resume.dedupe_from, known.resume.first_click)
 
     @property
     def appending_since_s(self) -> float:
@@ -121,7 +123,8 @@ class AttemptWriter:
         self._progress.log_bytes += size
         before = self._appended[-1].id if self._appended else self.attempt.durable
         mark = MarkId(self.attempt.id, cut.last_tick)
-        self._appended.append(Appended(plan.clock_s(), mark, before, cut, output.counts, resume is not None))
+        reads_from = None if resume is None else (resume.dedupe_from, output.first_click)
+        self._appended.append(Appended(plan.clock_s(), mark, before, cut, output.counts, reads_from))
 
     def _resume_point(self, join: JoinState) -> ResumePoint | None:
         """A resume point, where it costs little or the last one is too old."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from stream_learner.adapters.kafka import End, KafkaSettings, PartitionReader, RawBatch, Reader, TopicAndPartition
 from stream_learner.core.events.decoders import ClickDecoder, Clicks, ImpressionDecoder, Impressions
+from stream_learner.core.events.field_counts import FieldCounts
 from stream_learner.core.events.reasons import Reason
 from stream_learner.core.join.state import JoinState
 from stream_learner.errors import RetryLater, TooManyBadRecords
@@ -141,7 +142,8 @@ class InputPlan:
     clock: by which rule the wall clock closes ticks; None where it closes none. rate_limit: of impressions; None for
     none. click_votes, impression_votes: whether the last records of each topic were live, over all partitions.
     new_reader: opens a partition for its joiner, once. new_reader_beside: opens it a second time. silence: says when
-    the join is held; None where it never is. on_bad_share: as the setting says.
+    the join is held; None where it never is. field_counts: counts the features of each field, over all partitions.
+    on_bad_share: as the setting says.
     """
 
     settings: KafkaSettings
@@ -156,6 +158,7 @@ class InputPlan:
     impression_votes: Votes = field(default_factory=Votes)
     click_votes: Votes = field(default_factory=Votes)
     silence: SilenceWatch | None = None
+    field_counts: FieldCounts | None = None
     on_bad_share: str = "stop"
     new_reader: Callable[..., Reader] = PartitionReader
     new_reader_beside: Callable[..., Reader] = PartitionReader
@@ -235,6 +238,8 @@ class Inputs:
             impressions = self._plan.impression_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
             self._note_dead(self._plan.impressions_topic, batch, impressions.status)
             self._join.add_impressions(batch.offsets, impressions)
+            if self._plan.field_counts is not None:
+                self._plan.field_counts.note(batch.data, batch.bounds, impressions.row_start, impressions.keys)
             self._note(self._impression_clock, impressions, self._join.impression_log_time)
         self._join.set_impression_position(self._impressions.position)
         return batch is not None

@@ -12,20 +12,28 @@ from stream_learner.roles.joiner.log_tail import Hint
 
 @dataclass(frozen=True)
 class Appended:
-    """A mark that was appended. at_s: when, by the monotonic clock."""
+    """A mark that was appended. at_s: when, by the monotonic clock. reads_from: of a resume point, the first impression
+    and the first click that a joiner reads which begins there (offsets); None for any other mark.
+    """
 
     at_s: float
     id: MarkId
     predecessor: MarkId
     cut: Cut
     counts: TickCounts
-    is_resume_point: bool
+    reads_from: tuple[int, int] | None
+
+    @property
+    def is_resume_point(self) -> bool:
+        """Whether a joiner can begin there."""
+        return self.reads_from is not None
 
 
 @dataclass
 class Progress:
-    """hint: leads to the last durable resume point. last: what the last durable mark covers. impressions: how many the
-    durable marks have counted since the partition was begun. clicks_waiting: as of the last durable mark.
+    """hint: leads to the last durable resume point. reads_from: of that one, as in `Appended`; None before the first.
+    last: what the last durable mark covers. impressions: how many the durable marks have counted since the partition
+    was begun. clicks_waiting: as of the last durable mark.
 
     The others count since the last report. unreported: the counts of durable marks. append_s: how long each of these
     took to become durable. recovery_s: how long steps 1 and 2 took. ticks: durable ones, without the long empty run
@@ -33,6 +41,7 @@ class Progress:
     """
 
     hint: Hint | None
+    reads_from: tuple[int, int] | None = None
     last: Cut | None = None
     impressions: int = 0
     unreported: list[TickCounts] = field(default_factory=list)
@@ -51,6 +60,7 @@ class Progress:
         self.impressions += tick.counts.impressions.read
         self.ticks += tick.cut.last_tick - tick.cut.first_tick + 1 if tick.cut.first_tick else 1
         self.resume_points += tick.is_resume_point
+        self.reads_from = tick.reads_from or self.reads_from
         self.unreported.append(tick.counts)
         self.append_s.append(now_s - tick.at_s)
         self.clicks_waiting = tick.counts.clicks.waiting

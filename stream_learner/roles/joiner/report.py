@@ -79,6 +79,8 @@ def lag_beyond_window_s(joiner: PartitionJoiner, now_ms: int, tick_ms: int) -> f
 
 def forget_partition(metrics: Metrics, partition: int) -> None:
     """Remove the gauges of a partition that is not joined here any more."""
+    for of in ("impressions", "clicks", "log"):
+        metrics.forget(names.JOINER_HEADROOM, of=of, partition=str(partition))
     for metric in (names.JOINER_LAG, names.JOINER_LOG_TIME):
         for labels in ({"input": "impressions"}, {"input": "clicks"}) if metric is names.JOINER_LOG_TIME else ({},):
             metrics.forget(metric, partition=str(partition), **labels)

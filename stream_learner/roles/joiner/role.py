@@ -38,6 +38,8 @@ from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCounts
 from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.common.unusable_records import UnusableRecords
+from stream_learner.roles.joiner.field_report import FieldReport
+from stream_learner.roles.joiner.headroom import Headroom
 from stream_learner.roles.joiner.held_partitions import HeldPartitions
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner.log_origin import LogOrigin
@@ -107,11 +109,13 @@ class JoinerRole:
         self._appender: Appender | None = None
         self._ends: EndWatch | None = None
         self._topics: TopicWatch | None = None
+        self._headroom: Headroom | None = None
         self._orphans = OrphanShare()
         self._ahead = AheadWatch()
         self._shares = ShareWatch(self._log)
         self._behind = BehindWatch(self._log)
         self._silence = self._silence_watch()
+        self._fields = FieldReport(config, metrics)
         self._turns = 0
         self._retry_s = 0.0
         self._committed_at_s = 0.0
@@ -176,6 +180,8 @@ class JoinerRole:
         period_s = min(max(config.join.tick_ms / 4000, 0.02), 0.2)
         self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s).start()
         self._plan = self._partition_plan(admin, impressions, clicks, log)
+        held = self._held.joining
+        self._headroom = Headroom(config, self._metrics, admin, lambda: list(held.values()), self._clock_ms, self._log)
         # Step 2: join the group.
         self._membership = Membership(
             self._settings, impressions.name, clicks.name, instance_id=config.join.instance_id
@@ -223,6 +229,7 @@ class JoinerRole:
             clock=_clock_rule(config),
             clock_ms=self._clock_ms,
             silence=self._silence,
+            field_counts=self._fields.counts,
             on_bad_share=self._on_bad_share(),
             rate_limit=RateLimit(config.join.max_rate, time.monotonic()) if config.join.max_rate else None,
             new_reader=pools.open,
@@ -377,6 +384,8 @@ class JoinerRole:
 
     def _report_partition(self, joiner: PartitionJoiner) -> None:
         report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
+        if self._headroom is not None:
+            self._headroom.report(joiner.partition)
 
     def _lag_s(self, joiner: PartitionJoiner) -> float | None:
         return lag_beyond_window_s(joiner, self._clock_ms(), self._config.join.tick_ms)
@@ -453,6 +462,7 @@ class JoinerRole:
         self._metrics.set(names.JOINER_LETTER_BYTES, sum(j.letter_bytes for j in joiners))
         self._metrics.set(names.JOINER_UNREAD, sum(bool(j.held_for) for j in joiners))
         self._metrics.set(names.JOINER_HELD, float(self._silence is not None and self._silence.held))
+        self._fields.update()
         if self._plan is not None:
             inputs = self._plan.inputs
             for side, topic in (("impressions", inputs.impressions_topic), ("clicks", inputs.clicks_topic)):
@@ -476,8 +486,9 @@ class JoinerRole:
             if part is not None:
                 part.close()
         self._held.drop_all()
-        if self._ends is not None:
-            self._ends.stop()
+        for watch in (self._ends, self._headroom):
+            if watch is not None:
+                watch.stop()
         self._log.info("joiner_stopped")
 
 

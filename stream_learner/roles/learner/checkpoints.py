@@ -19,6 +19,7 @@ from stream_learner.core.snapshots.pages import Prefix
 from stream_learner.core.snapshots.rows import StateRows
 from stream_learner.errors import ModelRewound, StateDamaged, StateOfAnotherModel, TopicRecreated
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING, LogPosition
+from stream_learner.roles.learner.row_brake import check_bound
 from stream_learner.roles.learner.row_index import RowIndexFollower, memory_budget
 from stream_learner.roles.learner.state_dir import noting_damage
 
@@ -101,6 +102,9 @@ class Checkpoints:
         self._began_s = 0.0
         self.tick = -1
         self.seconds = 0.0
+        self.positions: Mapping[int, LogPosition] = {}
+        """Where each partition of the log goes on after the last checkpoint."""
+        self._writing_positions: Mapping[int, LogPosition] = {}
         self.log_features: dict[int, int] = {}
         """In the checkpoint that was loaded: by partition, the fingerprint of the features that the examples before its
         position were made with."""
@@ -143,7 +147,8 @@ class Checkpoints:
         self._row_index = RowIndexFollower.beside(self._store, self._budget, self._learner)
         loaded = self._store.load()
         if loaded is None:
-            return dict.fromkeys(range(self._partitions), LOG_BEGINNING)
+            self.positions = dict.fromkeys(range(self._partitions), LOG_BEGINNING)
+            return dict(self.positions)
         head = loaded.head
         if head["log_topic_id"] != self._log_topic_id:
             raise TopicRecreated(
@@ -153,6 +158,7 @@ class Checkpoints:
             raise StateOfAnotherModel(
                 f"{self._path} holds a model that was learned from other features of the same training log"
             )
+        check_bound(head["learner"], self._learner, str(self._path))
         try:
             if self._row_index is not None:
                 self._row_index.take_over(head)
@@ -166,10 +172,12 @@ class Checkpoints:
         self.log_features = {int(partition): int(text, 16) for partition, text in head.get("features", {}).items()}
         self.rewinds = spans_of(head)
         self.gate, self.publication_gate = head.get("gate"), head.get("publication_gate")
-        return {
+        positions = {
             int(partition): LogPosition(offset, MarkId(attempt, last_tick))
             for partition, (offset, attempt, last_tick) in head["positions"].items()
         }
+        self.positions = dict(positions)
+        return positions
 
     def _load_rows(self, count: int, blocks: Iterable[StateRows]) -> None:
         self._learner.table.expect(count)
@@ -196,7 +204,7 @@ class Checkpoints:
         """
         table = self._learner.table
         self._began_s = time.monotonic()
-        self._writing_tick = tick
+        self._writing_tick, self._writing_positions = tick, dict(positions)
         if self._row_index is not None:
             self._row_index.wait()
         changed = table.take_changed_for_checkpoint(tick)
@@ -234,7 +242,7 @@ class Checkpoints:
                 return False
             self._writer.commit()
         self._writer = None
-        self.tick = self._writing_tick
+        self.tick, self.positions = self._writing_tick, self._writing_positions
         if self._row_index is not None:
             self._row_index.committed()
         self.seconds = time.monotonic() - self._began_s

@@ -12,11 +12,12 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from stream_learner.adapters.disk import free_bytes_of
 from stream_learner.adapters.rocksdb.history import KeptCheckpoint, drop, keep, kept_in
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.errors import StreamLearnerError
 from stream_learner.roles.learner.history_ages import HistoryAges
-from stream_learner.roles.learner.state_dir import MIB, database_files, free_bytes_of
+from stream_learner.roles.learner.state_dir import MIB, database_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
+from stream_learner.adapters.kafka import Admin, KafkaSettings, RetentionWatch, TopicInfo
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.control.state import ControlState
@@ -26,6 +26,7 @@ from stream_learner.roles.learner.publication_gate import ModelPublicationGate
 from stream_learner.roles.learner.publication_schedule import PublicationSchedule
 from stream_learner.roles.learner.recovery import Recovery
 from stream_learner.roles.learner.report import LearnerReport
+from stream_learner.roles.learner.row_brake import BrakeLog, rows_content
 from stream_learner.roles.learner.state_dir import noting_damage
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class LearnedModel:
             describe=self._description,
             is_paused=is_paused,
         )
+        self._brake = BrakeLog(self._log)
         self._checkpoint_schedule = CheckpointSchedule(
             config, metrics, self._log, self._leadership, self._log_features, self.gate, self._publication_gate
         )
@@ -121,7 +123,10 @@ class LearnedModel:
 
     def _new_learner(self) -> Learner:
         config = self.config
-        return Learner(config.optimizer(), loss=config.loss(), slice_ms=config.learner.metrics_slice_ms)
+        settings = config.learner
+        return Learner(
+            config.optimizer(), loss=config.loss(), slice_ms=settings.metrics_slice_ms, max_rows=settings.max_rows
+        )
 
     def connect(self, admin: Admin) -> None:
         """Begin to connect the publishers, while the state is loaded. Fences nobody."""
@@ -318,6 +323,7 @@ class LearnedModel:
             metrics=progress.summary(),
             slices=progress.slices(),
         )
+        described |= rows_content(self.learner)
         return described | rewinds_field(rewinds) if rewinds else described
 
     def checkpoint_when_due(self, positions: Mapping[int, LogPosition]) -> bool:
@@ -329,10 +335,19 @@ class LearnedModel:
         self._leadership.check_copies()
         return self._checkpoint_schedule.write_when_due(self.tick, self._checkpoints, positions, at_end=self.at_end)
 
-    def report(self, log: LogFollower, now_ms: int) -> None:
+    @property
+    def needed(self) -> dict[int, int]:
+        """By partition of the training log, the first offset that the last checkpoint has not folded."""
+        return {partition: position.offset for partition, position in self._checkpoints.positions.items()}
+
+    def report(self, log: LogFollower, retention: RetentionWatch | None, now_ms: int) -> None:
         """Bring the metrics up to date."""
         self._figures.update(self.learner, log, self.tick, now_ms)
         self._figures.update_row_index(self._checkpoints.row_index)
+        self._figures.update_surroundings(
+            self.config, None if retention is None else retention.trimmed_at_ms, self._publications.paused_for_s, now_ms
+        )
+        self._brake.look(self.learner, self.tick)
         self.gate.report()
         if self._gate_writer is not None:
             self._gate_writer.turn(leads=self.leads)

@@ -50,6 +50,7 @@ class PublicationSchedule:
         self._leadership, self._gate = leadership, gate
         self._log_features = log_features if config.learner.publish else None
         self._describe, self._is_paused = describe, is_paused
+        self._paused_s: float | None = None
         self._published_s = time.monotonic()
         self._again_at_s = 0.0
         self._other_features = ""
@@ -97,7 +98,13 @@ class PublicationSchedule:
         if paused != self.paused:
             self._log.info("publication_paused" if paused else "publication_resumed", tick=tick)
             self._metrics.set(names.LEARNER_PAUSED, float(paused))
+            self._paused_s = time.monotonic() if paused else None
         self.paused = paused
+
+    @property
+    def paused_for_s(self) -> float:
+        """How long this learner has known that publication is paused, 0 while it is not."""
+        return 0.0 if self._paused_s is None else time.monotonic() - self._paused_s
 
     def _note_features(self, tick: int) -> None:
         """Learn whether the log's examples have the configured features; log it when that changes."""
@@ -135,6 +142,7 @@ class PublicationSchedule:
         """Log the first of several failures; the next attempt is made a second later."""
         if not term.failure:
             self._log.warning("publication_failed", version=tick, reason=reason)
+        self._metrics.inc(names.LEARNER_PUBLISH_FAILED)
         term.failure = f"model {self._config.model} cannot be published: {reason}"
         self._again_at_s = time.monotonic() + AGAIN_S
 

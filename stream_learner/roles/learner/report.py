@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from stream_learner.adapters.disk import free_bytes_of
+from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
@@ -9,13 +15,27 @@ from stream_learner.core.model.fold import Learner
 from stream_learner.roles.learner.log_follower import LogFollower
 from stream_learner.roles.learner.row_index import RowIndexFollower
 
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+
 _SLICE_FIGURES = (
     (names.LEARNER_LOG_LOSS, "log_loss"),
     (names.LEARNER_ENTROPY, "normalized_entropy"),
     (names.LEARNER_CALIBRATION, "calibration"),
     (names.LEARNER_AUC, "auc"),
 )
-_COUNTED = ("examples", "refused", "read_bytes", "ignored", "foreign", "left_out", "missed", "fetched", "evicted")
+_COUNTED = (
+    "examples",
+    "refused",
+    "held_back",
+    "read_bytes",
+    "ignored",
+    "foreign",
+    "left_out",
+    "missed",
+    "fetched",
+    "evicted",
+)
 
 
 class LearnerReport:
@@ -25,12 +45,13 @@ class LearnerReport:
         self._metrics = metrics
         self._tick_ms = tick_ms
         self._counted = dict.fromkeys(_COUNTED, 0)
+        self._with_headroom: set[int] = set()
         self._refused = self._told = 0
         self._log = get_logger("learner")
 
     def begin(self, learner: Learner) -> None:
         """Leave out what the learner folded before this process: counters are of the process."""
-        self._counted.update(examples=learner.examples, refused=learner.refused)
+        self._counted.update(examples=learner.examples, refused=learner.refused, held_back=_held_back(learner))
 
     def update_row_index(self, row_index: RowIndexFollower | None) -> None:
         """Report how much of the model is in memory, and the index of the rest."""
@@ -46,6 +67,26 @@ class LearnerReport:
         self._count(names.LEARNER_ROWS_FETCHED, "fetched", row_index.table.fetched)
         self._count(names.LEARNER_ROWS_EVICTED, "evicted", row_index.table.evicted)
 
+    def update_surroundings(
+        self, config: Config, trimmed_at_ms: Mapping[TopicAndPartition, int] | None, paused_s: float, now_ms: int
+    ) -> None:
+        """Report what the model depends on: room on its disk, retention of its log, its publication.
+
+        trimmed_at_ms: as of `RetentionWatch`; None where nobody watches.
+        """
+        self._metrics.set(names.LEARNER_PAUSED_SECONDS, paused_s)
+        try:
+            free_bytes: float = free_bytes_of(config.state_dir)
+        except OSError:
+            free_bytes = math.nan
+        self._metrics.set(names.LEARNER_FREE_BYTES, free_bytes)
+        found = {partition: at_ms for (_, partition), at_ms in (trimmed_at_ms or {}).items()}
+        for partition in self._with_headroom - set(found):
+            self._metrics.forget(names.LEARNER_HEADROOM, partition=str(partition))
+        for partition, at_ms in found.items():
+            self._metrics.set(names.LEARNER_HEADROOM, max(at_ms - now_ms, 0) / 1000, partition=str(partition))
+        self._with_headroom = set(found)
+
     def update(self, learner: Learner, log: LogFollower, tick: int, now_ms: int) -> None:
         """Report the state after `tick`."""
         self._count(names.LEARNER_EXAMPLES, "examples", learner.examples)
@@ -58,6 +99,8 @@ class LearnerReport:
         gauges = self._metrics.set
         gauges(names.LEARNER_BUFFER_BYTES, log.waiting_bytes)
         gauges(names.LEARNER_FEATURES, learner.table.count)
+        self._count(names.LEARNER_HELD_BACK, "held_back", _held_back(learner))
+        gauges(names.LEARNER_ROWS_LIMIT, 0 if learner.row_bound is None else learner.row_bound.max_rows)
         gauges(names.LEARNER_NONZERO, learner.nonzero)
         gauges(names.LEARNER_TABLE_BYTES, learner.table.bytes)
         if tick >= 0:
@@ -80,9 +123,13 @@ class LearnerReport:
             return
         whole = slices[-2] if len(slices) > 1 else slices[-1]
         for metric, name in _SLICE_FIGURES:
-            if whole[name] is not None:
-                self._metrics.set(metric, whole[name])
+            # A figure that the slice does not define must not stand at its last good value.
+            self._metrics.set(metric, math.nan if whole[name] is None else whole[name])
 
     def _count(self, metric: names.Metric, name: str, total: int) -> None:
         self._metrics.inc(metric, max(total - self._counted[name], 0))
         self._counted[name] = total
+
+
+def _held_back(learner: Learner) -> int:
+    return 0 if learner.row_bound is None else learner.row_bound.held_back

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stream_learner.adapters import open_files
-from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicWatch
+from stream_learner.adapters.kafka import Admin, KafkaSettings, RetentionWatch, TopicAndPartition, TopicWatch
 from stream_learner.adapters.machine import available_bytes
 from stream_learner.adapters.rocksdb.database import OPEN_FILES
 from stream_learner.adapters.telemetry import metric_names as names
@@ -114,6 +114,7 @@ class LearnerRole:
         self._partitions = 0
         self._follower: LogFollower | None = None
         self._topics: TopicWatch | None = None
+        self._retention: RetentionWatch | None = None
         self._reported_s = time.monotonic()
         self._outage = BrokerOutage(self._log, "log_unreachable", "log_reachable")
         self._log_wait = LogWait(self._log, configs[0].join.tick_ms)
@@ -180,8 +181,25 @@ class LearnerRole:
         if self._standby:
             ends = admin.offsets.high_watermarks([(log.name, partition) for partition in start])
             self._catch_up_to = {partition: offset for (_, partition), offset in ends.items()}
+        self._retention = RetentionWatch(
+            admin, lambda: self._needed(log.name), self._clock_ms, not_known=self._say_not_known, close=self._say_close
+        ).start()
         for model in self.models:
             model.note_start()
+
+    def _say_not_known(self, topic: str, reason: str) -> None:
+        self._log.info("retention_not_known", topic=topic, reason=reason)
+
+    def _say_close(self, partition: TopicAndPartition, seconds: float) -> None:
+        self._log.warning("retention_close", topic=partition[0], partition=partition[1], seconds=round(seconds))
+
+    def _needed(self, topic: str) -> dict[TopicAndPartition, int]:
+        """The first offset of each partition of the log that a restart of some model would read."""
+        found: dict[TopicAndPartition, int] = {}
+        for model in self.models:
+            for partition, offset in model.needed.items():
+                found[topic, partition] = min(offset, found.get((topic, partition), offset))
+        return found
 
     def _follow(self, topic: str, start: Mapping[int, LogPosition], *, folded_tick: int) -> None:
         """Begin to read the training log from these positions, of a model that has folded up to `folded_tick`."""
@@ -300,7 +318,7 @@ class LearnerRole:
         assert self._follower is not None
         self._reported_s = time.monotonic()
         for model in self.models:
-            model.report(self._follower, self._clock_ms())
+            model.report(self._follower, self._retention, self._clock_ms())
 
     def finish(self) -> None:
         """Publish what is folded, and write it: scorers have it, and the next start is quick."""
@@ -311,6 +329,8 @@ class LearnerRole:
     def close(self) -> None:
         """Let go of the topics and the state directories. A checkpoint without its head does not count."""
         self._control.stop()
+        if self._retention is not None:
+            self._retention.stop()
         for part in (self._follower, *self.models):
             if part is not None:
                 part.close()

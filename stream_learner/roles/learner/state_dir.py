@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from stream_learner.adapters.disk import free_bytes_of
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.errors import BrokenInvariant, DiskFull, StateDamaged
 from stream_learner.wording import count_of
@@ -25,12 +26,6 @@ AGAIN_S = 3.0
 """How long after a refusal the next attempt is made."""
 NO_SPACE = "No space left on device"
 MIB = 1 << 20
-
-
-def free_bytes_of(path: Path) -> int:
-    """How many bytes this user may still write on the disk of a directory."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
 
 
 class DiskRoom:

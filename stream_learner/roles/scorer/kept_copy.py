@@ -18,6 +18,7 @@ Several processes may share a directory: one of them writes at a time, and none 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import threading
 import time
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from stream_learner.adapters.disk import free_bytes_of
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.adapters.telemetry.metrics import Metrics
@@ -89,8 +91,16 @@ class KeptCopy:
 
     def start(self, current: Callable[[], ModelReplica | None]) -> None:
         """Begin to copy what is served; `current` returns it, and is called every `LOOK_S`."""
+        self._metrics.follow(names.SCORER_FREE_BYTES, self._free_bytes)
         self._thread = threading.Thread(target=self._run, args=(current,), name="copy-keeper", daemon=True)
         self._thread.start()
+
+    def _free_bytes(self) -> float:
+        """NaN where the system does not say."""
+        try:
+            return free_bytes_of(self._path.parent)
+        except OSError:
+            return math.nan
 
     def stop(self) -> None:
         """Make no further copy."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,26 +41,6 @@ def test_a_prediction_is_that_of_the_fold(name: str) -> None:
     wanted = [sigmoid(float(learned(name).fold(as_record([one], tick=2), 2)[0])) for one in shown]
     agree = [a == b or np.isnan(b) for a, b in zip(found.tolist(), wanted, strict=True)]  # NaN: it was refused
     assert all(agree) and len(found) == len(shown) and np.isfinite(wanted).any()
-
-
-def test_only_keys_that_are_named_are_looked_up() -> None:
-    """A record cut down to some examples keeps its dictionary; what it does not name costs nothing."""
-    learner = learned("ftrl_proximal")
-    record = as_record(EXAMPLES[FOLDED:])
-    length = int(record.row_len[0])
-    first = replace(
-        record,
-        row_len=record.row_len[:1],
-        indices=record.indices[:length],
-        positions=record.positions[record.positions < length],
-        values=record.values[: int((record.positions < length).sum())],
-        **{name: getattr(record, name)[:1] for name in ("log_time_ms", "id_hash", "label", "weight")},
-    )
-    asked: list[int] = []
-    rows_of = learner.table.rows_of
-    learner.table.rows_of = lambda keys: (asked.append(len(keys)), rows_of(keys))[1]  # type: ignore[method-assign]
-    assert learner.predict(first).tolist() == learner.predict(record)[:1].tolist()
-    assert asked[0] == length
 
 
 def test_a_record_without_a_feature_is_predicted_by_nothing() -> None:

@@ -24,7 +24,7 @@ LOSS = {"rda": "hinge"}
 
 
 def let_through(examples: Iterable[Example], max_rows: int) -> tuple[list[Example], set[int], int]:
-    """The oracle, one example at a time: the examples to learn from, keys with a row, features lost."""
+    """The oracle, example by example: what is learned from, the keys that have a row then, how much is left out."""
     rows: set[int] = set()
     learned, lost = [], 0
     for example in examples:

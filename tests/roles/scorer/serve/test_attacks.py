@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from stream_learner.adapters.http import thread as http_thread
 from stream_learner.adapters.http.executor import INLINE_BYTES
 from stream_learner.adapters.http.thread import listen
 from stream_learner.roles.common.lifecycle import Stopping
@@ -224,6 +225,28 @@ def test_who_has_connected_is_answered_when_the_server_stops(
             silent.sendall(request)
             answer = read_all(silent)
             assert status_of(answer) == 200 and b"connection: close" in answer
+
+
+def test_who_connects_at_the_last_moment_is_answered(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that the system accepts after the last turn of the loop in which the server listens."""
+    body = b'{"instances": [{"site": "a"}]}'
+    clients: list[socket.socket] = []
+    accept = http_thread._accept_waiting
+
+    def late(listening: socket.socket) -> Iterator[socket.socket]:
+        for _ in range(30):
+            clients.append(socket.create_connection(listening.getsockname(), timeout=patience()))
+            clients[-1].sendall(head(server, f"Content-Length: {len(body)}") + body)
+        yield from accept(listening)
+
+    monkeypatch.setattr(http_thread, "_accept_waiting", late)
+    with serving(config_of(published.world)) as server:
+        server.stopping()
+    for client in clients:
+        with closing(client):
+            answer = read_all(client)
+        assert status_of(answer) == 200 and b"connection: close" in answer
+    assert len(clients) == 30
 
 
 def test_a_loop_that_hangs_is_not_live(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:

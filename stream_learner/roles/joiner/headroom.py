@@ -1,0 +1,69 @@
+"""How long the topics keep what a joiner that begins anew at the last resume point has to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from stream_learner.adapters.kafka import Admin, RetentionWatch, TopicAndPartition
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.roles.joiner.partition import PartitionJoiner
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+
+
+class Headroom:
+    """The watch of one joiner, and the gauges that show what it finds."""
+
+    def __init__(
+        self,
+        config: Config,
+        metrics: Metrics,
+        admin: Admin,
+        joiners: Callable[[], Iterable[PartitionJoiner]],
+        clock_ms: Callable[[], int],
+        log: Logger,
+    ) -> None:
+        """joiners: those of the partitions held; asked from the thread of the watch, which begins at once."""
+        topics = config.input
+        self._topics = {
+            "impressions": topics.impressions.topic,
+            "clicks": topics.clicks.topic,
+            "log": config.examples_topic,
+        }
+        self._metrics, self._joiners, self._clock_ms = metrics, joiners, clock_ms
+        self._log = log
+        self._watch = RetentionWatch(admin, self._needed, clock_ms, close=self._say_close).start()
+
+    def _say_close(self, place: TopicAndPartition, seconds: float) -> None:
+        self._log.warning("retention_close", topic=place[0], partition=place[1], seconds=round(seconds))
+
+    def _needed(self) -> dict[TopicAndPartition, int]:
+        return {place: offset for joiner in self._joiners() for place, offset in self.needed_of(joiner).items()}
+
+    def needed_of(self, joiner: PartitionJoiner) -> dict[TopicAndPartition, int]:
+        """The first offset of each topic that is read where this partition is begun anew; none if that is not known."""
+        progress, partition = joiner.progress, joiner.partition
+        found = {} if progress.hint is None else {(self._topics["log"], partition): progress.hint.read_from}
+        if progress.reads_from is not None:
+            impression, click = progress.reads_from
+            found[self._topics["impressions"], partition] = impression
+            found[self._topics["clicks"], partition] = click
+        return found
+
+    def report(self, partition: int) -> None:
+        """Show what was found of a partition."""
+        now_ms, at_ms = self._clock_ms(), self._watch.trimmed_at_ms
+        for of, topic in self._topics.items():
+            if (topic, partition) in at_ms:
+                seconds = max(at_ms[topic, partition] - now_ms, 0) / 1000
+                self._metrics.set(names.JOINER_HEADROOM, seconds, of=of, partition=str(partition))
+            else:
+                self._metrics.forget(names.JOINER_HEADROOM, of=of, partition=str(partition))
+
+    def stop(self) -> None:
+        """End the watch."""
+        self._watch.stop()

@@ -1,0 +1,100 @@
+"""Publications that fail are counted, each attempt; the first one is logged, and the next success ends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.errors import RetryLater
+from stream_learner.roles.learner import publication_schedule
+from stream_learner.roles.learner.leadership import Term
+from stream_learner.roles.learner.publication_schedule import PublicationSchedule
+from tests.cli_e2e.scraped import values_of
+from tests.roles.learner.test_optimizers_kept import config_of
+from tests.roles.learner.test_row_brake import Said
+
+
+class Publishes:
+    """A publication whose first transactions the brokers do not take."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.version, self.sequence = failures, -1, 0
+
+    def may_publish(self, tick: int) -> bool:
+        return tick > self.version
+
+    def publish(self, tick: int, checkpoint_tick: int, description: Any) -> int:
+        if self.failures:
+            self.failures -= 1
+            raise RetryLater("no leader")
+        self.version, self.sequence = tick, self.sequence + 1
+        return 7
+
+
+class Leads:
+    """A learner that leads."""
+
+    def __init__(self, publication: Publishes) -> None:
+        self.term = Term(publication)  # type: ignore[arg-type]
+
+    def waited_for_brokers(self) -> None:
+        pass
+
+
+class Kept:
+    """Checkpoints of a learner without rows."""
+
+    tick = -1
+
+    @property
+    def learner(self) -> Kept:
+        return self
+
+    def count_nonzero(self) -> int:
+        return 0
+
+
+class Open:
+    """A gate that lets everything through."""
+
+    trouble = ""
+
+    def follow(self, tick: int, learner: Any) -> None:
+        pass
+
+    def lets(self, tick: int, learner: Any, version: int) -> bool:
+        return True
+
+    def published(self) -> None:
+        pass
+
+
+def test_every_failure_is_counted_and_the_first_is_logged(tmp_path: Path, monkeypatch: Any) -> None:
+    """Two attempts fail, a second apart, the third succeeds; before any, the counter stands at 0."""
+    now_s = [100.0]
+    monkeypatch.setattr(publication_schedule.time, "monotonic", lambda: now_s[0])
+    metrics, said, leads = Metrics("m"), Said(), Leads(Publishes(2))
+    schedule = PublicationSchedule(
+        config_of(tmp_path, {"name": "ftrl_proximal"}),
+        metrics,
+        said,  # type: ignore[arg-type]
+        leads,  # type: ignore[arg-type]
+        None,
+        gate=Open(),  # type: ignore[arg-type]
+        describe=dict,
+        is_paused=lambda model: False,
+    )
+
+    def failed() -> float:
+        return values_of(metrics.text().decode())["learner_publication_failures_total", ""]
+
+    assert failed() == 0
+    for expected in (1, 1, 2, 2):
+        schedule.publish_when_due(5, Kept(), at_end=True)  # type: ignore[arg-type]
+        assert failed() == expected and "no leader" in schedule.trouble
+        now_s[0] += 0.6
+    now_s[0] += 0.6
+    schedule.publish_when_due(5, Kept(), at_end=True)  # type: ignore[arg-type]
+    assert failed() == 2 and not schedule.trouble and leads.term.publication.version == 5
+    assert [event for event, _ in said.events] == ["publication_failed"]
