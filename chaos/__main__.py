@@ -1,5 +1,7 @@
 """Kills and cuts, then compares: `python -m chaos [--kills N] [--seed S] [--schedule K] [--json]`.
 
+With `--incidents` it carries out what goes wrong in production instead (`chaos.incidents`), `--only NAME` one of it.
+
 It prints a line for each schedule, the sums, and last `N kills, N equal`. The exit code is 1 unless all are equal. No
 process, mount or folder is left behind.
 """
@@ -10,6 +12,8 @@ import argparse
 import signal
 import sys
 
+from chaos.incidents.catalogue import INCIDENTS
+from chaos.incidents.run import run as run_incidents
 from chaos.run import run
 
 
@@ -21,6 +25,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--schedule", type=int, help="only the schedule of this number")
     made.add_argument("--json", action="store_true", help="results as one JSON object on stdout")
     made.add_argument("--patience", type=float, default=600.0, help="seconds a schedule may take (default 600)")
+    made.add_argument("--incidents", action="store_true", help="incidents instead of kills")
+    names = [incident.name for incident in INCIDENTS]
+    made.add_argument("--only", action="append", default=[], choices=names, help="only the incident of this name")
     return made
 
 
@@ -30,6 +37,8 @@ def main() -> int:
     if given.kills < 1:
         parser().error("--kills must be at least 1")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if given.incidents or given.only:
+        return run_incidents(given.seed, only=given.only, as_json=given.json)
     return run(given.kills, given.seed, only=given.schedule, as_json=given.json, patience_s=given.patience)
 
 
