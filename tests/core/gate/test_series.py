@@ -90,7 +90,7 @@ def test_to_judge_changes_nothing() -> None:
 def test_a_tick_that_is_skipped_enters_no_estimate() -> None:
     """And what was learned on suspicion before it is dropped with it, with half of the evidence."""
     mine = series(Alternative(0.6, 0.05))
-    number = held(mine)
+    held(mine)
     before = mine._fast.share, mine._scores[0].value / 2.0
     mine.skip()
     assert (mine._fast.share, mine._scores[0].value) == before
