@@ -14,6 +14,7 @@ error with an exit code.
 | `inspect tick`, `inspect record`                 | `inspect_log`           |
 | `inspect snapshot`                               | `inspect_model`         |
 | `inspect weights`, `inspect feature`             | `inspect_model`         |
+| `inspect fields`                                 | `inspect_fields`        |
 | `audit`                                          | `audit.run`             |
 | `backfill`                                       | `backfill.run`          |
 | `begin-anew`                                     | `begin_anew`            |

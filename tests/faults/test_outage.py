@@ -42,6 +42,8 @@ def test_every_role_waits_for_a_broker_says_so_once_and_goes_on(own_broker: Brok
         roles = _start(stack, site, ports)
         site.produce(0, 0.5)
         wait_until(lambda: all(_lack(name, port) == "" for name, port in ports.items()), "every role is ready")
+        joined = [role for name, role in roles.items() if "the joiner cannot reach its group" in AWAY.get(name, ())]
+        wait_until(lambda: all(_begun(role) >= site.partitions for role in joined), "every partition is being joined")
         lines = {name: len(role.log.splitlines()) for name, role in roles.items()}
         site.produce(0.5, 0.6)
         own_broker.nodes[0].kill()
@@ -82,6 +84,11 @@ def _start(stack: ExitStack, site: Site, ports: Mapping[str, int]) -> dict[str, 
         "serve": start("serve", "serve", telemetry={}, serve=serve, scorer={"stale_after": "5s"}),
         "backfill": start("backfill", f"backfill --as {site.model}-again --from earliest", learner=other),
     }
+
+
+def _begun(role: RoleProcess) -> int:
+    """How many partitions its joiner has begun."""
+    return said(role, "partition_begun") + said(role, "partition_resumed")
 
 
 def _told(role: RoleProcess, name: str) -> list[str]:

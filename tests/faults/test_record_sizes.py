@@ -58,7 +58,8 @@ def test_copies_of_checkpoints_are_split_into_what_their_topic_takes(make_site: 
     """Pages and deltas that are larger than the limit: a learner with an empty disk has the model from the copy, since
     the log has lost its beginning.
     """
-    site = make_site(scenario("traffic", 1), features=FEW, snapshots={"shards": 1})
+    gates = {"learner": {"gate": "off"}, "snapshots": {"shards": 1, "gate": "off"}}  # their state lies in the head
+    site = make_site(scenario("traffic", 1), features=FEW, **gates)
     with_small_records(site, COPIED_BYTES)
     learner = site.learner()
     with running(site.joiner()), running(learner):

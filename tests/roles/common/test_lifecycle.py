@@ -236,7 +236,7 @@ class Hangs:
     def __init__(self, config, listening, stopping, *, wait):
         self.stopping = stopping
 
-    def run(self, address):
+    def run(self, address, token):
         print("serving", flush=True)
         self.stopping.wait(600)
         time.sleep(600)
