@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from stream_learner.errors import SkipRefused
 from stream_learner.traffic import Emitted
 from tests.cli_e2e.commands import Ended
 from tests.cli_e2e.scraped import answer, values_of
@@ -42,6 +43,7 @@ USED_BELOW = {
     *("run", "serve", "demo", "rights"),
     *("promote", "rollback", "alias", "pause", "resume", "pin", "unpin"),
     *("backfill", "diff", "evaluate", "audit", "compile", "begin-anew"),
+    *("gate", "log", "rewind"),
 }
 """The commands that the tests of this file run. Whoever adds one adds it here and below."""
 
@@ -239,6 +241,15 @@ def test_the_commands_that_only_look(trained: Trained) -> None:
     assert rights.code == 0 and trained.world.impressions in rights.out
     anew = run("begin-anew", "--json")
     assert anew.code == 0 and len(anew.json["partitions"]) == PARTITIONS
+
+
+def test_what_guards_the_model_answers(trained: Trained) -> None:
+    """No decision was made, the kept checkpoints are listed, and no reader stops at the first record of the log."""
+    run = trained.containers.run
+    status, kept = run("gate", "status", "--json"), run("rewind", "--list", "--json")
+    assert status.code == kept.code == 0 and status.json["decisions"] == [] and "[" in kept.out
+    refused = run("log", "skip", "0", "--partition", "0", "--reason", "a test", "--dry-run")
+    assert refused.code == SkipRefused.exit_code, refused.err
 
 
 def test_an_evaluation_reads_the_training_log(trained: Trained) -> None:
