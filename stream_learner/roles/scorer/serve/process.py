@@ -92,6 +92,7 @@ class ServingProcess:
             self._log.info("serving", port=self._server.port, names=self._models.names)
             if load_kernels(["serve"], stop=self._stopping):
                 self._look_after(accept_late)
+            self._note_started()  # a model may have come since the last look
             if self.started:
                 self._drain()
 
@@ -105,7 +106,7 @@ class ServingProcess:
             for served in self._names:
                 served.tend()
             reason = self._models.why_not_ready
-            self.started |= any(not served.why_not_ready for served in self._names)
+            self._note_started()
             if waiting and not reason:
                 self._accept()
                 waiting = False
@@ -117,6 +118,9 @@ class ServingProcess:
                 say("ready" if was_ready else "not_ready", reason=reason)
             if self._stopping.wait(TURN_S):
                 return
+
+    def _note_started(self) -> None:
+        self.started |= any(not served.why_not_ready for served in self._names)
 
     def _drain(self) -> None:
         self._log.info("draining", seconds=self._config.serve.drain_ms / 1000)
