@@ -6,6 +6,7 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -27,7 +28,7 @@ from tests.e2e.checks import balance_of
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, failure_of, running, wait_until
 from tests.e2e.test_lost_disk import copied
-from tests.e2e.test_standby import add_control, standby
+from tests.e2e.test_standby import add_control, members, standby
 from tests.e2e.training_log import plain_examples
 from tests.oracles import loop
 from tests.scenarios import Message, Scenario, records, scenario
@@ -267,8 +268,10 @@ def test_a_standby_that_lived_through_it_takes_over(make_site: MakeSite) -> None
     add_control(site, control)
     site.produce()
     leader, second = site.learner(), standby(site, "second")
-    with running(second):
-        with running(leader):
+    with ExitStack() as leading:
+        leading.enter_context(running(leader))
+        wait_until(lambda: members(site) == 1, "the leader holds the lease")
+        with running(second):
             join_first(site)
             wait_until(lambda: min(leader.tick, second.tick) >= site.last_tick() > 0, "both have folded")
             grow_all(site)
@@ -277,8 +280,9 @@ def test_a_standby_that_lived_through_it_takes_over(make_site: MakeSite) -> None
                 site.produce()
                 wait_until(site.closed, "every partition closed")
                 wait_until(lambda: site.folded(leader), "every tick folded")
-        wait_until(lambda: second.models[0].leads, "the standby leads")
-        wait_until(lambda: site.folded(second), "every tick folded")
+            leading.close()
+            wait_until(lambda: second.models[0].leads, "the standby leads")
+            wait_until(lambda: site.folded(second), "every tick folded")
     assert second.learner.digest() == leader.learner.digest()
     assert ended(site, standby(site, "third")) == leader.learner.digest()
     assert_sound(site)

@@ -49,8 +49,13 @@ class Traffic:
         return self.site.last_tick() >= (self.now_ms - GRACE_MS) // 1000 - 1
 
     def step(self, *, clicks: bool = True, impressions: bool = True) -> None:
-        """Send a step's events, then turn the clock to its end."""
+        """Send a step's events in its middle, then turn the clock to its end.
+
+        Whether the joiner asks for the ends of its inputs while they are sent or after, it sees the records at a time
+        of this step. Were they sent at its beginning, those of two steps could come at one time to a slow joiner.
+        """
         self.steps += 1
+        self.now_ms += STEP_MS // 2
         if clicks:
             self.send_clicks(*range(PARTITIONS))
         for partition, labels in enumerate(self.labels if impressions else ()):
@@ -58,7 +63,7 @@ class Traffic:
             self.site.send(self.site.impressions, partition, events)
             self._unsent[partition].append(events[0]._replace(timestamp_ms=events[0].timestamp_ms + 5_000))
             labels += [1.0] + [0.0] * (SHOWN - 1)
-        self.now_ms += STEP_MS
+        self.now_ms += STEP_MS // 2
 
     def _impressions(self, partition: int) -> Iterator[Message]:
         for n in range(SHOWN):
