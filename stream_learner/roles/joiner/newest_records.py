@@ -20,7 +20,7 @@ def first_good_offsets(
 ) -> Generator[bool, None, dict[int, int] | None]:
     """By partition, the offset from which on the records are good; None where they are not, or too few to tell.
 
-    partitions: of the topic. partition: the one in which too many bad records were found. Which of the newest the joiner
+    partitions: of the topic. partition: the one with too many bad records. Which of the newest the joiner
     has read already does not matter: it may have read all there are. Yields while it reads. Raises RetryLater.
     """
     places = [(topic, (partition + i) % partitions) for i in range(min(partitions, MOST_PARTITIONS))]

@@ -30,7 +30,6 @@ from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import MAX_OUTSTANDING, Ack, Attempt, Verdict
 from stream_learner.errors import Fenced, LogTrimmed, RetryLater, Stop
 from stream_learner.roles.joiner.attempt_writer import AttemptWriter
-from stream_learner.roles.joiner.inputs import Inputs
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
 from stream_learner.roles.joiner.newest_records import first_good_offsets
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
