@@ -50,9 +50,10 @@ RISE: Final = (1.7, 1.4)
 has begun, and what is usual is learned anew (`Bound.capped`)."""
 LAUNCHED: Final = (2.2, 9.0)
 """So does that many times the usual examples, however many clicks; with more it is no launch (`Bound.capped`)."""
-RISING: Final = (1.5, 1.1)
-"""Finer tests say nothing where the last `RISING_MS` had that many times the usual examples and that many times those
-of the last `LULL_MS`: what begins there is not known yet (`Bound.capped`)."""
+RISING: Final = (1.5, 1.3)
+"""While the last `RISING_MS` had that many times the usual examples and that many times those of the last `LULL_MS`,
+the evidence of finer tests is summed, and breaks no bound: the rise may be a launch's, which `RISE` or `LAUNCHED` will
+find. A step to twice the examples rises for four minutes (`Bound.capped`)."""
 RISING_MS: Final = MINUTE_MS
 LULL_MS: Final = 5 * MINUTE_MS
 HIGH_SUSPICION: Final = 3.0
@@ -86,8 +87,8 @@ class Bound:
     """A count, and the tests that it is put to.
 
     day: the test of whole days, None for none. floor: a usual share below it counts as it. capped: for tests that look
-    for too few, no more events are expected of a time than `LAUNCH` times its usual ones, and finer tests say nothing
-    while there are far fewer examples than usual: what left may be what was clicked. by_exposure: evidence is how much
+    for too few, no more events are expected of a time than `LAUNCH` times its usual ones; finer tests say nothing while
+    there are far fewer examples than usual, since what left may be what was clicked, and while their number rises. by_exposure: evidence is how much
     there was that could have been found, not what was found. dispersion: the least.
     """
 

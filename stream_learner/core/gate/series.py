@@ -108,7 +108,8 @@ class Series:
         ready = self._ready or self._is_ready(fast)
         expected = exposure * max(fast.share, self.bound.floor)
         part, budget = self._part(fast, ready, expected, ms)
-        fine = ready and self._is_fine(fast) and not self._is_lull(fast, exposure, ms)
+        lull, rising = self._traffic(fast, exposure, ms) if ready else (False, False)
+        fine = ready and self._is_fine(fast) and not lull
         values, expecteds = [], []
         limit, excess = 0.0, None
         for score in self._scores:
@@ -120,7 +121,7 @@ class Series:
                 if score.is_low:
                     of_test *= part
                 value = score.after(found, of_test)
-                if value > _LEAST_LIMIT and excess is None:
+                if value > _LEAST_LIMIT and excess is None and not (rising and test.fine):
                     limit = limit or self._limit(fast)
                     if value > limit:
                         excess = score.excess(tick, found, of_test, limit)
@@ -152,16 +153,16 @@ class Series:
         part = min(1.0, budget / expected)
         return part, budget - part * expected
 
-    def _is_lull(self, fast: Estimate, exposure: float, ms: float) -> bool:
-        """Whether far fewer examples come than usual, or a rise has just begun: then finer tests say nothing."""
+    def _traffic(self, fast: Estimate, exposure: float, ms: float) -> tuple[bool, bool]:
+        """Whether far fewer examples come than usual, and whether their number rises just now."""
         if not self.bound.capped:
-            return False
+            return False, False
         usual = fast.exposure / fast.ms * ms
         keep, short = 1.0 / (1.0 + ms / LULL_MS), 1.0 / (1.0 + ms / RISING_MS)
         lately = (self._recent * keep + exposure) / (self._recent_of * keep + usual)
         just_now = (self._newest * short + exposure) / (self._newest_of * short + usual)
         rises, faster = RISING
-        return lately < LULL or (just_now > rises and just_now > faster * lately)
+        return lately < LULL, just_now > rises and just_now > faster * lately
 
     def _limit(self, fast: Estimate) -> float:
         """The evidence that chance gives `false_alarms` times a year, times the dispersion."""
