@@ -227,8 +227,8 @@ def _hint(config: Config, state: ControlState, decision: Decision) -> str:
         return f"it is not about what is held: {', '.join(outside)}"
     if not held:
         return (
-            "no learner holds: one that has folded its first tick meanwhile leaves it out, and says so; only ticks that "
-            "are not joined yet are decided alike by a leader and its standbys"
+            "no learner holds: one that has folded its first tick meanwhile leaves it out, and says so; "
+            "leader and standbys are sure to decide alike only about ticks that are not joined yet"
         )
     return f"held by {', '.join(model for model, _ in held)}, which goes on within a second"
 
