@@ -16,11 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import buffer_address, load_byte, load_i64, store_i64
+from stream_learner.core.machine.memory import (
+    buffer_address,
+    load_byte,
+    load_i64,
+    load_u64,
+    places_of_byte,
+    store_byte,
+    store_i64,
+    store_u64,
+    trailing_zeros,
+)
 
 UNUSUAL = -1
 _QUOTE, _ESCAPE, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
+_BLOCK = 64
+_0, _1, _LAST = np.uint64(0), np.uint64(1), np.uint64(_BLOCK - 1)
 _LEAST_ELEMENT = 2
 """Least bytes of an element and the comma after it."""
 
@@ -69,17 +81,24 @@ def find_elements(text: bytes, key: bytes, most: int) -> Elements | None:
     bounds[0] = 0
     np.subtract(places[3 + room : 3 + room + count], places[3 : 3 + count], out=bounds[1:]).cumsum(out=bounds[1:])
     data = np.empty(int(bounds[count]), np.uint8)
-    _pack(np.frombuffer(text, np.uint8), starts, bounds, count, data)
+    if count:
+        _pack(buffer_address(text), starts, ends, count, buffer_address(data))
     return Elements(data, bounds, bool(places[2]), text[: places[0]] + b"[]" + text[places[1] :])
 
 
 @kernel
-def _pack(
-    source: NDArray[np.uint8], starts: int, bounds: NDArray[np.int64], count: int, target: NDArray[np.uint8]
-) -> None:
+def _pack(text: int, starts: int, ends: int, count: int, target: int) -> None:
+    """Copy the elements one behind the other to an address."""
     for i in range(count):
-        start, first, behind = load_i64(starts + 8 * i), bounds[i], bounds[i + 1]
-        target[first:behind] = source[start : start + behind - first]
+        at, end = text + load_i64(starts + 8 * i), text + load_i64(ends + 8 * i)
+        while at + 8 <= end:
+            store_u64(target, load_u64(at))
+            at += 8
+            target += 8
+        while at < end:
+            store_byte(target, load_byte(at))
+            at += 1
+            target += 1
 
 
 @kernel
@@ -118,13 +137,56 @@ def _skip_value(text: int, at: int, length: int) -> int:
         return _skip_string(text, at, length)
     if first != _OPEN and first != _OPEN_LIST:
         return _skip_scalar(text, at, length)
+    return _skip_nested(text, at, length)
+
+
+@kernel
+def _skip_nested(text: int, at: int, length: int) -> int:
+    """The offset after the object or array that begins at `at`, or UNUSUAL.
+
+    Takes 64 bytes at once, up to the first escape or the last bytes of the text.
+    """
     depth = 0
-    while at < length:
+    in_string = _0
+    while at + _BLOCK <= length and places_of_byte(text + at, _ESCAPE) == _0:
+        strings = _between_quotes(places_of_byte(text + at, _QUOTE)) ^ in_string
+        brackets = _brackets(text + at) & ~strings
+        while brackets != _0:
+            place = at + trailing_zeros(brackets)
+            byte = load_byte(text + place)
+            depth += 1 if byte == _OPEN or byte == _OPEN_LIST else -1
+            if depth == 0:
+                return place + 1
+            brackets &= brackets - _1
+        in_string = _0 - (strings >> _LAST)
+        at += _BLOCK
+    if in_string != _0:
+        at = _skip_string(text, at - 1, length)
+    return _skip_bytes(text, at, length, depth)
+
+
+@kernel
+def _brackets(address: int):  # type: ignore[no-untyped-def]
+    """The places of brackets among the 64 bytes at an address, one bit each."""
+    opening = places_of_byte(address, _OPEN) | places_of_byte(address, _OPEN_LIST)
+    return opening | places_of_byte(address, _CLOSE) | places_of_byte(address, _CLOSE_LIST)
+
+
+@kernel
+def _between_quotes(quotes):  # type: ignore[no-untyped-def]
+    """From the places of quotes those from each odd one up to the next: a bit is the xor of all bits up to it."""
+    for shift in (1, 2, 4, 8, 16, 32):
+        quotes ^= quotes << np.uint64(shift)
+    return quotes
+
+
+@kernel
+def _skip_bytes(text: int, at: int, length: int, depth: int) -> int:
+    """The offset after the bracket that closes `depth` open ones, or UNUSUAL. at: outside of strings, or negative."""
+    while 0 <= at < length:
         byte = load_byte(text + at)
         if byte == _QUOTE:
             at = _skip_string(text, at, length)
-            if at < 0:
-                return UNUSUAL
             continue
         at += 1
         if byte == _OPEN or byte == _OPEN_LIST:
