@@ -13,7 +13,7 @@ from starlette.routing import Route, Router
 from stream_learner.adapters.http import v1, v2
 from stream_learner.adapters.http.admission import Admission
 from stream_learner.adapters.http.at_once import PredictAtOnce
-from stream_learner.adapters.http.bodies import Receive, compress, read_body, takes_gzip
+from stream_learner.adapters.http.bodies import RawHeaders, Receive, compress, read_body, takes_gzip
 from stream_learner.adapters.http.executor import RequestExecutor
 from stream_learner.adapters.http.gate import Gate
 from stream_learner.adapters.http.models import Predictions, ServedModel, ServedModels
@@ -79,18 +79,22 @@ class PredictRoute:
         headers, limits = scope["headers"], self._limits
         with self._admission.body() as held:
             body = await read_body(headers, receive, limits.body_bytes, held, self._executor.threads)
-            packed = takes_gzip(headers)
 
-            def work() -> tuple[bytes, Predictions, bool]:
-                response, predictions = self._predict(served, body, limits.instances)
-                v1.check_version(name, predictions, version)
-                pack = packed and len(response) >= GZIP_FROM_BYTES
-                return compress(response) if pack else response, predictions, pack
+            def work() -> tuple[bytes, Predictions, Headers]:
+                made = self._respond(served, body, headers)
+                v1.check_version(name, made[1], version)
+                return made
 
             with self._admission.work():
-                response, predictions, is_packed = await self._executor.do(len(body), work)
+                response, predictions, own = await self._executor.do(len(body), work)
         self._instances[name](float(len(predictions.p_click)))
-        await reply(send, 200, response, _headers(predictions, is_packed))
+        await reply(send, 200, response, own)
+
+    def _respond(self, served: ServedModel, body: bytes, headers: RawHeaders) -> tuple[bytes, Predictions, Headers]:
+        """The body of the answer to a request, the predictions in it, and its headers."""
+        response, predictions = self._predict(served, body, self._limits.instances)
+        is_packed = len(response) >= GZIP_FROM_BYTES and takes_gzip(headers)
+        return compress(response) if is_packed else response, predictions, _headers(predictions, is_packed)
 
     def at_once(self, name: str, gate: Gate, token: Token | None) -> PredictAtOnce:
         """The same for ordinary requests of one name, which need no application."""
@@ -102,14 +106,12 @@ class PredictRoute:
 
         return PredictAtOnce(
             name,
-            lambda served, body: self._predict(served, body, self._limits.instances),
-            lambda predictions: _headers(predictions, is_packed=False),
+            self._respond,
             self._models,
             self._admission,
             token,
             count,
             limit_bytes=self._limits.body_bytes,
-            answer_bytes=GZIP_FROM_BYTES,
         )
 
 
