@@ -33,6 +33,8 @@ _QUOTE, _ESCAPE, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
 _BLOCK = 64
 _0, _1, _LAST = np.uint64(0), np.uint64(1), np.uint64(_BLOCK - 1)
+_SPAN = 3
+"""How many numbers tell where the array is, and what is in it."""
 _LEAST_ELEMENT = 2
 """Least bytes of an element and the comma after it."""
 
@@ -69,36 +71,32 @@ def find_elements(text: bytes, key: bytes, most: int) -> Elements | None:
     if not text or not key:
         return None
     room = min(len(text) // _LEAST_ELEMENT + 1, most)
-    places = np.empty(2 * room + 3, np.int64)
+    places, data = np.empty(_SPAN + room + 1, np.int64), np.empty(len(text), np.uint8)
     span = buffer_address(places)
-    starts, ends = span + 24, span + 24 + 8 * room
-    count = note_elements(buffer_address(text), len(text), buffer_address(key), len(key), starts, ends, room, span)
+    names = buffer_address(key)
+    count = take_elements(
+        buffer_address(text), len(text), names, len(key), span + 8 * _SPAN, room, buffer_address(data), span
+    )
     if count < 0:
         return None
     if count > room:
         raise TooManyElements(count)
-    bounds = np.empty(count + 1, np.int64)
-    bounds[0] = 0
-    np.subtract(places[3 + room : 3 + room + count], places[3 : 3 + count], out=bounds[1:]).cumsum(out=bounds[1:])
-    data = np.empty(int(bounds[count]), np.uint8)
-    if count:
-        _pack(buffer_address(text), starts, ends, count, buffer_address(data))
-    return Elements(data, bounds, bool(places[2]), text[: places[0]] + b"[]" + text[places[1] :])
+    begin, end, any_text = places[:_SPAN].tolist()
+    bounds = places[_SPAN : _SPAN + count + 1]
+    return Elements(data[: bounds[count]], bounds, any_text != 0, text[:begin] + b"[]" + text[end:])
 
 
 @kernel
-def _pack(text: int, starts: int, ends: int, count: int, target: int) -> None:
-    """Copy the elements one behind the other to an address."""
-    for i in range(count):
-        at, end = text + load_i64(starts + 8 * i), text + load_i64(ends + 8 * i)
-        while at + 8 <= end:
-            store_u64(target, load_u64(at))
-            at += 8
-            target += 8
-        while at < end:
-            store_byte(target, load_byte(at))
-            at += 1
-            target += 1
+def _copy(source: int, end: int, target: int) -> None:
+    """Copy the bytes from one address up to another."""
+    while source + 8 <= end:
+        store_u64(target, load_u64(source))
+        source += 8
+        target += 8
+    while source < end:
+        store_byte(target, load_byte(source))
+        source += 1
+        target += 1
 
 
 @kernel
@@ -229,13 +227,15 @@ def _has_escape(text: int, start: int, behind: int) -> bool:
 
 
 @kernel
-def _list_elements(text: int, at: int, length: int, starts: int, ends: int, room: int, span: int) -> int:
-    """Note the bounds of the first `room` elements of the array at `at`. Returns the number of elements, or UNUSUAL.
+def _list_elements(text: int, at: int, length: int, bounds: int, room: int, data: int, span: int) -> int:
+    """Take the first `room` elements of the array at `at`. Returns the number of elements, or UNUSUAL.
 
-    span: address of three i64: where the array begins and ends, and whether an element is a string.
+    bounds, data, span: as in `take_elements`.
     """
     store_i64(span, at)
     store_i64(span + 16, 0)
+    store_i64(bounds, 0)
+    filled = 0
     at = _skip_space(text, at + 1, length)
     count = 0
     if _byte_at(text, at, length) != _CLOSE_LIST:
@@ -246,10 +246,11 @@ def _list_elements(text: int, at: int, length: int, starts: int, ends: int, room
             at = _skip_value(text, at, length)
             if at < 0:
                 return UNUSUAL
-            if count < room:
-                store_i64(starts + 8 * count, start)
-                store_i64(ends + 8 * count, at)
             count += 1
+            if count <= room:
+                _copy(text + start, text + at, data + filled)
+                filled += at - start
+                store_i64(bounds + 8 * count, filled)
             at = _skip_space(text, at, length)
             byte = _byte_at(text, at, length)
             if byte == _CLOSE_LIST:
@@ -262,12 +263,14 @@ def _list_elements(text: int, at: int, length: int, starts: int, ends: int, room
 
 
 @kernel
-def note_elements(
-    text: int, length: int, name: int, name_length: int, starts: int, ends: int, room: int, span: int
+def take_elements(
+    text: int, length: int, name: int, name_length: int, bounds: int, room: int, data: int, span: int
 ) -> int:
-    """Note the bounds of the elements of the array under the name. Returns the number of elements, or UNUSUAL.
+    """Copy the elements of the array under the name one behind the other. Returns how many there are, or UNUSUAL.
 
-    starts, ends: addresses of i64[room]; later elements are only counted. span: as in `_list_elements`.
+    bounds: address of i64[room+1], where they then begin and end; later elements are only counted. data: address of
+    u8[length], where they are copied to. span: address of three i64: where the array begins and ends, and whether an
+    element is a string.
     """
     at = _skip_space(text, 0, length)
     if _byte_at(text, at, length) != _OPEN:
@@ -287,7 +290,7 @@ def note_elements(
         if _is_key(text, start, behind, name, name_length):
             if count >= 0 or _byte_at(text, at, length) != _OPEN_LIST:
                 return UNUSUAL
-            count = _list_elements(text, at, length, starts, ends, room, span)
+            count = _list_elements(text, at, length, bounds, room, data, span)
             if count < 0:
                 return UNUSUAL
             at = load_i64(span + 8)
