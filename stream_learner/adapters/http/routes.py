@@ -42,6 +42,23 @@ class Limits:
     request_s: float
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What all answers are made with, over HTTP and gRPC. version: this program's. token: None where none is asked."""
+
+    models: ServedModels
+    metrics: Metrics
+    token: Token | None
+    limits: Limits
+    admission: Admission
+    executor: RequestExecutor
+    version: str
+
+    def instance_counters(self) -> dict[str, Callable[[float], None]]:
+        """What counts the events predicted for each name."""
+        return {name: self.metrics.counter_of(names.SERVE_INSTANCES, name=name) for name in self.models.names}
+
+
 class _NameConvertor(StringConvertor):
     """A part of a path, up to the next slash or colon."""
 
@@ -54,23 +71,14 @@ register_url_convertor("name", _NameConvertor())
 class PredictRoute:
     """A route that reads a body of events and answers with predictions, in one of the protocols."""
 
-    def __init__(
-        self,
-        protocol: str,
-        predict: Predict,
-        models: ServedModels,
-        metrics: Metrics,
-        limits: Limits,
-        admission: Admission,
-        executor: RequestExecutor,
-    ) -> None:
+    def __init__(self, protocol: str, predict: Predict, shared: Shared) -> None:
         self._protocol = protocol
         self._predict = predict
-        self._models = models
-        self._instances = {name: metrics.counter_of(names.SERVE_INSTANCES, name=name) for name in models.names}
-        self._limits = limits
-        self._admission = admission
-        self._executor = executor
+        self._models = shared.models
+        self._instances = shared.instance_counters()
+        self._limits = shared.limits
+        self._admission = shared.admission
+        self._executor = shared.executor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -126,13 +134,12 @@ class ReadRoute:
         await self._answer(scope, send)
 
 
-def make_app(
-    models: ServedModels, metrics: Metrics, token: Token | None, limits: Limits, executor: RequestExecutor, version: str
-) -> Gate:
-    """The ASGI application that serves the models; `version` is this program's."""
-    admission = Admission(limits.requests, limits.held_bytes)
-    predict = PredictRoute("v1", v1.predict, models, metrics, limits, admission, executor)
-    infer = PredictRoute("v2", v2.infer, models, metrics, limits, admission, executor)
+def make_app(shared: Shared) -> Gate:
+    """The ASGI application that serves the models."""
+    models, metrics, token, limits = shared.models, shared.metrics, shared.token, shared.limits
+    admission, version = shared.admission, shared.version
+    predict = PredictRoute("v1", v1.predict, shared)
+    infer = PredictRoute("v2", v2.infer, shared)
     routes = Router(
         [
             *_prediction_routes(predict, infer),
