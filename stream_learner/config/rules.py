@@ -183,3 +183,6 @@ def _serve_rules(config: Tree) -> Iterator[Problem]:
         yield "serve.body_memory", f"must be at least serve.max_body ({format_size_bytes(serve.max_body_bytes)})"
     if serve.port == config.telemetry.http_port:
         yield "telemetry.http_port", f"is the same as serve.port ({serve.port})"
+    if serve.grpc_port and serve.grpc_port in (serve.port, config.telemetry.http_port):
+        other = "serve.port" if serve.grpc_port == serve.port else "telemetry.http_port"
+        yield "serve.grpc_port", f"is the same as {other} ({serve.grpc_port})"
