@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,9 +135,7 @@ def _resolve(
 
 
 @inlined
-def _step(
-    scratch: int, o: int, g: float, inverse_alpha: float, beta: float, l1: float, l2: float
-) -> bool:
+def _step(scratch: int, o: int, g: float, inverse_alpha: float, beta: float, l1: float, l2: float) -> bool:
     """One step on w, z, n, sqrt n at offset o of their planes; False if z or n is no longer finite."""
     n = load_f64_at(scratch, B + o) + g * g
     root_n = np.sqrt(n)
@@ -249,9 +247,10 @@ class FtrlProximal(Optimizer):
         """`_resolve`, which computes weight and sqrt n of each local row as it finds its row."""
         parameters = self._parameters()
 
-        def resolve(*places: Any) -> tuple[int, int]:
-            done: tuple[int, int] = _resolve(*places, address_of(parameters))
-            return done
+        def resolve(
+            directory: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int
+        ) -> tuple[int, int]:
+            return _resolve(directory, keys, count, shape, rows, local, address_of(parameters))
 
         return resolve
 

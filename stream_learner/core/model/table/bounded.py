@@ -192,7 +192,8 @@ class BoundedWeightTable(WeightTable):
         self.missed += len(wanted)
         self.fetched += len(rows)
         # Fetched rows are in the count and in the digest since they changed first.
-        self._set(*(np.ascontiguousarray(part) for part in (rows.keys, rows.columns, rows.touched)))
+        keys, touched = np.ascontiguousarray(rows.keys), np.ascontiguousarray(rows.touched)
+        self._set(keys, np.ascontiguousarray(rows.columns), touched)
 
     def _rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
         """The rows of keys. Cold rows are copied, and do not come into memory."""

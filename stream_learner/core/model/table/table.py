@@ -7,13 +7,13 @@ The table is the source of truth for the rows between checkpoints; its only writ
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.memory import address_of
-from stream_learner.core.model.table import kernels
+from stream_learner.core.model.table import changes, kernels
 from stream_learner.core.model.table.kernels import NEVER, SUB_TABLES, Resolver
 from stream_learner.core.model.table.regions import SubTables
 from stream_learner.core.model.table.rows import StateRows, joined
@@ -107,8 +107,10 @@ class WeightTable:
         columns are copied into local rows there, `local_bytes` apart (`kernels` has their layout).
         """
 
-        def resolver(directory: int, *places: Any) -> tuple[int, int]:
-            return kernels.resolve(directory, *places, local_bytes), 0
+        def resolver(
+            directory: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int
+        ) -> tuple[int, int]:
+            return kernels.resolve(directory, keys, count, shape, rows, local, local_bytes), 0
 
         self.resolve_by(resolver, keys, count, rows, local)
 
@@ -131,14 +133,14 @@ class WeightTable:
 
         Returns how many of the local rows have a weight that is not 0. `check_tick` says which ticks are allowed.
         """
-        for which, changes in enumerate(self._changes):
-            self._ends[which] = changes.room_for(count)
+        for which, listed in enumerate(self._changes):
+            self._ends[which] = listed.room_for(count)
         self._ends[2:] = self.count, 0
         self._last_tick = tick
-        grown = kernels.write_back(rows, count, self._shape, local, local_bytes, tick, self._since_at, self._ends_at)
+        grown = changes.write_back(rows, count, self._shape, local, local_bytes, tick, self._since_at, self._ends_at)
         self._digest = (self._digest + int(grown)) & _MASK
-        for which, changes in enumerate(self._changes):
-            changes.appended_to(int(self._ends[which]))
+        for which, listed in enumerate(self._changes):
+            listed.appended_to(int(self._ends[which]))
         self.count = int(self._ends[2])
         return int(self._ends[3])
 
@@ -153,18 +155,18 @@ class WeightTable:
 
         `wanted` bool[count] marks the rows that this is about. A row that changed before stays as it is.
         """
-        for which, changes in enumerate(self._changes):
-            self._ends[which] = changes.room_for(count)
+        for which, listed in enumerate(self._changes):
+            self._ends[which] = listed.room_for(count)
         self._ends[2:] = self.count, 0
         self._last_tick = max(self._last_tick, tick)
-        kernels.claim(rows, count, self.ncols, address_of(wanted), tick, self._since_at, self._ends_at)
-        for which, changes in enumerate(self._changes):
-            changes.appended_to(int(self._ends[which]))
+        changes.claim(rows, count, self.ncols, address_of(wanted), tick, self._since_at, self._ends_at)
+        for which, listed in enumerate(self._changes):
+            listed.appended_to(int(self._ends[which]))
         self.count = int(self._ends[2])
 
     def has_untouched(self, rows: int, count: int) -> bool:
         """Whether one of the rows just resolved never changed, nor was claimed."""
-        return bool(kernels.count_untouched(rows, count, self.ncols))
+        return bool(changes.count_untouched(rows, count, self.ncols))
 
     def rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
         """Rows of u64[r] keys, in their order; an absent or never changed key has zeros and touched -1."""
