@@ -260,7 +260,8 @@ def kernel(function: F, **options: bool) -> F:
     can be written, every process compiles what it needs, and `MACHINE_CODE.unkept` says why. The wrapper by which C
     would call a kernel is left out.
     """
-    compiled = numba.njit(nogil=True, error_model="numpy", **{"no_cfunc_wrapper": True, **options})(function)
+    options["no_cfunc_wrapper"] = True
+    compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
     compiled._cache = _Cache(function)
     result: F = compiled
     return result
