@@ -1,0 +1,47 @@
+"""The bound on the rows of each field, as a record of examples brings it to whoever learns from it.
+
+It stands in the log and not in a setting of the learner, so that all who fold a log hold the same features back, also
+where the bound was changed on the way.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.machine.kernels import kernel
+
+NOT_COUNTED = 0
+"""The number of a key that counts under no field."""
+MOST_FIELDS = 255
+
+
+class FieldBound(NamedTuple):
+    """most_rows: how many rows each field may have, at least 1. hashes: of the names of the fields 1, 2, ..., u64."""
+
+    most_rows: int
+    hashes: tuple[int, ...]
+
+
+@kernel
+def number_of_keys(
+    indices: NDArray[np.uint16], counted: NDArray[np.uint8], first: int, out: NDArray[np.uint8], keys: int
+) -> None:
+    """Write the number of each of `keys` keys to `out`: that of the feature which names it first.
+
+    indices u16[m]: the key of each feature; a new key is one more than all before. The number of feature `i` is
+    `counted[first + i]`.
+    """
+    known, i = 0, 0
+    while known < keys:
+        if indices[i] == known:
+            out[known] = counted[first + i]
+            known += 1
+        i += 1
+
+
+def warm() -> None:
+    """Compile the kernel."""
+    number_of_keys(np.zeros(1, np.uint16), np.zeros(1, np.uint8), 0, np.zeros(1, np.uint8), 1)
