@@ -26,6 +26,7 @@ from tests.e2e.site import Site, running, wait_until
 from tests.e2e.test_standby import SHORT, add_control
 from tests.e2e.variants import role, run_until_done, variant
 from tests.oracles import loop
+from tests.oracles.events import BIAS_KEY, BadRecord
 from tests.scenarios import Scenario, scenario
 
 MOST_ROWS = 12
@@ -51,14 +52,14 @@ def fields_of_keys(site: Scenario) -> dict[int, str | None]:
         try:
             event = json.loads(message.value or b"")
             keys = [key for key, _ in loop.features(event, loop.settings(**site.settings))]
-        except (ValueError, AttributeError, KeyError, loop.BadRecord):
+        except (ValueError, AttributeError, KeyError, BadRecord):
             continue
-        found.update(dict.fromkeys(keys, "site x ad") | {loop.BIAS_KEY: None} | found)
+        found.update(dict.fromkeys(keys, "site x ad") | {BIAS_KEY: None} | found)
         for field, value in event.items():
             for name, leaf in leaves(field, value):
                 counts_as = next((n for n in NAMED if name == n or name.startswith(n + ".")), "(others)")
                 alone = loop.features({name: leaf}, loop.settings(**single))
-                found.update({key: counts_as for key, _ in alone if key != loop.BIAS_KEY})
+                found.update({key: counts_as for key, _ in alone if key != BIAS_KEY})
     return found
 
 

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
 from stream_learner.core.log.dictionary import Scratch, number_keys
-from stream_learner.core.log.field_bound import MOST_FIELDS, FieldBound, number_of_keys
+from stream_learner.core.log.field_bound import MOST_FIELDS, FieldBound, number_keys_of
 from stream_learner.core.log.field_bound import warm as warm_field_bound
 from stream_learner.core.log.header import COUNTED, HEADER_BYTES, Kind, LogRecord, RecordHeader, open_record, seal
 from stream_learner.core.log.marks import Mark, decode_codes, decode_mark
@@ -393,7 +393,7 @@ def _body(columns: _Columns, row: int, end: int, k: int, m: int, v: int, scratch
         parts.append(batch.label[rows].astype(np.uint8))
     if columns.bound is not None:
         counted = np.empty(k, np.uint8)
-        number_of_keys(scratch.indices, batch.counted, int(batch.row_start[row]), counted, k)
+        number_keys_of(scratch.indices, m, batch.counted, int(batch.row_start[row]), counted)
         parts.append(counted)
     sizes = _SIZES.pack(end - row, k, m, v, first_ms)
     return b"".join([sizes, columns.bound_bytes, *(part.tobytes() for part in parts)])

@@ -26,22 +26,17 @@ class FieldBound(NamedTuple):
 
 
 @kernel
-def number_of_keys(
-    indices: NDArray[np.uint16], counted: NDArray[np.uint8], first: int, out: NDArray[np.uint8], keys: int
+def number_keys_of(
+    indices: NDArray[np.uint16], features: int, counted: NDArray[np.uint8], first: int, out: NDArray[np.uint8]
 ) -> None:
-    """Write the number of each of `keys` keys to `out`: that of the feature which names it first.
+    """Write the number of each key to `out`: that of the feature which names it first.
 
-    indices u16[m]: the key of each feature; a new key is one more than all before. The number of feature `i` is
-    `counted[first + i]`.
+    indices u16[features]: the key of each feature. The number of feature `i` is `counted[first + i]`.
     """
-    known, i = 0, 0
-    while known < keys:
-        if indices[i] == known:
-            out[known] = counted[first + i]
-            known += 1
-        i += 1
+    for i in range(features - 1, -1, -1):
+        out[indices[i]] = counted[first + i]
 
 
 def warm() -> None:
     """Compile the kernel."""
-    number_of_keys(np.zeros(1, np.uint16), np.zeros(1, np.uint8), 0, np.zeros(1, np.uint8), 1)
+    number_keys_of(np.zeros(1, np.uint16), 1, np.zeros(1, np.uint8), 0, np.zeros(1, np.uint8))
