@@ -12,13 +12,15 @@ from __future__ import annotations
 from typing import Final
 
 from stream_learner.core.events.feature_spec import FeatureSpec
-from stream_learner.core.log.field_bound import MOST_FIELDS, NOT_COUNTED
 from stream_learner.core.machine.hashing import xxh64
 
 Origin = str | tuple[str, ...] | None
 """The source of a feature: the name of a field, the names of a cross, None for the bias."""
 
+NOT_COUNTED: Final = 0
 OTHERS: Final = "(others)"
+MOST_FIELDS: Final = 255
+"""A number is a byte in the log."""
 _OTHERS_NUMBER = 1
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec, covered
-from stream_learner.core.events.field_numbers import FieldNumbers
-from stream_learner.core.log.field_bound import NOT_COUNTED
+from stream_learner.core.events.field_numbers import NOT_COUNTED, FieldNumbers
 
 KNOWN_NAMES_LIMIT = 4_096
 KNOWN_NAME_LENGTH = 256

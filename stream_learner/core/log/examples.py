@@ -43,8 +43,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
+from stream_learner.core.events.field_numbers import MOST_FIELDS
 from stream_learner.core.log.dictionary import Scratch, number_keys
-from stream_learner.core.log.field_bound import MOST_FIELDS, FieldBound, number_keys_of
+from stream_learner.core.log.field_bound import FieldBound, number_keys_of
 from stream_learner.core.log.field_bound import warm as warm_field_bound
 from stream_learner.core.log.header import COUNTED, HEADER_BYTES, Kind, LogRecord, RecordHeader, open_record, seal
 from stream_learner.core.log.marks import Mark, decode_codes, decode_mark

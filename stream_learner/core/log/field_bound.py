@@ -13,10 +13,6 @@ from numpy.typing import NDArray
 
 from stream_learner.core.machine.kernels import kernel
 
-NOT_COUNTED = 0
-"""The number of a key that counts under no field."""
-MOST_FIELDS = 255
-
 
 class FieldBound(NamedTuple):
     """most_rows: how many rows each field may have, at least 1. hashes: of the names of the fields 1, 2, ..., u64."""

@@ -40,8 +40,8 @@ from stream_learner.core.events.fast.layout import (
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.fast.values import take_number
 from stream_learner.core.events.feature_spec import FeatureSpec, covered
+from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.events.plan import Plan
-from stream_learner.core.log.field_bound import NOT_COUNTED
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import address_of, load_byte, load_i64, load_u64, store_byte
 from stream_learner.evaluate.formats.base import Parsed

@@ -24,8 +24,8 @@ from stream_learner.core.events.fast.finish import emit, finish_row, start_row
 from stream_learner.core.events.fast.layout import FIELD_WATCH
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.events.plan import Plan
-from stream_learner.core.log.field_bound import NOT_COUNTED
 from stream_learner.core.machine.arithmetic import log1p
 from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.core.machine.kernels import kernel

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.keys import key_hash, look_up
 from stream_learner.core.events.feature_keys import longest_text
+from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
-from stream_learner.core.log.field_bound import NOT_COUNTED
 from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.core.machine.memory import address_of
 

@@ -37,7 +37,7 @@ from stream_learner.core.events.fast.layout import (
     NOT_WATCHED,
     RECENT_BYTES,
 )
-from stream_learner.core.log.field_bound import NOT_COUNTED
+from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.machine.hashing import BIAS_KEY, not_zero, xxh64_at
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import (
