@@ -27,7 +27,7 @@ from stream_learner.adapters.kafka.clients import new_client
 from stream_learner.adapters.kafka.faults import fault
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.adapters.kafka.shared_reader import RECORD_BYTES, SILENCE_S, SharedReader
-from stream_learner.errors import BrokerUnreachable
+from stream_learner.errors import BrokerUnreachable, RetryLater
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
@@ -80,6 +80,7 @@ class ReaderPool:
         self._unreachable: KafkaError | None = None
         self._asked_s = 0.0
         self._empty_until_s = 0.0
+        self._came = False
         self._error_of_partition = re.compile(rf"{re.escape(topic)} \[(\d+)\]: ")
         self._errors: list[tuple[int, KafkaError]] = []
 
@@ -89,6 +90,11 @@ class ReaderPool:
         Never blocks. Errors of the offset, the topic or rights are raised by `read`.
         """
         return SharedReader(self, partition, offset)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a partition is open."""
+        return self._consumer is not None
 
     @property
     def set_aside(self) -> frozenset[int]:
@@ -208,6 +214,16 @@ class ReaderPool:
         self._errors.clear()
         return came
 
+    def has_news(self) -> bool:
+        """Whether records are held, or anything has come since the last call. Never waits."""
+        if self.held_bytes == 0:
+            try:
+                self.poll(0.0)
+            except RetryLater:  # raised again by a reader
+                return True
+        came, self._came = self._came, False
+        return came or self.held_bytes > 0
+
     def _fitting(self, limit_bytes: int) -> int:
         """How many records of mean size fit below a limit."""
         return min(max((limit_bytes - self.held_bytes) // self._mean_bytes, FEWEST_RECORDS), POLL_RECORDS)
@@ -216,6 +232,7 @@ class ReaderPool:
         """Take at most `count` messages from the common queue. Returns whether any came."""
         messages = self._consume(count, timeout_s)
         before_bytes = self.held_bytes
+        self._came |= bool(messages)
         for partition, run in groupby(messages, Message.partition):
             self._share_out(partition, list(run))
         if self.held_bytes > before_bytes:
@@ -341,6 +358,14 @@ class ReaderPools:
                 name=name,
             )
         return pool.open(partition, offset)
+
+    def poll(self) -> bool:
+        """Whether a reader may have something to read, or something to raise. Never waits.
+
+        A pool that holds records is not asked for more: their readers may be waiting for another topic.
+        """
+        news = [pool.has_news() for pool in self._pools.values() if pool.is_open]
+        return any(news)
 
 
 class PartitionReader(SharedReader):
