@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
-from itertools import groupby
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from stream_learner.adapters.kafka.clients import new_client
 from stream_learner.adapters.kafka.faults import fault
+from stream_learner.adapters.kafka.packed_consumer import PackedConsumer, can_make
+from stream_learner.adapters.kafka.runs import Run, packed_runs_of, runs_of
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.adapters.kafka.shared_reader import RECORD_BYTES, SILENCE_S, SharedReader
 from stream_learner.errors import BrokerUnreachable, RetryLater
@@ -61,11 +62,13 @@ class ReaderPool:
         name: str = "reader",
         with_keys: bool = False,
         with_headers: bool = False,
+        packed: bool = False,
     ) -> None:
+        """packed: whether to read with a `PackedConsumer` where one can be made; it has no keys and headers."""
         self.settings = settings
         self.topic = topic
-        self.with_keys = with_keys
-        self.with_headers = with_headers
+        self._parts = {"with_keys": with_keys, "with_headers": with_headers}
+        self._packed = packed and not (with_keys or with_headers)
         self.held_bytes = 0
         """Bytes of the records that are held until their partitions are read."""
         buffer_bytes = max(buffer_bytes, MIN_BUFFER_BYTES)
@@ -74,7 +77,7 @@ class ReaderPool:
         self._operation = settings.operation("read", topic, right="Read")
         self._mean_bytes = 1_000
         self._readers: dict[int, SharedReader] = {}
-        self._consumer: Consumer | None = None
+        self._consumer: Consumer | PackedConsumer | None = None
         self._credentials = 0
         self._reported: KafkaError | None = None
         self._unreachable: KafkaError | None = None
@@ -107,14 +110,18 @@ class ReaderPool:
         return self.held_bytes < self._limit_bytes // 2
 
     @property
-    def consumer(self) -> Consumer:
+    def consumer(self) -> Consumer | PackedConsumer:
         """The consumer. It exists while a partition is open."""
         assert self._consumer is not None  # nobody reads a closed reader
         return self._consumer
 
     def _connect(self) -> None:
         self._credentials = self.settings.credentials_version()
-        self._consumer = new_client(Consumer, self._properties())
+        properties = self._properties()
+        if self._packed and can_make(properties):
+            self._consumer = new_client(PackedConsumer, properties)
+        else:
+            self._consumer = new_client(Consumer, properties)
         self._reported = self._unreachable = None
 
     def _consumer_properties(self, isolation: str, buffer_bytes: int, partitions: int, name: str) -> dict[str, Any]:
@@ -230,37 +237,39 @@ class ReaderPool:
 
     def _take(self, count: int, timeout_s: float) -> bool:
         """Take at most `count` messages from the common queue. Returns whether any came."""
-        messages = self._consume(count, timeout_s)
-        before_bytes = self.held_bytes
-        self._came |= bool(messages)
-        for partition, run in groupby(messages, Message.partition):
-            self._share_out(partition, list(run))
+        before_bytes, records = self.held_bytes, 0
+        came = False
+        for run in self._consume(count, timeout_s):
+            came = True
+            self._share_out(run)
+            records += len(run.records or ())
         if self.held_bytes > before_bytes:
-            self._mean_bytes = max((self.held_bytes - before_bytes) // len(messages), RECORD_BYTES)
-        return bool(messages)
+            self._mean_bytes = max((self.held_bytes - before_bytes) // records, RECORD_BYTES)
+        self._came |= came
+        return came
 
-    def _consume(self, count: int, timeout_s: float) -> list[Message]:
+    def _consume(self, count: int, timeout_s: float) -> Iterator[Run]:
+        consumer = self.consumer
         try:
-            return self.consumer.consume(count, timeout_s)
+            if isinstance(consumer, PackedConsumer):
+                packed = consumer.consume(count, timeout_s)
+                return iter(()) if packed is None else packed_runs_of(packed)
+            return runs_of(consumer.consume(count, timeout_s), **self._parts)
         except KafkaException as error:
             raise fault(error, self._operation) from error
 
-    def _share_out(self, partition: int | None, messages: list[Message]) -> None:
-        """Give consecutive messages to the reader of their partition.
+    def _share_out(self, run: Run) -> None:
+        """Give a run to the reader of its partition.
 
         Missing rights on the group are ignored: librdkafka looks for the group's coordinator even without need.
         """
-        reader = self._readers.get(-1 if partition is None else partition)
+        reader = self._readers.get(run.partition)
         if reader is not None:
-            taken = reader.take_in(messages)
+            taken = reader.take_in(run)
             self.held_bytes += taken
             self._unreachable = None if taken else self._unreachable
-            return
-        if partition is not None and partition >= 0:
-            return
-        for error in filter(None, map(Message.error, messages)):
-            if error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                self._reported = error
+        elif run.partition < 0 and run.error is not None and run.error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+            self._reported = run.error
 
     def _set_aside(self) -> None:
         """Stop fetching the partitions of which more than an equal share is held.
@@ -304,11 +313,18 @@ class ReaderPool:
             return
         self._asked_s = now_s
         try:
-            found = self.consumer.list_topics(self.topic, SILENCE_S / 3).topics[self.topic]
+            found = self._topic_error(SILENCE_S / 3)
         except KafkaException as error:
             raise fault(error, reader.operation) from error
-        if found.error is not None:
-            raise fault(found.error, reader.operation)
+        if found is not None:
+            raise fault(found, reader.operation)
+
+    def _topic_error(self, timeout_s: float) -> KafkaError | None:
+        consumer = self.consumer
+        if isinstance(consumer, PackedConsumer):
+            return consumer.topic_error(self.topic, timeout_s)
+        found: KafkaError | None = consumer.list_topics(self.topic, timeout_s).topics[self.topic].error
+        return found
 
     def _on_error(self, error: KafkaError) -> None:
         """Keep an error that librdkafka reports apart from records. A single broken connection is not an error.
@@ -328,11 +344,12 @@ class ReaderPools:
     """Opens readers as `PartitionReader` does, but with one pool for each topic and isolation. Used by one thread.
 
     partitions: roughly how many each topic has. buffer_bytes: the memory of the pool of a topic; without an entry
-    `DEFAULT_BUFFER_BYTES`.
+    `DEFAULT_BUFFER_BYTES`. packed: as of `ReaderPool`.
     """
 
-    def __init__(self, partitions: int, buffer_bytes: Mapping[str, int] | None = None) -> None:
+    def __init__(self, partitions: int, buffer_bytes: Mapping[str, int] | None = None, *, packed: bool = False) -> None:
         self._partitions = partitions
+        self._packed = packed
         self._buffer_bytes = dict(buffer_bytes or {})
         self._pools: dict[tuple[str, str], ReaderPool] = {}
 
@@ -356,6 +373,7 @@ class ReaderPools:
                 buffer_bytes=self._buffer_bytes.get(topic, DEFAULT_BUFFER_BYTES),
                 partitions=self._partitions,
                 name=name,
+                packed=self._packed,
             )
         return pool.open(partition, offset)
 

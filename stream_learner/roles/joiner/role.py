@@ -222,6 +222,7 @@ class JoinerRole:
                 impressions.name: min(fetched_bytes, MOST_FETCHED_IMPRESSIONS_BYTES),
                 clicks.name: min(fetched_bytes, MOST_FETCHED_CLICKS_BYTES),
             },
+            packed=True,
         )
         self._turns = Turns(pools, self._ends)
         inputs = InputPlan(
