@@ -97,6 +97,7 @@ from stream_learner.adapters.kafka.retention import Retention, RetentionWatch
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.adapters.kafka.shared_reader import Reader
 from stream_learner.adapters.kafka.topic_watch import ADDED, TopicWatch
+from stream_learner.adapters.kafka.wake import Wake
 
 __all__ = [
     "ADDED",
@@ -133,5 +134,6 @@ __all__ = [
     "TopicPlan",
     "TopicWatch",
     "TransactionalPublisher",
+    "Wake",
     "holder_of",
 ]

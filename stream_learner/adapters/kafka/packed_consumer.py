@@ -28,6 +28,7 @@ from stream_learner.adapters.kafka.library import (
     address_of_function,
     library,
 )
+from stream_learner.adapters.kafka.wake import Wake
 from stream_learner.core.machine import records
 from stream_learner.core.machine.memory import address_of
 
@@ -84,6 +85,7 @@ class PackedConsumer:
         self._destroy = address_of_function("rd_kafka_message_destroy")
         self._addresses = np.zeros(MOST_MESSAGES, np.int64)
         self._at = address_of(self._addresses)
+        self._wake: Wake | None = None
 
     def _made(self, properties: Mapping[str, Any]) -> int:
         """A client of librdkafka; the name and version that brokers see are those of the ordinary one."""
@@ -114,6 +116,11 @@ class PackedConsumer:
         name = self._library.rd_kafka_name(client).decode("utf-8", "replace")
         words = facility.decode(), name, text.decode("utf-8", "replace")
         self._logger.log(LEVELS[level], "%s [%s] %s", *words)
+
+    def wakes(self, wake: Wake) -> None:
+        """Wake a thread whenever messages come into the queue that was empty at the last `consume`."""
+        self._wake = wake  # its file must stay open as long as the client
+        self._library.rd_kafka_queue_io_event_enable(self._queue, wake.fd, b"1", 1)
 
     def consume(self, most: int, timeout_s: float) -> Messages | None:
         """At most `most` messages, and no more than `MOST_MESSAGES`; None if there are none.

@@ -28,6 +28,7 @@ from stream_learner.adapters.kafka.packed_consumer import PackedConsumer, can_ma
 from stream_learner.adapters.kafka.runs import Run, packed_runs_of, runs_of
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.adapters.kafka.shared_reader import RECORD_BYTES, SILENCE_S, SharedReader
+from stream_learner.adapters.kafka.wake import Wake
 from stream_learner.errors import BrokerUnreachable, RetryLater
 
 READ_COMMITTED = "read_committed"
@@ -63,11 +64,15 @@ class ReaderPool:
         with_keys: bool = False,
         with_headers: bool = False,
         packed: bool = False,
+        wake: Wake | None = None,
     ) -> None:
-        """packed: whether to read with a `PackedConsumer` where one can be made; it has no keys and headers."""
+        """packed: whether to read with a `PackedConsumer` where one can be made; it has no keys and headers. wake: the
+        thread that such a consumer wakes when records come.
+        """
         self.settings = settings
         self.topic = topic
         self._parts = {"with_keys": with_keys, "with_headers": with_headers}
+        self._wake = wake
         self._packed = packed and not (with_keys or with_headers)
         self.held_bytes = 0
         """Bytes of the records that are held until their partitions are read."""
@@ -100,6 +105,11 @@ class ReaderPool:
         return self._consumer is not None
 
     @property
+    def wakes(self) -> bool:
+        """Whether the consumer wakes the thread that waits for records; True while there is none."""
+        return self._consumer is None or (self._wake is not None and isinstance(self._consumer, PackedConsumer))
+
+    @property
     def set_aside(self) -> frozenset[int]:
         """The partitions of which nothing is fetched now, because too much of them is held."""
         return frozenset(partition for partition, reader in self._readers.items() if not reader.assigned)
@@ -120,6 +130,8 @@ class ReaderPool:
         properties = self._properties()
         if self._packed and can_make(properties):
             self._consumer = new_client(PackedConsumer, properties)
+            if self._wake is not None:
+                self._consumer.wakes(self._wake)
         else:
             self._consumer = new_client(Consumer, properties)
         self._reported = self._unreachable = None
@@ -224,6 +236,7 @@ class ReaderPool:
     def has_news(self) -> bool:
         """Whether records are held, or anything has come since the last call. Never waits."""
         if self.held_bytes == 0:
+            self._empty_until_s = 0.0  # a thread that was woken must look
             try:
                 self.poll(0.0)
             except RetryLater:  # raised again by a reader
@@ -344,11 +357,19 @@ class ReaderPools:
     """Opens readers as `PartitionReader` does, but with one pool for each topic and isolation. Used by one thread.
 
     partitions: roughly how many each topic has. buffer_bytes: the memory of the pool of a topic; without an entry
-    `DEFAULT_BUFFER_BYTES`. packed: as of `ReaderPool`.
+    `DEFAULT_BUFFER_BYTES`. packed, wake: as of `ReaderPool`.
     """
 
-    def __init__(self, partitions: int, buffer_bytes: Mapping[str, int] | None = None, *, packed: bool = False) -> None:
+    def __init__(
+        self,
+        partitions: int,
+        buffer_bytes: Mapping[str, int] | None = None,
+        *,
+        packed: bool = False,
+        wake: Wake | None = None,
+    ) -> None:
         self._partitions = partitions
+        self._wake = wake
         self._packed = packed
         self._buffer_bytes = dict(buffer_bytes or {})
         self._pools: dict[tuple[str, str], ReaderPool] = {}
@@ -374,8 +395,14 @@ class ReaderPools:
                 partitions=self._partitions,
                 name=name,
                 packed=self._packed,
+                wake=self._wake,
             )
         return pool.open(partition, offset)
+
+    @property
+    def wakes(self) -> bool:
+        """Whether every pool wakes the thread that waits for records."""
+        return all(pool.wakes for pool in self._pools.values())
 
     def poll(self) -> bool:
         """Whether a reader may have something to read, or something to raise. Never waits.

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from stream_learner.adapters.telemetry.logs import Logger, get_logger
 from stream_learner.roles.common import startup
 
 IDLE_S = 0.004
-"""How long a loop rests after a turn in which nothing was done."""
+"""How long a loop rests after a turn in which nothing was done, unless its role knows better."""
 OPENING_S = 1.0
 """How long a role may take to open after it was told to stop; then the process ends, for it has nothing to keep."""
 
@@ -41,6 +41,14 @@ class Role(Protocol):
 
     def close(self) -> None:
         """Release everything, and make nothing durable. Called once, also after an error."""
+
+
+@runtime_checkable
+class Resting(Protocol):
+    """A role that knows what it waits for."""
+
+    def rest(self) -> None:
+        """Wait until there may be something to do, a moment at most. Called after a turn without work."""
 
 
 class HasReadiness(Protocol):
@@ -144,10 +152,18 @@ def run_role(
         while not stopping.is_set():
             pulse.beat()
             if not role.turn():
-                stopping.wait(IDLE_S)
+                rest(role, stopping)
         role.finish()
     finally:
         role.close()
+
+
+def rest(role: Role, stopping: Stopping) -> None:
+    """Wait after a turn without work: as the role does if it knows how, else for `IDLE_S`."""
+    if isinstance(role, Resting):
+        role.rest()
+    else:
+        stopping.wait(IDLE_S)
 
 
 @contextmanager

@@ -29,13 +29,14 @@ from stream_learner.adapters.kafka import (
     ReaderPools,
     TopicInfo,
     TopicWatch,
+    Wake,
 )
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
-from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
+from stream_learner.roles.common.lifecycle import IDLE_S, BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.field_report import FieldReport
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 COMMIT_EVERY_S = 1.0
-LOOK_ROUND_S = 0.02
+LOOK_ROUND_S = 0.05
 """How often the group, the topics, the credentials and the clients' reports are looked at."""
 FLUSH_S = 5.0
 RETRY_S = 1.0
@@ -120,6 +121,7 @@ class JoinerRole:
         self._silence = self._silence_watch()
         self._fields = FieldReport(config, metrics)
         self._turns: Turns | None = None
+        self._wake = Wake()
         self._look_round_at_s = 0.0
         self._retry_s = 0.0
         self._committed_at_s = 0.0
@@ -182,7 +184,7 @@ class JoinerRole:
         self._appending = self._settings.with_batches(batch_bytes)
         self._appender = Appender(self._appending, name="joiner")
         period_s = min(max(config.join.tick_ms / 4000, 0.02), 0.2)
-        self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s).start()
+        self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s, told=self._wake.set).start()
         self._plan = self._partition_plan(admin, impressions, clicks, log)
         held = self._held.joining
         self._headroom = Headroom(config, self._metrics, admin, lambda: list(held.values()), self._clock_ms, self._log)
@@ -223,6 +225,7 @@ class JoinerRole:
                 clicks.name: min(fetched_bytes, MOST_FETCHED_CLICKS_BYTES),
             },
             packed=True,
+            wake=self._wake,
         )
         self._turns = Turns(pools, self._ends)
         inputs = InputPlan(
@@ -282,6 +285,12 @@ class JoinerRole:
         if time.monotonic() - self._committed_at_s > COMMIT_EVERY_S:
             self._commit()
         return did or delivered
+
+    def rest(self) -> None:
+        """Wait for records or an answer about the ends; for a moment only while there is more to wait for."""
+        assert self._appender is not None and self._turns is not None
+        waits = self._turns.may_wait and not self._appender.waiting and not self._held.given
+        self._wake.wait(LOOK_ROUND_S if waits else IDLE_S)
 
     def _turn_partitions(self, *, news: bool) -> bool:
         """Turn the partitions; none while brokers take no records, so that the producer's queue is not filled."""

@@ -29,6 +29,11 @@ class Turns:
         self._look_at_s = 0.0
         self._first = 0
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether only news and `LOOK_S` give work now, and every kind of news wakes the thread."""
+        return not self._is_working and self._pools.wakes
+
     def turn(self, joiners: Sequence[PartitionJoiner], *, news: bool) -> bool:
         """Turn each partition once, if there is work, news or the time for a look. Returns whether any did anything.
 
