@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from stream_learner.adapters.telemetry.logs import Logger, get_logger
 from stream_learner.roles.common import startup
@@ -28,7 +28,11 @@ GARBAGE_OBJECTS = 10_000
 
 
 class Role(Protocol):
-    """A role as `run_role` runs it: `open`, then `turn` again and again, then `finish` and `close`, in one thread."""
+    """A role as `run_role` runs it: `open`, then `turn` again and again, then `finish` and `close`, in one thread.
+
+    A role may have a method `rest` too, which waits after a turn without work for what the role knows to wait for, a
+    moment at most.
+    """
 
     def open(self) -> None:
         """Load state, connect, join the group."""
@@ -41,14 +45,6 @@ class Role(Protocol):
 
     def close(self) -> None:
         """Release everything, and make nothing durable. Called once, also after an error."""
-
-
-@runtime_checkable
-class Resting(Protocol):
-    """A role that knows what it waits for."""
-
-    def rest(self) -> None:
-        """Wait until there may be something to do, a moment at most. Called after a turn without work."""
 
 
 class HasReadiness(Protocol):
@@ -160,10 +156,11 @@ def run_role(
 
 def rest(role: Role, stopping: Stopping) -> None:
     """Wait after a turn without work: as the role does if it knows how, else for `IDLE_S`."""
-    if isinstance(role, Resting):
-        role.rest()
-    else:
+    own: Callable[[], None] | None = getattr(role, "rest", None)
+    if own is None:
         stopping.wait(IDLE_S)
+    else:
+        own()
 
 
 @contextmanager
