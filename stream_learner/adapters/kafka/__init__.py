@@ -16,6 +16,11 @@ A role holds several clients. Each does one thing:
     Admin                   admin client               describes topics, creates them, compares them with a plan
     OffsetQueries           admin client               asks the leaders for ends, beginnings and offsets at a time
 
+A pool may read with a `PackedConsumer`, which hands records over as columns and one buffer: a Python object for each
+costs more than all the rest of reading. It calls librdkafka's C functions (`library.py`), has the same properties and
+errors as the ordinary consumer, and is left for that one where tokens must be fetched or the functions are not found
+(`packed_consumer.py`).
+
 Membership is apart from reading, so that a rebalance which gives a partition back does not interrupt its work.
 
 `KafkaSettings` holds the `kafka:` section and makes the properties of each kind of client (`settings.py`,

@@ -103,7 +103,7 @@ class PackedConsumer:
             client = self._library.rd_kafka_new(CONSUMER, settings, text, TEXT_BYTES)
             if not client:
                 code = self._library.rd_kafka_last_error()
-                raise KafkaException(KafkaError(code, text.value.decode()))
+                raise KafkaException(KafkaError(code, f"Failed to create consumer: {text.value.decode()}"))
         except KafkaException:
             self._library.rd_kafka_conf_destroy(settings)
             raise

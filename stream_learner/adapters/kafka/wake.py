@@ -19,10 +19,12 @@ class Wake:
         self._waiting = select.poll()
         self._waiting.register(self._read_fd, select.POLLIN)
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait until somebody wakes this thread, at most `timeout_s`."""
-        if self._waiting.poll(timeout_s * 1000):
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until somebody wakes this thread, at most `timeout_s`. Returns whether somebody did."""
+        woken = bool(self._waiting.poll(timeout_s * 1000))
+        if woken:
             os.read(self._read_fd, 4096)
+        return woken
 
     def set(self) -> None:
         """Wake the thread that waits, or the next that would."""

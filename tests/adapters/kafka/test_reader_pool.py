@@ -10,7 +10,15 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from stream_learner.adapters.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, OffsetQueries, ReaderPool, ReaderPools
+from stream_learner.adapters.kafka import (
+    READ_UNCOMMITTED,
+    Admin,
+    KafkaSettings,
+    OffsetQueries,
+    ReaderPool,
+    ReaderPools,
+    Wake,
+)
 from stream_learner.adapters.kafka.shared_reader import SharedReader
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, TopicMissing
 from tests.adapters.kafka.kafka_help import append, open_transaction, raises_within, read, read_to, transaction, until
@@ -264,6 +272,26 @@ def test_brokers_out_of_reach_are_said_once_to_whoever_reads_first(packed: bool)
         for reader in (one, other):
             error = raises_within(BrokerUnreachable, lambda reader=reader: reader.read(1, 0.05))  # type: ignore[misc]
             assert "127.0.0.1:1" in str(error)
+
+
+def test_records_wake_a_thread_that_waits(kafka_settings: KafkaSettings, topics: MakeTopic) -> None:
+    """Each time the queue was found empty and something comes; through the ordinary client nothing wakes it."""
+    topic, wake = topics("wakes", partitions=2), Wake()
+    pools = ReaderPools(2, packed=True, wake=wake)
+    with pools.open(kafka_settings, topic, 0, 0) as reader, pools.open(kafka_settings, topic, 1, 0) as other:
+        assert pools.wakes
+        for number in range(4):
+            until(lambda: not pools.poll() and reader.read(9) is None and other.read(9) is None)
+            append(kafka_settings, topic, number % 2, [b"one", b"two"])
+            found: list[bytes | None] = []
+            while len(found) < 2:
+                assert wake.wait(patience()), "nobody woke the thread"
+                if pools.poll():
+                    batches = [batch for batch in (reader.read(9), other.read(9)) if batch is not None]
+                    found += [value for batch in batches for value in batch.values]
+            assert found == [b"one", b"two"]
+    with ReaderPool(kafka_settings, topic, wake=wake).open(0, 0) as reader:
+        assert not reader._pool.wakes  # type: ignore[attr-defined]
 
 
 def test_a_partition_is_opened_once(kafka_settings: KafkaSettings, full: str, packed: bool) -> None:
