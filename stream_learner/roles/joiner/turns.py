@@ -40,14 +40,14 @@ class Turns:
         Another partition is the first every time, because they share what `join.max_rate` allows. news: whether there
         is some that the caller knows of.
         """
-        news |= self._pools.poll()
+        came = self._pools.poll()
         seen, self._seen = self._seen, self._ends.snapshot
         now_s = self._clock_s()
-        if not (news or self._is_working or self._seen is not seen or now_s >= self._look_at_s):
+        if not (came or news or self._is_working or self._seen is not seen or now_s >= self._look_at_s):
             return False
         self._look_at_s = now_s + LOOK_S
         self._is_working = True  # also after an error, which may be the news of another partition
         self._first = (self._first + 1) % len(joiners) if joiners else 0
         did = [joiner.turn() for joiner in (*joiners[self._first :], *joiners[: self._first])]
-        self._is_working = any(did) or news  # a partition goes by where it was read up to before its turn
+        self._is_working = any(did) or came  # a partition goes by where it was read up to before its turn
         return any(did)
