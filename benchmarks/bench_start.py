@@ -74,8 +74,8 @@ def learn_something(site: Site) -> None:
     control = load_config(site.file, overrides=[f"topics.control={site.model}.control"])
     Admin(site.settings).create([control_plan(control)])
     site.produce(EVENTS)
-    with _process("run", site) as process, _process("score", site) as scoring:
-        _first_answer(scoring)
+    with role_process("run", site) as process, role_process("score", site) as scoring:
+        first_answer(scoring)
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_S)
 
@@ -84,13 +84,13 @@ def started(role: str, site: Site, **environment: str) -> Start:
     """Start a role, wait until it is ready, and end it."""
     port = free_port()
     began_s = time.monotonic()
-    with _process(role, site, port, **environment) as process:
+    with role_process(role, site, port, **environment) as process:
         if role == "score":
-            _first_answer(process)
-            return Start(time.monotonic() - began_s, _processor_s(process.pid))
-        lives_s = _until(lambda: _says_yes(port, "/healthz"), process) - began_s
-        ready_s = _until(lambda: _says_yes(port, "/readyz"), process) - began_s
-        return Start(ready_s, _processor_s(process.pid), lives_s)
+            first_answer(process)
+            return Start(time.monotonic() - began_s, processor_s(process.pid))
+        lives_s = wait_until_true(lambda: says_yes(port, "/healthz"), process) - began_s
+        ready_s = wait_until_true(lambda: says_yes(port, "/readyz"), process) - began_s
+        return Start(ready_s, processor_s(process.pid), lives_s)
 
 
 def _warm_rows(role: str, site: Site, repeats: int) -> list[Row]:
@@ -131,10 +131,13 @@ def _first_rows(role: str, site: Site, machine_code: Path) -> list[Row]:
 
 
 @contextmanager
-def _process(role: str, site: Site, port: int = 0, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A role of a site; killed at the end of the block."""
+def role_process(
+    role: str, site: Site, port: int = 0, settings: Sequence[str] = (), **environment: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A role of a site; killed at the end of the block. settings: more of them, each as `name=value`."""
+    more = [word for setting in settings for word in ("--set", setting)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "stream_learner", role, *_options(role, site, port)],
+        [sys.executable, "-m", "stream_learner", role, *_options(role, site, port), *more],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -166,7 +169,8 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def _first_answer(process: subprocess.Popen[bytes]) -> None:
+def first_answer(process: subprocess.Popen[bytes]) -> None:
+    """Ask a `score` process, and wait until it answers."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(EVENT)
     process.stdin.flush()
@@ -174,7 +178,7 @@ def _first_answer(process: subprocess.Popen[bytes]) -> None:
         raise RuntimeError("score ended before it answered")
 
 
-def _until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> float:
+def wait_until_true(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> float:
     """The time at which it became true, by the monotonic clock. Raises RuntimeError if the process ends before."""
     until_s = time.monotonic() + PATIENCE_S
     while not true():
@@ -184,7 +188,8 @@ def _until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> float:
     return time.monotonic()
 
 
-def _says_yes(port: int, path: str) -> bool:
+def says_yes(port: int, path: str) -> bool:
+    """Whether a probe of a role answers with success."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5):
             return True
@@ -192,7 +197,7 @@ def _says_yes(port: int, path: str) -> bool:
         return False
 
 
-def _processor_s(pid: int) -> float:
+def processor_s(pid: int) -> float:
     """Seconds of processor time that a process has used, all threads."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

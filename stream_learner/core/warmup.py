@@ -63,9 +63,9 @@ def _event() -> tuple[bytes, np.ndarray, np.ndarray]:
 def _join() -> None:
     from stream_learner.core.events import field_counts
     from stream_learner.core.join import click_memory, crowded, gather, labels, log_time
-    from stream_learner.core.machine import id_table
+    from stream_learner.core.machine import id_table, records
 
-    for module in (id_table, log_time, click_memory, labels, crowded, gather, field_counts):
+    for module in (records, id_table, log_time, click_memory, labels, crowded, gather, field_counts):
         module.warm()
 
 

@@ -29,6 +29,7 @@ from stream_learner.roles.common.lifecycle import (
     Stopping,
     all_alive,
     all_ready,
+    rest,
     run_roles,
 )
 from stream_learner.version import __version__
@@ -180,6 +181,10 @@ class RoleAwaitingBrokers:
     def turn(self) -> bool:
         """Take a turn of the role."""
         return self._role.turn()
+
+    def rest(self) -> None:
+        """Rest as the role does."""
+        rest(self._role, self._stopping)
 
     def finish(self) -> None:
         """Finish the role, if it was opened before it was told to stop."""

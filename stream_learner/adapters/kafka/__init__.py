@@ -16,6 +16,11 @@ A role holds several clients. Each does one thing:
     Admin                   admin client               describes topics, creates them, compares them with a plan
     OffsetQueries           admin client               asks the leaders for ends, beginnings and offsets at a time
 
+A pool may read with a `PackedConsumer`, which hands records over as columns and one buffer: a Python object for each
+costs more than all the rest of reading. It calls librdkafka's C functions (`library.py`), has the same properties and
+errors as the ordinary consumer, and is left for that one where tokens must be fetched or the functions are not found
+(`packed_consumer.py`).
+
 Membership is apart from reading, so that a rebalance which gives a partition back does not interrupt its work.
 
 `KafkaSettings` holds the `kafka:` section and makes the properties of each kind of client (`settings.py`,
@@ -97,6 +102,7 @@ from stream_learner.adapters.kafka.retention import Retention, RetentionWatch
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.adapters.kafka.shared_reader import Reader
 from stream_learner.adapters.kafka.topic_watch import ADDED, TopicWatch
+from stream_learner.adapters.kafka.wake import Wake
 
 __all__ = [
     "ADDED",
@@ -133,5 +139,6 @@ __all__ = [
     "TopicPlan",
     "TopicWatch",
     "TransactionalPublisher",
+    "Wake",
     "holder_of",
 ]

@@ -188,7 +188,10 @@ class EndWatch:
         partitions: Iterable[TopicAndPartition] = (),
         *,
         period_s: float = 0.2,
+        told: Callable[[], None] = lambda: None,
     ) -> None:
+        """told: called in the thread of this object after each new snapshot."""
+        self._told = told
         self._queries = queries
         self._clock_ms = clock_ms
         self._period_s = period_s
@@ -238,6 +241,7 @@ class EndWatch:
         while not self._stopped:
             try:
                 self.ask()
+                self._told()
             except KafkaException as error:
                 log.info("no ends of partitions: %s", error)
             except Exception as error:  # noqa: BLE001 -- a defect; `check` raises it in the role's thread

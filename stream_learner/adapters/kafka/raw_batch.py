@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ class RawBatch:
     |---|---|
     | `offsets` | i64[n], ascending |
     | `record_times_ms` | i64[n], the records' Kafka timestamps, epoch ms; -1 if it has none |
-    | `values` | list of n `bytes`, or None for a null value |
+    | `values` | n `bytes`, or None for a null value |
     | `lengths` | i64[n], 0 for a null value |
     | `is_null` | bool[n], or None if no value is null |
     | `data`, `bounds` | the values back to back; i64[n+1], value i is `data[bounds[i]:bounds[i+1]]`; made on demand |
@@ -28,13 +28,13 @@ class RawBatch:
     __slots__ = (
         "_bounds",
         "_data",
+        "_values",
         "headers",
         "is_null",
         "keys",
         "lengths",
         "offsets",
         "record_times_ms",
-        "values",
     )
 
     def __init__(
@@ -50,18 +50,24 @@ class RawBatch:
         """lengths: of the values; given if they are known and no value is null."""
         self.offsets = offsets
         self.record_times_ms = record_times_ms
-        self.values = values
+        self._values: Sequence[bytes | None] | None = values
         self.keys = keys
         self.headers = headers
         self.lengths, self.is_null = _lengths(values) if lengths is None else (lengths, None)
-        self._data: bytes | None = None
+        self._data: bytes | npt.NDArray[np.uint8] | None = None
         self._bounds: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.offsets)
 
     @property
-    def data(self) -> bytes:
+    def values(self) -> Sequence[bytes | None]:
+        """The values, one by one."""
+        assert self._values is not None
+        return self._values
+
+    @property
+    def data(self) -> bytes | npt.NDArray[np.uint8]:
         """All values back to back; a null value contributes nothing."""
         if self._data is None:
             if self.is_null is None:
@@ -95,11 +101,76 @@ class RawBatch:
         return int(self.lengths.sum())
 
 
+class PackedBatch(RawBatch):
+    """A batch without keys and headers whose values came back to back. `values` are made on demand, one by one."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        offsets: npt.NDArray[np.int64],
+        record_times_ms: npt.NDArray[np.int64],
+        data: npt.NDArray[np.uint8],
+        bounds: npt.NDArray[np.int64],
+        is_null: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """bounds: from 0 on. is_null: None if no value is null."""
+        super().__init__(offsets, record_times_ms, (), lengths=np.diff(bounds))
+        self._data = data
+        self._bounds = bounds
+        self._values = None
+        self.is_null = is_null if is_null is not None and is_null.any() else None
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        """The values, one by one."""
+        if self._values is None:
+            data, edges = self.data.tobytes(), self.bounds.tolist()  # type: ignore[union-attr]
+            values: list[bytes | None] = [data[begin:end] for begin, end in pairwise(edges)]
+            for i in [] if self.is_null is None else np.flatnonzero(self.is_null).tolist():
+                values[i] = None
+            self._values = values
+        return self._values
+
+    def part(self, first: int, end: int) -> PackedBatch:
+        """Records `first` to `end` (not included); at least one."""
+        begin_at, end_at = int(self.bounds[first]), int(self.bounds[end])
+        return PackedBatch(
+            self.offsets[first:end],
+            self.record_times_ms[first:end],
+            self.data[begin_at:end_at],  # type: ignore[arg-type]
+            self.bounds[first : end + 1] - begin_at,
+            None if self.is_null is None else self.is_null[first:end],
+        )
+
+    def alone(self) -> PackedBatch:
+        """This batch with arrays of its own, so that those it is a part of can go."""
+        offsets, times_ms, bounds = self.offsets.copy(), self.record_times_ms.copy(), self.bounds.copy()
+        return PackedBatch(offsets, times_ms, self.data.copy(), bounds, self.is_null)  # type: ignore[union-attr]
+
+
+def _joined_packed(batches: Sequence[PackedBatch]) -> PackedBatch:
+    is_null = None
+    if any(batch.is_null is not None for batch in batches):
+        masks = [np.zeros(len(batch), np.bool_) if batch.is_null is None else batch.is_null for batch in batches]
+        is_null = np.concatenate(masks)
+    lengths = np.concatenate([batch.lengths for batch in batches])
+    return PackedBatch(
+        np.concatenate([batch.offsets for batch in batches]),
+        np.concatenate([batch.record_times_ms for batch in batches]),
+        np.concatenate([batch.data for batch in batches]),
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+        is_null,
+    )
+
+
 def joined(batches: Sequence[RawBatch]) -> RawBatch:
-    """Join batches that follow each other. Keys and headers must be in all of them or in none."""
+    """Join batches that follow each other and are of one kind. Keys and headers must be in all of them or in none."""
     first = batches[0]
     if len(batches) == 1:
         return first
+    if isinstance(first, PackedBatch):
+        return _joined_packed([batch for batch in batches if isinstance(batch, PackedBatch)])
     return RawBatch(
         np.concatenate([batch.offsets for batch in batches]),
         np.concatenate([batch.record_times_ms for batch in batches]),

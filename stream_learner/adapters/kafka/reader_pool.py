@@ -17,17 +17,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
-from itertools import groupby
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from stream_learner.adapters.kafka.clients import new_client
 from stream_learner.adapters.kafka.faults import fault
+from stream_learner.adapters.kafka.packed_consumer import PackedConsumer, can_make
+from stream_learner.adapters.kafka.runs import Run, packed_runs_of, runs_of
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.adapters.kafka.shared_reader import RECORD_BYTES, SILENCE_S, SharedReader
-from stream_learner.errors import BrokerUnreachable
+from stream_learner.adapters.kafka.wake import Wake
+from stream_learner.errors import BrokerUnreachable, RetryLater
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
@@ -61,11 +63,17 @@ class ReaderPool:
         name: str = "reader",
         with_keys: bool = False,
         with_headers: bool = False,
+        packed: bool = False,
+        wake: Wake | None = None,
     ) -> None:
+        """packed: whether to read with a `PackedConsumer` where one can be made; it has no keys and headers. wake: the
+        thread that such a consumer wakes when records come.
+        """
         self.settings = settings
         self.topic = topic
-        self.with_keys = with_keys
-        self.with_headers = with_headers
+        self._parts = {"with_keys": with_keys, "with_headers": with_headers}
+        self._wake = wake
+        self._packed = packed and not (with_keys or with_headers)
         self.held_bytes = 0
         """Bytes of the records that are held until their partitions are read."""
         buffer_bytes = max(buffer_bytes, MIN_BUFFER_BYTES)
@@ -74,12 +82,13 @@ class ReaderPool:
         self._operation = settings.operation("read", topic, right="Read")
         self._mean_bytes = 1_000
         self._readers: dict[int, SharedReader] = {}
-        self._consumer: Consumer | None = None
+        self._consumer: Consumer | PackedConsumer | None = None
         self._credentials = 0
         self._reported: KafkaError | None = None
         self._unreachable: KafkaError | None = None
         self._asked_s = 0.0
         self._empty_until_s = 0.0
+        self._came = False
         self._error_of_partition = re.compile(rf"{re.escape(topic)} \[(\d+)\]: ")
         self._errors: list[tuple[int, KafkaError]] = []
 
@@ -89,6 +98,16 @@ class ReaderPool:
         Never blocks. Errors of the offset, the topic or rights are raised by `read`.
         """
         return SharedReader(self, partition, offset)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a partition is open."""
+        return self._consumer is not None
+
+    @property
+    def wakes(self) -> bool:
+        """Whether the consumer wakes the thread that waits for records; True while there is none."""
+        return self._consumer is None or (self._wake is not None and isinstance(self._consumer, PackedConsumer))
 
     @property
     def set_aside(self) -> frozenset[int]:
@@ -101,14 +120,20 @@ class ReaderPool:
         return self.held_bytes < self._limit_bytes // 2
 
     @property
-    def consumer(self) -> Consumer:
+    def consumer(self) -> Consumer | PackedConsumer:
         """The consumer. It exists while a partition is open."""
         assert self._consumer is not None  # nobody reads a closed reader
         return self._consumer
 
     def _connect(self) -> None:
         self._credentials = self.settings.credentials_version()
-        self._consumer = new_client(Consumer, self._properties())
+        properties = self._properties()
+        if self._packed and can_make(properties):
+            self._consumer = new_client(PackedConsumer, properties)
+            if self._wake is not None:
+                self._consumer.wakes(self._wake)
+        else:
+            self._consumer = new_client(Consumer, properties)
         self._reported = self._unreachable = None
 
     def _consumer_properties(self, isolation: str, buffer_bytes: int, partitions: int, name: str) -> dict[str, Any]:
@@ -208,42 +233,56 @@ class ReaderPool:
         self._errors.clear()
         return came
 
+    def has_news(self) -> bool:
+        """Whether records are held, or anything has come since the last call. Never waits."""
+        if self.held_bytes == 0:
+            self._empty_until_s = 0.0  # a thread that was woken must look
+            try:
+                self.poll(0.0)
+            except RetryLater:  # raised again by a reader
+                return True
+        came, self._came = self._came, False
+        return came or self.held_bytes > 0
+
     def _fitting(self, limit_bytes: int) -> int:
         """How many records of mean size fit below a limit."""
         return min(max((limit_bytes - self.held_bytes) // self._mean_bytes, FEWEST_RECORDS), POLL_RECORDS)
 
     def _take(self, count: int, timeout_s: float) -> bool:
         """Take at most `count` messages from the common queue. Returns whether any came."""
-        messages = self._consume(count, timeout_s)
-        before_bytes = self.held_bytes
-        for partition, run in groupby(messages, Message.partition):
-            self._share_out(partition, list(run))
+        before_bytes, records = self.held_bytes, 0
+        came = False
+        for run in self._consume(count, timeout_s):
+            came = True
+            self._share_out(run)
+            records += len(run.records or ())
         if self.held_bytes > before_bytes:
-            self._mean_bytes = max((self.held_bytes - before_bytes) // len(messages), RECORD_BYTES)
-        return bool(messages)
+            self._mean_bytes = max((self.held_bytes - before_bytes) // records, RECORD_BYTES)
+        self._came |= came
+        return came
 
-    def _consume(self, count: int, timeout_s: float) -> list[Message]:
+    def _consume(self, count: int, timeout_s: float) -> Iterator[Run]:
+        consumer = self.consumer
         try:
-            return self.consumer.consume(count, timeout_s)
+            if isinstance(consumer, PackedConsumer):
+                packed = consumer.consume(count, timeout_s)
+                return iter(()) if packed is None else packed_runs_of(packed)
+            return runs_of(consumer.consume(count, timeout_s), **self._parts)
         except KafkaException as error:
             raise fault(error, self._operation) from error
 
-    def _share_out(self, partition: int | None, messages: list[Message]) -> None:
-        """Give consecutive messages to the reader of their partition.
+    def _share_out(self, run: Run) -> None:
+        """Give a run to the reader of its partition.
 
         Missing rights on the group are ignored: librdkafka looks for the group's coordinator even without need.
         """
-        reader = self._readers.get(-1 if partition is None else partition)
+        reader = self._readers.get(run.partition)
         if reader is not None:
-            taken = reader.take_in(messages)
+            taken = reader.take_in(run)
             self.held_bytes += taken
             self._unreachable = None if taken else self._unreachable
-            return
-        if partition is not None and partition >= 0:
-            return
-        for error in filter(None, map(Message.error, messages)):
-            if error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                self._reported = error
+        elif run.partition < 0 and run.error is not None and run.error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+            self._reported = run.error
 
     def _set_aside(self) -> None:
         """Stop fetching the partitions of which more than an equal share is held.
@@ -287,11 +326,18 @@ class ReaderPool:
             return
         self._asked_s = now_s
         try:
-            found = self.consumer.list_topics(self.topic, SILENCE_S / 3).topics[self.topic]
+            found = self._topic_error(SILENCE_S / 3)
         except KafkaException as error:
             raise fault(error, reader.operation) from error
-        if found.error is not None:
-            raise fault(found.error, reader.operation)
+        if found is not None:
+            raise fault(found, reader.operation)
+
+    def _topic_error(self, timeout_s: float) -> KafkaError | None:
+        consumer = self.consumer
+        if isinstance(consumer, PackedConsumer):
+            return consumer.topic_error(self.topic, timeout_s)
+        found: KafkaError | None = consumer.list_topics(self.topic, timeout_s).topics[self.topic].error
+        return found
 
     def _on_error(self, error: KafkaError) -> None:
         """Keep an error that librdkafka reports apart from records. A single broken connection is not an error.
@@ -311,11 +357,20 @@ class ReaderPools:
     """Opens readers as `PartitionReader` does, but with one pool for each topic and isolation. Used by one thread.
 
     partitions: roughly how many each topic has. buffer_bytes: the memory of the pool of a topic; without an entry
-    `DEFAULT_BUFFER_BYTES`.
+    `DEFAULT_BUFFER_BYTES`. packed, wake: as of `ReaderPool`.
     """
 
-    def __init__(self, partitions: int, buffer_bytes: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        partitions: int,
+        buffer_bytes: Mapping[str, int] | None = None,
+        *,
+        packed: bool = False,
+        wake: Wake | None = None,
+    ) -> None:
         self._partitions = partitions
+        self._wake = wake
+        self._packed = packed
         self._buffer_bytes = dict(buffer_bytes or {})
         self._pools: dict[tuple[str, str], ReaderPool] = {}
 
@@ -339,8 +394,23 @@ class ReaderPools:
                 buffer_bytes=self._buffer_bytes.get(topic, DEFAULT_BUFFER_BYTES),
                 partitions=self._partitions,
                 name=name,
+                packed=self._packed,
+                wake=self._wake,
             )
         return pool.open(partition, offset)
+
+    @property
+    def wakes(self) -> bool:
+        """Whether every pool wakes the thread that waits for records."""
+        return all(pool.wakes for pool in self._pools.values())
+
+    def poll(self) -> bool:
+        """Whether a reader may have something to read, or something to raise. Never waits.
+
+        A pool that holds records is not asked for more: their readers may be waiting for another topic.
+        """
+        news = [pool.has_news() for pool in self._pools.values() if pool.is_open]
+        return any(news)
 
 
 class PartitionReader(SharedReader):

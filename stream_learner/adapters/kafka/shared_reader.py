@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from operator import itemgetter
 from types import TracebackType
 from typing import Protocol
 
-import numpy as np
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from stream_learner.adapters.kafka.faults import fault
-from stream_learner.adapters.kafka.raw_batch import Headers, RawBatch, joined
+from stream_learner.adapters.kafka.packed_consumer import PackedConsumer
+from stream_learner.adapters.kafka.raw_batch import RawBatch, joined
+from stream_learner.adapters.kafka.runs import Run
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import LogTrimmed, StreamLearnerError, TopicMissing
 
@@ -25,7 +25,6 @@ POLLS = 4
 """How often one `read` looks into the common queue, at most."""
 RECORD_BYTES = 100
 """About how many bytes a held record takes besides its value: a Python object, and an entry in three columns."""
-_TIME_OF_STAMP = itemgetter(1)
 
 
 class Reader(Protocol):
@@ -58,8 +57,6 @@ class Pool(Protocol):
 
     settings: KafkaSettings
     topic: str
-    with_keys: bool
-    with_headers: bool
 
     @property
     def has_room(self) -> bool:
@@ -70,7 +67,7 @@ class Pool(Protocol):
         """Whether there is an error that concerns all partitions."""
 
     @property
-    def consumer(self) -> Consumer:
+    def consumer(self) -> Consumer | PackedConsumer:
         """The consumer."""
 
     def add(self, reader: SharedReader) -> None:
@@ -176,50 +173,29 @@ class SharedReader:
                 break
             self._pass_ends()
 
-    def take_in(self, messages: list[Message]) -> int:
+    def take_in(self, run: Run) -> int:
         """Hold what came of this partition. Returns how many bytes that takes."""
-        if not any(map(Message.error, messages)):
-            return self._hold(messages)
-        taken, first = 0, 0
-        for i, message in enumerate(messages):
-            error = message.error()
-            if error is None:
-                continue
-            taken += self._hold(messages[first:i])
-            first = i + 1
-            if error.code() == KafkaError._PARTITION_EOF:
-                self.fetched = max(self.fetched, message.offset() or 0)
-                self._pieces.append(message.offset() or 0)
-            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                self.take_error(error)
-        return taken + self._hold(messages[first:])
+        if run.records is not None:
+            return self._hold(run.records)
+        assert run.error is not None
+        if run.error.code() == KafkaError._PARTITION_EOF:
+            self.fetched = max(self.fetched, run.offset)
+            self._pieces.append(run.offset)
+        elif run.error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+            self.take_error(run.error)
+        return 0
 
     def take_error(self, error: KafkaError) -> None:
         """Keep an error, to be raised once the records before it are read."""
         self._pieces.append(error)
 
-    def _hold(self, records: list[Message]) -> int:
-        """Hold what the messages carry, not the messages: the garbage collector would look at each of them."""
-        if not records:
-            return 0
-        batch = self._batch(records)
+    def _hold(self, batch: RawBatch) -> int:
         size = _held_bytes(batch)
         self.fetched = int(batch.offsets[-1]) + 1
         self._pieces.append(batch)
         self._records += len(batch)
         self.held_bytes += size
         return size
-
-    def _batch(self, records: list[Message]) -> RawBatch:
-        count = len(records)
-        times = map(_TIME_OF_STAMP, map(Message.timestamp, records))
-        return RawBatch(
-            np.fromiter(map(Message.offset, records), np.int64, count),
-            np.fromiter(times, np.int64, count),
-            list(map(Message.value, records)),
-            list(map(Message.key, records)) if self._pool.with_keys else None,
-            list(map(_headers, records)) if self._pool.with_headers else None,
-        )
 
     def _take(self, max_records: int) -> RawBatch | None:
         """The next records, up to an error. Ends of the partition on the way move the position."""
@@ -305,9 +281,3 @@ class SharedReader:
 
 def _held_bytes(batch: RawBatch) -> int:
     return batch.size_bytes + RECORD_BYTES * len(batch)
-
-
-def _headers(message: Message) -> Headers:
-    """A record's headers in order, repeated names included."""
-    found = message.headers() or []
-    return list(found.items()) if isinstance(found, dict) else [(name, value) for name, value in found]

@@ -315,7 +315,9 @@ class ImpressionDecoder:
         self.events, self.features = event_spec, feature_spec
         self._decoder = BatchDecoder(event_spec.impression_plan(feature_spec, numbers))
 
-    def decode(self, data: bytes, bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]) -> Impressions:
+    def decode(
+        self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]
+    ) -> Impressions:
         """The impressions of the records data[bounds[i]:bounds[i+1]], i < n. The arrays are the caller's own.
 
         Raises ValueError if the bounds do not rise from 0 or more to len(data) or less, or lengths differ.
@@ -340,7 +342,9 @@ class ClickDecoder:
         self.events = event_spec
         self._decoder = BatchDecoder(event_spec.click_plan())
 
-    def decode(self, data: bytes, bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]) -> Clicks:
+    def decode(
+        self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]
+    ) -> Clicks:
         """The clicks of the records data[bounds[i]:bounds[i+1]], i < n. The arrays are the caller's own.
 
         Raises ValueError if the bounds do not rise from 0 or more to len(data) or less, or lengths differ.

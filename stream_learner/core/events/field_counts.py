@@ -28,6 +28,9 @@ ROOM = 8_192
 """Keys in the sample at most; a field with a tenth of all features is then known to about 4 %."""
 LOOKED_UP = 3
 """Events whose keys are looked up in one call: each takes a tenth of a millisecond."""
+FIRST_LOOK_UPS = 1_024
+EVENTS_A_LOOK_UP = 4_000
+"""After the first ones, there is one for so many events: they take 25 ns of each."""
 WAITING = 512
 """Events that may wait to be looked up."""
 LARGEST = 1 << 16
@@ -99,6 +102,7 @@ class FieldCounts:
         self._sample: dict[int, str] = {}
         self._waiting: deque[tuple[bytes, list[int]]] = deque()
         self._places = np.empty(0, np.int64)
+        self._look_ups = float(FIRST_LOOK_UPS)
 
     def note(
         self,
@@ -113,7 +117,9 @@ class FieldCounts:
         found = _find_new(keys, np.uint64(self._mask), self._known, self._places)
         if found:
             self._wait(data, bounds, row_start, keys, self._places[:found])
-        for _ in range(min(LOOKED_UP, len(self._waiting))):
+        self._look_ups = min(self._look_ups + (len(bounds) - 1) / EVENTS_A_LOOK_UP, FIRST_LOOK_UPS)
+        for _ in range(min(LOOKED_UP, len(self._waiting), int(self._look_ups))):
+            self._look_ups -= 1
             self._look_up(*self._waiting.popleft())
         while len(self._sample) > ROOM or len(self._waiting) > WAITING:
             self._raise_level()

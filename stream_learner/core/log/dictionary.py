@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.memory import prefetch_for_write
 
 MAX_KEYS = 65_536
 """The most distinct keys of a record: as many as a 16-bit index can name."""
@@ -20,6 +21,8 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _FEWEST_SLOTS = 256
 _SLOTS_PER_KEY = 4
 _MOST_SLOTS = _SLOTS_PER_KEY * MAX_KEYS
+_AHEAD = 32
+"""The slot of a key is asked for so many features before it is looked at."""
 
 
 class Scratch:
@@ -121,6 +124,7 @@ def number_keys(
     shift = np.uint64(_slot_shift(slots))
     mask = np.uint64(slots - 1)
     tag = np.uint64(stamp) << _INDEX_BITS
+    table_at, features = table.ctypes.data, len(keys)
     row = first_row
     while row < end_row:
         begin = row_start[row]
@@ -139,6 +143,9 @@ def number_keys(
             tag = np.uint64(stamp) << _INDEX_BITS
         known = k
         for j in range(np.uint64(begin), np.uint64(end)):
+            ahead = np.int64(j) + _AHEAD
+            if ahead < features:
+                prefetch_for_write(table_at + np.int64((keys[ahead] * _SPREAD) >> shift) * 8)
             key = keys[j]
             slot = (key * _SPREAD) >> shift
             while True:

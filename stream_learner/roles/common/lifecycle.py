@@ -18,7 +18,7 @@ from stream_learner.adapters.telemetry.logs import Logger, get_logger
 from stream_learner.roles.common import startup
 
 IDLE_S = 0.004
-"""How long a loop rests after a turn in which nothing was done."""
+"""How long a loop rests after a turn in which nothing was done, unless its role knows better."""
 OPENING_S = 1.0
 """How long a role may take to open after it was told to stop; then the process ends, for it has nothing to keep."""
 
@@ -28,7 +28,11 @@ GARBAGE_OBJECTS = 10_000
 
 
 class Role(Protocol):
-    """A role as `run_role` runs it: `open`, then `turn` again and again, then `finish` and `close`, in one thread."""
+    """A role as `run_role` runs it: `open`, then `turn` again and again, then `finish` and `close`, in one thread.
+
+    A role may have a method `rest` too, which waits after a turn without work for what the role knows to wait for, a
+    moment at most.
+    """
 
     def open(self) -> None:
         """Load state, connect, join the group."""
@@ -144,10 +148,19 @@ def run_role(
         while not stopping.is_set():
             pulse.beat()
             if not role.turn():
-                stopping.wait(IDLE_S)
+                rest(role, stopping)
         role.finish()
     finally:
         role.close()
+
+
+def rest(role: Role, stopping: Stopping) -> None:
+    """Wait after a turn without work: as the role does if it knows how, else for `IDLE_S`."""
+    own: Callable[[], None] | None = getattr(role, "rest", None)
+    if own is None:
+        stopping.wait(IDLE_S)
+    else:
+        own()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import numpy as np
 from stream_learner.adapters.kafka import OffsetQueries
 from stream_learner.errors import LogTrimmed
 from stream_learner.roles.joiner.inputs import InputPlan
+from stream_learner.roles.joiner.log_origin import WAIT_S
 
 NEWEST_RECORDS = 200
 """The number of records that are looked at, over all partitions; fewer than `BAD_SHARE_RECORDS` decide nothing."""
@@ -45,9 +46,9 @@ def _count(plan: InputPlan, topic: str, partition: int, begin: int, end: int) ->
         plan.settings, topic, partition, begin, buffer_bytes=1 << 20, name=f"newest-{partition}"
     ) as reader:
         while reader.position < end:
-            batch = reader.read(NEWEST_RECORDS)
+            batch = reader.read(NEWEST_RECORDS, WAIT_S)
             if batch is not None:
                 status = decode(batch.data, batch.bounds, batch.record_times_ms).status
                 bad, read = bad + int(np.count_nonzero(status)), read + len(status)
-            yield batch is not None
+            yield True
     return bad, read

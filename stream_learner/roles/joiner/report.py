@@ -4,12 +4,13 @@ impressions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import NamedTuple
 
 from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
 from stream_learner.roles.joiner.partition import PartitionJoiner
@@ -134,6 +135,24 @@ class AheadWatch:
 
     def __init__(self) -> None:
         self._said: set[str] = set()
+
+    def look(self, joiners: Iterable[PartitionJoiner], now_ms: int, metrics: Metrics, log: Logger) -> None:
+        """Report how far the log time of each input is ahead of the clock; log it when that begins or ends, with the
+        furthest partition.
+        """
+        joins = {joiner.partition: joiner.join for joiner in joiners if joiner.join is not None}
+        for side in ("impressions", "clicks"):
+            log_times = {
+                p: join.impression_log_time if side == "impressions" else join.click_log_time
+                for p, join in joins.items()
+            }
+            furthest = max(log_times, key=lambda p: log_times[p], default=-1)
+            ahead_ms = max(log_times.get(furthest, 0) - now_ms, 0)
+            metrics.set(names.JOINER_LOG_TIME_AHEAD, ahead_ms / 1000, input=side)
+            begins = self.note(side, ahead_ms)
+            if begins is not None:
+                say, event = (log.warning, "log_time_ahead") if begins else (log.info, "log_time_ahead_no_more")
+                say(event, input=side, partition=furthest, seconds=round(ahead_ms / 1000, 1))
 
     def note(self, side: str, ahead_ms: int) -> bool | None:
         """Take how far the log time of an input is ahead. Returns True when it should be logged that log time is ahead,

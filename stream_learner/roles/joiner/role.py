@@ -29,13 +29,14 @@ from stream_learner.adapters.kafka import (
     ReaderPools,
     TopicInfo,
     TopicWatch,
+    Wake,
 )
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
-from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
+from stream_learner.roles.common.lifecycle import IDLE_S, BrokerOutage, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.field_report import FieldReport
@@ -61,6 +62,7 @@ from stream_learner.roles.joiner.resume_age import resume_within_s
 from stream_learner.roles.joiner.share_watch import BehindWatch, ShareWatch
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
 from stream_learner.roles.joiner.start_offsets import StartRule
+from stream_learner.roles.joiner.turns import Turns
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 COMMIT_EVERY_S = 1.0
+LOOK_ROUND_S = 0.05
+"""How often the group, the topics, the credentials and the clients' reports are looked at."""
 FLUSH_S = 5.0
 RETRY_S = 1.0
 STUCK_S = 30.0
@@ -116,7 +120,9 @@ class JoinerRole:
         self._behind = BehindWatch(self._log)
         self._silence = self._silence_watch()
         self._fields = FieldReport(config, metrics)
-        self._turns = 0
+        self._turns: Turns | None = None
+        self._wake = Wake()
+        self._look_round_at_s = 0.0
         self._retry_s = 0.0
         self._committed_at_s = 0.0
         self._outage = BrokerOutage(self._log, "group_unreachable", "group_reachable")
@@ -178,7 +184,7 @@ class JoinerRole:
         self._appending = self._settings.with_batches(batch_bytes)
         self._appender = Appender(self._appending, name="joiner")
         period_s = min(max(config.join.tick_ms / 4000, 0.02), 0.2)
-        self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s).start()
+        self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s, told=self._wake.set).start()
         self._plan = self._partition_plan(admin, impressions, clicks, log)
         held = self._held.joining
         self._headroom = Headroom(config, self._metrics, admin, lambda: list(held.values()), self._clock_ms, self._log)
@@ -218,7 +224,10 @@ class JoinerRole:
                 impressions.name: min(fetched_bytes, MOST_FETCHED_IMPRESSIONS_BYTES),
                 clicks.name: min(fetched_bytes, MOST_FETCHED_CLICKS_BYTES),
             },
+            packed=True,
+            wake=self._wake,
         )
+        self._turns = Turns(pools, self._ends)
         inputs = InputPlan(
             settings=self._settings,
             impressions_topic=impressions.name,
@@ -265,30 +274,32 @@ class JoinerRole:
 
     def turn(self) -> bool:
         """Steps 2 to 4, once. False if there was nothing to do."""
-        self._check_surroundings()
-        self._follow_group()
-        self._begin_given()
+        looks_round = time.monotonic() >= self._look_round_at_s
+        if looks_round:
+            self._look_round_at_s = time.monotonic() + LOOK_ROUND_S
+            self._check_surroundings()
+            self._follow_group()
+        begun = self._begin_given()
+        delivered = self._deliver(serve=looks_round)
         # Step 3: turn every partition once.
-        did = self._turn_partitions()
-        did.append(self._deliver())
+        did = self._turn_partitions(news=begun or delivered)
         if time.monotonic() - self._committed_at_s > COMMIT_EVERY_S:
             self._commit()
-        return any(did)
+        return did or delivered
 
-    def _turn_partitions(self) -> list[bool]:
-        """Turn each partition once; another is the first every time, because they share what `join.max_rate` allows.
+    def rest(self) -> None:
+        """Wait for records or an answer about the ends; for a moment only while there is more to wait for."""
+        assert self._appender is not None and self._turns is not None
+        waits = self._turns.may_wait and not self._appender.waiting and not self._held.given
+        self._wake.wait(LOOK_ROUND_S if waits else IDLE_S)
 
-        Turns none while brokers take no records, so that the producer's queue is not filled. Returns for each whether
-        it did anything.
-        """
-        assert self._appender is not None
+    def _turn_partitions(self, *, news: bool) -> bool:
+        """Turn the partitions; none while brokers take no records, so that the producer's queue is not filled."""
+        assert self._appender is not None and self._turns is not None
         if self._appender.is_filling:
-            return []
-        joiners = list(self.partitions.values())
-        self._turns += 1
-        first = self._turns % len(joiners) if joiners else 0
+            return False
         try:
-            return [joiner.turn() for joiner in joiners[first:] + joiners[:first]]
+            return self._turns.turn(list(self.partitions.values()), news=news)
         except (LogTrimmed, TopicMissing):
             # A topic that was made anew lacks the offset as well, and a topic that has fewer partitions than the others
             # lacks the partition: the check raises the error that says so.
@@ -307,9 +318,14 @@ class JoinerRole:
         if self._silence is not None:
             self._silence.look(self._ends.snapshot)
 
-    def _deliver(self) -> bool:
-        """Hand what the brokers acknowledged to the partitions that appended it."""
+    def _deliver(self, *, serve: bool) -> bool:
+        """Hand what the brokers acknowledged to the partitions that appended it; returns whether there was anything.
+
+        serve: look for reports of the producer although nothing is under way.
+        """
         assert self._appender is not None
+        if not (serve or self._appender.waiting):
+            return False
         try:
             deliveries = self._appender.poll()
         except RetryLater as error:
@@ -363,11 +379,14 @@ class JoinerRole:
             there = f"the topics had {count_of(self._plan.partitions, 'partition')} when it began"
             raise PartitionCountsDiffer(f"the group gave out partitions {added}, and {there}", action=ADDED)
 
-    def _begin_given(self) -> None:
-        """Begin the partitions that were given; where brokers do not tell the hint, try again after `RETRY_S`."""
+    def _begin_given(self) -> bool:
+        """Begin the partitions that were given; where brokers do not tell the hint, try again after `RETRY_S`.
+
+        Returns whether any was begun.
+        """
         given = self._held.given
         if not given or time.monotonic() < self._retry_s:
-            return
+            return False
         assert self._plan is not None and self._membership is not None
         held = len(self.partitions) + len(given)
         buffer_bytes = max(self._config.join.buffer_bytes // held, MIN_PARTITION_BUFFER_BYTES)
@@ -377,11 +396,12 @@ class JoinerRole:
             except (BrokerUnreachable, RetryLater) as error:
                 self._log.warning("hint_not_known_yet", partition=partition, reason=str(error))
                 self._retry_s = time.monotonic() + RETRY_S
-                return
+                return False
             if self._silence is not None:
                 self._silence.recall(metadata)
             hint = Hint.from_text(metadata)
             self._held.begin(partition, PartitionJoiner(self._plan, partition, hint, buffer_bytes))
+        return True
 
     def _report_partition(self, joiner: PartitionJoiner) -> None:
         report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
@@ -432,28 +452,10 @@ class JoinerRole:
             say("appends_wait" if stuck else "appends_go_on", seconds=round(stuck or self._stuck, 1))
         self._stuck = stuck
 
-    def _watch_log_time(self) -> None:
-        """Log it when the log time of an input begins to be ahead of the clock, with the furthest partition."""
-        now_ms, joins = self._clock_ms(), {p: j.join for p, j in self.partitions.items() if j.join is not None}
-        for side in ("impressions", "clicks"):
-            log_times = {
-                p: join.impression_log_time if side == "impressions" else join.click_log_time
-                for p, join in joins.items()
-            }
-            furthest = max(log_times, key=lambda p: log_times[p], default=-1)
-            ahead_ms = max(log_times.get(furthest, 0) - now_ms, 0)
-            self._metrics.set(names.JOINER_LOG_TIME_AHEAD, ahead_ms / 1000, input=side)
-            begins = self._ahead.note(side, ahead_ms)
-            if begins is not None:
-                say, event = (
-                    (self._log.warning, "log_time_ahead") if begins else (self._log.info, "log_time_ahead_no_more")
-                )
-                say(event, input=side, partition=furthest, seconds=round(ahead_ms / 1000, 1))
-
     def _report(self) -> None:
         """Report the metrics over all partitions."""
-        self._watch_log_time()
         joiners = self.partitions.values()
+        self._ahead.look(joiners, self._clock_ms(), self._metrics, self._log)
         self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
         foreign = 0 if self._unusable is None else self._unusable.foreign
         self._metrics.inc(names.JOINER_FOREIGN, foreign - self._foreign)

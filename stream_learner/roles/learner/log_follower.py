@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -130,6 +131,7 @@ class LogFollower:
         self._until_tick = sys.maxsize if until_tick is None else until_tick
         self._taken = folded_tick
         self._logs: list[_PartitionLog] = []
+        self._pools: list[ReaderPool] = []
         self._open(start)
 
     def _open(self, start: Mapping[int, LogPosition]) -> None:
@@ -142,6 +144,7 @@ class LogFollower:
             partitions=len(start),
             name="log",
         )
+        self._pools.append(pool)
         self._logs += [
             _PartitionLog(pool.open(partition, start[partition].offset), start[partition], self._unusable)
             for partition in sorted(start)
@@ -159,6 +162,11 @@ class LogFollower:
                 came |= log.read()
         self._open_added()
         return came
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for a record, at most `timeout_s`; of a log that was given partitions, for one of the last ones."""
+        with suppress(RetryLater):  # raised again by `read`
+            self._pools[-1].poll(timeout_s)
 
     def _open_added(self) -> None:
         """Begin to read added partitions. No tick is handed out before they have passed it."""

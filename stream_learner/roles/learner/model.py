@@ -316,6 +316,11 @@ class LearnedModel:
         """Step 5: publish the version folded last. Raises what `PublicationSchedule.publish_when_due` raises."""
         self._publications.publish_when_due(self.tick, self._checkpoints, at_end=self.at_end)
 
+    @property
+    def awaits_publication(self) -> bool:
+        """Whether the version folded last is to be published, and only the time has not come."""
+        return self._publications.awaits_its_time(self.tick)
+
     def _description(self) -> dict[str, Any]:
         """The content of the model record, with what a scorer must know."""
         config, progress = self.config, self.learner.progress

@@ -77,6 +77,11 @@ class PublicationSchedule:
         elif at_end or is_time:
             self._publish(tick, checkpoints)
 
+    def awaits_its_time(self, tick: int) -> bool:
+        """Whether the model as of `tick` is to be published, and only the time has not come."""
+        term = self._leadership.term
+        return term is not None and term.publication.may_publish(tick)
+
     @property
     def held(self) -> bool:
         """Whether the model is held back because it is out of bounds."""

@@ -34,7 +34,7 @@ from stream_learner.adapters.rocksdb.database import OPEN_FILES
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, RetryLater
-from stream_learner.roles.common.lifecycle import BrokerOutage, wall_clock_ms
+from stream_learner.roles.common.lifecycle import IDLE_S, BrokerOutage, wall_clock_ms
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
 from stream_learner.roles.learner.log_wait import LogWait
@@ -51,6 +51,8 @@ COMMON_CLIENTS, MODEL_CLIENTS = 5, 10
 """Clients of Kafka. Common: administration, the control topic, the training log. Of each model: the lease, two
 producers, and at the start readers of the last version."""
 FOLD_FOR_S = 0.05
+REST_S = 0.05
+"""How long the role waits for a record before it looks at the lease, the topics and the clock again."""
 REPORT_EVERY_S = 1.0
 SETTLE_S = 5.0
 """How long the role waits at its start for the control topic, which says what is paused."""
@@ -240,6 +242,11 @@ class LearnerRole:
         if self.done or time.monotonic() - self._reported_s > REPORT_EVERY_S:
             self._report()
         return came or folded or wrote
+
+    def rest(self) -> None:
+        """Wait for a record of the log; for a moment only while a version waits for its time."""
+        assert self._follower is not None
+        self._follower.wait(IDLE_S if any(model.awaits_publication for model in self.models) else REST_S)
 
     def _read(self) -> bool:
         assert self._follower is not None and self._topics is not None

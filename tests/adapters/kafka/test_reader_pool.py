@@ -10,7 +10,15 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from stream_learner.adapters.kafka import READ_UNCOMMITTED, Admin, KafkaSettings, OffsetQueries, ReaderPool, ReaderPools
+from stream_learner.adapters.kafka import (
+    READ_UNCOMMITTED,
+    Admin,
+    KafkaSettings,
+    OffsetQueries,
+    ReaderPool,
+    ReaderPools,
+    Wake,
+)
 from stream_learner.adapters.kafka.shared_reader import SharedReader
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, TopicMissing
 from tests.adapters.kafka.kafka_help import append, open_transaction, raises_within, read, read_to, transaction, until
@@ -19,6 +27,12 @@ from tests.waiting import patience
 
 MIB = 1 << 20
 VALUE_BYTES = 1_000
+
+
+@pytest.fixture(params=[False, True], ids=["client", "packed"])
+def packed(request: pytest.FixtureRequest) -> bool:
+    """Whether records come through a `PackedConsumer`: what holds of the one way to read holds of the other."""
+    return bool(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +91,9 @@ class Followed:
         self.next = offset
 
 
-def test_partitions_are_read_side_by_side_each_in_order(kafka_settings: KafkaSettings, full: str) -> None:
+def test_partitions_are_read_side_by_side_each_in_order(kafka_settings: KafkaSettings, full: str, packed: bool) -> None:
     """Every partition's records come once, in order, in batches no larger than asked for, whoever reads first."""
-    pool = ReaderPool(kafka_settings, full, partitions=4)
+    pool = ReaderPool(kafka_settings, full, partitions=4, packed=packed)
     chance = random.Random(1)
     with ExitStack() as stack:
         followed = [Followed(pool, partition, 0) for partition in range(4)]
@@ -94,9 +108,9 @@ def test_partitions_are_read_side_by_side_each_in_order(kafka_settings: KafkaSet
         until(all_read, 0.0)
 
 
-def test_partitions_come_go_and_jump_while_others_flow(kafka_settings: KafkaSettings, full: str) -> None:
+def test_partitions_come_go_and_jump_while_others_flow(kafka_settings: KafkaSettings, full: str, packed: bool) -> None:
     """Opened, closed and opened elsewhere, or told to seek: no record of before is seen, none of after is missed."""
-    pool = ReaderPool(kafka_settings, full, partitions=4, buffer_bytes=MIB)
+    pool = ReaderPool(kafka_settings, full, partitions=4, buffer_bytes=MIB, packed=packed)
     chance = random.Random(2)
     open_now: dict[int, Followed] = {}
     seen, changes = 0, 0
@@ -124,13 +138,13 @@ def test_partitions_come_go_and_jump_while_others_flow(kafka_settings: KafkaSett
 
 
 def test_a_partition_that_nobody_reads_keeps_nobody_waiting_and_little_memory(
-    kafka_settings: KafkaSettings, topics: MakeTopic
+    kafka_settings: KafkaSettings, topics: MakeTopic, packed: bool
 ) -> None:
     """One huge partition beside small ones: it is set aside, the others are read to their ends and what is new in
     them comes; then it goes on where it was."""
     topic = topics("huge", partitions=3)
     fill(kafka_settings, topic, {0: 20_000, 1: 30, 2: 30})
-    pool = ReaderPool(kafka_settings, topic, partitions=3, buffer_bytes=4 * MIB)
+    pool = ReaderPool(kafka_settings, topic, partitions=3, buffer_bytes=4 * MIB, packed=packed)
     most = 0
     with pool.open(0, 0) as huge, pool.open(1, 0) as small, pool.open(2, 0) as other:
         for reader in (small, other):
@@ -161,9 +175,9 @@ def test_a_partition_that_nobody_reads_keeps_nobody_waiting_and_little_memory(
     assert most < 4 * MIB
 
 
-def test_when_all_run_ahead_the_memory_is_bounded(kafka_settings: KafkaSettings, full: str) -> None:
+def test_when_all_run_ahead_the_memory_is_bounded(kafka_settings: KafkaSettings, full: str, packed: bool) -> None:
     """Partitions of which next to nothing is read fill what the pool may hold, and no more; nothing is lost by it."""
-    pool = ReaderPool(kafka_settings, full, partitions=4, buffer_bytes=2 * MIB)
+    pool = ReaderPool(kafka_settings, full, partitions=4, buffer_bytes=2 * MIB, packed=packed)
     followed = [Followed(pool, partition, 0) for partition in range(4)]
     most = 0
 
@@ -190,7 +204,7 @@ def test_when_all_run_ahead_the_memory_is_bounded(kafka_settings: KafkaSettings,
 
 
 def test_positions_pass_markers_of_their_own_partition_only(
-    kafka_settings: KafkaSettings, topics: MakeTopic, queries: OffsetQueries
+    kafka_settings: KafkaSettings, topics: MakeTopic, queries: OffsetQueries, packed: bool
 ) -> None:
     """Committed, aborted and open transactions side by side: each position is where it would be if read alone."""
     topic = topics("markers", partitions=4)
@@ -200,7 +214,7 @@ def test_positions_pass_markers_of_their_own_partition_only(
     append(kafka_settings, topic, 3, [b"before"])
     producer = open_transaction(kafka_settings, topic, 2, partition=3)
     until(lambda: queries.last_stable_offsets([(topic, 1), (topic, 2)]) == {(topic, 1): 4, (topic, 2): 4})
-    pool = ReaderPool(kafka_settings, topic, partitions=4)
+    pool = ReaderPool(kafka_settings, topic, partitions=4, packed=packed)
     with ExitStack() as stack:
         readers = [stack.enter_context(pool.open(partition, 0)) for partition in range(4)]
         ends = {0: 1, 1: 4, 2: 4, 3: 1}
@@ -212,7 +226,7 @@ def test_positions_pass_markers_of_their_own_partition_only(
 
 
 def test_a_trimmed_partition_says_so_and_the_others_flow(
-    kafka_settings: KafkaSettings, full: str, topics: MakeTopic, kafka: str
+    kafka_settings: KafkaSettings, full: str, topics: MakeTopic, kafka: str, packed: bool
 ) -> None:
     """An offset that is not held is an error of its partition alone; `seek` is the way on."""
     topic = topics("trimmed", partitions=3)
@@ -220,7 +234,7 @@ def test_a_trimmed_partition_says_so_and_the_others_flow(
     deleting = AdminClient({"bootstrap.servers": kafka})
     for answer in deleting.delete_records([TopicPartition(topic, 1, 4)]).values():
         answer.result()
-    pool = ReaderPool(kafka_settings, topic, partitions=3)
+    pool = ReaderPool(kafka_settings, topic, partitions=3, packed=packed)
     with pool.open(0, 0) as whole, pool.open(1, 2) as trimmed, pool.open(2, 99) as beyond:
         assert read(whole, 10)[0] == list(range(10))
         error = raises_within(LogTrimmed, lambda: trimmed.read(1, 0.05))
@@ -234,12 +248,14 @@ def test_a_trimmed_partition_says_so_and_the_others_flow(
         assert read(beyond, 3)[0] == [7, 8, 9]
 
 
-def test_a_partition_that_does_not_exist_is_named_and_the_others_flow(kafka: str, topics: MakeTopic) -> None:
+def test_a_partition_that_does_not_exist_is_named_and_the_others_flow(
+    kafka: str, topics: MakeTopic, packed: bool
+) -> None:
     """A missing partition stops whoever reads it, and nobody else."""
     impatient = KafkaSettings({"bootstrap.servers": kafka, "topic.metadata.propagation.max.ms": 1000})
     topic = topics("two", partitions=2)
     fill(impatient, topic, {0: 5, 1: 5})
-    pool = ReaderPool(impatient, topic, partitions=2)
+    pool = ReaderPool(impatient, topic, partitions=2, packed=packed)
     with pool.open(0, 0) as there, pool.open(7, 0) as missing, pool.open(1, 0) as too:
         assert read(there, 5)[0] == read(too, 5)[0] == [0, 1, 2, 3, 4]
         error = raises_within(TopicMissing, lambda: [reader.read(1, 0.02) for reader in (there, too, missing)])
@@ -248,20 +264,40 @@ def test_a_partition_that_does_not_exist_is_named_and_the_others_flow(kafka: str
         assert read(there, 2)[0] == [5, 6]
 
 
-def test_brokers_out_of_reach_are_said_once_to_whoever_reads_first() -> None:
+def test_brokers_out_of_reach_are_said_once_to_whoever_reads_first(packed: bool) -> None:
     """Where nobody listens one of the readers says so, with the address, and later another one."""
     settings = KafkaSettings({"bootstrap.servers": "127.0.0.1:1", "reconnect.backoff.max.ms": 300})
-    pool = ReaderPool(settings, "any", partitions=2)
+    pool = ReaderPool(settings, "any", partitions=2, packed=packed)
     with pool.open(0, 0) as one, pool.open(1, 0) as other:
         for reader in (one, other):
             error = raises_within(BrokerUnreachable, lambda reader=reader: reader.read(1, 0.05))  # type: ignore[misc]
             assert "127.0.0.1:1" in str(error)
 
 
-def test_a_partition_is_opened_once(kafka_settings: KafkaSettings, full: str) -> None:
+def test_records_wake_a_thread_that_waits(kafka_settings: KafkaSettings, topics: MakeTopic) -> None:
+    """Each time the queue was found empty and something comes; through the ordinary client nothing wakes it."""
+    topic, wake = topics("wakes", partitions=2), Wake()
+    pools = ReaderPools(2, packed=True, wake=wake)
+    with pools.open(kafka_settings, topic, 0, 0) as reader, pools.open(kafka_settings, topic, 1, 0) as other:
+        assert pools.wakes
+        for number in range(4):
+            until(lambda: not pools.poll() and reader.read(9) is None and other.read(9) is None)
+            append(kafka_settings, topic, number % 2, [b"one", b"two"])
+            found: list[bytes | None] = []
+            while len(found) < 2:
+                assert wake.wait(patience()), "nobody woke the thread"
+                if pools.poll():
+                    batches = [batch for batch in (reader.read(9), other.read(9)) if batch is not None]
+                    found += [value for batch in batches for value in batch.values]
+            assert found == [b"one", b"two"]
+    with ReaderPool(kafka_settings, topic, wake=wake).open(0, 0) as reader:
+        assert not reader._pool.wakes  # type: ignore[attr-defined]
+
+
+def test_a_partition_is_opened_once(kafka_settings: KafkaSettings, full: str, packed: bool) -> None:
     """Two readers of a partition would take records from each other; closed, it may be opened again, and by others
     closing twice does no harm."""
-    pool = ReaderPool(kafka_settings, full, partitions=4)
+    pool = ReaderPool(kafka_settings, full, partitions=4, packed=packed)
     first = pool.open(0, 10)
     with pytest.raises(ValueError, match="open already"):
         pool.open(0, 0)
@@ -272,7 +308,9 @@ def test_a_partition_is_opened_once(kafka_settings: KafkaSettings, full: str) ->
     second.close()
 
 
-def test_readers_of_all_topics_take_a_consumer_each_topic(kafka_settings: KafkaSettings, topics: MakeTopic) -> None:
+def test_readers_of_all_topics_take_a_consumer_each_topic(
+    kafka_settings: KafkaSettings, topics: MakeTopic, packed: bool
+) -> None:
     """Sixty partitions take as many threads and files as six; closed, they give all of them back."""
     few, many = topics("few", partitions=3), topics("many", partitions=30)
     for topic in (few, many):
@@ -280,7 +318,7 @@ def test_readers_of_all_topics_take_a_consumer_each_topic(kafka_settings: KafkaS
     taken = []
     for topic, partitions in ((few, 3), (many, 30), (many, 30)):
         before = threads_and_files()
-        pools = ReaderPools(partitions)
+        pools = ReaderPools(partitions, packed=packed)
         with ExitStack() as stack:
             for isolation in ("read_committed", READ_UNCOMMITTED):
                 opened = [
@@ -304,11 +342,11 @@ def threads_and_files() -> tuple[int, int]:
 
 
 def test_changed_credentials_lose_and_repeat_nothing(
-    full: str, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    full: str, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
 ) -> None:
     """A pool whose secrets have changed on disk goes on with a new consumer where each partition was."""
     settings = KafkaSettings({"bootstrap.servers": kafka})
-    pool = ReaderPool(settings, full, partitions=4)
+    pool = ReaderPool(settings, full, partitions=4, packed=packed)
     with ExitStack() as stack:
         followed = [Followed(pool, partition, 0) for partition in range(4)]
         for one in followed:
@@ -325,9 +363,9 @@ def test_changed_credentials_lose_and_repeat_nothing(
         until(all_read, 0.0)
 
 
-def test_a_shared_reader_is_what_a_pool_opens(kafka_settings: KafkaSettings, full: str) -> None:
+def test_a_shared_reader_is_what_a_pool_opens(kafka_settings: KafkaSettings, full: str, packed: bool) -> None:
     """A negative offset, one of librdkafka's logical ones, is no position; and nothing is left open by it."""
-    pool = ReaderPool(kafka_settings, full, partitions=4)
+    pool = ReaderPool(kafka_settings, full, partitions=4, packed=packed)
     with pytest.raises(ValueError, match="negative"):
         pool.open(0, -2)
     with pool.open(0, 0) as reader:

@@ -147,3 +147,23 @@ def test_a_flood_is_found_in_its_field(size: int, monkeypatch: pytest.MonkeyPatc
     assert 0.5 * 16_000 < found["session"] < 2 * 16_000
     assert joiner.counts.level > 3
     assert len(joiner.counts._sample) <= 1_000 and len(joiner.counts._waiting) <= field_counts.WAITING
+
+
+def test_looking_up_takes_a_bounded_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood costs the first look-ups, then one for so many events; the counts stay near the true ones."""
+    looked_up = 0
+
+    def counted(*event: Any) -> dict[int, str]:
+        nonlocal looked_up
+        looked_up += 1
+        return named_keys(*event)
+
+    monkeypatch.setattr(field_counts, "FIRST_LOOK_UPS", 100)
+    monkeypatch.setattr(field_counts, "EVENTS_A_LOOK_UP", 50)
+    monkeypatch.setattr(field_counts, "named_keys", counted)
+    joiner, rng = Joiner(FeatureSpec()), random.Random(8)
+    raws = [impression(i, site=f"s{rng.randrange(40)}", session=f"{rng.random()}") for i in range(20_000)]
+    for start in range(0, len(raws), 100):
+        joiner.keys_of(raws[start : start + 100])
+    assert 100 + 20_000 // 50 - 10 <= looked_up <= 100 + 20_000 // 50
+    assert 0.5 * 20_000 < joiner.counts.counts()["session"] < 2 * 20_000

@@ -1,0 +1,53 @@
+"""When the partitions of a joiner are turned: at once while there is work or news, else seldom.
+
+News is a record that came, a delivery, or a new answer of the brokers about where partitions end; nothing else can give
+a partition work at once. What waits for a moment on the clock, such as a rest before the next attempt, is looked at
+every `LOOK_S`. So a joiner whose inputs are quiet hardly costs anything, however many partitions it has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from stream_learner.adapters.kafka import EndWatch, ReaderPools
+from stream_learner.roles.joiner.partition import PartitionJoiner
+
+LOOK_S = 0.2
+"""Without news, partitions are turned so often."""
+
+
+class Turns:
+    """Turns the partitions of one joiner; used by one thread."""
+
+    def __init__(self, pools: ReaderPools, ends: EndWatch, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._pools = pools
+        self._ends = ends
+        self._clock_s = clock_s
+        self._seen: object = None
+        self._is_working = True
+        self._look_at_s = 0.0
+        self._first = 0
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether only news and `LOOK_S` give work now, and every kind of news wakes the thread."""
+        return not self._is_working and self._pools.wakes
+
+    def turn(self, joiners: Sequence[PartitionJoiner], *, news: bool) -> bool:
+        """Turn each partition once, if there is work, news or the time for a look. Returns whether any did anything.
+
+        Another partition is the first every time, because they share what `join.max_rate` allows. news: whether there
+        is some that the caller knows of.
+        """
+        came = self._pools.poll()
+        seen, self._seen = self._seen, self._ends.snapshot
+        now_s = self._clock_s()
+        if not (came or news or self._is_working or self._seen is not seen or now_s >= self._look_at_s):
+            return False
+        self._look_at_s = now_s + LOOK_S
+        self._is_working = True  # also after an error, which may be the news of another partition
+        self._first = (self._first + 1) % len(joiners) if joiners else 0
+        did = [joiner.turn() for joiner in (*joiners[self._first :], *joiners[: self._first])]
+        self._is_working = any(did) or came  # a partition goes by where it was read up to before its turn
+        return any(did)

@@ -1,0 +1,82 @@
+"""The consumer without objects for records: where it can be made, and that it refuses what the ordinary one refuses."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+from confluent_kafka import Consumer
+
+from stream_learner.adapters.kafka import KafkaSettings, ReaderPool, Wake, clients, library
+from stream_learner.adapters.kafka.clients import new_client
+from stream_learner.adapters.kafka.packed_consumer import PackedConsumer, can_make
+from stream_learner.errors import ConfigError
+from tests.adapters.kafka.kafka_help import append, read
+from tests.conftest import MakeTopic
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "group.id": "packed"}
+
+
+@pytest.fixture
+def without_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that does not show a function of its library."""
+    monkeypatch.setitem(library._FUNCTIONS, "rd_kafka_no_such_function", (None, (ctypes.c_void_p,)))
+    library.library.cache_clear()
+    yield
+    library.library.cache_clear()
+
+
+def test_the_library_of_the_client_shows_every_function() -> None:
+    """On this platform records come without objects."""
+    assert can_make(NOWHERE)
+
+
+@pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
+@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "oauthbearer"])
+def test_tokens_are_left_to_the_ordinary_client(name: str, mechanism: str) -> None:
+    assert not can_make({**NOWHERE, name: mechanism})
+    assert can_make({**NOWHERE, name: "SCRAM-SHA-512"})
+
+
+def test_without_the_functions_a_pool_reads_with_the_ordinary_client(
+    without_functions: None, kafka_settings: KafkaSettings, topics: MakeTopic
+) -> None:
+    """Another build of the client loses speed and nothing else."""
+    topic = topics("unpacked")
+    append(kafka_settings, topic, 0, [b"one", b"two"])
+    pool = ReaderPool(kafka_settings, topic, packed=True, wake=Wake())
+    with pool.open(0, 0) as reader:
+        assert isinstance(pool.consumer, Consumer) and not pool.wakes
+        assert read(reader, 2) == ([0, 1], [b"one", b"two"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"no.such.property": "1"},
+        {"fetch.wait.max.ms": "many"},
+        {"security.protocol": "ssl", "ssl.ca.location": "/no/such/file"},
+        {"security.protocol": "ssl", "ssl.certificate.location": "/no/such/file"},
+    ],
+)
+def test_properties_are_refused_as_the_ordinary_client_refuses_them(
+    wrong: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same error, in the same words."""
+    monkeypatch.setattr(clients, "PAUSE_S", 0.0)
+    said = []
+    for kind in (Consumer, PackedConsumer):
+        with pytest.raises(ConfigError) as refused:
+            new_client(kind, {**NOWHERE, **wrong})
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+
+
+def test_errors_come_to_the_callback_and_closing_twice_does_no_harm() -> None:
+    """Nobody listens: the callback hears of it within `consume`, in the thread that calls."""
+    heard: list[int] = []
+    consumer = PackedConsumer({**NOWHERE, "error_cb": lambda error: heard.append(error.code())}, logger=clients.log)
+    while not heard:
+        assert consumer.consume(10, 0.05) is None
+    consumer.close()
+    consumer.close()
