@@ -105,8 +105,15 @@ def check(figures: Figures, data: Traffic) -> Figures:
 
 
 def our_join(world: World) -> Figures:
-    """The joiner alone; the whole loop checks its result."""
+    """The joiner alone; its result is what the learner finds in the log, `our_learner`."""
     return result_of(_our_site(world).start("join", world.whole.data.count, core=0))
+
+
+def our_learner(world: World) -> Figures:
+    """The learner alone, from a training log that a joiner has filled."""
+    site, count = _our_site(world), world.whole.data.count
+    result_of(site.start("join", count, core=0))
+    return result_of(site.start("learn", count, core=0))
 
 
 def our_loop(world: World) -> Figures:
@@ -152,6 +159,7 @@ PROGRAMS = (
         "features, exact output, counted outcomes",
         kafka_streams,
     ),
+    Program("stream-learner-learn", "learning", "learner, from a full training log", "", our_learner),
     Program(
         "stream-learner", "whole loop", "joiner and learner, two processes, through the training log", "", our_loop
     ),
