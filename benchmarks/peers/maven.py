@@ -28,13 +28,24 @@ class ToolMissing(RuntimeError):
     """This machine lacks what a program needs; the message is one line that says what."""
 
 
-def java_command(name: str, main: str, *arguments: str) -> list[str]:
-    """The command that runs a program, built if it is not. Raises ToolMissing, or RuntimeError if Maven fails."""
+def java_command(name: str, main: str, scratch: Path, *arguments: str) -> list[str]:
+    """The command that runs a program, built if it is not, with a folder for its files.
+
+    Raises ToolMissing, or RuntimeError if Maven fails.
+    """
     java = java_found()
     if java is None or shutil.which("javac") is None or shutil.which("mvn") is None:
         raise ToolMissing("needs a JDK of version 17 or later, and Maven")
     folder = built(name)
-    return [java, *JVM, "-cp", f"{folder / 'classes'}:{folder / 'jars'}/*", main, *arguments]
+    return [
+        java,
+        *JVM,
+        f"-Djava.io.tmpdir={scratch}",
+        "-cp",
+        f"{folder / 'classes'}:{folder / 'jars'}/*",
+        main,
+        *arguments,
+    ]
 
 
 def built(name: str) -> Path:

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from benchmarks.bench_loop import Site, result_of
 from benchmarks.peers.maven import ToolMissing, java_command
 from benchmarks.peers.traffic import END, PARTITIONS, WINDOW_MS, Traffic, end_ms, send, traffic
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan
-from tests.kafka_broker.broker import die_with_parent
+from tests.kafka_broker.broker import delete_topics, die_with_parent
 
 PATIENCE_S = 900
 LATER_S = 0.3
@@ -38,10 +39,10 @@ class Inputs:
     """Two topics full of traffic."""
 
     def __init__(self, bootstrap: str, data: Traffic) -> None:
-        name = f"peers-{uuid.uuid4().hex[:8]}"
+        self.name = f"peers-{uuid.uuid4().hex[:8]}"
         self.bootstrap = bootstrap
         self.data = data
-        self.inputs = (f"{name}-impressions", f"{name}-clicks")
+        self.inputs = (f"{self.name}-impressions", f"{self.name}-clicks")
         keep = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**62)}
         create(bootstrap, *self.inputs, **keep)
         for topic, records in zip(self.inputs, (data.impressions, data.clicks), strict=True):
@@ -136,18 +137,23 @@ def by_hand(package: str, learner: str) -> Callable[[World], Figures]:
 def flink(world: World) -> Figures:
     """The whole loop in Flink."""
     jobs = [part for at in (world.warm, world.whole) for part in (*at.inputs, str(at.data.count))]
-    return _figures(java_command("flink", "Loop", world.whole.bootstrap, str(WINDOW_MS), *jobs))
+    return _figures(java_command("flink", "Loop", world.folder, world.whole.bootstrap, str(WINDOW_MS), *jobs))
 
 
 def kafka_streams(world: World) -> Figures:
     """The left join of Kafka Streams. It has topics of its own, since it needs more records at their ends."""
-    own = [Inputs(world.whole.bootstrap, at.data) for at in (world.warm, world.whole)]
+    bootstrap = world.whole.bootstrap
+    own = [Inputs(bootstrap, at.data) for at in (world.warm, world.whole)]
     joins = []
     for at in own:
-        output = f"{at.inputs[0]}-joined"
-        create(at.bootstrap, output)
+        output = f"{at.name}-joined"
+        create(bootstrap, output)
         joins += [*at.inputs, output, str(at.data.count)]
-    return _figures(java_command("kafka-streams", "Join", world.whole.bootstrap, str(WINDOW_MS), *joins), own)
+    try:
+        command = java_command("kafka-streams", "Join", world.folder, bootstrap, str(WINDOW_MS), *joins)
+        return _figures(command, own)
+    finally:
+        _delete_all_of(own)
 
 
 PROGRAMS = (
@@ -191,6 +197,12 @@ PROGRAMS = (
 def _our_site(world: World) -> Site:
     window = f"{WINDOW_MS // 1000}s"
     return Site(world.whole.bootstrap, world.folder, world.whole, PARTITIONS, window=window, dedupe=window)
+
+
+def _delete_all_of(topics: Sequence[Inputs]) -> None:
+    """Delete the topics, and those that a program has made for them."""
+    there = AdminClient({"bootstrap.servers": topics[0].bootstrap}).list_topics(timeout=30).topics
+    delete_topics(topics[0].bootstrap, [name for name in there if name.startswith(tuple(one.name for one in topics))])
 
 
 def _need(package: str) -> None:

@@ -175,7 +175,7 @@ def test_tools_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> No
     """Java or Maven for the ones, a package for the others."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(ToolMissing, match="needs a JDK"):
-        java_command("flink", "Loop")
+        java_command("flink", "Loop", Path())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ToolMissing, match="needs the package river"):
         by_hand("river", "river")(WORLD)
