@@ -148,8 +148,14 @@ class _Rewind:
     def _choose(self, state: _State, missed: Span | None) -> KeptCheckpoint:
         """The newest kept checkpoint that is early enough, and earlier than the state."""
         limit = self._request.to_tick if missed is None else min(self._request.to_tick, missed[0])
+        if limit >= state.tick:
+            raise NotFound(
+                f"the state is of tick {state.tick} ({_moment(self._config, state.tick)}): it has nothing after tick "
+                f"{limit} to take back; nothing was changed",
+                action="Give an earlier `--to`. " + LISTED,
+            )
         kept = kept_in(self._config.state_dir)
-        found = [one for one in kept if one.tick <= limit and one.tick < state.tick]
+        found = [one for one in kept if one.tick <= limit]
         if not found:
             what = f"no checkpoint of tick {limit} or before is kept in {self._config.state_dir}"
             there = f"; the first is of tick {kept[0].tick}" if kept else ""
