@@ -20,7 +20,7 @@ from stream_learner.core.model.optimizers import FtrlProximal
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 RECORD = 4000
-WHILE_IT_IS_MADE = 180
+WHILE_IT_IS_MADE = 110
 """Bytes a feature that this needs beside the table, at most."""
 
 

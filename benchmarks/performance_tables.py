@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks import cost
 from stream_learner.traffic.benchmark import benchmark_impressions
 
-NEEDED = ("machine", "decode", "codec", "join", "growth", "peers", "partitions")
+NEEDED = ("machine", "decode", "codec", "join", "growth", "peers", "partitions", "serve")
 """The benchmarks whose figures the page needs."""
 WINDOWS = {"1 s": 1, "1 min": 60, "30 min": 1800, "6 h": 21_600, "1 d": 86_400, "7 d": 604_800}
 PARTITIONS = (1, 4, 16, 64, 256)
@@ -98,6 +98,24 @@ def peers(figures: Figures) -> str:
                 times = seconds * 1000 / base
                 rows.append([does, name.partition(": ")[2], f"{seconds:.1f}", f"{times:.1f}", settings, lacks])
     return table(["does", "program", "s of CPU a million", "times ours", "settings", "lacks"], rows)
+
+
+def serving(figures: Figures) -> str:
+    rows = []
+    for name, (rate, _, note) in figures.rows("serve").items():
+        cpu, times = re.match(r"(\d+) µs of processor", note), re.findall(r"p99 ([\d.]+) ms", note)
+        if cpu:
+            program, _, events = name.removesuffix(" a request").rpartition(", ")
+            rows.append([program, f"{int(events):,}", f"{float(cpu[1]):,.0f}", f"{rate:,.0f}", *times])
+    head = [
+        "program",
+        "events a request",
+        "µs of CPU a request",
+        "requests/s",
+        "p99 of 8 connections, ms",
+        "p99 of one, ms",
+    ]
+    return table(head, rows)
 
 
 def limit(figures: Figures) -> str:
@@ -246,6 +264,7 @@ def billion(figures: Figures) -> str:
 TABLES: dict[str, Callable[[Figures], str]] = {
     "machines": machines,
     "peers": peers,
+    "serving": serving,
     "limit": limit,
     "spent": spent,
     "features": features,

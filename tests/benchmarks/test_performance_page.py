@@ -111,6 +111,14 @@ def test_every_program_says_how_it_is_set_and_what_it_lacks() -> None:
         assert bool(lacks) != name.startswith("stream-learner"), name
 
 
+def test_servers_stand_beside_each_other_for_each_size_of_request() -> None:
+    """This project's, River's and the echo, each with its processor time, rate and times."""
+    rows = rows_of("serving")
+    by_size = {events: [row[0] for row in rows if row[1] == events] for events in ("1", "100", "1,000")}
+    assert set(map(tuple, by_size.values())) == {("serve", "FastAPI + River", "Starlette echo")}
+    assert all(number(cell) > 0 for row in rows for cell in row[2:]) and {len(row) for row in rows} == {6}
+
+
 def test_a_table_of_the_model_is_bytes_times_features() -> None:
     """The last column is the product of two others."""
     for features, _, _, each, whole in rows_of("features"):
