@@ -47,22 +47,24 @@ def measured(world: World, chosen: Sequence[Program]) -> list[Row]:
             found[program.name] = check(program.measure(world), world.whole.data)
         except (ToolMissing, RuntimeError, subprocess.TimeoutExpired) as error:
             left_out.append(f"{program.name} left out: {error}")
-    left_out += wrong_losses(found)
+    for name, why in wrong_losses(found).items():
+        left_out.append(f"{name} left out: {why}")
+        del found[name]
     rows = [row for program in chosen if program.name in found for row in _rows(program, found, world.whole.data.count)]
     if left_out:
         raise Incomplete(rows, "; ".join(left_out))
     return rows
 
 
-def wrong_losses(found: dict[str, Figures]) -> list[str]:
-    """What to say of programs whose log-loss is not that of this project."""
+def wrong_losses(found: dict[str, Figures]) -> dict[str, str]:
+    """By program, what to say of a log-loss that is not that of this project."""
     losses = {name: figures["log_loss"] for name, figures in found.items() if "log_loss" in figures}
     ours = losses.get(BASE["whole loop"])
-    return [
-        f"{name} learned something else: log-loss {loss:.4f}, not {ours:.4f}"
+    return {
+        name: f"learned something else: log-loss {loss:.4f}, not {ours:.4f}"
         for name, loss in losses.items()
         if ours is not None and abs(loss / ours - 1) > LOSSES_AGREE
-    ]
+    }
 
 
 def _rows(program: Program, found: dict[str, Figures], count: int) -> list[Row]:

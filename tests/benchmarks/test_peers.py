@@ -145,7 +145,18 @@ def test_nothing_is_compared_with_what_was_not_measured() -> None:
 def test_a_model_that_learned_something_else_is_said() -> None:
     """Losses a few parts in a hundred apart; those of a join alone are not asked for."""
     found = {"stream-learner": {"log_loss": 0.1}, "a": {"log_loss": 0.102}, "b": {"log_loss": 0.11}, "c": {}}
-    assert wrong_losses(found) == ["b learned something else: log-loss 0.1100, not 0.1000"]
+    assert wrong_losses(found) == {"b": "learned something else: log-loss 0.1100, not 0.1000"}
+
+
+def test_a_program_that_learned_something_else_has_no_row() -> None:
+    """It may have done less work."""
+    chosen = [
+        a_program("stream-learner", "whole loop", gives(1.0)),
+        a_program("flink", "whole loop", gives(0.5, log_loss=0.3)),
+    ]
+    with pytest.raises(Incomplete, match="flink left out: learned something else") as error:
+        measured(WORLD, chosen)
+    assert [row["name"] for row in error.value.rows] == ["whole loop: stream-learner"]
 
 
 def test_the_command_ends_with_an_error_if_a_peer_is_left_out(
