@@ -57,11 +57,14 @@ def page_with(kept: Kept, page: str) -> str:
 def main() -> None:
     """Take in what was printed, keep it, and write the page."""
     printed = [json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[1:]]
+    if failed := [f"{name}: {why}" for one in printed for name, why in one["failed"].items()]:
+        sys.exit(f"nothing is taken from a run that is not whole: {'; '.join(failed)}")
     kept = taken_in(read(), printed, datetime.now(timezone.utc).date().isoformat())
     if missing := [name for name in NEEDED if name not in kept]:
         sys.exit(f"no figures of {', '.join(missing)}: run `python -m benchmarks --json {' '.join(missing)} > FILE`")
+    page = page_with(kept, PAGE.read_text(encoding="utf-8"))
     KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(page_with(kept, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -194,6 +194,18 @@ def test_figures_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_is_not_whole_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that was left out would be missing from the page, or stand there with the figures of another day."""
+    printed = tmp_path / "printed.json"
+    failed = {"peers": "flink left out: needs Maven"}
+    printed.write_text(json.dumps({"machine": {}, "quick": False, "rows": [], "failed": failed}), encoding="utf-8")
+    monkeypatch.setattr(performance, "KEPT", tmp_path / "none.json")
+    monkeypatch.setattr(sys, "argv", ["performance", str(printed)])
+    with pytest.raises(SystemExit, match="not whole: peers: flink left out: needs Maven"):
+        performance.main()
+    assert [path.name for path in tmp_path.iterdir()] == ["printed.json"]
+
+
 def test_a_name_that_is_no_benchmark_is_refused() -> None:
     """With the names there are, also when a subject is asked of it."""
     asked = [sys.executable, "-m", "benchmarks", "pears:flink"]
