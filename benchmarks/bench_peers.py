@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.bench_loop import kafka
 from benchmarks.peers.maven import ToolMissing
-from benchmarks.peers.programs import PROGRAMS, Figures, Program, World, check
+from benchmarks.peers.programs import PROGRAMS, Figures, Program, World
 from benchmarks.rows import Incomplete, Row
 
 BASE = {"join": "stream-learner-join", "learning": "stream-learner-learn", "whole loop": "stream-learner"}
@@ -44,7 +44,7 @@ def measured(world: World, chosen: Sequence[Program]) -> list[Row]:
     left_out: list[str] = []
     for program in chosen:
         try:
-            found[program.name] = check(program.measure(world), world.whole.data)
+            found[program.name] = program.figures(world)
         except (ToolMissing, RuntimeError, subprocess.TimeoutExpired) as error:
             left_out.append(f"{program.name} left out: {error}")
     for name, why in wrong_losses(found).items():

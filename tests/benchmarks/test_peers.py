@@ -148,6 +148,17 @@ def test_a_model_that_learned_something_else_is_said() -> None:
     assert wrong_losses(found) == {"b": "learned something else: log-loss 0.1100, not 0.1000"}
 
 
+def test_the_median_of_several_runs_counts() -> None:
+    """Neither the fastest nor the slowest, and none if the result of one of them is wrong."""
+    times = iter([3.0, 1.0, 2.0])
+    program = Program("a", "join", "settings", "", lambda world: {"cpu_seconds": next(times)}, 3)
+    assert program.figures(WORLD)["cpu_seconds"] == 2.0
+    results = iter([COUNT, COUNT - 1, COUNT])
+    program = Program("a", "join", "settings", "", lambda world: {"cpu_seconds": 1.0, "examples": next(results)}, 3)
+    with pytest.raises(RuntimeError, match="wrong result"):
+        program.figures(WORLD)
+
+
 def test_a_program_that_learned_something_else_has_no_row() -> None:
     """It may have done less work."""
     chosen = [
