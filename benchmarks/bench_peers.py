@@ -4,6 +4,7 @@
 reads full topics and is a process on one core, but for the joiner and the learner of the whole loop, which are two. The
 time is that of the program, user and system, all threads, from its first impression to its last result; the broker's is
 not in it. Programs that compile while they run get a third of the data first. `peers:flink,python-vw` measures some.
+With `--quick` there are so few impressions that what is done once, such as joining a group, weighs on this project's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from benchmarks.rows import Incomplete, Row
 
 BASE = {"join": "stream-learner-join", "learning": "stream-learner-learn", "whole loop": "stream-learner"}
 """What the others are compared with, by what they do."""
+MOST_SAID = 400
+"""Characters that are shown of why a program was left out, in one line."""
 LOSSES_AGREE = 0.03
 """The learned models are the same algorithm's with the same parameters, so their losses are nearly one figure."""
 
@@ -46,7 +49,7 @@ def measured(world: World, chosen: Sequence[Program]) -> list[Row]:
         try:
             found[program.name] = program.figures(world)
         except (ToolMissing, RuntimeError, subprocess.TimeoutExpired) as error:
-            left_out.append(f"{program.name} left out: {error}")
+            left_out.append(f"{program.name} left out: {' '.join(str(error).split())[:MOST_SAID]}")
     for name, why in wrong_losses(found).items():
         left_out.append(f"{name} left out: {why}")
         del found[name]
