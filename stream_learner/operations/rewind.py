@@ -211,7 +211,8 @@ class _Rewind:
     def _renew_gate(self, control: ControlTopic, tick: int) -> None:
         """Take back what the learner has said of its gate beyond the tick that the state goes back to.
 
-        A tick that it held is not reached; decisions that came too late for the state before are in time for this one.
+        A tick that it held is not reached, a model that it held is another now; decisions that came too late for the
+        state before are in time for this one.
         """
         gate = control.state.gates.get(self._config.model)
         if gate is None:
@@ -221,6 +222,7 @@ class _Rewind:
             gate,
             late=tuple(one for one in gate.late if one not in in_time),
             holding=None if gate.holding is None or gate.holding.tick > tick else gate.holding,
+            publication=None,
         )
         if renewed != gate:
             note = f"rewound to tick {tick}"
