@@ -1,5 +1,7 @@
 """Runs the benchmarks and shows their rows: `python -m benchmarks [--quick] [--json] [name …]`.
 
+Of a benchmark that has several subjects, `name:subject,subject` measures some.
+
 It must never measure anything itself. Benchmarks run one after another, never side by side.
 """
 
@@ -19,10 +21,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.rows import Incomplete, Row
+
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("numpy", "numba", "orjson", "confluent-kafka", "rocksdict", "vowpalwabbit", "river")
-
-Row = dict[str, Any]
 
 
 def names() -> list[str]:
@@ -42,16 +44,21 @@ def machine() -> dict[str, Any]:
     }
 
 
-def measure(name: str, quick: bool, log: Console) -> tuple[list[Row], str]:
-    """The rows of one benchmark, and what went wrong, "" if nothing did."""
+def measure(wanted: str, quick: bool, log: Console) -> tuple[list[Row], str]:
+    """The rows of one benchmark, or of some of its subjects, and what went wrong, "" if nothing did."""
     began = time.perf_counter()
-    log.print(f"{name} …", highlight=False)
+    log.print(f"{wanted} …", highlight=False)
+    name, _, subjects = wanted.partition(":")
+    some = (subjects.split(","),) if subjects else ()
+    failure = ""
     try:
-        rows = importlib.import_module(f"benchmarks.bench_{name}").run(quick)
+        rows = importlib.import_module(f"benchmarks.bench_{name}").run(quick, *some)
+    except Incomplete as error:
+        rows, failure = error.rows, str(error)
     except Exception as error:  # noqa: BLE001 - the others still run; the exit code tells
         return [], f"{type(error).__name__}: {error}"
-    log.print(f"{name}: {time.perf_counter() - began:.1f} s", highlight=False)
-    return [{"benchmark": name, **row} for row in rows], ""
+    log.print(f"{wanted}: {time.perf_counter() - began:.1f} s", highlight=False)
+    return [{"benchmark": name, **row} for row in rows], failure
 
 
 def main() -> int:
@@ -76,11 +83,13 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description="Measure the hot paths and the whole loop.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(names())}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(names())}; peers:flink,… for some"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, for a first look")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
-    unknown = sorted(set(arguments.names) - set(names()))
+    unknown = sorted({name.partition(":")[0] for name in arguments.names} - set(names()))
     if unknown:
         parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(names())}")
     return arguments

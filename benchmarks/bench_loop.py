@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import yaml
@@ -43,7 +43,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
         site.produce(count)
         rows = [site.measure_join(count), site.measure_learn(count)]
         whole = Site(bootstrap, Path(folder), like=site)
-        return [*rows, whole.measure_both(count)]
+        return [*rows, row("whole loop, broker included", count, whole.both(count))]
 
 
 @contextmanager
@@ -56,10 +56,18 @@ def kafka() -> Iterator[str]:
         yield broker.bootstrap
 
 
-class Site:
-    """A model on a broker, over its own input topics or another's."""
+class Inputs(Protocol):
+    """What has input topics, of impressions and of clicks."""
 
-    def __init__(self, bootstrap: str, folder: Path, like: Site | None = None, partitions: int = PARTITIONS) -> None:
+    inputs: tuple[str, str]
+
+
+class Site:
+    """A model on a broker, over its own input topics or another's; `join` are settings of the join."""
+
+    def __init__(
+        self, bootstrap: str, folder: Path, like: Inputs | None = None, partitions: int = PARTITIONS, **join: str
+    ) -> None:
         self.partitions = partitions
         self.model = f"bench-{uuid.uuid4().hex[:8]}"
         self.inputs = like.inputs if like else (f"{self.model}-impressions", f"{self.model}-clicks")
@@ -68,7 +76,7 @@ class Site:
             "model": self.model,
             "kafka": {"bootstrap.servers": bootstrap, "session.timeout.ms": 6000},
             "input": {"impressions": {"topic": self.inputs[0]}, "clicks": {"topic": self.inputs[1]}},
-            "join": {"window": "10s", "tick": "1s", "dedupe": "30s", "close_idle": False},
+            "join": {"window": "10s", "tick": "1s", "dedupe": "30s", "close_idle": False, **join},
             "features": {"categorical": list(benchmark_fields()[0])},
             "learner": {"state_dir": str(folder / self.model), "optimizer": {"alpha": 0.05}},
         }
@@ -121,13 +129,13 @@ class Site:
         figures = result_of(self.start("learn", count, core=0))
         return row("learn from training log, one core", count, figures)
 
-    def measure_both(self, count: int) -> dict[str, Any]:
+    def both(self, count: int) -> dict[str, float]:
         """Joiner and learner side by side, from the first impression to the last example folded."""
         learner, joiner = self.start("learn", count), self.start("join", count)
         joined, learned = result_of(joiner), result_of(learner)
         seconds = max(joined["ended_at"], learned["ended_at"]) - joined["began_at"]
         cpu = joined["cpu_seconds"] + learned["cpu_seconds"]
-        return row("whole loop, broker included", count, {"seconds": seconds, "cpu_seconds": cpu})
+        return {**learned, "seconds": seconds, "cpu_seconds": cpu}
 
     def start(self, role: str, count: int, core: int | None = None) -> subprocess.Popen[str]:
         """A process of `loop_process`, which is ready to begin."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_loop import Site, result_of, row
+from stream_learner.wording import count_of
 from tests.kafka_broker.broker import Broker
 
 NODES = 3
@@ -49,7 +50,7 @@ def _measure(site: Site, count: int) -> list[dict[str, Any]]:
     site.produce(count)
     rows = []
     for role in ("join", "learn"):
-        where = f"{role}, {site.partitions} partitions"
+        where = f"{role}, {count_of(site.partitions, 'partition')}"
         process = site.start(role, count, core=0)
         with _Watched(process) as watched:
             figures = result_of(process)

@@ -1,7 +1,8 @@
 """One role in a process of its own, timed: `python -m benchmarks.loop_process ROLE FILE EXAMPLES [CORE]`.
 
 In: a configuration file, how many impressions or examples there are, a core to keep to. Out: a line of JSON with the
-seconds from the first record at hand to the last one done, and the processor time in between.
+seconds from the first record at hand to the last one done, and the processor time in between; a learner's has what it
+learned besides.
 This file must never be used for anything but measuring.
 """
 
@@ -40,6 +41,8 @@ def main() -> None:
         else:
             learner = LearnerRole(config, metrics)
             figures = _timed(learner, lambda: learner.learner.examples, lambda: True, wanted)
+            found = learner.learner.progress.summary()
+            figures |= {name: found[name] for name in ("examples", "positives", "log_loss")}
     print(json.dumps(figures))
 
 

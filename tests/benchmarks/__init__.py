@@ -1,0 +1,1 @@
+"""The benchmarks: the peers' results, the arithmetic of what things cost, and the page that shows both."""

@@ -1,0 +1,76 @@
+"""The arithmetic of what things cost, beside the code that it is about."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import cost
+from stream_learner.config import load_config
+from stream_learner.core.join.click_memory import CLICK_BYTES
+from stream_learner.core.machine.id_table import ENTRY_BYTES, IdTable, find_entry, put_entry
+from stream_learner.core.model.optimizers import FtrlProximal
+
+BY_SIZE = {100: 262.0, 1000: 187.0, 10_000: 124.0}
+
+
+def test_its_constants_are_those_of_the_program() -> None:
+    """Bytes of a click, of an entry, the defaults of the join, what is kept of the log."""
+    config = load_config("configs/minimal.yaml", environ={})
+    assert (cost.CLICK_BYTES, cost.ID_ENTRY_BYTES) == (CLICK_BYTES, ENTRY_BYTES)
+    assert config.join.skew_ms == cost.SKEW_S * 1000
+    assert config.join.lateness_ms == cost.LATENESS_S * 1000
+    assert config.join.dedupe_ms == cost.DEDUPE_S * 1000
+    assert config.topics.retention_ms == cost.LOG_DAYS * cost.DAY_S * 1000
+    assert load_config("configs/production.yaml", environ={}).topics.replication == cost.REPLICAS
+    assert 16 + 8 * len(FtrlProximal.columns) == cost.CHECKPOINT_ROW_BYTES
+
+
+@pytest.mark.parametrize("live", [40_000, 66_000])
+def test_an_id_table_takes_no_more_than_is_said(live: int) -> None:
+    """While ids come and go, so many alive at any time; small sub-tables, below 1,024 slots, may take twice as much."""
+    table = IdTable()
+    for number in range(4 * live):
+        key = (number * 0x9E3779B97F4A7C15 + 1) % 2**64
+        key -= 2**64 if key >= 2**63 else 0
+        floor = max(0, number - live)
+        while not put_entry(table.header, find_entry(table.header, key), key, number):
+            table.grow(key, floor)
+        if number in (live, 2 * live, 4 * live - 1):
+            assert table.nbytes <= cost.ids_bytes(min(number + 1, live)) * 1.1
+
+
+@given(st.floats(1, 1e6), st.floats(1, 1e6))
+def test_larger_records_have_fewer_bytes_an_example(one: float, other: float) -> None:
+    """Between the sizes measured and beyond them."""
+    small, large = sorted((one, other))
+    assert cost.record_bytes(small, BY_SIZE) >= cost.record_bytes(large, BY_SIZE)
+
+
+@pytest.mark.parametrize(("examples", "bytes_each"), [*BY_SIZE.items(), (1, 262.0), (1e6, 124.0), (10**2.5, 224.5)])
+def test_measured_sizes_are_given_back(examples: float, bytes_each: float) -> None:
+    """And between two of them, half-way by the logarithm is half-way."""
+    assert cost.record_bytes(examples, BY_SIZE) == pytest.approx(bytes_each)
+
+
+@pytest.mark.parametrize("window_s", [1, 60, 3600])
+def test_clicks_that_may_still_count_are_counted_one_by_one(window_s: int) -> None:
+    """A click is remembered for the window, the skew and the lateness."""
+    a_s = 500
+    remembered = sum(1 for second in range(100_000) if second < window_s + 5 + 600) * a_s * 0.02
+    assert cost.click_memory_bytes(window_s, a_s) == pytest.approx(remembered * (32 + 16 * 5))
+
+
+def test_the_rest_is_what_the_parts_leave() -> None:
+    """Also where the parts are more than the whole: that is shown, not hidden."""
+    *_, rest = cost.spent(100.0, {"a": 70.0, "b": 50.0}, "rest")
+    assert rest.ns == -20.0
+
+
+def test_the_learner_limits_many_joiners() -> None:
+    """The sum of the joiners up to what one learner folds, and no more."""
+    assert cost.throughput_a_s(1, 5000, 2000) == (200_000, "joiners")
+    assert cost.throughput_a_s(2, 5000, 2000) == (400_000, "joiners")
+    assert cost.throughput_a_s(3, 5000, 2000) == (500_000, "learner")
+    assert cost.throughput_a_s(300, 5000, 2000) == (500_000, "learner")
