@@ -59,9 +59,9 @@ class EventPredictor:
         self._one[kernels.REQ_BOUNDS // 8] = address_of(self._bounds)
         self._one[kernels.REQ_P_CLICK // 8] = address_of(self._bounds) + 8 * _P_CLICK
         self._one[kernels.REQ_INSIDE // 8] = self._one[kernels.REQ_LAST // 8] = 1
-        self._request = address_of(self._one)
+        self._request, self._many_request = address_of(self._one), address_of(self._many)
         self._text_view, self._bounds_view = self._text.data, self._bounds.data
-        self._one_view = self._one.data
+        self._one_view, self._many_view = self._one.data, self._many.data
         self._p_click = self._bounds.view(np.float64).data
         self._busy = False
 
@@ -143,25 +143,27 @@ class EventPredictor:
     ) -> EventPredictions | None:
         """None if another version came to be served before the last event was predicted."""
         n = len(bounds) - 1
-        found = EventPredictions(np.empty(n), np.zeros(n, np.uint8), 0)
-        words, start = self._many, int(bounds[inside])
-        tail = np.frombuffer((bytes(data[start:]) if inside < n else b"") + EVENT_PADDING, np.uint8)
+        words, p_click, status = self._many_view, np.empty(n, np.int64), np.zeros(n, np.uint8)
+        if inside < n:
+            start = int(bounds[inside])
+            tail = bytes(data[start:]) + EVENT_PADDING
+            words[kernels.REQ_TAIL // 8] = buffer_address(tail) - start
         words[kernels.REQ_TEXT // 8] = buffer_address(data) if inside else 0
-        words[kernels.REQ_TAIL // 8] = address_of(tail) - start
         words[kernels.REQ_INSIDE // 8] = inside
-        words[kernels.REQ_BOUNDS // 8] = address_of(bounds)
-        words[kernels.REQ_P_CLICK // 8] = address_of(found.p_click)
+        words[kernels.REQ_BOUNDS // 8] = buffer_address(bounds)
+        words[kernels.REQ_P_CLICK // 8] = buffer_address(p_click)
         words[kernels.REQ_FIRST // 8], words[kernels.REQ_LAST // 8] = 0, n
         words[kernels.REQ_GIVEN // 8], words[kernels.REQ_EXCHANGE // 8] = kernels.NOT_GIVEN, kernels.ANY_EXCHANGE
-        while (event := predict_events(address_of(words))) != n:
+        found = EventPredictions(p_click.view(np.float64), status, 0)
+        while (event := predict_events(self._many_request)) != n:
             if event == kernels.CHANGED:
                 return None
             self._take_over(bytes(data[bounds[event] : bounds[event + 1]]), event, found)
-        return found._replace(version=int(words[_VERSION]))
+        return EventPredictions(found.p_click, status, words[_VERSION])
 
     def _take_over(self, raw: bytes, event: int, found: EventPredictions) -> None:
         """Decode an event that the kernel stopped at, into its row."""
-        words = self._many
+        words = self._many_view
         try:
             row = self._encoder.decoder.plain_row(raw)
         except Refused as refused:
