@@ -107,7 +107,7 @@ INCIDENTS = (
     Incident("dead-clicks", "the join waits; then held: positives", SKIPPED, _silence, spoiled.dead_clicks),
     Incident("half-the-clicks", "held: positives", SKIPPED, _poison, spoiled.half_the_clicks),
     Incident("clicks-an-hour-late", "held: positives", SKIPPED, _silence, spoiled.late_clicks, after_min=85),
-    Incident("doubled-impressions", "learned, or held", EVENTS, _changed, spoiled.doubled_impressions),
+    Incident("doubled-impressions", "held: positives", SKIPPED, _poison, spoiled.doubled_impressions),
     Incident("a-field-vanishes", "learned, or held", EVENTS, _changed, spoiled.a_field_vanishes),
     Incident("a-field-changes-type", "learned, or held", EVENTS, _changed, spoiled.a_field_changes_type),
     Incident("unique-values", "learned, or held", EVENTS, _flood, spoiled.unique_values),

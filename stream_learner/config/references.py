@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from stream_learner.errors import ConfigError
 
@@ -43,4 +43,17 @@ class FromEnvironment(BaseModel):
         return value
 
 
-Reference: TypeAlias = FromFile | FromEnvironment
+def _referring(value: Any) -> Any:
+    """The value as it came, if it says where the real one is kept. What it is instead may be a secret: never shown."""
+    if isinstance(value, (FromFile, FromEnvironment)):
+        return value
+    if isinstance(value, dict) and list(value) in (["file"], ["env"]) and all(map(_is_text, value.values())):
+        return value
+    raise ValueError("must be `{file: PATH}` or `{env: NAME}`: the value itself is in no configuration")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+Reference: TypeAlias = Annotated[FromFile | FromEnvironment, BeforeValidator(_referring)]

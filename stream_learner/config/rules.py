@@ -6,6 +6,7 @@ A rule yields (path of the setting to change, message). All rules are tried, so 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stream_learner.config.tree import Tree
@@ -167,6 +168,8 @@ def _scorer_rules(config: Tree) -> Iterator[Problem]:
     if stale_ms is not None and refuse_ms is not None and refuse_ms < stale_ms:
         told = format_duration_ms(stale_ms)
         yield "scorer.refuse_after", f"must be at least scorer.stale_after ({told}), which tells before it"
+    if config.scorer.state_dir is not None and Path(config.scorer.state_dir).resolve() == config.state_dir.resolve():
+        yield "scorer.state_dir", f"is the directory of the learner's state ({config.state_dir})"
 
 
 def _serve_rules(config: Tree) -> Iterator[Problem]:
@@ -180,3 +183,6 @@ def _serve_rules(config: Tree) -> Iterator[Problem]:
         yield "serve.body_memory", f"must be at least serve.max_body ({format_size_bytes(serve.max_body_bytes)})"
     if serve.port == config.telemetry.http_port:
         yield "telemetry.http_port", f"is the same as serve.port ({serve.port})"
+    if serve.grpc_port and serve.grpc_port in (serve.port, config.telemetry.http_port):
+        other = "serve.port" if serve.grpc_port == serve.port else "telemetry.http_port"
+        yield "serve.grpc_port", f"is the same as {other} ({serve.grpc_port})"

@@ -103,11 +103,10 @@ def _table_growth(ncols: int) -> None:
 
 
 def _gate() -> None:
-    from stream_learner.core.gate import sample
-    from stream_learner.core.machine import arithmetic
+    from stream_learner.core.gate import sample, series
 
     sample.warm()
-    arithmetic.log(0.5)
+    series.warm()
 
 
 def _replica() -> None:

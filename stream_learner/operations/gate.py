@@ -14,7 +14,8 @@ from typing import Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.config import Config
-from stream_learner.core.control.records import Accepted, GateState, LogDecision
+from stream_learner.core.control.gate_state import GateState
+from stream_learner.core.control.records import Accepted, LogDecision
 from stream_learner.core.control.state import ControlState
 from stream_learner.core.gate.decisions import Decision, What
 from stream_learner.errors import DecisionRefused, NotFound, TopicMissing
@@ -40,7 +41,10 @@ class DecisionRequest:
 
 
 def status(config: Config) -> Fields:
-    """The state of a model's gate, and the decisions on its log, oldest first. Raises TopicMissing, NotFound."""
+    """The state of a model's gates, and the decisions on its log, oldest first. Raises TopicMissing, NotFound.
+
+    published: the version that scorers have.
+    """
     state = _read(config).state
     version = _published(config, config.model)
     found = _gate_of(config, state)
@@ -52,6 +56,7 @@ def status(config: Config) -> Fields:
         "policy": config.learner.gate if found is None else found.policy,
         "state": "held" if found is not None and found.holding is not None else "open",
         **(_holding(config, found) if found is not None and found.holding is not None else {}),
+        **_publication(config, found),
         "published": version if version >= 0 else None,
         "said_by": None if found is None else found.who,
         "said_at": None if found is None else _moment(found.when_ms),
@@ -221,7 +226,10 @@ def _hint(config: Config, state: ControlState, decision: Decision) -> str:
     if outside:
         return f"it is not about what is held: {', '.join(outside)}"
     if not held:
-        return "no learner holds: one that has folded its first tick meanwhile leaves it out, and says so"
+        return (
+            "no learner holds: one that has folded its first tick meanwhile leaves it out, and says so; "
+            "leader and standbys are sure to decide alike only about ticks that are not joined yet"
+        )
     return f"held by {', '.join(model for model, _ in held)}, which goes on within a second"
 
 
@@ -239,6 +247,18 @@ def _holding(config: Config, found: GateState) -> Fields:
         "low": held.low,
         "high": held.high,
         "message": found.note,
+    }
+
+
+def _publication(config: Config, found: GateState | None) -> Fields:
+    """Whether the model is held before its publication, since when, and why."""
+    held = None if found is None else found.publication
+    return {
+        "publication": "open" if held is None else "held",
+        "publication_since_tick": None if held is None else held.tick,
+        "publication_since": None if held is None else _tick_time(config, held.tick),
+        "publication_bound": None if held is None else held.bound,
+        "publication_reason": None if held is None else held.reason,
     }
 
 

@@ -148,8 +148,14 @@ class _Rewind:
     def _choose(self, state: _State, missed: Span | None) -> KeptCheckpoint:
         """The newest kept checkpoint that is early enough, and earlier than the state."""
         limit = self._request.to_tick if missed is None else min(self._request.to_tick, missed[0])
+        if limit >= state.tick:
+            raise NotFound(
+                f"the state is of tick {state.tick} ({_moment(self._config, state.tick)}): it has nothing after tick "
+                f"{limit} to take back; nothing was changed",
+                action="Give an earlier `--to`. " + LISTED,
+            )
         kept = kept_in(self._config.state_dir)
-        found = [one for one in kept if one.tick <= limit and one.tick < state.tick]
+        found = [one for one in kept if one.tick <= limit]
         if not found:
             what = f"no checkpoint of tick {limit} or before is kept in {self._config.state_dir}"
             there = f"; the first is of tick {kept[0].tick}" if kept else ""
@@ -205,7 +211,8 @@ class _Rewind:
     def _renew_gate(self, control: ControlTopic, tick: int) -> None:
         """Take back what the learner has said of its gate beyond the tick that the state goes back to.
 
-        A tick that it held is not reached; decisions that came too late for the state before are in time for this one.
+        A tick that it held is not reached, a model that it held is another now; decisions that came too late for the
+        state before are in time for this one.
         """
         gate = control.state.gates.get(self._config.model)
         if gate is None:
@@ -215,6 +222,7 @@ class _Rewind:
             gate,
             late=tuple(one for one in gate.late if one not in in_time),
             holding=None if gate.holding is None or gate.holding.tick > tick else gate.holding,
+            publication=None,
         )
         if renewed != gate:
             note = f"rewound to tick {tick}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stream_learner import errors
-from stream_learner.core.control.records import GateState, Holding
+from stream_learner.core.control.gate_state import GateState, HeldPublication, Holding
 from stream_learner.core.machine.hashing import BIAS_KEY
 from stream_learner.operations.topics import control_plan
 from stream_learner.roles.control.topic import ControlTopic
@@ -64,6 +64,20 @@ def test_from_open_to_decided(world: World) -> None:
     ]
     text = run(world, "status", as_json=False).out
     assert "too few clicks" in text and skipped.json["decision"] in text and "dead clicks" in text
+
+
+def test_a_model_that_is_held_before_its_publication_is_shown(world: World) -> None:
+    """With the reason, since when, and the version that scorers have; as text too."""
+    assert run(world, "status").json["publication"] == "open"
+    config = world.config
+    withheld = HeldPublication(HELD, "change", "the mean change of predictions is 0.9")
+    state = GateState(config.model, config.examples_topic, "hold", None, (), "learner@pod", 1, publication=withheld)
+    ControlTopic(world.settings, config.control_topic).write(state)
+    found = run(world, "status").json
+    assert (found["state"], found["publication"], found["published"]) == ("open", "held", VERSION)
+    assert (found["publication_since_tick"], found["publication_bound"]) == (HELD, "change")
+    text = run(world, "status", as_json=False).out
+    assert withheld.reason in text and found["publication_since"] in text
 
 
 def test_what_is_refused(world: World) -> None:

@@ -337,6 +337,15 @@ def test_findings_do_not_show_secrets() -> None:
     assert "hunter2" not in "".join(found)
 
 
+@pytest.mark.parametrize("written", ["hunter2", "{fil: hunter2}", "{file: hunter2, env: x}", "[hunter2]", "{file: }"])
+@pytest.mark.parametrize("setting", ["serve.token", "telemetry.token"])
+def test_a_token_that_is_written_itself_is_refused_and_not_shown(setting: str, written: str) -> None:
+    """One finding, which says what to write."""
+    (found,) = problems(f"{setting}={written}")
+    assert found.startswith(f"{setting}: must be `{{file: PATH}}` or `{{env: NAME}}`")
+    assert "hunter2" not in found
+
+
 def test_secrets_come_from_files_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reference is read when it is asked for, so a rotated secret is seen; what is shown is the reference."""
     secret = tmp_path / "password"

@@ -44,6 +44,11 @@ def problems(*settings: str) -> list[str]:
             "scorer.refuse_after: must be at least scorer.stale_after (10m)",
         ),
         (
+            ("learner.state_dir=there/ctr", "scorer.state_dir=there/./ctr"),
+            ("learner.state_dir=there/ctr", "scorer.state_dir=there/copy"),
+            "scorer.state_dir: is the directory of the learner's state (there/ctr)",
+        ),
+        (
             ("serve.tls_certificate=c.pem",),
             ("serve.tls_certificate=c.pem", "serve.tls_key=k.pem"),
             "serve.tls_key: is missing, though serve.tls_certificate is given",

@@ -9,7 +9,7 @@ import pytest
 from stream_learner.adapters.kafka import TopicPlan
 from stream_learner.core.gate.publication import CHANGE, Held, PublicationGate
 from stream_learner.errors import DecisionRefused
-from stream_learner.operations.gate import accept_publication
+from stream_learner.operations.gate import accept_publication, status
 from tests.e2e.checks import assert_model_equals, expected_fold
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import running, wait_published, wait_until
@@ -50,8 +50,11 @@ def test_a_model_that_is_held_is_published_by_an_operators_word(
         learner = site.learner()
         with running(learner):
             wait_until(lambda: "publication held" in learner.why_not_ready, "it holds on")
+            wait_until(lambda: status(site.config)["publication"] == "held", "`gate status` shows it")
+            assert (status(site.config)["published"], status(site.config)["publication_bound"]) == (served, CHANGE)
             assert accept_publication(site.config, "new prices", "ann@host")["accepted_after_version"] == served
             wait_until(lambda: scorer.version == site.end_tick, "the last version", patience())
             wait_until(lambda: learner.why_not_ready == "", "it is ready again")
+            wait_until(lambda: status(site.config)["publication"] == "open", "`gate status` shows that, too")
         assert_model_equals(learner.learner, expected)
         assert scorer.description["digest"] == expected.digest

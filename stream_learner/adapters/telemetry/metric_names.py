@@ -276,8 +276,9 @@ SCORER_SWITCHES = _counter("scorer_switches_total", "Times another model was put
 
 SERVE_REQUESTS = _counter(
     "serve_requests_total",
-    "Requests answered: protocol is v1, v2, or other for what is no prediction; name is the model or alias asked for, "
-    "empty where none of that name is served; code is the HTTP status, 499 where the client went away.",
+    "Requests answered: protocol is v1, v2, grpc, or other for what is no prediction; name is the model or alias asked "
+    "for, empty where none of that name is served; code is the HTTP status, or the one that means what "
+    "the status of gRPC does, 499 where the client went away.",
     "protocol",
     "name",
     "code",

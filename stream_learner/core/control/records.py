@@ -15,7 +15,8 @@ The topic is compacted and has one partition. Keys are text, values are JSON obj
                          ticks it is about; note: why. Written by an operator, once, and never changed
     gate/<model>         model; log; policy: hold or warn; holding: null, or an object with tick (the one that is held),
                          since_tick, bound, slice, found, expected, low and high; late: the ids of decisions that came
-                         when their first tick was folded already. Written by the learner that leads; who is its host
+                         when their first tick was folded already; publication, where a model is held before it: tick
+                         (since when), bound and reason. Written by the learner that leads; who is its host
     rewind/<model>       model; history: all rewinds, oldest first, each with to_tick, from_tick, who, when_ms, note
     publish/<model>      model; version: the one that scorers have, beyond which the learner may publish what it holds
 
@@ -35,6 +36,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from stream_learner.core.control.gate_state import GateState, HeldPublication, Holding
 from stream_learner.core.control.rewinds import Rewind, Rewinds
 from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
 from stream_learner.core.gate.decisions import Decision
@@ -151,45 +153,6 @@ class LogDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """The finding for which a learner holds at a tick: a bound, its slice ("" for all examples), and the figures.
-
-    since_tick: the first tick of what was found. Numbers are None where they are not finite.
-    """
-
-    tick: int
-    since_tick: int
-    bound: str
-    slice: str
-    found: float | None
-    expected: float | None
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class GateState:
-    """The state of a model's gate, as its learner reports it.
-
-    holding: None while it learns. late: the decisions that it could not take, since their first tick was folded.
-    """
-
-    model: str
-    log: str
-    policy: str
-    holding: Holding | None
-    late: tuple[str, ...]
-    who: str
-    when_ms: int
-    note: str = ""
-
-    @property
-    def key(self) -> bytes:
-        """The key of its record."""
-        return b"gate/" + self.model.encode()
-
-
-@dataclass(frozen=True, slots=True)
 class Accepted:
     """An operator's word that a model which is held before its publication may be published.
 
@@ -221,6 +184,8 @@ def encode(record: Record) -> bytes:
         fields = _decision_fields(record)
     else:
         fields = asdict(record)
+        if isinstance(record, GateState) and record.publication is None:
+            del fields["publication"]  # as records were before there was this field
     value = orjson.dumps({"format": FORMAT, **fields})
     try:
         decode(record.key, value)
@@ -392,6 +357,7 @@ def _decision(fields: Mapping[str, Any]) -> LogDecision:
 def _gate(fields: Mapping[str, Any]) -> GateState:
     policy = _checked("policy", fields["policy"], str)
     holding, late = fields["holding"], _checked("late", fields["late"], list)
+    publication = fields.get("publication")
     if not all(isinstance(one, str) and _ID.match(one) for one in late):
         raise ValueError(f"late is {late!r}")
     return GateState(
@@ -400,6 +366,7 @@ def _gate(fields: Mapping[str, Any]) -> GateState:
         policy=policy,
         holding=None if holding is None else _holding(_checked("holding", holding, dict)),
         late=tuple(late),
+        publication=None if publication is None else _held_publication(_checked("publication", publication, dict)),
         **_signed(fields),
     )
 
@@ -415,6 +382,14 @@ def _holding(fields: Mapping[str, Any]) -> Holding:
         bound=_checked("bound", fields["bound"], str),
         slice=_checked("slice", fields["slice"], str),
         **{name: None if value is None else float(value) for name, value in numbers.items()},
+    )
+
+
+def _held_publication(fields: Mapping[str, Any]) -> HeldPublication:
+    return HeldPublication(
+        tick=_checked("tick", fields["tick"], int),
+        bound=_checked("bound", fields["bound"], str),
+        reason=_checked("reason", fields["reason"], str),
     )
 
 

@@ -12,17 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from stream_learner.core.control.records import (
-    HISTORY,
-    Accepted,
-    Alias,
-    GateState,
-    LogDecision,
-    Pin,
-    Publication,
-    Record,
-    decode,
-)
+from stream_learner.core.control.gate_state import GateState
+from stream_learner.core.control.records import HISTORY, Accepted, Alias, LogDecision, Pin, Publication, Record, decode
 from stream_learner.core.control.rewinds import Rewinds
 from stream_learner.core.errors import NOWHERE, RecordError, Where
 from stream_learner.core.gate.decisions import Decision, Decisions

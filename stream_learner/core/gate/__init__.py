@@ -28,14 +28,15 @@ What keeps seasons from being poison. Alternatives near to what is usual ("half 
 fast estimate has an hour or so, which follows a day's course; where that has too few events, whole days are held
 against the lowest of the last seven. Fewer clicks for more examples count only up to 2.2 times the usual clicks of the
 time: a campaign that nobody clicks takes none away. Where the traffic itself changes (a launch begins or ends, the log
-pauses), what is usual is learned anew before anything fine is said. `bounds` has each of these numbers with its reason,
-`docs/gate.md` what they were chosen by.
+pauses), what is usual is learned anew before anything fine is said; while it rises, evidence is summed and breaks no
+bound yet. `bounds` has each of these numbers with its reason, `docs/gate.md` what they were chosen by.
 
 Why it is the same everywhere. Counts are whole numbers, so neither the cut into records nor the order of examples
 changes a sum; products of the sample are rounded one by one before they are added. The sample goes by the ids' hashes.
 The rest is additions, multiplications, divisions, and the logarithm of `core.machine.arithmetic`. `judge` changes
 nothing that `state` shows, so a learner that is started anew while it holds, holds again.
 
-Read `bounds`, then `series` (one bound through the log), then `gate` (all of them, from records and marks). `sample`
-has the kernels, `decisions` what operators decide about ticks, `publication` the bounds before a publication.
+Read `bounds`, then `steps` (the arithmetic of a tick), `days` and `series` (bounds through the log), then `gate` (all
+of them, from records and marks). `sample` chooses the examples that are predicted, `decisions` has what operators
+decide about ticks, `publication` the bounds before a publication.
 """

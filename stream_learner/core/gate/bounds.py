@@ -1,15 +1,9 @@
-"""The statistics of the gate: what is usual, and how sure it is that something is not. `core.gate` has the theory.
-
-Everything is additions, multiplications and divisions of Python's floats in one order, and one logarithm that has the
-same bits everywhere: two machines that see the same counts come to the same verdict.
-"""
+"""The numbers and kinds of the gate's statistics. `core.gate` has the theory, `steps` the arithmetic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-
-from stream_learner.core.machine.arithmetic import log
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -50,9 +44,10 @@ RISE: Final = (1.7, 1.4)
 has begun, and what is usual is learned anew (`Bound.capped`)."""
 LAUNCHED: Final = (2.2, 9.0)
 """So does that many times the usual examples, however many clicks; with more it is no launch (`Bound.capped`)."""
-RISING: Final = (1.5, 1.1)
-"""Finer tests say nothing where the last `RISING_MS` had that many times the usual examples and that many times those
-of the last `LULL_MS`: what begins there is not known yet (`Bound.capped`)."""
+RISING: Final = (1.5, 1.3)
+"""While the last `RISING_MS` had that many times the usual examples and that many times those of the last `LULL_MS`,
+the evidence of finer tests is summed, and breaks no bound: the rise may be a launch's, which `RISE` or `LAUNCHED` will
+find. A step to twice the examples rises for four minutes (`Bound.capped`)."""
 RISING_MS: Final = MINUTE_MS
 LULL_MS: Final = 5 * MINUTE_MS
 HIGH_SUSPICION: Final = 3.0
@@ -86,9 +81,9 @@ class Bound:
     """A count, and the tests that it is put to.
 
     day: the test of whole days, None for none. floor: a usual share below it counts as it. capped: for tests that look
-    for too few, no more events are expected of a time than `LAUNCH` times its usual ones, and finer tests say nothing
-    while there are far fewer examples than usual: what left may be what was clicked. by_exposure: evidence is how much
-    there was that could have been found, not what was found. dispersion: the least.
+    for too few, no more events are expected of a time than `LAUNCH` times its usual ones; finer tests say nothing while
+    there are far fewer examples than usual, since what left may be what was clicked, and while their number rises.
+    by_exposure: evidence is how much there was that could have been found, not what was found. dispersion: the least.
     """
 
     name: str
@@ -117,93 +112,3 @@ class Excess(NamedTuple):
     low: float
     high: float
     since_tick: int
-
-
-class Estimate:
-    """A running share: events found, of what could have been (`exposure`), in the time `ms`; older ones weigh less."""
-
-    __slots__ = ("exposure", "found", "ms")
-
-    def __init__(self, found: float = 0.0, exposure: float = 0.0, ms: float = 0.0) -> None:
-        self.found, self.exposure, self.ms = found, exposure, ms
-
-    @property
-    def share(self) -> float:
-        return self.found / self.exposure if self.exposure > 0.0 else 0.0
-
-    def learn(self, found: float, exposure: float, ms: float, memory_ms: float, memory_found: float) -> None:
-        """Forget as much as the new counts weigh in a memory of that time or that many events, and add them."""
-        age = min(ms / memory_ms, max(found, exposure * self.share) / memory_found)
-        keep = 1.0 / (1.0 + age)
-        self.found = self.found * keep + found
-        self.exposure = self.exposure * keep + exposure
-        self.ms = self.ms * keep + ms
-
-    def faded(self, most_found: float) -> Estimate:
-        """A share of equal size, with no more evidence for it than so many events found."""
-        if self.found <= most_found:
-            return self
-        keep = most_found / self.found
-        return Estimate(most_found, self.exposure * keep, self.ms * keep)
-
-
-class Sum:
-    """Counts of one stretch: events found, exposure and time, and what they were expected to be."""
-
-    __slots__ = ("expected", "exposure", "found", "ms")
-
-    def __init__(self, found: float = 0.0, exposure: float = 0.0, ms: float = 0.0, expected: float = 0.0) -> None:
-        self.found, self.exposure, self.ms, self.expected = found, exposure, ms, expected
-
-    def add(self, found: float, exposure: float, ms: float, expected: float) -> None:
-        self.found += found
-        self.exposure += exposure
-        self.ms += ms
-        self.expected += expected
-
-
-class Score:
-    """The evidence for one test, summed since it last was 0: a one-sided cumulative sum of the log-likelihood ratio."""
-
-    __slots__ = ("cost", "expected", "found", "gain", "is_low", "since", "test", "value")
-
-    def __init__(self, test: Alternative) -> None:
-        self.test = test
-        self.gain = float(log(test.wrong / test.usual))
-        self.cost = test.wrong - test.usual
-        self.is_low = test.is_low
-        self.clear()
-
-    def clear(self) -> None:
-        self.value, self.since, self.found, self.expected = 0.0, -1, 0.0, 0.0
-
-    def ease(self) -> None:
-        """Keep half of the evidence."""
-        self.value, self.found, self.expected = self.value / 2.0, self.found / 2.0, self.expected / 2.0
-
-    @property
-    def suspicious(self) -> bool:
-        """Whether what it sums must not be learned as usual yet."""
-        return self.value > (0.0 if self.is_low else HIGH_SUSPICION)
-
-    def after(self, found: float, expected: float) -> float:
-        """The `value` after so many more events."""
-        return max(0.0, self.value + found * self.gain - expected * self.cost)
-
-    def take(self, value: float, tick: int, found: float, expected: float) -> None:
-        """Go to a value that `after` gave."""
-        if value <= 0.0:
-            self.clear()
-            return
-        if self.value <= 0.0:
-            self.since = tick
-        self.value = value
-        self.found += found
-        self.expected += expected
-
-    def excess(self, tick: int, found: float, expected: float, limit: float) -> Excess:
-        """The finding if the evidence is beyond `limit` with so many more events."""
-        found, expected = self.found + found, self.expected + expected
-        bound = (self.cost * expected + limit) / self.gain
-        low, high = (bound, float("inf")) if self.test.is_low else (0.0, bound)
-        return Excess(found, expected, max(low, 0.0), high, tick if self.since < 0 else self.since)

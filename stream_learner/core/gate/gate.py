@@ -19,9 +19,8 @@ from stream_learner.core.gate.bounds import (
     HALF_DAY,
     MANY,
     Bound,
-    Excess,
 )
-from stream_learner.core.gate.sample import cut_rows, sampled, slice_counts
+from stream_learner.core.gate.sample import SCALE, add_products, cut_rows, sampled, slice_counts
 from stream_learner.core.gate.series import Series
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import Mark
@@ -32,8 +31,6 @@ Predict = Callable[[ExampleRecord], NDArray[np.float64]]
 
 MOST_MS: Final = 600_000
 """No tick stands for more log time than this, however long the pause before it."""
-_SCALE: Final = 65_536.0
-_LARGEST: Final = float(1 << 24)
 _MARKED: Final = 9
 """How many fields of `TickSums` marks have."""
 
@@ -148,8 +145,8 @@ class TickSums(NamedTuple):
             (self.dead_clicks, self.ended),
             (self.late_impressions, self.read),
             (self.dead_impressions, self.read),
-            (self.labelled / _SCALE, self.predicted / _SCALE),
-            (self.label_predicted / _SCALE, self.predicted_squared / _SCALE),
+            (self.labelled / SCALE, self.predicted / SCALE),
+            (self.label_predicted / SCALE, self.predicted_squared / SCALE),
         )
 
 
@@ -177,23 +174,19 @@ class Gate:
         self._policy, self._tick_ms = policy, tick_ms
         self._slices = tuple(sorted({key: name for name, key in slices}.items()))
         self._keys = np.array([key for key, _ in self._slices], np.uint64)
-        self._series = [(place, "", self._new(bound)) for place, bound in enumerate(BOUNDS) if self._judges(bound)]
-        self._of_slices = [
-            (place, bound.name == "positives", name, self._new(bound))
-            for place, (_, name) in enumerate(self._slices)
-            for bound in BOUNDS
-            if bound.name in _OF_SLICE and self._judges(bound)
-        ]
+        self._whole = [place for place, bound in enumerate(BOUNDS) if self._judges(bound)]
+        of_slice = [bound for bound in BOUNDS if bound.name in _OF_SLICE and self._judges(bound)]
+        self._parts = [(place, bound) for place in range(len(self._slices)) for bound in of_slice]
+        self._bounds = [BOUNDS[place] for place in self._whole] + [bound for _, bound in self._parts]
+        self._series = Series(
+            self._bounds, tick_ms=tick_ms, false_alarms=policy.false_alarms, warm_up_ms=policy.warm_up_ms
+        )
         self._carried = [0] * _MARKED
         self._tick = -1
         self._judged = -1
 
     def _judges(self, bound: Bound) -> bool:
         return bound.name not in self._policy.ignore
-
-    def _new(self, bound: Bound) -> Series:
-        policy = self._policy
-        return Series(bound, tick_ms=self._tick_ms, false_alarms=policy.false_alarms, warm_up_ms=policy.warm_up_ms)
 
     def count(self, mark: Mark) -> None:
         """Count a mark that is passed where no partition has an example; it is judged with the next examples."""
@@ -221,87 +214,74 @@ class Gate:
         passed_ms = self._tick_ms if self._tick < 0 else max(tick - self._tick, 1) * self._tick_ms
         ms = float(min(passed_ms, max(MOST_MS, self._tick_ms)))
         gap = passed_ms > max(GAP_MS, self._tick_ms)
-        pairs = sums.pairs(ms)
-        verdict = None
-        for place, _, series in self._series:
-            found, exposure = pairs[place]
-            excess = series.judge(tick, now_ms, found, exposure, ms, gap)
-            if excess is not None and verdict is None:
-                verdict = _verdict(series.bound.name, "", excess)
-        for place, of_positives, name, series in self._of_slices:
-            examples, positives = sums.slices[place] if sums.slices else (0, 0)
-            found = positives if of_positives else examples - positives
-            excess = series.judge(tick, now_ms, found, examples, ms, gap)
-            if excess is not None and verdict is None:
-                verdict = _verdict(series.bound.name, name, excess)
         self._judged = tick
-        return verdict
+        broken = self._series.judge(tick, now_ms, self._counts(sums, ms), ms, gap)
+        if broken is None:
+            return None
+        place, excess = broken
+        return Verdict(self._bounds[place].name, self._slice_of(place), *excess)
+
+    def _counts(self, sums: TickSums, ms: float) -> list[tuple[float, float]]:
+        """Found events and exposure of every bound that is judged."""
+        of_all = sums.pairs(ms)
+        counts = [of_all[place] for place in self._whole]
+        for place, bound in self._parts:
+            examples, positives = sums.slices[place] if sums.slices else (0, 0)
+            counts.append((positives if bound.name == "positives" else examples - positives, examples))
+        return counts
+
+    def _slice_of(self, place: int) -> str:
+        """The name of the slice that a bound is about, "" for all examples."""
+        of_slice = place - len(self._whole)
+        return self._slices[self._parts[of_slice][0]][1] if of_slice >= 0 else ""
 
     def take(self) -> None:
         """The tick judged last is learned: it enters the estimates."""
-        self._end(Series.take)
+        self._end(self._series.take)
 
     def accept(self) -> None:
         """The tick judged last is learned by decision: bounds that it broke are learned anew, beginning with it."""
-        self._end(Series.accept)
+        self._end(self._series.accept)
 
     def skip(self) -> None:
         """The tick judged last is left out: nothing of it enters the estimates."""
-        self._end(Series.skip)
+        self._end(self._series.skip)
 
-    def _end(self, how: Callable[[Series], None]) -> None:
+    def _end(self, how: Callable[[], None]) -> None:
         if self._judged < 0:
             raise ValueError("`judge` comes first")
-        for series in self._all():
-            how(series)
+        how()
         self._tick, self._judged = self._judged, -1
         self._carried = [0] * _MARKED
-
-    def _all(self) -> list[Series]:
-        return [series for _, _, series in self._series] + [series for *_, series in self._of_slices]
 
     def state(self) -> dict[str, Any]:
         """Everything, exact, in JSON's types; `restore` takes it."""
         return {
             "tick": self._tick,
             "carried": list(self._carried),
-            "series": {name: series.state() for name, series in self._named().items()},
+            "series": {name: self._series.state(place) for place, name in enumerate(self._names())},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state. Bounds and slices that it does not have begin anew."""
         self._tick, self._carried, self._judged = int(state["tick"]), list(map(int, state["carried"])), -1
-        for name, series in self._named().items():
+        for place, name in enumerate(self._names()):
             if name in state["series"]:
-                series.restore(state["series"][name])
+                self._series.restore(place, state["series"][name])
 
-    def _named(self) -> dict[str, Series]:
-        whole = {series.bound.name: series for _, _, series in self._series}
-        parts = {
-            f"{series.bound.name}/{self._slices[place][0]:016x}": series for place, _, _, series in self._of_slices
-        }
-        return {**whole, **parts}
-
-
-def _verdict(bound: str, name: str, excess: Excess) -> Verdict:
-    return Verdict(bound, name, *excess)
-
-
-def _within(column: NDArray[np.float64], most: float) -> NDArray[np.float64]:
-    """The numbers of a column, none below 0 or beyond `most`; 0 for NaN."""
-    return np.where(column > 0.0, np.minimum(column, most), 0.0)
+    def _names(self) -> list[str]:
+        """The names of the bounds in a state."""
+        parts = [f"{bound.name}/{self._slices[place][0]:016x}" for place, bound in self._parts]
+        return [*(BOUNDS[place].name for place in self._whole), *parts]
 
 
 def _with_sample(sums: TickSums, records: Sequence[ExampleRecord], predict: Predict, most: int) -> TickSums:
-    """With the sums over the sample. Each product is rounded by itself, so that the sums are exact."""
-    totals = [0, 0, 0, 0]
+    """With the sums over the sample."""
+    totals = np.zeros(4, np.int64)
     for record, rows in sampled(records, most):
         part = cut_rows(record, rows)
-        p, y = _within(predict(part), 1.0), _within(part.label, 1.0)
-        weight = _within(part.weight, _LARGEST) * _SCALE
-        for place, product in enumerate((p, y, y * p, p * p)):
-            totals[place] += int(np.rint(weight * product).astype(np.int64).sum())
-    predicted, labelled, label_predicted, predicted_squared = totals
+        add_products(predict(part), part.label, part.weight, totals)
+    predicted, labelled, label_predicted, predicted_squared = totals.tolist()
     return sums._replace(
         predicted=predicted,
         labelled=labelled,

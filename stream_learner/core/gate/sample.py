@@ -20,6 +20,9 @@ LEAST: Final = 16
 """So many examples of a tick are predicted in any case, if it has them."""
 ONE_OF: Final = 32
 """Of a large tick, at most one example in this many is predicted."""
+SCALE: Final = 65_536.0
+"""Sums over the sample are in units of one part in this many."""
+_LARGEST: Final = float(1 << 24)
 _BITS = np.uint64(24)
 _ALL: Final = 1 << 24
 
@@ -108,6 +111,25 @@ def _count_slices(
         at += row_len[e]
 
 
+@kernel
+def add_products(
+    predicted: NDArray[np.float64], label: NDArray[np.float64], weight: NDArray[np.float64], totals: NDArray[np.int64]
+) -> None:
+    """Add to totals i64[4] the sums of w p, w y, w y p and w p p; each product is rounded, so that sums are exact."""
+    for i in range(len(label)):
+        p, y, w = _within(predicted[i], 1.0), _within(label[i], 1.0), _within(weight[i], _LARGEST) * SCALE
+        totals[0] += np.int64(np.rint(w * p))
+        totals[1] += np.int64(np.rint(w * y))
+        totals[2] += np.int64(np.rint(w * (y * p)))
+        totals[3] += np.int64(np.rint(w * (p * p)))
+
+
+@kernel
+def _within(number: float, most: float) -> float:
+    """A number, but none below 0 or beyond `most`; 0 for NaN."""
+    return min(number, most) if number > 0.0 else 0.0
+
+
 def sampled(records: Sequence[ExampleRecord], most: int) -> list[tuple[ExampleRecord, NDArray[np.int64]]]:
     """The records of a tick, each with the rows of the sample, rising; records without any are left out.
 
@@ -184,5 +206,6 @@ def warm() -> None:
         column.flags.writeable = False
     record = ExampleRecord(partition=0, tick=0, attempt=1, sequence=0, **columns)
     _chosen(record, 1)
-    cut_rows(record, np.zeros(1, np.int64))
+    for part in (record, cut_rows(record, np.zeros(1, np.int64))):
+        add_products(np.zeros(len(part)), part.label, part.weight, np.zeros(4, np.int64))
     slice_counts([record], np.ones(1, np.uint64))

@@ -114,6 +114,7 @@ class Learner:
         self.loss = loss if isinstance(loss, Loss) else make_loss(loss)
         check_loss(optimizer, self.loss)
         self._fold = fold_of(optimizer)
+        self._resolver = self._fold.resolver()
         self.table = WeightTable(len(optimizer.columns))
         self.progress = Progress(self.loss.code, option=self.loss.option, slice_ms=slice_ms, slices_kept=slices_kept)
         self.row_bound = None if max_rows is None else RowBound(max_rows)
@@ -173,8 +174,7 @@ class Learner:
             self._margins = np.empty(2 * n)
         self._record[:] = fields
         at, margins, width = self._at, address_of(self._margins), self.optimizer.local_bytes
-        self.table.resolve(fields[KEYS], k, at.rows, at.local, width)
-        nonzero_before = self._fold.prepare(at.local, k, at.scalars)
+        nonzero_before = self._local_rows(fields[KEYS], k)
         code, option = self.loss.code, self.loss.option
         refused = self._fold.fold(at.record, at.local, at.scratch, code, option, at.scalars, margins)
         nonzero = self.table.write_back(at.rows, k, at.local, width, tick)
@@ -187,6 +187,14 @@ class Learner:
         if only is None:
             self.progress.observe(margins, fields[LABEL], fields[WEIGHT], fields[LOG_TIME], n)
         return self._margins[:n]
+
+    def _local_rows(self, keys: int, count: int) -> int:
+        """Find the rows of keys, and make their local rows. Returns how many weights are not 0."""
+        at, width = self._at, self.optimizer.local_bytes
+        if self._resolver is not None:
+            return self.table.resolve_by(self._resolver, keys, count, at.rows, at.local)
+        self.table.resolve(keys, count, at.rows, at.local, width)
+        return self._fold.prepare(at.local, count, at.scalars)
 
     def predict(self, record: ExampleRecord) -> NDArray[np.float64]:
         """The predictions for a record's examples, f64[n], NaN for one without a prediction. Changes nothing.

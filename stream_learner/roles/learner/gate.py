@@ -26,7 +26,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.telemetry import metric_names as names
-from stream_learner.core.control.records import Holding
+from stream_learner.core.control.gate_state import Holding
 from stream_learner.core.gate.decisions import Decision, Decisions, decisions_digest
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stream_learner.adapters.kafka import Appender, KafkaSettings
-from stream_learner.core.control.records import GateState, Holding, encode
+from stream_learner.core.control.gate_state import GateState, HeldPublication, Holding
+from stream_learner.core.control.records import encode
 from stream_learner.errors import NotAuthorised, StreamLearnerError
 from stream_learner.roles.common.lifecycle import wall_clock_ms
 from stream_learner.roles.control.topic import PARTITION
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from stream_learner.adapters.telemetry.logs import Logger
     from stream_learner.roles.control.watch import ControlWatch
     from stream_learner.roles.learner.gate import ModelGate
+    from stream_learner.roles.learner.publication_gate import ModelPublicationGate
 
 CLOSE_S = 1.0
-Content = tuple[str, str, Holding | None, tuple[str, ...]]
+Content = tuple[str, str, Holding | None, tuple[str, ...], HeldPublication | None]
 
 
 class GateStateWriter:
@@ -34,13 +36,15 @@ class GateStateWriter:
         model: str,
         training_log: str,
         gate: ModelGate,
+        publications: ModelPublicationGate,
         control: ControlWatch,
         log: Logger,
         *,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._settings, self._model, self._training_log = settings, model, training_log
-        self._gate, self._control, self._log, self._clock_ms = gate, control, log, clock_ms
+        self._gate, self._publications = gate, publications
+        self._control, self._log, self._clock_ms = control, log, clock_ms
         self._who = f"learner@{socket.gethostname()}"
         self._written: Content | None = None
         self._appender: Appender | None = None
@@ -62,19 +66,19 @@ class GateStateWriter:
 
     def _content(self) -> Content:
         gate = self._gate
-        return self._training_log, gate.policy, gate.holding, gate.late
+        return self._training_log, gate.policy, gate.holding, gate.late, self._publications.holding
 
     def _known(self) -> Content:
         """The gate's state in the topic; a model that has no record holds nothing."""
         found = self._control.state.gates.get(self._model)
         if found is None:
-            return self._training_log, self._gate.policy, None, ()
-        return found.log, found.policy, found.holding, found.late
+            return self._training_log, self._gate.policy, None, (), None
+        return found.log, found.policy, found.holding, found.late, found.publication
 
     def _append(self, content: Content) -> None:
-        log, policy, holding, late = content
+        log, policy, holding, late, publication = content
         note = self._gate.message if holding is not None else ""
-        record = GateState(self._model, log, policy, holding, late, self._who, self._clock_ms(), note)
+        record = GateState(self._model, log, policy, holding, late, self._who, self._clock_ms(), note, publication)
         try:
             self._appender = self._appender or Appender(self._settings, name="gate")
             self._appender.append(self._control.topic, PARTITION, encode(record), key=record.key)

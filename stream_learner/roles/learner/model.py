@@ -88,11 +88,6 @@ class LearnedModel:
             metrics,
             self._log,
         )
-        self._gate_writer = (
-            GateStateWriter(self.settings, config.model, config.examples_topic, self.gate, control, self._log)
-            if control is not None
-            else None
-        )
         self._publication_gate = ModelPublicationGate(
             config.snapshots.gate if config.learner.publish else "off",
             config.model,
@@ -100,6 +95,19 @@ class LearnedModel:
             ControlState if control is None else lambda: control.state,
             metrics,
             self._log,
+        )
+        self._gate_writer = (
+            GateStateWriter(
+                self.settings,
+                config.model,
+                config.examples_topic,
+                self.gate,
+                self._publication_gate,
+                control,
+                self._log,
+            )
+            if control is not None
+            else None
         )
         self._leadership = Leadership(config, self.settings, metrics, self._log, standby=standby, with_lease=with_lease)
         self._publications = PublicationSchedule(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.core.control.gate_state import HeldPublication
 from stream_learner.core.gate.publication import SAMPLE, Held, PublicationGate, Sums
 from stream_learner.core.gate.sample import cut_rows, sampled
 from stream_learner.core.log.examples import ExampleRecord
@@ -62,6 +63,8 @@ class ModelPublicationGate:
         self._judged: tuple[int, Sums, Predictions] | None = None
         self.trouble = ""
         """Why the model is not published, "" if this does not hold it."""
+        self.holding: HeldPublication | None = None
+        """The same with the bound and the tick since when, in the figures as of when that bound was found first."""
 
     def admit(self, tick: int, records: Sequence[ExampleRecord], learner: Learner) -> None:
         """Look at the examples of the next tick, before it is folded."""
@@ -117,9 +120,14 @@ class ModelPublicationGate:
             self._log.error(event, tick=tick, reason=found.message, **figures, action=ACTION)
         elif self._said and found is None:
             self._log.info("publication_within_bounds", tick=tick, since_tick=self._gate.since_tick)
+        since_tick = self._gate.since_tick
+        if found is None or self._policy != HOLD:
+            self.trouble, self.holding = "", None
+        else:
+            self.trouble = f"publication held since tick {since_tick}: {found.message}"
+            if self.holding is None or bound != self._said:
+                self.holding = HeldPublication(since_tick, bound, found.message)
         self._said = bound
-        held = found is not None and self._policy == HOLD
-        self.trouble = f"publication held since tick {self._gate.since_tick}: {found.message}" if held and found else ""
 
     def _is_accepted(self, version: int) -> bool:
         accepted = self._control().accepted.get(self._model)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_learner.core.control.gate_state import GateState, HeldPublication, Holding
 from stream_learner.core.control.records import (
     DELETE,
     HISTORY,
@@ -21,8 +22,6 @@ from stream_learner.core.control.records import (
     Accepted,
     Alias,
     Change,
-    GateState,
-    Holding,
     LogDecision,
     Pin,
     Publication,
@@ -194,8 +193,20 @@ def test_what_a_gate_says_is_that_of_its_last_record() -> None:
     for bad in ([1], ["xyz"], "00000000000000ff"):
         with pytest.raises(DamagedRecord):
             decode(held.key, broken(held, late=bad))
+    for bad in ([], {"tick": 5, "bound": "change"}, {"tick": "5", "bound": "change", "reason": "x"}):
+        with pytest.raises(DamagedRecord):
+            decode(held.key, broken(held, publication=bad))
     state.take(opened.key, None)
     assert state.gates == {}
+
+
+def test_a_gate_says_of_publications_only_what_it_holds() -> None:
+    """A record without it is what it was before there was this field."""
+    held = GateState("m", "m.examples", "hold", None, (), "learner@host", 1)
+    assert "publication" not in orjson.loads(encode(held))
+    withheld = replace(held, publication=HeldPublication(5, "change", "the mean change is 0.9"))
+    for record in (held, withheld):
+        assert decode(record.key, encode(record)) == record
 
 
 def test_what_would_not_be_read_is_not_written() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.bench_gate import POISONS, alarms, delay, taught
-from benchmarks.gate_seasons import DAY_MS, HOUR_MS, Season, ticks
+from benchmarks.gate_seasons import DAY_MS, HOUR_MS, Poison, Season, ticks
 from benchmarks.gate_talkingdata import sums_of_talkingdata
 from stream_learner.core.gate.gate import Gate, GatePolicy
 
@@ -64,6 +64,38 @@ def test_the_same_site_without_poison_goes_on(site: tuple[Season, dict[str, Any]
     for tick in islice(ticks(site[0], 0.5, 2, None, int(1.5 * DAY_MS)), 4_000):
         assert gate.judge_sums(tick.tick, tick.sums) is None
         gate.take()
+
+
+@pytest.fixture(scope="module")
+def clicked_site() -> tuple[Season, dict[str, Any]]:
+    """A small site with a click a second, two of five examples, and its gate after two and a half hours."""
+    season = Season("", 3.0, 5_000, click_share=0.4)
+    return season, taught(season, 0.1, 1)
+
+
+def after_a_step(
+    site: tuple[Season, dict[str, Any]], extra: float, extra_share: float, seed: int
+) -> tuple[float, float, str] | None:
+    """Minutes, expected clicks and bound, where from one tick on there are more examples, so many of them clicked."""
+    return delay(site[1], site[0], Poison("", extra=extra, extra_share=extra_share), DAY_MS // 10, 0.06, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_to_twice_the_examples_with_the_same_clicks_is_held_within_minutes(
+    clicked_site: tuple[Season, dict[str, Any]], seed: int
+) -> None:
+    """Impressions that are doubled under other ids: the rise of traffic hides the fall of the share of clicks for a few
+    minutes, and what they have is not learned as usual."""
+    found = after_a_step(clicked_site, 1.0, 0.0, seed)
+    assert found is not None and found[0] < 6 and found[2] == "positives", found
+
+
+@pytest.mark.parametrize(("extra", "share"), [(1.0, 0.4), (1.0, 0.3), (1.0, 0.5), (4.0, 0.4), (4.0, 0.1), (1.5, 0.1)])
+def test_a_step_of_the_traffic_that_brings_clicks_is_a_launch(
+    clicked_site: tuple[Season, dict[str, Any]], extra: float, share: float
+) -> None:
+    """With about as many clicks for an example as before, or a quarter of them."""
+    assert after_a_step(clicked_site, extra, share, 1) is None
 
 
 @pytest.mark.parametrize("tick_ms", [10_000, 60_000, 600_000])

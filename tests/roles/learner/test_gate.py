@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
-from stream_learner.core.control.records import GateState, LogDecision, encode
+from stream_learner.core.control.gate_state import GateState
+from stream_learner.core.control.records import LogDecision, encode
 from stream_learner.core.control.state import ControlState
 from stream_learner.core.gate.decisions import Decision, decisions_digest
 from stream_learner.core.gate.gate import Gate, Verdict

@@ -11,7 +11,7 @@ import pytest
 
 from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings
 from stream_learner.adapters.telemetry.logs import get_logger
-from stream_learner.core.control.records import GateState, Holding
+from stream_learner.core.control.gate_state import GateState, HeldPublication, Holding
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.gate_state_writer import GateStateWriter
 from tests.adapters.kafka.kafka_help import until
@@ -39,8 +39,9 @@ def gate(holding: Holding | None = None, late: tuple[str, ...] = ()) -> Any:
     return SimpleNamespace(policy="hold", holding=holding, late=late, message="too few")
 
 
-def writer(settings: KafkaSettings, watch: Any, of: Any) -> GateStateWriter:
-    return GateStateWriter(settings, "m", "m.examples", of, watch, get_logger("test"), clock_ms=lambda: 9)
+def writer(settings: KafkaSettings, watch: Any, of: Any, withheld: HeldPublication | None = None) -> GateStateWriter:
+    publications: Any = SimpleNamespace(holding=withheld)
+    return GateStateWriter(settings, "m", "m.examples", of, publications, watch, get_logger("test"), clock_ms=lambda: 9)
 
 
 def written(settings: KafkaSettings) -> int:
@@ -71,6 +72,17 @@ def test_each_change_is_written_once_by_the_learner_that_leads(settings: KafkaSe
     until(lambda: watch.state.gates["m"].holding is None)
     assert watch.state.gates["m"].late == mine.late and written(settings) == 2
     first.close()
+
+
+def test_a_model_held_before_its_publication_is_written(settings: KafkaSettings, watch: ControlWatch) -> None:
+    """And that it is no longer."""
+    withheld = HeldPublication(7, "change", "the mean change is 0.9")
+    for now in (withheld, None):
+        one = writer(settings, watch, gate(), now)
+        one.turn(leads=True)
+        until(lambda: "m" in watch.state.gates and watch.state.gates["m"].publication == now)  # noqa: B023
+        one.close()
+    assert written(settings) == 2
 
 
 def test_nothing_is_written_to_a_topic_that_is_not_read(settings: KafkaSettings) -> None:

@@ -88,6 +88,7 @@ def test_what_is_out_of_bounds_is_held_and_said_once(judge: Judge) -> None:
             clock.now_s += 5.0
             assert not gate.lets(tick, learner(), 1)
             assert "held since tick 2" in gate.trouble
+            assert gate.holding is not None and (gate.holding.tick, gate.holding.bound) == (2, CHANGE)
         judge.found = None
         clock.now_s += 5.0
         assert gate.lets(5, learner(), 1)

@@ -73,13 +73,13 @@ class Load:
 def test_a_server_that_is_told_to_stop_fails_no_request(published: Published) -> None:
     """Under load: first not ready, still answering; then no more connections; it ends with 0. The other goes on."""
     world = published.world
-    with serve_command(world, "serve.drain=2s") as (leaving, first), serve_command(world) as (_, second):
-        with Load(world.model, [first, second]) as load:
+    with serve_command(world, "serve.drain=5s") as (leaving, first), serve_command(world) as (_, second):
+        with Load(world.model, [first, second]) as load, httpx.Client(timeout=patience()) as client:
             wait_until(lambda: load.answered[first] > 50)
             leaving.process.send_signal(signal.SIGTERM)
             wait_until(lambda: not load.ready[first])
-            assert httpx.post(f"{first}{load.path}", json=EVENT).headers["connection"] == "close"
-            assert "stopping" in httpx.get(f"{first}/readyz").json()["error"]
+            assert client.post(f"{first}{load.path}", json=EVENT).headers["connection"] == "close"
+            assert "stopping" in client.get(f"{first}/readyz").json()["error"]
             ended = leaving.ended()
             before = load.answered[second]
             wait_until(lambda: load.answered[second] > before + 50)
