@@ -50,6 +50,7 @@ is written before its key. A sub-table that is full is copied into a larger bloc
 leads readers there; the old block is freed when every reader that could be in it has left (`table`).
 
 Read `rows`, `pages`, `records`, then `follower`, `table`, `kernels`, `replica`; `event_kernels` and `predictor` go from
-the bytes of an event to its prediction. `replica_copy` is the file in which a scorer keeps its last version, `checkpoint_copy` the records of a copied checkpoint. Learners publish by way of
-`roles.learner.publication`, scorers read by way of `roles.scorer.replica`.
+the bytes of an event to its prediction. `replica_copy` is the file in which a scorer keeps its last version,
+`checkpoint_copy` the records of a copied checkpoint. Learners publish by way of `roles.learner.publication`, scorers
+read by way of `roles.scorer.replica`.
 """
