@@ -1,13 +1,18 @@
-"""Predictions through the `Scorer`, from JSON as an ad server has it: one event, and many.
+"""Predictions through the `Scorer`, from JSON as an ad server has it: one event, many; beside Vowpal Wabbit and River.
 
 39 features, about 600 bytes of JSON; the model has a weight for every feature of the benchmark's traffic and is
-published to a real Kafka first. One event a call: time of each call. Many: events a second on one thread.
+published to a real Kafka first. One event a call: time of each call, and CPU time of the calls beside those of the
+peers, in turn. They parse JSON by orjson and have learned from some of the events. Many: events a second on one thread.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +32,15 @@ from stream_learner.roles.scorer.scorer import Scorer
 from stream_learner.traffic.benchmark import benchmark_impressions
 
 BATCH = 1_000
+ROUNDS = 7
+LEARNED = 2_000
+"""Events that the peers learn from; they predict others of the same traffic."""
+
+Ask = Callable[[Any], object]
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows: one event from bytes and from a dictionary, many from bytes."""
+    """Rows: one event from bytes and from a dictionary, with the times of the peers to ours; many from bytes."""
     compile_kernels()
     events = 20_000 if quick else 200_000
     with kafka() as bootstrap, tempfile.TemporaryDirectory() as folder:
@@ -41,7 +51,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
         with Scorer(bootstrap, site.model) as scorer:
             scorer.wait_ready(60)
             note = f"{weights} weights, one thread"
-            return [*_one(scorer, texts[:20_000], note), _many(scorer, texts, note)]
+            one = [*_one(scorer, texts[:20_000], note), *_side_by_side(scorer, texts[: 2 * LEARNED])]
+            return [*one, *_many(scorer, texts, note)]
 
 
 def _publish(site: Site, data: bytes, bounds: np.ndarray) -> int:
@@ -85,10 +96,86 @@ def _one(scorer: Scorer, texts: list[bytes], note: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _many(scorer: Scorer, texts: list[bytes], note: str) -> dict[str, Any]:
-    began = time.perf_counter()
+def _side_by_side(scorer: Scorer, texts: list[bytes]) -> Iterator[dict[str, Any]]:
+    """CPU time of one prediction by each, in turn, and how many times ours the peers take."""
+    learned, asked = texts[:LEARNED], texts[LEARNED:]
+    events = {"bytes": asked, "a dictionary": [orjson.loads(text) for text in asked]}
+    askers: dict[str, Ask] = {"ours": scorer.predict}
+    for name, make in (("vowpalwabbit", _vw), ("river", _river)):
+        if importlib.util.find_spec(name):
+            askers[name] = make([orjson.loads(text) for text in learned])
+    note = f"CPU time, median of {ROUNDS} rounds in turn"
+    for kind, given in events.items():
+        spent: dict[str, list[float]] = {name: [] for name in askers}
+        for _ in range(ROUNDS):
+            for name, ask in askers.items():
+                spent[name].append(_each_us(ask, given))
+        each = {name: statistics.median(times) for name, times in spent.items()}
+        for name, value in each.items():
+            yield {"name": f"predict one from {kind}, {name}", "value": round(value, 2), "unit": "µs", "note": note}
+        for name in askers.keys() - {"ours"}:
+            ratio = round(each[name] / each["ours"], 1)
+            yield {
+                "name": f"predict one from {kind}, times {name}",
+                "value": ratio,
+                "unit": "x",
+                "note": f"{name} / ours",
+            }
+
+
+def _each_us(ask: Ask, events: list[Any]) -> float:
+    began_ns = time.thread_time_ns()
+    for event in events:
+        ask(event)
+    return (time.thread_time_ns() - began_ns) / len(events) / 1000
+
+
+def _vw(learned: list[dict[str, Any]]) -> Ask:
+    """Vowpal Wabbit's `--ftrl` with 2^22 weights; an event becomes a line of its text."""
+    workspace = importlib.import_module("vowpalwabbit").Workspace("--ftrl --loss_function logistic -b 22 --quiet")
+
+    def line(event: dict[str, Any]) -> str:
+        return "|f " + " ".join([f"{name}={value}" for name, value in event.items() if name != "id"])
+
+    for place, event in enumerate(learned):
+        workspace.learn(f"{1 if place % 20 == 0 else -1} {line(event)}")
+
+    def ask(event: bytes | dict[str, Any]) -> object:
+        return workspace.predict(line(orjson.loads(event) if isinstance(event, bytes) else event))
+
+    return ask
+
+
+def _river(learned: list[dict[str, Any]]) -> Ask:
+    """River's logistic regression with FTRL-Proximal; an event becomes a dictionary of names."""
+    from river import linear_model, optim
+
+    model = linear_model.LogisticRegression(optim.FTRLProximal())
+
+    def names(event: dict[str, Any]) -> dict[str, float]:
+        return dict.fromkeys([f"{name}={value}" for name, value in event.items() if name != "id"], 1.0)
+
+    for place, event in enumerate(learned):
+        model.learn_one(names(event), place % 20 == 0)
+
+    def ask(event: bytes | dict[str, Any]) -> object:
+        return model.predict_proba_one(names(orjson.loads(event) if isinstance(event, bytes) else event))
+
+    return ask
+
+
+def _many(scorer: Scorer, texts: list[bytes], note: str) -> list[dict[str, Any]]:
+    began, began_cpu = time.perf_counter(), time.thread_time()
     for start in range(0, len(texts), BATCH):
         scorer.predict_many(texts[start : start + BATCH])
-    rate = len(texts) / (time.perf_counter() - began)
+    spent_s, cpu_s = time.perf_counter() - began, time.thread_time() - began_cpu
     note = f"{note}, {BATCH} a call"
-    return {"name": "predict many from bytes", "value": round(rate), "unit": "events/s", "note": note}
+    return [
+        {"name": "predict many from bytes", "value": round(len(texts) / spent_s), "unit": "events/s", "note": note},
+        {
+            "name": "predict many from bytes, CPU",
+            "value": round(len(texts) / cpu_s),
+            "unit": "events/s",
+            "note": f"{note}, CPU time of its thread",
+        },
+    ]

@@ -35,6 +35,11 @@ def events() -> dict[str, bytes]:
     return {name: bytes((place, 0)) + raw for place, (name, raw) in enumerate(EVENTS.items())}
 
 
+def predictions() -> dict[str, bytes]:
+    """Events behind the byte that chooses the features."""
+    return {name: bytes((place,)) + raw for place, (name, raw) in enumerate(EVENTS.items())}
+
+
 def requests() -> dict[str, bytes]:
     """Bodies of requests behind the byte that chooses the features."""
     bodies = {
@@ -191,6 +196,7 @@ WRITERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "impressions": events,
     "clicks": events,
     "requests": requests,
+    "predictions": predictions,
     "log-records": log_records,
     "snapshot-records": snapshot_records,
     "checkpoints": checkpoints,

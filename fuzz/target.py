@@ -17,6 +17,7 @@ TARGETS = {
     "impressions": "fuzz.targets.events:Impressions",
     "clicks": "fuzz.targets.events:Clicks",
     "requests": "fuzz.targets.requests:Requests",
+    "predictions": "fuzz.targets.predictions:Predictions",
     "log-records": "fuzz.targets.training_log:LogRecords",
     "rule-r": "fuzz.targets.rule_r:RuleRSequences",
     "snapshot-records": "fuzz.targets.snapshots:SnapshotRecords",

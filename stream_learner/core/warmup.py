@@ -130,7 +130,7 @@ TRAINING_LOG = Part("training log", 1.0, _training_log)
 FEATURE_SUBSET = Part("feature subset", 0.5, _feature_subset)
 FOLD = Part("fold", 6.5, _fold)
 GATE = Part("gate", 1.0, _gate)
-REPLICA = Part("replica", 2.0, _replica)
+REPLICA = Part("replica", 5.0, _replica)
 REQUESTS = Part("requests", 2.5, _requests)
 
 PARTS: Final = (

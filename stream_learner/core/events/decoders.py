@@ -31,7 +31,8 @@ __all__ = ["ClickDecoder", "Clicks", "EventSpec", "ImpressionDecoder", "Impressi
 TimeUnit = Literal["ms", "s", "us", "iso", "auto"]
 
 _FIRST_GUESS = 48
-_PADDING = bytes(lay.PADDING)
+EVENT_PADDING = bytes(lay.PADDING)
+"""What must follow an event where kernels read it; its content does not matter."""
 _REFUSED = PlainRow(number=0.0)
 
 
@@ -203,6 +204,8 @@ class BatchDecoder:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._memory = FieldMemory(plan)
+        self.context = self._memory.context
+        """Address of the kernels' context."""
         self._most = plan.features.max_features + 1 if plan.features else 1
         self._row_length = float(_FIRST_GUESS if plan.features else 0)
         self.handed_over = 0
@@ -219,15 +222,13 @@ class BatchDecoder:
         times = np.zeros(n, np.int64) if times_ms is None else np.ascontiguousarray(times_ms, np.int64)
         if n < 0 or bounds.ndim != 1 or times.shape != (n,):
             raise ValueError(f"bounds must be i64[n+1] and timestamps i64[n], not {bounds.shape} and {times.shape}")
-        inside = count_inside(buffer_address(bounds), n, len(data))
-        if inside < 0:
-            raise ValueError(f"bounds must rise from 0 or more to at most the {len(data)} bytes of data")
+        inside = events_inside(data, bounds)
         out = self._new_columns(n)
         if inside > 0:
             self._decode_at(buffer_address(data), data, bounds, times, 0, inside, out)
         if inside < n:
             start = int(bounds[inside])
-            padded = np.frombuffer(bytes(data[start:]) + _PADDING, np.uint8)
+            padded = np.frombuffer(bytes(data[start:]) + EVENT_PADDING, np.uint8)
             self._decode_at(buffer_address(padded) - start, data, bounds, times, inside, n, out)
         filled = int(out.row_start[n])
         out.keys, out.values, out.counted = out.keys[:filled], out.values[:filled], out.counted[:filled]
@@ -281,15 +282,22 @@ class BatchDecoder:
         if self._plan.numbers is not None:
             out.counted = np.concatenate([out.counted, np.empty(room, np.uint8)])
 
-    def _decode_plainly(self, raw: bytes, time_ms: int, i: int, out: Columns) -> None:
-        """Decode event i by `reference`, and make its fields known if the kernel stopped at an unknown one."""
+    def plain_row(self, raw: bytes, time_ms: int = 0) -> PlainRow:
+        """The event that the kernel stopped at last, by `reference`; its fields become known if they were unknown.
+
+        Raises Refused.
+        """
         self.handed_over += 1
+        event = parse_event(raw, self._plan.max_event_bytes)
+        if self._memory.get(lay.CTX_STOPPED_BY) == lay.UNKNOWN_FIELD:
+            self._memory.add_fields_of(event)
+        return read_event(self._plan, event, time_ms)
+
+    def _decode_plainly(self, raw: bytes, time_ms: int, i: int, out: Columns) -> None:
+        """Decode event i, at which the kernel stopped, by `reference`."""
         row = _REFUSED
         try:
-            event = parse_event(raw, self._plan.max_event_bytes)
-            if self._memory.get(lay.CTX_STOPPED_BY) == lay.UNKNOWN_FIELD:
-                self._memory.add_fields_of(event)
-            row = read_event(self._plan, event, time_ms)
+            row = self.plain_row(raw, time_ms)
         except Refused as refused:
             out.status[i] = refused.reason
         filled = int(out.row_start[i])
@@ -302,6 +310,17 @@ class BatchDecoder:
         if self._plan.numbers is not None:
             out.counted[filled:behind] = [self._plan.numbers.of(origin) for origin in row.origins]
         out.row_start[i + 1] = behind
+
+
+def events_inside(data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> int:
+    """How many of the events data[bounds[i]:bounds[i+1]] kernels may read in place: behind them is enough of the data.
+
+    Raises ValueError if the bounds i64[n+1] do not rise from 0 or more to len(data) or less.
+    """
+    inside = int(count_inside(buffer_address(bounds), len(bounds) - 1, len(data)))
+    if inside < 0:
+        raise ValueError(f"bounds must rise from 0 or more to at most the {len(data)} bytes of data")
+    return inside
 
 
 class ImpressionDecoder:

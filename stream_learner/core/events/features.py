@@ -69,19 +69,19 @@ class FeatureEncoder:
     """
 
     def __init__(self, feature_spec: FeatureSpec, ignore_fields: Sequence[str] = ()) -> None:
-        self._decoder = BatchDecoder(Plan(roles={}, features=feature_spec, ignore=tuple(ignore_fields)))
+        self.decoder = BatchDecoder(Plan(roles={}, features=feature_spec, ignore=tuple(ignore_fields)))
 
     @property
     def handed_over(self) -> int:
         """How many events so far the fast decoder did not take, because they were unusual or had unknown fields."""
-        return self._decoder.handed_over
+        return self.decoder.handed_over
 
     def encode_json(self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> EncodedRows:
         """Features of the n events data[bounds[i]:bounds[i+1]], bounds i64[n+1].
 
         Raises ValueError if the bounds do not rise from 0 or more to len(data) or less.
         """
-        columns = self._decoder.decode(data, bounds, None)
+        columns = self.decoder.decode(data, bounds, None)
         return EncodedRows(columns.status, columns.row_start, columns.keys, columns.values)
 
     def encode(self, events: Sequence[Event]) -> EncodedRows:

@@ -49,7 +49,8 @@ The writer waits for readers, readers never for the writer. Step c is needed: be
 is written before its key. A sub-table that is full is copied into a larger block, and one word of the directory then
 leads readers there; the old block is freed when every reader that could be in it has left (`table`).
 
-Read `rows`, `pages`, `records`, then `follower`, `table`, `kernels`, `replica`; `replica_copy` is the file in which a
-scorer keeps its last version, `checkpoint_copy` the records of a copied checkpoint. Learners publish by way of
-`roles.learner.publication`, scorers read by way of `roles.scorer.replica`.
+Read `rows`, `pages`, `records`, then `follower`, `table`, `kernels`, `replica`; `event_kernels` and `predictor` go from
+the bytes of an event to its prediction. `replica_copy` is the file in which a scorer keeps its last version,
+`checkpoint_copy` the records of a copied checkpoint. Learners publish by way of `roles.learner.publication`, scorers
+read by way of `roles.scorer.replica`.
 """

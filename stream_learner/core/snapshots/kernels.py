@@ -12,8 +12,8 @@ The directory has one word for each sub-table: address of its rows times 4,096 p
 reader gets both in one load. After the last slot there are some spare rows, for searches that run beyond it; the very
 last row is always empty.
 
-The control block has a cache line each for: the current bank; the readers in bank 0; the readers in bank 1; the
-versions of the two banks.
+The control block has a cache line each for: the current bank; the readers in bank 0; the readers in bank 1; what the
+two banks hold: versions, losses, and the number of the exchange that made each of them current, never one twice.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ _RING = 63
 LINE = 64
 READERS = 64
 VERSIONS = 192
+LOSSES = 208
+EXCHANGES = 224
 CONTROL_BYTES = 256
 
 _SUB_SHIFT = np.uint64(64 - SUB_BITS)
@@ -86,6 +88,13 @@ def first_row(directory: int, key: int) -> int:
     word = load_i64(directory + (np.int64(key >> _SUB_SHIFT) << 3))
     slot = ((key & _LOW) * np.uint64(capacity_of(word & CODE_MASK))) >> _U32
     return (word >> CODE_BITS) + np.int64(slot) * ROW_BYTES
+
+
+@kernel
+def ask_for(row: int) -> None:
+    """Ask for the memory of a row and the two after it, where `weight_from` looks first."""
+    prefetch_for_read(row)
+    prefetch_for_read(row + 2 * ROW_BYTES)
 
 
 @kernel
@@ -145,7 +154,7 @@ def _begin_search(searches: int, feature: int, key: int, directory: int) -> None
     """Note in a ring where the search for the key of a feature begins, and ask for that memory."""
     row = first_row(directory, key)
     store_i64(searches + 8 * (feature & _RING), row)
-    prefetch_for_read(row)
+    ask_for(row)
 
 
 @kernel
@@ -154,15 +163,14 @@ def predict_rows(
     values: NDArray[np.float64],
     row_start: NDArray[np.int64],
     p_click: NDArray[np.float64],
-    loss: int,
     directory: int,
     control: int,
 ) -> int:
     """Predict hashed events; returns the version that all predictions are of.
 
     keys u64[m], values f64[m], row_start i64[n+1], as `Replica.predict` takes them; fills p_click f64[n] by the link of
-    a loss, a code of `losses`. Returns NO_VERSION before the first version, BAD_ROWS if the arrays do not fit together;
-    p_click means nothing then.
+    the bank's loss. Returns NO_VERSION before the first version, BAD_ROWS if the arrays do not fit together; p_click
+    means nothing then.
     """
     longest = _longest_event(row_start, len(keys), len(values))
     if longest < 0 or len(p_click) != len(row_start) - 1:
@@ -173,6 +181,7 @@ def predict_rows(
     key_at, value_at = np.int64(keys.ctypes.data), np.int64(values.ctypes.data)
     feature, end = row_start[0], row_start[len(p_click)]
     bank = enter(control)
+    loss = load_i64(control + LOSSES + 8 * bank)
     for ahead in range(feature, min(end, feature + _AHEAD)):
         _begin_search(searches, ahead, load_u64(key_at + 8 * ahead), directory)
     for r in range(len(p_click)):
@@ -185,7 +194,7 @@ def predict_rows(
             weight = weight_from(load_i64(searches + 8 * (feature & _RING)), key, bank)
             store_f64(products + 8 * i, np.float64(weight) * load_f64(value_at + 8 * feature))
             feature += 1
-        p_click[r] = prediction(loss, _sum(products, count))
+        p_click[r] = prediction(loss, sum_products(products, count))
     version = load_i64(control + VERSIONS + 8 * bank)
     leave(control, bank)
     scratch[0] = 0.0  # compiled code frees an array after the last use of its name, whoever has its address
@@ -193,7 +202,7 @@ def predict_rows(
 
 
 @kernel
-def _sum(products: int, count: int) -> float:
+def sum_products(products: int, count: int) -> float:
     """Sum of float64[count] at an address by eight lanes, in one fixed order. There must be room for eight more."""
     for i in range(count, count + 8):
         store_f64(products + 8 * i, 0.0)
@@ -329,7 +338,9 @@ def readers_in(control: int, bank: int) -> int:
 
 
 @kernel
-def serve(control: int, bank: int, version: int) -> None:
-    """Make a bank the current one, with the version that it holds."""
+def serve(control: int, bank: int, version: int, loss: int) -> None:
+    """Make a bank the current one, with the version that it holds and the code of its loss."""
     atomic_store(control + VERSIONS + 8 * bank, version)
+    atomic_store(control + LOSSES + 8 * bank, loss)
+    atomic_store(control + EXCHANGES + 8 * bank, atomic_load(control + EXCHANGES + 8 * (1 - bank)) + 1)
     atomic_store(control, bank)

@@ -18,10 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stream_learner.core.errors import DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
-from stream_learner.core.model.losses import LOGISTIC, LOSSES
+from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.model.losses import LOSSES
 from stream_learner.core.snapshots.follower import Follower, VersionId
 from stream_learner.core.snapshots.kernels import BAD_ROWS, NO_VERSION
 from stream_learner.core.snapshots.pages import shard_prefix
+from stream_learner.core.snapshots.predictor import EventPredictor
+from stream_learner.core.snapshots.predictor import warm as warm_predictor
 from stream_learner.core.snapshots.records import ModelRecord, Record, decode
 from stream_learner.core.snapshots.table import Change, ReplicaTable
 from stream_learner.core.snapshots.table import warm as warm_table
@@ -62,7 +65,6 @@ class Replica:
         self._ends = list(ends)
         self._followers = [Follower(shard) for shard in range(len(ends))]
         self._table = ReplicaTable(pause)
-        self._loss = LOGISTIC
         self.served: Served | None = None
         self.last_version: int | None = None
         """Versions after this one are kept and not served; None for no limit. Without the limit the last is served.
@@ -159,10 +161,14 @@ class Replica:
         first whole version. Raises ValueError if the arrays do not fit together.
         """
         arrays = _plain(keys, _U64), _plain(values, _F64), _plain(row_start, _I64)
-        p_click, version = self._table.predict(*arrays, self._loss)
+        p_click, version = self._table.predict(*arrays)
         if version == BAD_ROWS:
             raise ValueError("row_start must begin at 0 or later, never fall, and end within keys and values")
         return p_click, version
+
+    def predictor(self, features: FeatureSpec, ignore_fields: tuple[str, ...]) -> EventPredictor:
+        """What predicts events with these weights, for one thread at a time (`EventPredictor`)."""
+        return EventPredictor(self._table, features, ignore_fields)
 
     def weight(self, key: int) -> float:
         """The weight of a key in the version served, 0.0 if it has none."""
@@ -208,8 +214,7 @@ class Replica:
         changes = [change for follower in self._followers for change in follower.advance(wanted)]
         current = [follower.versions()[wanted] for follower in self._followers]
         model = current[0].model or {}
-        self._loss = LOSSES[_loss_of(model)]
-        self._table.apply(changes, wanted.version)
+        self._table.apply(changes, wanted.version, LOSSES[_loss_of(model)])
         sequence = min(version.sequence for version in current)
         self.served = Served(wanted.version, wanted.digest, sequence, model)
         return wanted.version
@@ -258,3 +263,4 @@ def _plain(array: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
 def warm() -> None:
     """Compile every kernel that a replica uses."""
     warm_table()
+    warm_predictor()

@@ -131,7 +131,7 @@ class ReplicaTable:
         self._used[1] = [block.last for block in self._blocks]
         self._swapped_out: list[_Block] = []
         self._least_code = _FIRST_CODE
-        serve(self.control, 0, NO_VERSION)
+        serve(self.control, 0, NO_VERSION, LOGISTIC)
 
     @property
     def rows(self) -> int:
@@ -149,11 +149,11 @@ class ReplicaTable:
         return int(np.int64(self._versions()[self._bank()]))
 
     def predict(
-        self, keys: NDArray[np.uint64], values: NDArray[np.float64], row_start: NDArray[np.int64], loss: int = LOGISTIC
+        self, keys: NDArray[np.uint64], values: NDArray[np.float64], row_start: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], int]:
         """Predictions f64[n] and their version, as `predict_rows` makes them; arrays are C-contiguous and writeable."""
         p_click = np.empty(len(row_start) - 1)
-        return p_click, predict_rows(keys, values, row_start, p_click, loss, self.directory, self.control)
+        return p_click, predict_rows(keys, values, row_start, p_click, self.directory, self.control)
 
     def weight(self, key: int) -> float:
         """The current weight of a key, 0.0 if it has none."""
@@ -219,11 +219,14 @@ class ReplicaTable:
         self.load(keys, weights)
         self._least_code = _FIRST_CODE
 
-    def apply(self, changes: list[Change], version: int) -> None:
-        """Make the changes, in order, for all readers at once, under a new version (Steps 1 to 4)."""
+    def apply(self, changes: list[Change], version: int, loss: int = LOGISTIC) -> None:
+        """Make the changes, in order, for all readers at once, under a new version (Steps 1 to 4).
+
+        loss: the code of the loss by whose link that version predicts.
+        """
         current = self._bank()
         self._make(changes, 1 - current)
-        serve(self.control, 1 - current, version)
+        serve(self.control, 1 - current, version, loss)
         while readers_in(self.control, current):
             self._pause()
         self._release()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +24,9 @@ from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.core.control.records import Pin
 from stream_learner.core.events.feature_spec import FeatureSpec
-from stream_learner.core.events.features import EncodedRows, Event, FeatureEncoder
-from stream_learner.core.events.reasons import Reason
+from stream_learner.core.events.features import Event
+from stream_learner.core.events.reasons import Reason, Refused
+from stream_learner.core.snapshots.predictor import EventPredictor
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.replica_copy import WholeVersion
 from stream_learner.errors import NewerFormat, NotReady, StreamLearnerError
@@ -86,12 +87,19 @@ class _Encoding:
     tick_ms: int
 
 
+class _PredictorOfThread(threading.local):
+    """The predictor of the calling thread, None until it has one."""
+
+    predictor: EventPredictor | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A replica with a whole version, and how events become its features."""
+    """A replica with a whole version, and how events become its features. Its predictors end with it."""
 
     replica: Replica
     encoding: _Encoding
+    local: _PredictorOfThread = field(default_factory=_PredictorOfThread)
 
 
 class KeptVersion(NamedTuple):
@@ -131,7 +139,6 @@ class ModelReplica:
         self._refuse_after_ms = refuse_after_ms
         self._on_version = on_version
         self._on_unusable = on_unusable
-        self._local = threading.local()
         self._excused_at_s = self._began_s = time.monotonic()
         self._applied_s = self._began_s
         self.loaded_s: float | None = None
@@ -275,27 +282,26 @@ class ModelReplica:
 
     def predict(self, event: Event) -> Prediction:
         """One event. Raises BadEvent, NotReady before the first version."""
-        whole = self._usable()
-        rows = self._encoder(whole).encode_one(event)
-        if rows.status[0]:
-            raise BadEvent(Reason(int(rows.status[0])))
-        p_click, version = whole.replica.predict(rows.keys, rows.values, rows.row_start)
-        return Prediction(float(p_click[0]), version, self.model)
+        whole = self._whole
+        if whole is None or self._refuse_after_ms is not None:
+            whole = self._usable()
+        try:
+            p_click, version = (whole.local.predictor or self._new_predictor(whole)).predict(event)
+        except Refused as refused:
+            raise BadEvent(refused.reason) from None
+        return Prediction(p_click, version, self.model)
 
     def predict_many(self, events: Sequence[Event]) -> Predictions:
         """Many events. Raises NotReady before the first version."""
         whole = self._usable()
-        return self._predict_rows(whole, self._encoder(whole).encode(events))
+        predictor = whole.local.predictor or self._new_predictor(whole)
+        return self._predictions(whole, *predictor.predict_many(events))
 
     def predict_json(self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
         """Many events in one buffer; see `Scorer.predict_json` for the arguments."""
         whole = self._usable()
-        return self._predict_rows(whole, self._encoder(whole).encode_json(data, bounds))
-
-    def _predict_rows(self, whole: _Whole, rows: EncodedRows) -> Predictions:
-        p_click, version = whole.replica.predict(rows.keys, rows.values, rows.row_start)
-        p_click[rows.status != 0] = np.nan
-        return self._predictions(whole, p_click, rows.status, version)
+        predictor = whole.local.predictor or self._new_predictor(whole)
+        return self._predictions(whole, *predictor.predict_json(data, bounds))
 
     def predict_hashed(self, keys: ArrayLike, values: ArrayLike, row_start: ArrayLike) -> Predictions:
         """Hashed features; see `Scorer.predict_hashed` for the arguments."""
@@ -310,14 +316,11 @@ class ModelReplica:
     ) -> Predictions:
         return Predictions(p_click, status, version, self.model, _age_ms(version, whole.encoding), self._age_s())
 
-    def _encoder(self, whole: _Whole) -> FeatureEncoder:
-        """The encoder of the calling thread for this version."""
-        encoding = whole.encoding
-        if getattr(self._local, "encoding", None) is not encoding:
-            self._local.encoder = FeatureEncoder(encoding.spec, encoding.ignored)
-            self._local.encoding = encoding
-        encoder: FeatureEncoder = self._local.encoder
-        return encoder
+    def _new_predictor(self, whole: _Whole) -> EventPredictor:
+        """The predictor of the calling thread, which has none yet."""
+        predictor = whole.replica.predictor(whole.encoding.spec, whole.encoding.ignored)
+        whole.local.predictor = predictor
+        return predictor
 
     def _usable(self) -> _Whole:
         """The version to predict with, as one reference: a call ends with what it began with. Raises NotReady."""

@@ -250,6 +250,18 @@ def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
 
 
 @kernel
+def decode_row(context: int, at: int, end: int, keys: int, values: int) -> int:
+    """Decode an event of which no time is wanted into a row of its own; the number of its features, or FAIL.
+
+    keys, values: addresses with room for CTX_MAX_FEATURES and one more. After FAIL, CTX_STOPPED_BY has the reason.
+    """
+    store_i64(context + lay.CTX_KEYS, keys)
+    store_i64(context + lay.CTX_VALUES, values)
+    store_i64(context + lay.CTX_FILLED, 0)
+    return load_i64(context + lay.CTX_COUNT) if _decode_event(context, at, end, 0) else FAIL
+
+
+@kernel
 def count_inside(bounds: int, n: int, size: int) -> int:
     """How many of n records end at least PADDING bytes before the end of the `size` bytes of a batch.
 
